@@ -1,0 +1,1 @@
+"""The broker put together: handlers, topics, start and stop."""

@@ -1,0 +1,1 @@
+"""Read and load Kafka topics with Spark in pure Python."""

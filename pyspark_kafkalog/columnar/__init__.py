@@ -1,0 +1,1 @@
+"""Fetched bytes to Arrow record batches without a Python object per record."""

@@ -1,0 +1,1 @@
+"""Properties files and the settings they hold."""

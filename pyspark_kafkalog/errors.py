@@ -1,0 +1,302 @@
+"""Every error the project raises on purpose, with the code that the wire carries for it.
+
+`ErrorCode` is Kafka's table (protocol guide, "Error Codes"); a `KafkaError` is one of its rows with the
+facts of the case. Whether a retry may help stands in `ErrorCode`; whether one happens is decided in
+``client/retry.py`` alone.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ErrorCode(IntEnum):
+    """Kafka's error codes, as far as we send them or must understand them."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    INVALID_FETCH_SIZE = 4
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    BROKER_NOT_AVAILABLE = 8
+    REPLICA_NOT_AVAILABLE = 9
+    MESSAGE_TOO_LARGE = 10
+    STALE_CONTROLLER_EPOCH = 11
+    OFFSET_METADATA_TOO_LARGE = 12
+    NETWORK_EXCEPTION = 13
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    INVALID_TOPIC_EXCEPTION = 17
+    RECORD_LIST_TOO_LARGE = 18
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    INVALID_REQUIRED_ACKS = 21
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
+    REBALANCE_IN_PROGRESS = 27
+    INVALID_COMMIT_OFFSET_SIZE = 28
+    TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_SASL_MECHANISM = 33
+    ILLEGAL_SASL_STATE = 34
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
+    NOT_CONTROLLER = 41
+    INVALID_REQUEST = 42
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    POLICY_VIOLATION = 44
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    DUPLICATE_SEQUENCE_NUMBER = 46
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_TRANSACTION_TIMEOUT = 50
+    CONCURRENT_TRANSACTIONS = 51
+    TRANSACTION_COORDINATOR_FENCED = 52
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    SECURITY_DISABLED = 54
+    OPERATION_NOT_ATTEMPTED = 55
+    KAFKA_STORAGE_ERROR = 56
+    LOG_DIR_NOT_FOUND = 57
+    SASL_AUTHENTICATION_FAILED = 58
+    UNKNOWN_PRODUCER_ID = 59
+    REASSIGNMENT_IN_PROGRESS = 60
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    INVALID_FETCH_SESSION_EPOCH = 71
+    LISTENER_NOT_FOUND = 72
+    TOPIC_DELETION_DISABLED = 73
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    STALE_BROKER_EPOCH = 77
+    OFFSET_NOT_AVAILABLE = 78
+    MEMBER_ID_REQUIRED = 79
+    INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
+    THROTTLING_QUOTA_EXCEEDED = 89
+    PRODUCER_FENCED = 90
+    UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_TOPIC_ID = 103
+
+    @property
+    def retriable(self) -> bool:
+        """True where the same request may succeed later, perhaps at another broker."""
+        return self in _RETRIABLE
+
+    @classmethod
+    def of(cls, number: int) -> ErrorCode:
+        """The code with this number; a number we do not know reads as `UNKNOWN_SERVER_ERROR`."""
+        try:
+            return cls(number)
+        except ValueError:
+            return cls.UNKNOWN_SERVER_ERROR
+
+
+_RETRIABLE = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    }
+)
+
+
+class KafkaError(Exception):
+    """Root of all errors of this project; ``code`` is what the wire says of it."""
+
+    code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
+
+    @property
+    def retriable(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.code.retriable
+
+
+class ServerError(KafkaError):
+    """A broker answered with an error code that has no class of its own here."""
+
+    def __init__(self, code: ErrorCode | int, message: str = "") -> None:
+        self.code = ErrorCode.of(code)
+        name = self.code.name if self.code == code else f"error code {int(code)}"
+        super().__init__(f"{name}: {message}" if message else name)
+
+
+class CorruptMessage(KafkaError):
+    """Bytes that cannot be a message: bad CRC, impossible length, unknown magic, bad count."""
+
+    code = ErrorCode.CORRUPT_MESSAGE
+
+
+class InvalidRecord(KafkaError):
+    """A well-formed batch that a producer may not send here."""
+
+    code = ErrorCode.INVALID_RECORD
+
+
+class UnsupportedCompression(KafkaError):
+    """A codec that this format, version or installation does not know."""
+
+    code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+class MessageTooLarge(KafkaError):
+    """A message, batch or decompressed block is above its limit."""
+
+    code = ErrorCode.MESSAGE_TOO_LARGE
+
+
+class FrameTooLarge(KafkaError):
+    """A size prefix is negative or above the limit; the connection cannot go on."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+class InvalidRequest(KafkaError):
+    """A request or response that does not follow its schema."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+class UnsupportedVersion(KafkaError):
+    """An API, or a version of one, that the other side does not speak."""
+
+    code = ErrorCode.UNSUPPORTED_VERSION
+
+
+class OffsetOutOfRange(KafkaError):
+    """The offset is not in this log."""
+
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+    def __init__(self, log: str, offset: int, start: int, end: int) -> None:
+        super().__init__(f"{log}: offset {offset} is outside [{start}, {end}]")
+        self.log, self.offset, self.start, self.end = log, offset, start, end
+
+
+class UnknownTopicOrPartition(KafkaError):
+    """No such topic, or no such partition of it, on this broker."""
+
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class UnknownTopicId(KafkaError):
+    """No topic has this id: it was deleted, perhaps created anew."""
+
+    code = ErrorCode.UNKNOWN_TOPIC_ID
+
+
+class TopicAlreadyExists(KafkaError):
+    """A topic of this name is there already."""
+
+    code = ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+class InvalidTopic(KafkaError):
+    """A topic name that Kafka does not allow."""
+
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+class InvalidPartitions(KafkaError):
+    """A partition count that cannot be had."""
+
+    code = ErrorCode.INVALID_PARTITIONS
+
+
+class InvalidConfig(KafkaError):
+    """A property with a value it cannot have; the message names it and what is allowed."""
+
+    code = ErrorCode.INVALID_CONFIG
+
+
+class InvalidTimestamp(KafkaError):
+    """A record's timestamp is outside what the topic allows."""
+
+    code = ErrorCode.INVALID_TIMESTAMP
+
+
+class OutOfOrderSequence(KafkaError):
+    """An idempotent producer's batch does not follow its last one."""
+
+    code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+class InvalidProducerEpoch(KafkaError):
+    """A newer instance of this producer has taken over."""
+
+    code = ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+class CoordinatorLoading(KafkaError):
+    """The group's offsets are still being read from the log; ask again."""
+
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+class StorageError(KafkaError):
+    """The disk failed or is full; what was acknowledged before stays."""
+
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+class ConnectionLost(KafkaError):
+    """The connection could not be made, broke, or gave no answer in time."""
+
+    code = ErrorCode.NETWORK_EXCEPTION
+
+
+class RequestTimedOut(KafkaError):
+    """No answer, or no delivery, within the time allowed."""
+
+    code = ErrorCode.REQUEST_TIMED_OUT
+
+
+_BY_CODE: dict[ErrorCode, type[KafkaError]] = {
+    cls.code: cls
+    for cls in (
+        CorruptMessage, InvalidRecord, UnsupportedCompression, MessageTooLarge, InvalidRequest,
+        UnsupportedVersion, UnknownTopicOrPartition, UnknownTopicId, TopicAlreadyExists, InvalidTopic,
+        InvalidPartitions, InvalidConfig, InvalidTimestamp, OutOfOrderSequence, InvalidProducerEpoch,
+        CoordinatorLoading, StorageError, ConnectionLost, RequestTimedOut,
+    )
+}  # fmt: skip
+"""The classes whose only fact is their text; the others are raised by those who hold the facts."""
+
+
+def error_for(code: ErrorCode | int, message: str) -> KafkaError:
+    """The exception for a code that a broker answered, with ``message`` as its text."""
+    cls = _BY_CODE.get(ErrorCode.of(code))
+    return cls(message) if cls is not None else ServerError(code, message)

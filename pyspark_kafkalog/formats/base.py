@@ -1,0 +1,65 @@
+"""What every generation of messages can do, so that a log never asks which one it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark_kafkalog.types import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One entry of a log seen from outside: a 0.7 message, a v0/v1 entry or a v2 batch.
+
+    ``position`` and ``size`` are bytes; ``next_offset`` is where the next frame's records may begin.
+    ``max_timestamp`` is in milliseconds, -1 where the format has none.
+    """
+
+    position: int
+    size: int
+    first_offset: int
+    last_offset: int
+    next_offset: int
+    max_timestamp: int
+
+    @property
+    def end(self) -> int:
+        """Position of the first byte after this frame."""
+        return self.position + self.size
+
+
+class MessageFormat(Protocol):
+    """Bytes to frames to records. Implementations are pure and hold no state."""
+
+    header_size: int
+    """So many bytes of a frame are enough for `frame_at`."""
+
+    def frame_at(self, buf: memoryview, pos: int, offset: int) -> Frame | None:
+        """The frame that begins at ``pos``; None while its header is incomplete.
+
+        Only the header need be in ``buf``; ``frame.end`` may lie beyond it. ``offset`` is where the
+        caller stands: 0.7's bytes hold no offset, the others ignore it.
+
+        Raises:
+            CorruptMessage: no frame can begin with these bytes.
+        """
+        ...
+
+    def verify(self, buf: memoryview, frame: Frame) -> None:
+        """Check the frame's CRC; the whole frame must be in ``buf``.
+
+        Raises:
+            CorruptMessage: the checksum differs.
+        """
+        ...
+
+    def records(self, buf: memoryview, frame: Frame, *, max_bytes: int) -> Iterator[Record]:
+        """The records in the frame, control records left out, decompressing at most ``max_bytes``.
+
+        Raises:
+            CorruptMessage: a record's lengths or count do not fit its frame.
+            MessageTooLarge: decompressed, the frame is larger than ``max_bytes``.
+        """
+        ...

@@ -1,0 +1,1 @@
+"""One file per API: this folder is the support table."""

@@ -1,0 +1,78 @@
+"""The few values that every layer speaks of. No behaviour, no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+NO_TIMESTAMP = -1
+"""The timestamp of a record that has none."""
+
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+MAX_TIMESTAMP = -3
+"""Values of ListOffsets' ``timestamp`` that are not times (`MAX_TIMESTAMP` from version 7)."""
+
+LATEST_OFFSET = -1
+EARLIEST_OFFSET = -2
+"""Spark's placeholders in offset JSON: where the partition ends, where it begins."""
+
+
+class TimestampType(IntEnum):
+    """Who set a record's timestamp. The numbers are Spark's ``timestampType`` column."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class IsolationLevel(IntEnum):
+    """What a fetch may see of transactions; the wire's numbers."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic; prints as ``topic-partition``, as Kafka's own messages do."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+Header = tuple[str, "bytes | None"]
+"""A record's header: name (may repeat) and value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One message as read from a log of any generation.
+
+    ``next_offset`` is where reading goes on after this record: its codec knows whether that is
+    one further (0.8 onwards) or one frame further (0.7). ``timestamp`` is in milliseconds since the
+    epoch, `NO_TIMESTAMP` where the format has none.
+    """
+
+    offset: int
+    next_offset: int
+    timestamp: int
+    timestamp_type: TimestampType
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NewRecord:
+    """One message still to be written: nothing has given it an offset yet.
+
+    ``timestamp`` in milliseconds since the epoch; `NO_TIMESTAMP` is allowed.
+    """
+
+    value: bytes | None
+    key: bytes | None = None
+    timestamp: int = NO_TIMESTAMP
+    headers: tuple[Header, ...] = ()
