@@ -1,0 +1,65 @@
+# `make` prints what there is. Everything runs in .venv, which the first target that needs it creates.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Spark starts its workers with PYSPARK_PYTHON, or with whatever python3 is first on PATH.
+export PYSPARK_PYTHON := $(abspath $(BIN)/python)
+export PYTHONWARNINGS := default
+
+.PHONY: help install demo test test-unit test-spark test-interop test-fault soak lint format bench docs clean
+
+help:  ## Print the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
+
+$(STAMP): pyproject.toml
+	@echo "setting up $(VENV) with $$($(PYTHON) --version): a minute or two, once"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.12 ...")'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --upgrade pip
+	@$(BIN)/pip install --quiet --editable '.[fast,demo,test,lint]'
+	@touch $@
+
+install: $(STAMP)  ## Create .venv and install everything the other targets need
+
+demo: $(STAMP)  ## The main job: real events into the bundled broker, out of it with Spark
+	@$(BIN)/python examples/flight_delays.py
+
+test: $(STAMP)  ## Every test a fresh machine can run (under 10 minutes)
+	@$(BIN)/pytest -m "not soak"
+
+test-unit: $(STAMP)  ## Unit and property tests only: seconds
+	@$(BIN)/pytest tests/unit tests/property
+
+test-spark: $(STAMP)  ## The tests that need a Spark session
+	@$(BIN)/pytest tests/spark
+
+test-interop: $(STAMP)  ## Foreign clients against our broker
+	@$(BIN)/pytest tests/broker tests/interop
+
+test-fault: $(STAMP)  ## Kills, torn writes, full disks: a few seeded rounds
+	@$(BIN)/pytest tests/fault -m "not soak"
+
+soak: $(STAMP)  ## The long rounds of the fault drivers
+	@$(BIN)/pytest tests -m soak --timeout 3600
+
+lint: $(STAMP)  ## ruff, mypy --strict, the import contract
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(STAMP)  ## Let ruff format and fix what it can
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(STAMP)  ## Measure against named peers and write docs/benchmarks.md
+	@$(BIN)/python -m benchmarks
+
+docs: $(STAMP)  ## Write the parts of docs/ that are generated from the code
+	@$(BIN)/python -m docs.generate
+
+clean:  ## Remove .venv and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
