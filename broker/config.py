@@ -1,0 +1,390 @@
+"""The broker's properties (``server.properties``) and those of a topic. Kafka's names; pure.
+
+Defaults are Kafka's unless the doc says otherwise. Ours differ where Kafka counts on replicas that one
+broker does not have: the log is flushed by time, and the offsets topic has one partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from broker.endpoint import Endpoint, endpoint, parse_endpoint, reachable_endpoint
+from pyspark_kafkalog.config.definition import (
+    INT_MAX,
+    LONG_MAX,
+    Check,
+    Config,
+    between,
+    describe,
+    nearest,
+    not_negative,
+    one_of,
+    parse,
+    positive,
+    positive_int,
+    prop,
+    system_or_positive_int,
+    unlimited_or_not_negative,
+)
+from pyspark_kafkalog.config.properties import load_properties
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.types import TimestampType
+
+_MINUTE_MS = 60_000
+_HOUR_MS = 60 * _MINUTE_MS
+
+either_timestamp_type = one_of("CreateTime", "LogAppendTime")
+policies = Check(
+    "delete, compact or both, separated by commas",
+    lambda words: len(words) > 0 and len(set(words)) == len(words) and set(words) <= {"delete", "compact"},
+)
+
+
+@dataclass(frozen=True)
+class LogConfig(Config):
+    """The properties that a topic may set for itself; what it does not set comes from `BrokerConfig`."""
+
+    segment_bytes: int = prop(
+        "segment.bytes", 1 << 30, int, check=positive_int, unit="bytes", inherits="log.segment.bytes",
+        doc="Size at which a new segment file is begun.",
+    )  # fmt: skip
+    segment_ms: int = prop(
+        "segment.ms", 168 * _HOUR_MS, int, check=positive, unit="ms", inherits="log.roll.ms",
+        doc="Age at which a new segment file is begun, however small the last one is.",
+    )  # fmt: skip
+    segment_index_bytes: int = prop(
+        "segment.index.bytes", 10 << 20, int, check=between(4, INT_MAX), unit="bytes",
+        inherits="log.index.size.max.bytes",
+        doc="Size of a segment's index at which a new segment is begun.",
+    )  # fmt: skip
+    index_interval_bytes: int = prop(
+        "index.interval.bytes", 4096, int, check=between(0, INT_MAX), unit="bytes",
+        inherits="log.index.interval.bytes",
+        doc="Data between two entries of the offset index.",
+    )  # fmt: skip
+    flush_messages: int = prop(
+        "flush.messages", LONG_MAX, int, check=positive, unit="messages",
+        inherits="log.flush.interval.messages",
+        doc="Messages after which the log is forced to disk.",
+    )  # fmt: skip
+    flush_ms: int = prop(
+        "flush.ms", 3000, int, check=not_negative, unit="ms", inherits="log.flush.interval.ms",
+        doc="Age of unflushed data at which the log is forced to disk.",
+    )  # fmt: skip
+    retention_ms: int = prop(
+        "retention.ms", 168 * _HOUR_MS, int, check=unlimited_or_not_negative, unit="ms",
+        inherits="log.retention.ms",
+        doc="Age of its newest record at which a segment is deleted.",
+    )  # fmt: skip
+    retention_bytes: int = prop(
+        "retention.bytes", -1, int, check=unlimited_or_not_negative, unit="bytes",
+        inherits="log.retention.bytes",
+        doc="Size of a partition above which its oldest segments are deleted.",
+    )  # fmt: skip
+    cleanup_policy: tuple[str, ...] = prop(
+        "cleanup.policy", ("delete",), tuple, check=policies, inherits="log.cleanup.policy",
+        doc="How old data goes. compact is stored and shown, but nothing is compacted yet.",
+    )  # fmt: skip
+    file_delete_delay_ms: int = prop(
+        "file.delete.delay.ms", 60_000, int, check=not_negative, unit="ms",
+        inherits="log.segment.delete.delay.ms",
+        doc="How long a deleted segment's files stay, for reads that are under way.",
+    )  # fmt: skip
+    max_message_bytes: int = prop(
+        "max.message.bytes", 1_048_588, int, check=between(0, INT_MAX), unit="bytes",
+        inherits="message.max.bytes",
+        doc="Largest record batch that is accepted, as it is sent.",
+    )  # fmt: skip
+    message_timestamp_type: str = prop(
+        "message.timestamp.type", "CreateTime", str, check=either_timestamp_type,
+        inherits="log.message.timestamp.type",
+        doc="Whose time a record carries: its producer's, or the broker's when it is appended.",
+    )  # fmt: skip
+    message_timestamp_before_max_ms: int = prop(
+        "message.timestamp.before.max.ms", LONG_MAX, int, check=not_negative, unit="ms",
+        inherits="log.message.timestamp.before.max.ms",
+        doc="How far a record's timestamp may lie before the broker's clock.",
+    )  # fmt: skip
+    message_timestamp_after_max_ms: int = prop(
+        "message.timestamp.after.max.ms", _HOUR_MS, int, check=not_negative, unit="ms",
+        inherits="log.message.timestamp.after.max.ms",
+        doc="How far a record's timestamp may lie after the broker's clock.",
+    )  # fmt: skip
+    compression_type: str = prop(
+        "compression.type", "producer", str, check=one_of("producer"), inherits="compression.type",
+        doc="Batches are stored as their producer compressed them.",
+    )  # fmt: skip
+    min_insync_replicas: int = prop(
+        "min.insync.replicas", 1, int, check=between(1, 1), unit="replicas", inherits="min.insync.replicas",
+        doc="There are no replicas: the broker's own copy is the one in sync.",
+    )  # fmt: skip
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        """`message_timestamp_type` as the bit in a batch's attributes."""
+        return (
+            TimestampType.CREATE_TIME
+            if self.message_timestamp_type == "CreateTime"
+            else TimestampType.LOG_APPEND_TIME
+        )
+
+    def overridden(self, overrides: Mapping[str, str]) -> LogConfig:
+        """These properties with those that a topic sets for itself.
+
+        Raises:
+            InvalidConfig: a name that no topic has (with the nearest one), or a value not allowed.
+        """
+        known = {item.name: item for item in describe(LogConfig)}
+        values: dict[str, Any] = {}
+        for name, value in overrides.items():
+            if name not in known:
+                near = nearest(name[:100], known)
+                raise InvalidConfig(
+                    f"topic: unknown property {name[:100]}" + (f"; did you mean {near}?" if near else "")
+                )
+            values[known[name].field] = known[name].read(value, "topic")
+        return replace(self, **values)
+
+
+@dataclass(frozen=True)
+class BrokerConfig(Config):
+    """Everything that ``server.properties`` may say."""
+
+    node_id: int = prop(
+        "node.id", 0, int, aliases=("broker.id", "brokerid"), check=between(0, INT_MAX),
+        section="The broker and its listener",
+        doc="Number of this broker, kept in its data directories: a directory of another broker is refused.",
+    )  # fmt: skip
+    listeners: str = prop(
+        "listeners", "PLAINTEXT://127.0.0.1:9092", str, check=endpoint,
+        doc="Where the broker listens.",
+    )  # fmt: skip
+    advertised_listeners: str | None = prop(
+        "advertised.listeners", None, str, check=reachable_endpoint,
+        doc="Where clients are told to connect, if that is not where the broker listens.",
+    )  # fmt: skip
+    num_network_threads: int = prop(
+        "num.network.threads", 1, int, aliases=("num.threads",), check=between(1, 64), unit="threads",
+        doc="Threads that read, handle and answer requests (Kafka: 3). "
+            "More than one slows small requests down: they share one interpreter.",
+    )  # fmt: skip
+    socket_request_max_bytes: int = prop(
+        "socket.request.max.bytes", 100 << 20, int, aliases=("max.socket.request.bytes",),
+        check=positive_int, unit="bytes",
+        doc="Largest request; a larger one closes the connection before memory is taken.",
+    )  # fmt: skip
+    socket_send_buffer_bytes: int = prop(
+        "socket.send.buffer.bytes", -1, int, aliases=("socket.send.buffer",),
+        check=system_or_positive_int, unit="bytes",
+        doc="SO_SNDBUF of connections (Kafka: 102400). Left alone, the system tunes it.",
+    )  # fmt: skip
+    socket_receive_buffer_bytes: int = prop(
+        "socket.receive.buffer.bytes", -1, int, aliases=("socket.receive.buffer",),
+        check=system_or_positive_int, unit="bytes",
+        doc="SO_RCVBUF of connections (Kafka: 102400). Left alone, the system tunes it.",
+    )  # fmt: skip
+    socket_listen_backlog_size: int = prop(
+        "socket.listen.backlog.size", 50, int, check=positive_int, unit="connections",
+        doc="Connections that the system keeps until they are accepted.",
+    )  # fmt: skip
+    max_connections: int = prop(
+        "max.connections", INT_MAX, int, check=positive_int, unit="connections",
+        doc="Open connections above which new ones are closed at once.",
+    )  # fmt: skip
+    connections_max_idle_ms: int = prop(
+        "connections.max.idle.ms", 600_000, int, unit="ms",
+        check=Check(f"1 to {LONG_MAX}, or -1 for no limit", lambda v: v == -1 or v >= 1),
+        doc="Connections without a request for this long are closed.",
+    )  # fmt: skip
+    fetch_max_bytes: int = prop(
+        "fetch.max.bytes", 55 << 20, int, check=between(1024, INT_MAX), unit="bytes",
+        doc="Data in one fetch answer, whatever the consumer asks for. "
+            "A first batch that is larger is sent all the same.",
+    )  # fmt: skip
+
+    num_partitions: int = prop(
+        "num.partitions", 1, int, check=between(1, 10_000), unit="partitions", section="Topics",
+        doc="Partitions of a topic that is created without saying how many.",
+    )  # fmt: skip
+    auto_create_topics_enable: bool = prop(
+        "auto.create.topics.enable", True, bool,
+        doc="Create a topic when a client asks for its metadata and allows it.",
+    )  # fmt: skip
+    delete_topic_enable: bool = prop(
+        "delete.topic.enable", True, bool,
+        doc="Whether topics may be deleted.",
+    )  # fmt: skip
+    default_replication_factor: int = prop(
+        "default.replication.factor", 1, int, check=between(1, 1), unit="replicas",
+        doc="Copies of each partition. This broker keeps one.",
+    )  # fmt: skip
+    min_insync_replicas: int = prop(
+        "min.insync.replicas", 1, int, check=between(1, 1), unit="replicas",
+        doc="Copies that must have a message before acks=all is answered. There is one.",
+    )  # fmt: skip
+
+    log_dirs: tuple[str, ...] = prop(
+        "log.dirs", ("kafkalog-data",), tuple, aliases=("log.dir",), section="The log",
+        check=Check("one or more different directories, separated by commas",
+                    lambda words: len(words) > 0 and len(set(words)) == len(words)),
+        doc="Data directories. A relative one is relative to where the broker is started. "
+            "A new partition goes to the directory with the fewest.",
+    )  # fmt: skip
+    log_segment_bytes: int = prop(
+        "log.segment.bytes", 1 << 30, int, aliases=("log.file.size",), check=positive_int, unit="bytes",
+        doc="Size at which a new segment file is begun.",
+    )  # fmt: skip
+    log_roll_ms: int | None = prop(
+        "log.roll.ms", None, int, check=positive, unit="ms",
+        doc="Age at which a new segment file is begun; not set means log.roll.hours.",
+    )  # fmt: skip
+    log_roll_hours: int = prop(
+        "log.roll.hours", 168, int, check=positive_int, unit="hours",
+        doc="The same in hours.",
+    )  # fmt: skip
+    log_open_files_max: int = prop(
+        "log.open.files.max", 512, int, check=between(16, 1 << 20), unit="files",
+        doc="Segment files that are kept open; beyond that those not used for longest are closed "
+            "(ours; Kafka keeps all open).",
+    )  # fmt: skip
+    log_index_interval_bytes: int = prop(
+        "log.index.interval.bytes", 4096, int, check=between(0, INT_MAX), unit="bytes",
+        doc="Data between two entries of the offset index.",
+    )  # fmt: skip
+    log_index_size_max_bytes: int = prop(
+        "log.index.size.max.bytes", 10 << 20, int, check=between(4, INT_MAX), unit="bytes",
+        doc="Size of a segment's index at which a new segment is begun.",
+    )  # fmt: skip
+    message_max_bytes: int = prop(
+        "message.max.bytes", 1_048_588, int, aliases=("max.message.size",), check=between(0, INT_MAX),
+        unit="bytes", doc="Largest record batch that is accepted, as it is sent.",
+    )  # fmt: skip
+    log_message_timestamp_type: str = prop(
+        "log.message.timestamp.type", "CreateTime", str, check=either_timestamp_type,
+        doc="Whose time a record carries: its producer's, or the broker's when it is appended.",
+    )  # fmt: skip
+    log_message_timestamp_before_max_ms: int = prop(
+        "log.message.timestamp.before.max.ms", LONG_MAX, int, check=not_negative, unit="ms",
+        doc="How far a record's timestamp may lie before the broker's clock.",
+    )  # fmt: skip
+    log_message_timestamp_after_max_ms: int = prop(
+        "log.message.timestamp.after.max.ms", _HOUR_MS, int, check=not_negative, unit="ms",
+        doc="How far a record's timestamp may lie after the broker's clock.",
+    )  # fmt: skip
+    compression_type: str = prop(
+        "compression.type", "producer", str, check=one_of("producer"),
+        doc="Batches are stored as their producer compressed them.",
+    )  # fmt: skip
+
+    log_flush_interval_messages: int = prop(
+        "log.flush.interval.messages", LONG_MAX, int, aliases=("log.flush.interval",), check=positive,
+        unit="messages", section="Flush: what a power cut may lose",
+        doc="Messages after which a partition is forced to disk. 1 forces each append before its answer.",
+    )  # fmt: skip
+    log_flush_interval_ms: int = prop(
+        "log.flush.interval.ms", 3000, int, aliases=("log.default.flush.interval.ms",),
+        check=not_negative, unit="ms",
+        doc="Age of unflushed data at which a partition is forced to disk "
+            "(Kafka leaves it to the system and to replicas; 3000 was 0.7's default).",
+    )  # fmt: skip
+    log_flush_scheduler_interval_ms: int = prop(
+        "log.flush.scheduler.interval.ms", 1000, int, aliases=("log.default.flush.scheduler.interval.ms",),
+        check=positive, unit="ms",
+        doc="How often partitions are looked at for log.flush.interval.ms.",
+    )  # fmt: skip
+
+    log_retention_hours: int = prop(
+        "log.retention.hours", 168, int, check=unlimited_or_not_negative, unit="hours",
+        section="Retention: what is deleted, and when",
+        doc="Age of its newest record at which a segment is deleted.",
+    )  # fmt: skip
+    log_retention_minutes: int | None = prop(
+        "log.retention.minutes", None, int, check=unlimited_or_not_negative, unit="minutes",
+        doc="The same in minutes; goes before hours.",
+    )  # fmt: skip
+    log_retention_ms: int | None = prop(
+        "log.retention.ms", None, int, check=unlimited_or_not_negative, unit="ms",
+        doc="The same in milliseconds; goes before minutes and hours.",
+    )  # fmt: skip
+    log_retention_bytes: int = prop(
+        "log.retention.bytes", -1, int, aliases=("log.retention.size",), check=unlimited_or_not_negative,
+        unit="bytes", doc="Size of a partition above which its oldest segments are deleted.",
+    )  # fmt: skip
+    log_retention_check_interval_ms: int = prop(
+        "log.retention.check.interval.ms", 300_000, int, check=positive, unit="ms",
+        doc="How often old segments are looked for.",
+    )  # fmt: skip
+    log_cleanup_policy: tuple[str, ...] = prop(
+        "log.cleanup.policy", ("delete",), tuple, check=policies,
+        doc="How old data goes. compact is stored and shown, but nothing is compacted yet.",
+    )  # fmt: skip
+    log_segment_delete_delay_ms: int = prop(
+        "log.segment.delete.delay.ms", 60_000, int, check=not_negative, unit="ms",
+        doc="How long a deleted segment's files stay, for reads that are under way.",
+    )  # fmt: skip
+
+    offsets_topic_num_partitions: int = prop(
+        "offsets.topic.num.partitions", 1, int, check=between(1, 10_000), unit="partitions",
+        section="Consumer offsets and producers",
+        doc="Partitions of the offsets topic, when it is first created (Kafka: 50, to spread over brokers).",
+    )  # fmt: skip
+    offsets_retention_minutes: int = prop(
+        "offsets.retention.minutes", 10_080, int, check=positive_int, unit="minutes",
+        doc="How long the offsets of a group without members are kept after its last commit.",
+    )  # fmt: skip
+    offsets_retention_check_interval_ms: int = prop(
+        "offsets.retention.check.interval.ms", 600_000, int, check=positive, unit="ms",
+        doc="How often expired offsets are looked for.",
+    )  # fmt: skip
+    offset_metadata_max_bytes: int = prop(
+        "offset.metadata.max.bytes", 4096, int, check=between(0, INT_MAX), unit="bytes",
+        doc="Longest text that may be committed with an offset.",
+    )  # fmt: skip
+    producer_id_expiration_ms: int = prop(
+        "producer.id.expiration.ms", 86_400_000, int, check=positive_int, unit="ms",
+        doc="How long an idempotent producer that sends nothing is remembered.",
+    )  # fmt: skip
+    producer_id_expiration_check_interval_ms: int = prop(
+        "producer.id.expiration.check.interval.ms", 600_000, int, check=positive_int, unit="ms",
+        doc="How often forgotten producers are looked for.",
+    )  # fmt: skip
+
+    @classmethod
+    def load(cls, path: Path | str | None, overrides: Mapping[str, str] | None = None) -> BrokerConfig:
+        """From a properties file, or from the defaults alone; ``overrides`` go before both.
+
+        Raises:
+            InvalidConfig: the file cannot be read, or a value is not allowed.
+        """
+        properties = load_properties(path) if path is not None else {}
+        return parse(cls, {**properties, **(overrides or {})}, source=str(path or "command line"))
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where to listen."""
+        return parse_endpoint(self.listeners)
+
+    def advertised_endpoint(self, bound_port: int, machine_name: str) -> Endpoint:
+        """What clients are told: ``bound_port`` stands for port 0, ``machine_name`` for every interface."""
+        told = parse_endpoint(self.advertised_listeners or self.listeners)
+        host = machine_name if told.every_interface else told.host
+        return told._replace(host=host, port=told.port or bound_port)
+
+    def directories(self) -> tuple[Path, ...]:
+        """`log_dirs` as paths."""
+        return tuple(Path(word).expanduser() for word in self.log_dirs)
+
+    def log_defaults(self) -> LogConfig:
+        """What a topic that sets nothing gets."""
+        ours = {item.name: item for item in describe(BrokerConfig)}
+        values = {item.field: getattr(self, ours[item.inherits].field) for item in describe(LogConfig)}
+        if self.log_roll_ms is None:
+            values["segment_ms"] = self.log_roll_hours * _HOUR_MS
+        if self.log_retention_ms is None:
+            minutes, hours = self.log_retention_minutes, self.log_retention_hours
+            count, unit_ms = (hours, _HOUR_MS) if minutes is None else (minutes, _MINUTE_MS)
+            values["retention_ms"] = -1 if count < 0 else min(count * unit_ms, LONG_MAX)
+        return LogConfig(**values)

@@ -1,0 +1,106 @@
+"""What every client must know: where the brokers are and how long to wait for them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from pyspark_kafkalog.config.definition import (
+    INT_MAX,
+    Check,
+    Config,
+    between,
+    not_empty,
+    not_negative,
+    one_of,
+    positive,
+    positive_int,
+    prop,
+    system_or_positive_int,
+)
+
+_PORT = re.compile(r"[0-9]{1,5}")
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of ``host:port`` or ``[ipv6]:port``.
+
+    Raises:
+        ValueError: anything else, or a port outside 1-65535.
+    """
+    host, colon, port = text.strip().rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"{text!r}: an IPv6 address is written [address]:port")
+    if not (colon and host and _PORT.fullmatch(port) and 1 <= int(port) <= 65535):
+        raise ValueError(f"{text!r} is not host:port")
+    return host, int(port)
+
+
+def _are_addresses(text: str) -> bool:
+    try:
+        return bool([parse_address(part) for part in text.split(",")])
+    except ValueError:
+        return False
+
+
+addresses = Check("host:port, several of them separated by commas", _are_addresses)
+
+
+@dataclass(frozen=True)
+class ClientConfig(Config):
+    """The properties that producers, consumers and admin calls share; Kafka's names and defaults."""
+
+    bootstrap_servers: str = prop(
+        "bootstrap.servers", kind=str, check=addresses, section="Connections",
+        doc="Brokers to ask first; every other one is learned from them.",
+    )  # fmt: skip
+    client_id: str = prop(
+        "client.id", "kafkalog", str, check=not_empty,
+        doc="Name sent with every request, for the broker's logs.",
+    )  # fmt: skip
+    request_timeout_ms: int = prop(
+        "request.timeout.ms", 30_000, int, check=positive_int, unit="ms",
+        doc="Time after which a request without an answer counts as lost.",
+    )  # fmt: skip
+    connection_setup_timeout_ms: int = prop(
+        "socket.connection.setup.timeout.ms", 10_000, int, check=positive, unit="ms",
+        doc="Time that making one connection may take.",
+    )  # fmt: skip
+    retries: int = prop(
+        "retries", INT_MAX, int, check=between(0, INT_MAX), unit="attempts",
+        doc="How often a request that failed for a passing reason is sent again; time limits end it first.",
+    )  # fmt: skip
+    retry_backoff_ms: int = prop(
+        "retry.backoff.ms", 100, int, check=not_negative, unit="ms",
+        doc="Wait before the first repetition; doubled for each further one.",
+    )  # fmt: skip
+    retry_backoff_max_ms: int = prop(
+        "retry.backoff.max.ms", 1_000, int, check=not_negative, unit="ms",
+        doc="Longest wait between two repetitions.",
+    )  # fmt: skip
+    metadata_max_age_ms: int = prop(
+        "metadata.max.age.ms", 300_000, int, check=not_negative, unit="ms",
+        doc="Age at which topics, partitions and leaders are asked for again.",
+    )  # fmt: skip
+    send_buffer_bytes: int = prop(
+        "send.buffer.bytes", -1, int, check=system_or_positive_int, unit="bytes",
+        doc="Socket send buffer (SO_SNDBUF). Left alone, the system tunes it.",
+    )  # fmt: skip
+    receive_buffer_bytes: int = prop(
+        "receive.buffer.bytes", -1, int, check=system_or_positive_int, unit="bytes",
+        doc="Socket receive buffer (SO_RCVBUF). Left alone, the system tunes it.",
+    )  # fmt: skip
+    max_response_bytes: int = prop(
+        "receive.message.max.bytes", 256 << 20, int, check=between(1 << 10, INT_MAX), unit="bytes",
+        doc="Largest answer that is accepted; a larger one closes the connection before memory is taken.",
+    )  # fmt: skip
+    security_protocol: str = prop(
+        "security.protocol", "PLAINTEXT", str, check=one_of("PLAINTEXT"),
+        doc="How connections are protected. TLS and SASL are not supported.",
+    )  # fmt: skip
+
+    def bootstrap_addresses(self) -> tuple[tuple[str, int], ...]:
+        """`bootstrap_servers` as pairs of host and port, in the order given."""
+        return tuple(parse_address(part) for part in self.bootstrap_servers.split(","))

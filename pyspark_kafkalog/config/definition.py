@@ -1,0 +1,254 @@
+"""What a property is, and how text becomes a frozen dataclass of checked values.
+
+A configuration is a frozen dataclass whose fields are made by `prop`: Kafka's name, the default, the
+type, older names, the range and a sentence. `parse`, the error messages, the comments of
+``conf/server.properties`` and ``docs/configuration.md`` all come from that one definition.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from pyspark_kafkalog.errors import InvalidConfig
+
+logger = logging.getLogger(__name__)
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+
+C = TypeVar("C", bound="Config")
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
+_SHOWN_CHARS = 100
+
+
+class Check(NamedTuple):
+    """Which values of the right type are allowed: in words, and as a test."""
+
+    allowed: str
+    test: Callable[[Any], bool]
+
+
+def between(low: int, high: int) -> Check:
+    """Whole numbers from ``low`` to ``high``, both included."""
+    return Check(f"{low} to {high}" if low != high else f"only {low}", lambda value: low <= value <= high)
+
+
+def one_of(*values: str) -> Check:
+    """One of these words."""
+    return Check("one of " + ", ".join(values), lambda value: value in values)
+
+
+positive = Check(f"1 to {LONG_MAX}", lambda value: 1 <= value <= LONG_MAX)
+positive_int = between(1, INT_MAX)
+not_negative = Check(f"0 to {LONG_MAX}", lambda value: 0 <= value <= LONG_MAX)
+unlimited_or_not_negative = Check(
+    f"0 to {LONG_MAX}, or -1 for no limit", lambda value: -1 <= value <= LONG_MAX
+)
+system_or_positive_int = Check(
+    f"1 to {INT_MAX}, or -1 for the system's own", lambda value: value == -1 or 1 <= value <= INT_MAX
+)
+not_empty = Check("not empty", lambda value: len(value) > 0)
+
+
+@dataclass(frozen=True)
+class Property:
+    """One property as its users see it.
+
+    ``kind`` is int, float, bool, str or tuple: words separated by commas.
+    """
+
+    field: str
+    name: str
+    default: Any
+    kind: type
+    aliases: tuple[str, ...]
+    check: Check | None
+    doc: str
+    unit: str
+    section: str
+    inherits: str
+    required: bool
+
+    @property
+    def allowed(self) -> str:
+        """The values that the property takes, in words."""
+        if self.check is not None and self.kind is not str and self.kind is not tuple:
+            return self.check.allowed
+        words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+        text = words.get(self.kind, "words separated by commas")
+        return self.check.allowed if self.check is not None else text
+
+    def read(self, value: object, source: str) -> Any:
+        """``value``, text or already of the right type, as a checked value.
+
+        Raises:
+            InvalidConfig: naming ``source``, the property, the value and what is allowed.
+        """
+        if value is None and self.default is None and not self.required:
+            return None
+        try:
+            typed = _typed(self.kind, value)
+        except ValueError:
+            raise self._refused(value, source) from None
+        if isinstance(typed, int) and not isinstance(typed, bool) and abs(typed) > LONG_MAX:
+            raise self._refused(value, source)
+        if self.check is not None and not self.check.test(typed):
+            raise self._refused(value, source)
+        return typed
+
+    def text(self, value: object) -> str:
+        """``value`` as it is written in a ``.properties`` file; null is the empty text."""
+        if value is None:
+            return ""
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, tuple):
+            return ",".join(map(str, value))
+        return str(value)
+
+    def _refused(self, value: object, source: str) -> InvalidConfig:
+        shown = value if isinstance(value, str) else self.text(value)
+        if len(shown) > _SHOWN_CHARS:
+            shown = shown[:_SHOWN_CHARS] + "..."
+        # repr for anything that could break the line: one error is one line.
+        shown = shown if shown.isprintable() else repr(shown)
+        return InvalidConfig(f"{source}: {self.name}={shown} is not allowed; allowed: {self.allowed}")
+
+
+def prop(
+    name: str,
+    default: Any = dataclasses.MISSING,
+    kind: type = str,
+    *,
+    aliases: Iterable[str] = (),
+    check: Check | None = None,
+    doc: str = "",
+    unit: str = "",
+    section: str = "",
+    inherits: str = "",
+) -> Any:
+    """A dataclass field that is the property ``name``; without a default it must be given.
+
+    ``unit`` is what a number counts; ``section`` starts a chapter of the documentation; ``inherits`` is
+    the broker's property that gives a topic's property its default. A default of None means "not set".
+    """
+    facts = {
+        "name": name, "kind": kind, "aliases": tuple(aliases), "check": check, "doc": doc, "unit": unit,
+        "section": section, "inherits": inherits,
+    }  # fmt: skip
+    if default is dataclasses.MISSING:
+        return dataclasses.field(metadata={"property": facts})
+    return dataclasses.field(default=default, metadata={"property": facts})
+
+
+class Config:
+    """*Thread-safe.* Base of the configurations: immutable, and checked however an instance is made."""
+
+    def __post_init__(self) -> None:
+        for item in describe(type(self)):
+            value = getattr(self, item.field)
+            checked = item.read(value, type(self).__name__)
+            if checked is not value:
+                object.__setattr__(self, item.field, checked)
+
+    def as_properties(self) -> dict[str, str]:
+        """Every property that has a value, as text: what `parse` reads as an equal configuration."""
+        values = ((item, getattr(self, item.field)) for item in describe(type(self)))
+        return {item.name: item.text(value) for item, value in values if value is not None}
+
+
+def describe(cls: type[Config]) -> tuple[Property, ...]:
+    """The properties of a configuration, in the order of their definition."""
+    found = []
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        facts = field.metadata.get("property")
+        if facts is None:
+            raise TypeError(f"{cls.__name__}.{field.name} is not made by prop()")
+        required = field.default is dataclasses.MISSING
+        default = None if required else field.default
+        found.append(Property(field=field.name, default=default, required=required, **facts))
+    return tuple(found)
+
+
+def parse(cls: type[C], mapping: Mapping[str, object], *, source: str) -> C:
+    """A configuration from names and values; ``source`` is where they came from, for the messages.
+
+    Values may be text or of the property's own type; None counts as not given. An unknown name is
+    logged as a warning with the nearest known one and otherwise ignored.
+
+    Raises:
+        InvalidConfig: a value that is not allowed, or a required property that is missing.
+    """
+    known = {item.name: item for item in describe(cls)}
+    by_alias = {alias: item for item in known.values() for alias in item.aliases}
+    values: dict[str, Any] = {}
+    for name, value in mapping.items():
+        if value is None or name in by_alias:
+            continue
+        if name in known:
+            values[known[name].field] = known[name].read(value, source)
+        else:
+            warn_unknown(name, [*known, *by_alias], source)
+    for alias, item in by_alias.items():
+        value = mapping.get(alias)
+        if value is None:
+            continue
+        if item.field in values:
+            logger.warning("%s: %s is ignored: %s is given as well", source, alias, item.name)
+        else:
+            values[item.field] = item.read(value, source)
+    for item in known.values():
+        if item.required and item.field not in values:
+            raise InvalidConfig(f"{source}: {item.name} is missing; {item.doc}")
+    return cls(**values)
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name most like ``name``; None when nothing is like it."""
+    import difflib  # only a mistake needs it
+
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.7)
+    return matches[0] if matches else None
+
+
+def warn_unknown(name: str, known: Iterable[str], source: str) -> None:
+    """Log that ``name`` means nothing here, and what was perhaps meant."""
+    near = nearest(name, known) if len(name) <= _SHOWN_CHARS else None
+    hint = f"; did you mean {near}?" if near else ""
+    logger.warning("%s: unknown property %s is ignored%s", source, name[:_SHOWN_CHARS], hint)
+
+
+def _typed(kind: type, value: object) -> Any:
+    """``value`` as ``kind``; ValueError when it is not one."""
+    if kind is tuple:
+        words = value.split(",") if isinstance(value, str) else value
+        if not isinstance(words, (list, tuple)) or not all(isinstance(word, str) for word in words):
+            raise ValueError
+        return tuple(word.strip() for word in words if word.strip())
+    if isinstance(value, str):
+        return _from_text(kind, value.strip())
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    # bool is an int to Python, but `retries=True` is a mistake.
+    if type(value) is kind:
+        return value
+    raise ValueError
+
+
+def _from_text(kind: type, text: str) -> Any:
+    if kind is str:
+        return text
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise ValueError
+        return text.lower() == "true"
+    if kind is int:
+        if not _WHOLE_NUMBER.fullmatch(text):
+            raise ValueError
+        return int(text)
+    return float(text)

@@ -1,0 +1,125 @@
+"""What a producer can be told: how it batches, how long it waits, what counts as delivered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.definition import (
+    INT_MAX,
+    LONG_MAX,
+    Check,
+    between,
+    not_negative,
+    one_of,
+    positive_int,
+    prop,
+)
+from pyspark_kafkalog.errors import InvalidConfig
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+MAX_IN_FLIGHT_IDEMPOTENT = 5
+"""A broker remembers the last five batches of a producer: more in flight could not be told apart."""
+
+
+@dataclass(frozen=True)
+class ProducerConfig(ClientConfig):
+    """The producer's properties; Kafka's names and defaults."""
+
+    acks: str = prop(
+        "acks", "all", str, check=one_of("all", "-1", "1", "0"), aliases=("request.required.acks",),
+        section="Delivery",
+        doc="What the broker confirms: all (-1) in-sync replicas have it, 1 the leader has it, 0 nothing.",
+    )  # fmt: skip
+    enable_idempotence: bool = prop(
+        "enable.idempotence", True, bool,
+        doc="Number the batches, so that a repeated one is stored once and the order holds. Needs acks=all.",
+    )  # fmt: skip
+    max_in_flight: int = prop(
+        "max.in.flight.requests.per.connection", 5, int, check=positive_int, unit="requests",
+        doc="Requests sent to one broker before the first is answered; at most 5 when idempotent.",
+    )  # fmt: skip
+    delivery_timeout_ms: int = prop(
+        "delivery.timeout.ms", 120_000, int, check=between(0, INT_MAX), unit="ms",
+        doc="Time from send() to success or failure, repetitions included. "
+            "At least linger.ms + request.timeout.ms.",
+    )  # fmt: skip
+    max_block_ms: int = prop(
+        "max.block.ms", 60_000, int, check=not_negative, unit="ms",
+        doc="How long send() waits for metadata or for room in the buffer before it fails.",
+    )  # fmt: skip
+    linger_ms: int = prop(
+        "linger.ms", 5, int, check=between(0, INT_MAX), unit="ms", aliases=("queue.buffering.max.ms",),
+        section="Batches",
+        doc="How long a batch that is not full waits for more records.",
+    )  # fmt: skip
+    batch_size: int = prop(
+        "batch.size", 16_384, int, check=between(0, INT_MAX), unit="bytes",
+        doc="Size at which a partition's batch is sent. 0 sends every record by itself.",
+    )  # fmt: skip
+    max_request_size: int = prop(
+        "max.request.size", 1 << 20, int, check=positive_int, unit="bytes",
+        doc="Largest record, before compression, and largest request.",
+    )  # fmt: skip
+    buffer_memory: int = prop(
+        "buffer.memory", 32 << 20, int, check=Check(f"1024 to {LONG_MAX}", lambda v: 1024 <= v <= LONG_MAX),
+        unit="bytes", doc="Memory for records not yet delivered; above it send() waits.",
+    )  # fmt: skip
+    compression_type: str = prop(
+        "compression.type", "none", str, check=one_of(*CODECS), aliases=("compression.codec",),
+        doc="Codec of the batches; each is compressed as a whole.",
+    )  # fmt: skip
+    compression_level: int | None = prop(
+        "compression.level", None, int, check=between(-131_072, 22),
+        doc="The codec's own level; not set means the codec's default. gzip 1-9, lz4 1-17, zstd -131072-22.",
+    )  # fmt: skip
+    partitioner_ignore_keys: bool = prop(
+        "partitioner.ignore.keys", False, bool, section="Partitions",
+        doc="Spread records with keys like those without, instead of by the key's murmur2 hash.",
+    )  # fmt: skip
+    partitioner_sticky_bytes: int = prop(
+        "partitioner.sticky.bytes", 0, int, check=between(0, INT_MAX), unit="bytes",
+        doc="Data after which records without a key move on to another partition; 0 means batch.size.",
+    )  # fmt: skip
+    transaction_timeout_ms: int = prop(
+        "transaction.timeout.ms", 60_000, int, check=positive_int, unit="ms",
+        doc="Sent when a producer id is asked for; how long a broker lets a transaction stay open.",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_delivery()
+        self._check_level()
+
+    @property
+    def required_acks(self) -> int:
+        """`acks` as the wire's number: -1, 0 or 1."""
+        return -1 if self.acks == "all" else int(self.acks)
+
+    def _check_delivery(self) -> None:
+        if self.enable_idempotence and self.required_acks != -1:
+            raise InvalidConfig(
+                f"acks={self.acks} is not allowed; allowed: all, as long as enable.idempotence=true"
+            )
+        if self.enable_idempotence and self.max_in_flight > MAX_IN_FLIGHT_IDEMPOTENT:
+            raise InvalidConfig(
+                f"max.in.flight.requests.per.connection={self.max_in_flight} is not allowed; "
+                f"allowed: 1 to {MAX_IN_FLIGHT_IDEMPOTENT}, as long as enable.idempotence=true"
+            )
+        least = self.linger_ms + self.request_timeout_ms
+        if self.delivery_timeout_ms < least:
+            raise InvalidConfig(
+                f"delivery.timeout.ms={self.delivery_timeout_ms} is not allowed; "
+                f"allowed: at least linger.ms + request.timeout.ms, here {least}"
+            )
+
+    def _check_level(self) -> None:
+        levels = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131_072, 22)}
+        if self.compression_level is None or self.compression_type not in levels:
+            return
+        low, high = levels[self.compression_type]
+        if not low <= self.compression_level <= high:
+            raise InvalidConfig(
+                f"compression.level={self.compression_level} is not allowed; "
+                f"allowed for {self.compression_type}: {low} to {high}"
+            )

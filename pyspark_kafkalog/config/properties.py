@@ -1,0 +1,135 @@
+"""Java ``.properties`` text to names and values, and back. Pure but for `load_properties`.
+
+Source: the format as ``java.util.Properties.load`` documents it: ``#`` and ``!`` begin comments; a name
+ends at the first unescaped ``=``, ``:`` or white space; a backslash at a line's end joins the next line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pyspark_kafkalog.errors import InvalidConfig
+
+MAX_FILE_BYTES = 1 << 20
+"""A larger file is not a configuration; it is refused before it is read."""
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_BLANK = " \t\f"
+_SPECIAL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ESCAPED = {char: "\\" + char for char in "\\=:#!"} | {
+    char: "\\" + letter for letter, char in _SPECIAL.items()
+}
+_HEX4 = re.compile(r"[0-9a-fA-F]{4}")
+
+
+def load_properties(path: Path | str) -> dict[str, str]:
+    """The properties in a UTF-8 file.
+
+    Raises:
+        InvalidConfig: the file cannot be read, is no text, or is above `MAX_FILE_BYTES`.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except OSError as e:
+        raise InvalidConfig(f"cannot read {path}: {e.strerror or e}") from e
+    if len(data) > MAX_FILE_BYTES:
+        raise InvalidConfig(f"{path} is larger than {MAX_FILE_BYTES} bytes: not a properties file")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        raise InvalidConfig(f"{path} is not UTF-8 text: byte {e.start} cannot be decoded") from e
+    return parse_properties(text, source=str(path))
+
+
+def parse_properties(text: str, *, source: str = "properties") -> dict[str, str]:
+    """Names and values in the order in which they stand; of a name given twice the last value counts.
+
+    Raises:
+        InvalidConfig: a malformed Unicode escape; the message names ``source`` and the line.
+    """
+    found: dict[str, str] = {}
+    for number, line in _logical_lines(text):
+        end, value_at = _split(line)
+        try:
+            found[_unescape(line[:end])] = _unescape(line[value_at:])
+        except ValueError as e:
+            raise InvalidConfig(f"{source}, line {number}: {e}") from e
+    return found
+
+
+def format_properties(properties: Mapping[str, str]) -> str:
+    """Text that `parse_properties` reads as exactly these names and values; one per line."""
+    return "".join(
+        f"{_escape(name, all_blanks=True)}={_escape(value, all_blanks=False)}\n"
+        for name, value in properties.items()
+    )
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines joined at their backslashes, without comments and blank lines; numbered from 1."""
+    parts: list[str] = []
+    began = 0
+    for number, natural in enumerate(_LINE_END.split(text), 1):
+        line = natural.lstrip(_BLANK)
+        if not parts:
+            if not line or line[0] in "#!":
+                continue
+            began = number
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            parts.append(line[:-1])
+            continue
+        yield began, "".join([*parts, line])
+        parts = []
+    if parts:
+        yield began, "".join(parts)
+
+
+def _split(line: str) -> tuple[int, int]:
+    """Where the name ends and where the value begins."""
+    pos = 0
+    while pos < len(line) and line[pos] not in "=:" and line[pos] not in _BLANK:
+        pos += 2 if line[pos] == "\\" else 1
+    end = min(pos, len(line))
+    rest = line[end:].lstrip(_BLANK)
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(_BLANK)
+    return end, len(line) - len(rest)
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    out: list[str] = []
+    pos = 0
+    while pos < len(text):
+        char = text[pos]
+        pos += 1
+        if char != "\\":
+            out.append(char)
+        elif pos < len(text):
+            char = text[pos]
+            pos += 1
+            if char == "u":
+                digits = _HEX4.match(text, pos)
+                if digits is None:
+                    raise ValueError(f"\\u is followed by {text[pos : pos + 4]!r}, not by four hex digits")
+                out.append(chr(int(digits.group(), 16)))
+                pos += 4
+            else:
+                out.append(_SPECIAL.get(char, char))
+    joined = "".join(out)
+    try:
+        # Java writes a character above U+FFFF as two escapes, a surrogate pair.
+        return joined.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError as e:
+        raise ValueError("\\u escapes give half a surrogate pair") from e
+
+
+def _escape(text: str, *, all_blanks: bool) -> str:
+    out = "".join(_ESCAPED.get(char, char) for char in text)
+    if all_blanks:
+        return out.replace(" ", "\\ ")
+    return "\\" + out if out.startswith(" ") else out
