@@ -1,0 +1,130 @@
+"""The thread that accepts connections and deals them out."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import selectors
+import socket
+import threading
+from collections.abc import Sequence
+
+from broker.network.listener import peer_name
+from broker.network.processor import Processor
+from broker.network.wakeup import Wakeup
+from pyspark_kafkalog.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_PAUSE_SECONDS = 0.25
+"""How long accepting rests when the process is out of descriptors: clients wait in the backlog."""
+
+_LOG_EVERY_SECONDS = 5.0
+"""Refused connections are told of at most this often: clients retry many times a second."""
+
+
+class Acceptor:
+    """Accepts connections and gives them to the processors in turn.
+
+    One thread. It owns the listening socket and the count of connections it has handed out; a
+    processor owns a connection from `Processor.adopt` on.
+
+    *Thread-safe: `start` and `stop` are called by the server, everything else runs in the thread.*
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        processors: Sequence[Processor],
+        *,
+        max_connections: int,
+        send_buffer_bytes: int,
+        clock: Clock,
+    ) -> None:
+        self._listener = listener
+        self._processors = processors
+        self._max_connections = max_connections
+        self._send_buffer_bytes = send_buffer_bytes
+        self._clock = clock
+        self._accepted_count = 0
+        self._refused_count = 0
+        self._next_complaint = 0.0
+        self._wakeup = Wakeup()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kafkalog-acceptor", daemon=True)
+
+    @property
+    def connection_count(self) -> int:
+        """Connections that are open. Each number in it has one writer, so no lock is needed."""
+        return self._accepted_count - sum(p.closed_count for p in self._processors)
+
+    def start(self) -> None:
+        """Begin to accept."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop accepting and close the port; connections in the backlog are reset by the kernel."""
+        self._stopping.set()
+        self._wakeup.wake()
+        self._thread.join()
+        self._wakeup.close()
+        self._listener.close()
+
+    def _run(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._listener, selectors.EVENT_READ)
+            selector.register(self._wakeup, selectors.EVENT_READ)
+            while not self._stopping.is_set():
+                selector.select()
+                try:
+                    self._accept_all()
+                except OSError as e:
+                    self._accept_failed(e)
+                except Exception:
+                    # A failure with one connection must not end the thread: nobody could connect again.
+                    _log.exception("could not take up a connection")
+
+    def _accept_all(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                sock, address = self._listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            if self.connection_count >= self._max_connections:
+                sock.close()
+                self._refused_count += 1
+                self._complain(
+                    f"max.connections={self._max_connections} are open; closed {peer_name(address)}"
+                )
+                continue
+            try:
+                self._prepare(sock)
+            except OSError:
+                sock.close()  # the client was gone before we looked
+                continue
+            turn = self._processors[self._accepted_count % len(self._processors)]
+            self._accepted_count += 1
+            turn.adopt(sock, peer_name(address))
+
+    def _prepare(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._send_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
+
+    def _accept_failed(self, error: OSError) -> None:
+        """A connection that was aborted before it was accepted is nothing; lack of descriptors is."""
+        if error.errno in _EXHAUSTED:
+            self._refused_count += 1
+            self._complain(f"cannot accept now: {error.strerror}; trying again")
+            self._stopping.wait(_PAUSE_SECONDS)
+        else:
+            _log.debug("a connection failed while it was accepted: %s", error)
+
+    def _complain(self, text: str) -> None:
+        now = self._clock.monotonic()
+        if now >= self._next_complaint:
+            _log.warning("%s (%d connections refused or put off so far)", text, self._refused_count)
+            self._next_complaint = now + _LOG_EVERY_SECONDS

@@ -1,0 +1,107 @@
+"""What one connection has received, has in hand and has still to send. Does no I/O."""
+
+from __future__ import annotations
+
+import socket
+
+from broker.network.transmission import Transmission
+from pyspark_kafkalog.protocol.frames import FrameReader
+
+READ_AHEAD_BYTES = 65536
+"""While a request is in hand, reading goes on until this much waits behind it.
+
+Reading on at all is how the end of a connection is noticed while a fetch is parked.
+"""
+
+
+class Channel:
+    """One request at a time, in order: the state of a connection between two calls of the kernel.
+
+    *Not thread-safe: owned by one processor thread.* A channel is **muted** from `take` until the
+    answer to what was taken is sent (or needs none); requests that arrive meanwhile wait, and above
+    `READ_AHEAD_BYTES` the channel no longer asks to be read, so that a client which sends without
+    reading its answers is stopped by its own socket and costs no memory here.
+
+    Memory: the frame reader's buffer (4 KiB while idle), one request of at most ``max_request_bytes``
+    in hand, and the read-ahead.
+    """
+
+    __slots__ = ("_ahead_bytes", "_in_hand", "_outgoing", "_reader", "_waiting")
+
+    def __init__(self, max_request_bytes: int) -> None:
+        self._reader = FrameReader(max_request_bytes)
+        self._waiting: list[bytearray] = []  # last in, first element: taking from the end is cheap
+        self._ahead_bytes = 0  # received and not taken yet, whole frames or not
+        self._in_hand = False
+        self._outgoing: Transmission | None = None
+
+    @property
+    def muted(self) -> bool:
+        """Whether a request is in hand or its answer is being sent."""
+        return self._in_hand or self._outgoing is not None
+
+    @property
+    def in_hand(self) -> bool:
+        """Whether a request waits for its answer."""
+        return self._in_hand
+
+    @property
+    def wants_read(self) -> bool:
+        """Whether more bytes may come in now."""
+        return self._ahead_bytes < READ_AHEAD_BYTES or not self.muted
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether an answer waits for room in the socket."""
+        return self._outgoing is not None
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes may be put; never empty."""
+        return self._reader.buffer()
+
+    def received(self, count: int) -> None:
+        """Take note of ``count`` bytes put into `buffer`.
+
+        Raises:
+            FrameTooLarge: a size that is negative or above the limit; the connection cannot go on.
+        """
+        self._ahead_bytes += count
+        frames = self._reader.received(count)
+        if frames:
+            frames.reverse()
+            self._waiting = frames + self._waiting if self._waiting else frames
+
+    def take(self) -> bytearray | None:
+        """The next request, which mutes the channel; None while it is muted or nothing waits."""
+        if not self._waiting or self.muted:
+            return None
+        frame = self._waiting.pop()
+        self._ahead_bytes -= 4 + len(frame)
+        self._in_hand = True
+        return frame
+
+    def answer(self, transmission: Transmission | None) -> None:
+        """The request in hand is done: its answer goes out next, or it needs none (None)."""
+        self._in_hand = False
+        self._outgoing = transmission
+
+    def send_to(self, sock: socket.socket) -> bool:
+        """Send what ``sock`` takes now; True once nothing is left to send.
+
+        Raises:
+            OSError, EOFError: the answer cannot be finished; the connection cannot go on.
+        """
+        outgoing = self._outgoing
+        if outgoing is None:
+            return True
+        if not outgoing.send_to(sock):
+            return False
+        self._outgoing = None
+        return True
+
+    def close(self) -> None:
+        """Drop what waits and what has not been sent."""
+        self._waiting.clear()
+        if self._outgoing is not None:
+            self._outgoing.close()
+            self._outgoing = None

@@ -1,0 +1,373 @@
+"""The thread that reads requests, has them handled, and sends the answers."""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol, TypeVar, cast
+
+from broker.network.channel import Channel
+from broker.network.reply import Outcome, Reply
+from broker.network.wakeup import Wakeup
+from pyspark_kafkalog.clock import Clock
+from pyspark_kafkalog.errors import FrameTooLarge
+
+_log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+Handler = Callable[[bytearray, Reply], None]
+"""Gets a request without its size prefix, which it may keep and change, and the reply it owes."""
+
+_READS_PER_TURN = 8
+"""Reads of one connection before the others have their turn, while it keeps filling its buffer."""
+
+_TICK_SECONDS = 0.5
+"""How often idle connections are looked for and metrics are brought up to date."""
+
+
+class Counter(Protocol):
+    """A metric that grows; prometheus's Counter."""
+
+    def inc(self, amount: float = 1) -> None:
+        """Add ``amount``."""
+        ...
+
+
+class Gauge(Protocol):
+    """A metric that moves; prometheus's Gauge."""
+
+    def inc(self, amount: float = 1) -> None:
+        """Add ``amount``."""
+        ...
+
+    def dec(self, amount: float = 1) -> None:
+        """Take ``amount`` away."""
+        ...
+
+
+class NetworkMetrics(Protocol):
+    """What the network layer counts."""
+
+    @property
+    def bytes_in(self) -> Counter:
+        """Bytes received from clients."""
+        ...
+
+    @property
+    def bytes_out(self) -> Counter:
+        """Bytes of answers that were sent whole."""
+        ...
+
+    @property
+    def connections(self) -> Gauge:
+        """Connections that are open."""
+        ...
+
+
+class _Connection:
+    """A socket with its channel. Owned by the processor."""
+
+    __slots__ = ("channel", "last_active", "mask", "open", "peer", "reply", "sock", "unsent_bytes")
+
+    def __init__(self, sock: socket.socket, peer: str, channel: Channel, now: float) -> None:
+        self.sock = sock
+        self.peer = peer
+        self.channel = channel
+        self.last_active = now
+        self.open = True
+        self.mask = 0  # what the selector watches; 0 = not registered
+        self.reply: Reply | None = None  # of the request in hand
+        self.unsent_bytes = 0  # size of the answer that is being sent
+
+
+class Processor:
+    """Runs one selector loop over its connections; the handler is called in the same thread.
+
+    *Thread-safe: `adopt`, `settled` and `begin_stop` only queue work and wake the thread.* Everything else,
+    the connections and their channels among it, belongs to the thread. ``reply_lock`` guards the state
+    of replies and nothing more; no call is made while it is held.
+
+    An answer that the handler gives before it returns is sent on the spot, without another round of the
+    selector. Any other answer goes through a queue.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        handler: Handler,
+        metrics: NetworkMetrics,
+        *,
+        max_request_bytes: int,
+        max_idle_seconds: float,
+        clock: Clock,
+    ) -> None:
+        self.reply_lock = threading.Lock()
+        self.closed_count = 0
+        """Connections this processor has closed since its start; written by its thread alone."""
+        self._handler = handler
+        self._metrics = metrics
+        self._max_request_bytes = max_request_bytes
+        self._max_idle_seconds = max_idle_seconds
+        self._clock = clock
+        self._selector = selectors.DefaultSelector()
+        self._connections: set[_Connection] = set()
+        self._adopted: deque[tuple[socket.socket, str]] = deque()
+        self._answered: deque[Reply] = deque()
+        self._serving: Reply | None = None
+        self._now = clock.monotonic()
+        self._tick_seconds = min(_TICK_SECONDS, max(0.01, max_idle_seconds / 4))
+        self._next_tick = self._now + self._tick_seconds
+        self._bytes_in = 0
+        self._bytes_out = 0
+        self._deadline: float | None = None  # set once, by begin_stop
+        self._wakeup = Wakeup()
+        self._selector.register(self._wakeup, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._run, name=f"kafkalog-network-{number}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._thread.start()
+
+    def adopt(self, sock: socket.socket, peer: str) -> None:
+        """Take over a connected, non-blocking socket."""
+        self._adopted.append((sock, peer))
+        self._wakeup.wake()
+
+    def settled(self, reply: Reply) -> None:
+        """The outcome of ``reply`` stands. Called once per reply, by any thread."""
+        if threading.get_ident() != self._thread.ident:
+            self._answered.append(reply)
+            self._wakeup.wake()
+        elif reply is self._serving:
+            self._serving = None  # `_serve` sees it when the handler returns
+        else:
+            self._answered.append(reply)  # looked at before the selector is
+
+    def begin_stop(self, deadline: float) -> None:
+        """Begin no further request, let those in hand be answered until ``deadline``, then close all.
+
+        ``deadline`` is a time of the clock's `monotonic`. The acceptor must have been stopped before.
+        """
+        self._deadline = deadline
+        self._wakeup.wake()
+
+    def join(self) -> None:
+        """Wait until everything is closed and the thread has ended."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._drained():
+            try:
+                self._turn()
+            except Exception:
+                # Nothing is known that leads here; ending the thread would leave a broker that is
+                # up and deaf, so it goes on, slowly enough not to flood the log.
+                _log.exception("thread %s: a round failed", self._thread.name)
+                self._clock.sleep(_TICK_SECONDS)
+        self._shut_down()
+
+    def _turn(self) -> None:
+        """One round: wait, read and write what is ready, take in what was queued."""
+        events = self._selector.select(self._wait_seconds())
+        self._now = self._clock.monotonic()
+        for key, mask in events:
+            connection: _Connection | None = key.data
+            if connection is None:
+                self._wakeup.clear()
+            else:
+                self._guarded(self._ready, connection, mask)
+        while self._answered:
+            reply = self._answered.popleft()
+            if reply.closed:
+                self._drop(reply)
+            else:
+                self._guarded(self._late_answer, cast("_Connection", reply.token), reply)
+        while self._adopted:
+            self._take_over(*self._adopted.popleft())
+        if self._now >= self._next_tick:
+            self._tick()
+
+    def _wait_seconds(self) -> float:
+        if self._deadline is None:
+            return self._tick_seconds
+        return max(0.0, min(self._tick_seconds, self._deadline - self._now))
+
+    def _guarded(
+        self, work: Callable[[_Connection, _T], None], connection: _Connection, argument: _T
+    ) -> None:
+        """Do some work for one connection; whatever fails, only that connection is closed."""
+        try:
+            work(connection, argument)
+        except FrameTooLarge as e:
+            _log.warning("closing the connection from %s: %s", connection.peer, e)
+            self._close(connection)
+        except OSError as e:
+            _log.debug("connection from %s lost: %s", connection.peer, e)
+            self._close(connection)
+        except Exception:
+            _log.exception("closing the connection from %s", connection.peer)
+            self._close(connection)
+
+    def _ready(self, connection: _Connection, mask: int) -> None:
+        connection.last_active = self._now
+        if mask & selectors.EVENT_WRITE and self._send(connection):
+            self._serve(connection)
+        if mask & selectors.EVENT_READ and connection.open:
+            self._read(connection)
+        self._watch(connection)
+
+    def _read(self, connection: _Connection) -> None:
+        """Read until the socket is empty or the channel has enough for now; handle what came whole."""
+        channel, sock = connection.channel, connection.sock
+        for _ in range(_READS_PER_TURN):
+            buffer = channel.buffer()
+            room = len(buffer)
+            try:
+                count = sock.recv_into(buffer)
+            except (BlockingIOError, InterruptedError):
+                return
+            finally:
+                del buffer  # the frame reader cannot grow what is still lent out
+            if count == 0:
+                _log.debug("connection from %s ended", connection.peer)
+                self._close(connection)
+                return
+            self._bytes_in += count
+            channel.received(count)
+            self._serve(connection)
+            if count < room or not connection.open or not channel.wants_read:
+                return
+
+    def _serve(self, connection: _Connection) -> None:
+        """Have the waiting requests handled, one after the other, until one is not answered at once."""
+        while self._deadline is None:
+            request = connection.channel.take()
+            if request is None:
+                return
+            reply = Reply(self, connection, connection.peer)
+            connection.reply = self._serving = reply
+            try:
+                self._handler(request, reply)
+                answered = self._serving is None
+            finally:
+                self._serving = None
+            del request  # it may be large, and sending takes its time
+            if not answered or not self._finish(connection, reply):
+                return
+
+    def _late_answer(self, connection: _Connection, reply: Reply) -> None:
+        connection.last_active = self._now
+        if self._finish(connection, reply):
+            self._serve(connection)
+        self._watch(connection)
+
+    def _finish(self, connection: _Connection, reply: Reply) -> bool:
+        """Act on the outcome of the request in hand; True if the channel is free for the next one."""
+        if reply.outcome is Outcome.CLOSE:
+            self._close(connection)
+            return False
+        connection.reply = None
+        transmission = reply.transmission
+        connection.channel.answer(transmission)
+        if transmission is None:
+            return True
+        connection.unsent_bytes = transmission.size_bytes
+        return self._send(connection)
+
+    def _send(self, connection: _Connection) -> bool:
+        """Send what the socket takes now; True once nothing is left to send."""
+        if not connection.channel.send_to(connection.sock):
+            return False
+        self._bytes_out += connection.unsent_bytes
+        connection.unsent_bytes = 0
+        return True
+
+    def _watch(self, connection: _Connection) -> None:
+        """Tell the selector what the channel waits for now."""
+        channel = connection.channel
+        mask = selectors.EVENT_READ if channel.wants_read else 0
+        if channel.wants_write:
+            mask |= selectors.EVENT_WRITE
+        if mask == connection.mask or not connection.open:
+            return
+        if not mask:
+            self._selector.unregister(connection.sock)
+        elif not connection.mask:
+            self._selector.register(connection.sock, mask, connection)
+        else:
+            self._selector.modify(connection.sock, mask, connection)
+        connection.mask = mask
+
+    def _take_over(self, sock: socket.socket, peer: str) -> None:
+        connection = _Connection(sock, peer, Channel(self._max_request_bytes), self._now)
+        self._connections.add(connection)
+        self._metrics.connections.inc()
+        self._watch(connection)
+
+    def _close(self, connection: _Connection) -> None:
+        """Close the socket, drop what it still had to send, tell the request in hand."""
+        if not connection.open:
+            return
+        connection.open = False
+        self._connections.discard(connection)
+        if connection.mask:
+            self._selector.unregister(connection.sock)
+        connection.sock.close()
+        connection.channel.close()
+        reply, connection.reply = connection.reply, None
+        if reply is not None:
+            reply.peer_gone()
+            self._drop(reply)
+        self.closed_count += 1
+        self._metrics.connections.dec()
+
+    @staticmethod
+    def _drop(reply: Reply) -> None:
+        """Give up the files of an answer that nobody can receive any more."""
+        if reply.transmission is not None:
+            reply.transmission.close()
+
+    def _tick(self) -> None:
+        """Close connections that have been idle for too long; hand the sums to the metrics."""
+        self._next_tick = self._now + self._tick_seconds
+        self._publish()
+        oldest = self._now - self._max_idle_seconds
+        for connection in [c for c in self._connections if c.last_active < oldest]:
+            # A request in hand may rightly take its time. A client that stopped to read may not: it
+            # holds a file open.
+            if not connection.channel.in_hand:
+                _log.debug("closing the connection from %s: idle", connection.peer)
+                self._close(connection)
+
+    def _publish(self) -> None:
+        received, self._bytes_in = self._bytes_in, 0
+        sent, self._bytes_out = self._bytes_out, 0
+        if received:
+            self._metrics.bytes_in.inc(received)
+        if sent:
+            self._metrics.bytes_out.inc(sent)
+
+    def _drained(self) -> bool:
+        """While stopping, close what has nothing in hand; True once the thread may end."""
+        if self._deadline is None:
+            return False
+        for connection in [c for c in self._connections if not c.channel.muted]:
+            self._close(connection)
+        return not self._connections or self._clock.monotonic() >= self._deadline
+
+    def _shut_down(self) -> None:
+        for connection in list(self._connections):
+            self._close(connection)
+        while self._adopted:
+            self._adopted.popleft()[0].close()
+            self.closed_count += 1
+        while self._answered:
+            self._drop(self._answered.popleft())
+        self._publish()
+        self._selector.close()
+        self._wakeup.close()

@@ -1,0 +1,127 @@
+"""The socket server: one acceptor thread and N processor threads."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from broker.network.acceptor import Acceptor
+from broker.network.listener import listen, peer_name
+from broker.network.processor import Handler, NetworkMetrics, Processor
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """What the socket server must know; the broker's configuration has the properties behind it."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on; empty means all interfaces."""
+    port: int = 9092
+    """0 means a free port, which `SocketServer.port` then names."""
+    processors: int = 1
+    """Threads that read, handle and answer. With the GIL one is best; see `Processor`."""
+    max_request_bytes: int = 104_857_600
+    """A request that claims more closes its connection before memory is taken for it."""
+    send_buffer_bytes: int = -1
+    """``SO_SNDBUF``; -1 leaves it to the kernel."""
+    receive_buffer_bytes: int = -1
+    """``SO_RCVBUF``; -1 leaves it to the kernel."""
+    max_connections: int = 2**31 - 1
+    """Further connections are accepted and closed at once, so that the client sees why."""
+    max_idle_ms: int = 600_000
+    """A connection without traffic for so long, and with no request in hand, is closed; -1 means never."""
+    backlog: int = 1024
+    """Connections that may wait to be accepted; the kernel has a limit of its own."""
+
+
+class SocketServer:
+    """Accepts connections, cuts their bytes into requests, and sends the handler's answers.
+
+    It knows sizes and bytes, not Kafka. Requests of one connection are handled one at a time and
+    answered in order; connections do not wait for each other except for the time a handler computes.
+
+    *Thread-safe: `start` and `stop` are called by whoever owns the server, in this order and once.* The
+    acceptor thread owns the listening socket, each processor thread its own connections; they share
+    nothing but queues with a wake-up pipe. The handler runs in a processor thread and must not block: what
+    has to wait keeps its `Reply` and answers later from another thread.
+    """
+
+    def __init__(
+        self,
+        config: NetworkConfig,
+        handler: Handler,
+        metrics: NetworkMetrics,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._config = config
+        self._handler = handler
+        self._metrics = metrics
+        self._clock = clock
+        self._processors: list[Processor] = []
+        self._acceptor: Acceptor | None = None
+        self._host, self._port = config.host, config.port
+
+    @property
+    def host(self) -> str:
+        """The address that is listened on."""
+        return self._host
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on; after `start` never 0."""
+        return self._port
+
+    @property
+    def connection_count(self) -> int:
+        """Connections that are open now."""
+        return 0 if self._acceptor is None else self._acceptor.connection_count
+
+    def start(self) -> None:
+        """Listen and serve. Connections are answered when this returns.
+
+        Raises:
+            InvalidConfig: the address cannot be listened on.
+        """
+        config = self._config
+        listener = listen(config.host, config.port, config.backlog, config.receive_buffer_bytes)
+        self._host, self._port = listener.getsockname()[:2]
+        self._processors = [
+            Processor(
+                number,
+                self._handler,
+                self._metrics,
+                max_request_bytes=config.max_request_bytes,
+                max_idle_seconds=config.max_idle_ms / 1000 if config.max_idle_ms >= 0 else float("inf"),
+                clock=self._clock,
+            )
+            for number in range(max(1, config.processors))
+        ]
+        self._acceptor = Acceptor(
+            listener,
+            self._processors,
+            max_connections=config.max_connections,
+            send_buffer_bytes=config.send_buffer_bytes,
+            clock=self._clock,
+        )
+        for processor in self._processors:
+            processor.start()
+        self._acceptor.start()
+        _log.info("listening on %s", peer_name((self._host, self._port)))
+
+    def stop(self, grace_seconds: float = 5.0) -> None:
+        """Stop accepting, let requests in hand be answered for up to ``grace_seconds``, close everything.
+
+        Requests that wait behind one in hand are not begun.
+        """
+        if self._acceptor is None:
+            return
+        self._acceptor.stop()
+        deadline = self._clock.monotonic() + grace_seconds
+        for processor in self._processors:
+            processor.begin_stop(deadline)
+        for processor in self._processors:
+            processor.join()
+        _log.info("stopped listening on %s", peer_name((self._host, self._port)))
