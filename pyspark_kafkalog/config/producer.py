@@ -32,8 +32,9 @@ class ProducerConfig(ClientConfig):
         doc="What the broker confirms: all (-1) in-sync replicas have it, 1 the leader has it, 0 nothing.",
     )  # fmt: skip
     enable_idempotence: bool = prop(
-        "enable.idempotence", True, bool,
-        doc="Number the batches, so that a repeated one is stored once and the order holds. Needs acks=all.",
+        "enable.idempotence", None, bool,
+        doc="Number the batches, so that a repeated one is stored once and the order holds. "
+            "Not set means true, unless acks or the requests in flight rule it out.",
     )  # fmt: skip
     max_in_flight: int = prop(
         "max.in.flight.requests.per.connection", 5, int, check=positive_int, unit="requests",
@@ -88,6 +89,9 @@ class ProducerConfig(ClientConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.enable_idempotence is None:  # type: ignore[comparison-overlap]
+            possible = self.required_acks == -1 and self.max_in_flight <= MAX_IN_FLIGHT_IDEMPOTENT
+            object.__setattr__(self, "enable_idempotence", possible)
         self._check_delivery()
         self._check_level()
 

@@ -1,0 +1,48 @@
+"""What the broker counts, as Prometheus metrics in a registry that is passed in."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+
+class Metrics:
+    """*Thread-safe.* The counters of one broker; each guards itself.
+
+    Two brokers of one process need two registries. With None the metrics have a registry of their own.
+    The counters of one API are looked up once and then kept: a labelled look-up costs more than the count.
+    """
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry if registry is not None else CollectorRegistry()
+        self.bytes_in = self._counter("bytes_in", "Bytes received from clients")
+        self.bytes_out = self._counter("bytes_out", "Bytes sent to clients")
+        self.connections = Gauge("kafkalog_broker_connections", "Open connections", registry=self.registry)
+        self.appended_messages = self._counter("appended_messages", "Messages appended to logs")
+        self.appended_bytes = self._counter("appended_bytes", "Bytes appended to logs")
+        self.log_flush_seconds = Histogram(
+            "kafkalog_broker_log_flush_seconds", "Time to force one log to disk", registry=self.registry
+        )
+        self._requests = self._counter("requests", "Requests received", "api")
+        self._request_errors = self._counter(
+            "request_errors", "Errors answered, a partition at a time", "api", "code"
+        )
+        self._by_api: dict[str, Counter] = {}
+        self._by_error: dict[tuple[str, str], Counter] = {}
+
+    def requests(self, api: str) -> Counter:
+        """The counter of requests of one API, such as ``FETCH``."""
+        child = self._by_api.get(api)
+        if child is None:
+            # Two threads may both make it: the library gives them the same one.
+            child = self._by_api[api] = self._requests.labels(api)
+        return child
+
+    def request_errors(self, api: str, code: str) -> Counter:
+        """The counter of errors that one API answered with one code, such as ``OFFSET_OUT_OF_RANGE``."""
+        child = self._by_error.get((api, code))
+        if child is None:
+            child = self._by_error[api, code] = self._request_errors.labels(api, code)
+        return child
+
+    def _counter(self, name: str, doc: str, *labels: str) -> Counter:
+        return Counter(f"kafkalog_broker_{name}", doc, labels, registry=self.registry)

@@ -1,0 +1,130 @@
+"""One thread that does what is due: flush, retention, expiry, the end of a delayed fetch."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+from collections.abc import Callable
+
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_WAIT_SECONDS = 3600.0
+"""Above some 290 years a condition refuses to wait; looking once an hour costs nothing."""
+_STOP_SECONDS = 30.0
+
+
+class Handle:
+    """*Thread-safe.* One task that is still to run; made by `Scheduler.after` and `Scheduler.every`.
+
+    ``_task`` is None once it is cancelled or, for a task that runs once, has begun. One assignment
+    changes it, so no lock is needed.
+    """
+
+    __slots__ = ("_name", "_period", "_task")
+
+    def __init__(self, name: str, task: Callable[[], object], period: float | None) -> None:
+        self._name = name
+        self._task: Callable[[], object] | None = task
+        self._period = period
+
+    def cancel(self) -> None:
+        """Do not run it (again). A run that has begun ends as usual; a second cancel changes nothing."""
+        self._task = None
+
+
+class Scheduler:
+    """*Thread-safe.* Runs tasks on one thread of its own, each at its time.
+
+    Owns the queue of tasks, guarded by ``_changed``. Tasks run without the lock, one after the other, so
+    a slow one delays the rest. A task that fails is logged, and comes again if it is periodic. What is
+    scheduled before `start` waits for it; what is scheduled after `stop` never runs.
+    """
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._queue: list[tuple[float, int, Handle]] = []
+        self._order = itertools.count()
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread; once."""
+        with self._changed:
+            if self._thread is not None or self._stopped:
+                raise RuntimeError("a scheduler starts once")
+            self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
+            self._thread.start()
+
+    def after(self, seconds: float, task: Callable[[], object]) -> Handle:
+        """Run ``task`` once, no earlier than ``seconds`` from now."""
+        return self._add(seconds, Handle(getattr(task, "__qualname__", "task"), task, None))
+
+    def every(self, name: str, seconds: float, task: Callable[[], object]) -> Handle:
+        """Run ``task`` again and again, ``seconds`` after its last run ended; first in ``seconds``."""
+        return self._add(seconds, Handle(name, task, seconds))
+
+    def stop(self) -> None:
+        """Drop what is waiting and wait for the task that runs, if any. May be called more than once."""
+        with self._changed:
+            self._stopped = True
+            self._queue.clear()
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_STOP_SECONDS)
+            if thread.is_alive():
+                logger.warning("a scheduled task still runs %d s after the stop", _STOP_SECONDS)
+
+    def run_due(self) -> float | None:
+        """Run what is due by the clock; seconds until the next task, None when there is none.
+
+        The thread's own step, open to tests with a clock of their own.
+        """
+        while True:
+            with self._changed:
+                if not self._queue:
+                    return None
+                due, _, handle = self._queue[0]
+                wait = due - self._clock.monotonic()
+                if wait > 0:
+                    return wait
+                heapq.heappop(self._queue)
+            self._run_task(handle)
+
+    def _add(self, seconds: float, handle: Handle) -> Handle:
+        entry = (self._clock.monotonic() + max(0.0, seconds), next(self._order), handle)
+        with self._changed:
+            if not self._stopped:
+                heapq.heappush(self._queue, entry)
+                if self._queue[0] is entry:
+                    self._changed.notify()
+        return handle
+
+    def _run_task(self, handle: Handle) -> None:
+        task, period = handle._task, handle._period
+        if task is None:
+            return
+        if period is None:
+            handle.cancel()
+        try:
+            task()
+        except Exception:
+            logger.exception("scheduled task %s failed", handle._name)
+        if period is not None and handle._task is not None:
+            self._add(period, handle)
+
+    def _run(self) -> None:
+        while True:
+            self.run_due()
+            with self._changed:
+                if self._stopped:
+                    return
+                # Looked at again under the lock: something may have been scheduled since.
+                wait = self._queue[0][0] - self._clock.monotonic() if self._queue else _LONGEST_WAIT_SECONDS
+                if wait > 0:
+                    self._changed.wait(min(wait, _LONGEST_WAIT_SECONDS))
