@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.config.definition import (
@@ -20,6 +21,8 @@ from pyspark_kafkalog.errors import InvalidConfig
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 MAX_IN_FLIGHT_IDEMPOTENT = 5
 """A broker remembers the last five batches of a producer: more in flight could not be told apart."""
+
+_DELIVERY_TIMEOUT_MS = 120_000
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class ProducerConfig(ClientConfig):
         doc="Requests sent to one broker before the first is answered; at most 5 when idempotent.",
     )  # fmt: skip
     delivery_timeout_ms: int = prop(
-        "delivery.timeout.ms", 120_000, int, check=between(0, INT_MAX), unit="ms",
+        "delivery.timeout.ms", _DELIVERY_TIMEOUT_MS, int, check=between(0, INT_MAX), unit="ms",
         doc="Time from send() to success or failure, repetitions included. "
             "At least linger.ms + request.timeout.ms.",
     )  # fmt: skip
@@ -89,9 +92,13 @@ class ProducerConfig(ClientConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.enable_idempotence is None:  # type: ignore[comparison-overlap]
+        least = self.linger_ms + self.request_timeout_ms
+        if cast("bool | None", self.enable_idempotence) is None:
             possible = self.required_acks == -1 and self.max_in_flight <= MAX_IN_FLIGHT_IDEMPOTENT
             object.__setattr__(self, "enable_idempotence", possible)
+        if self.delivery_timeout_ms == _DELIVERY_TIMEOUT_MS < least:
+            # Only an explicit choice contradicts the longer waits; the default gives way to them.
+            object.__setattr__(self, "delivery_timeout_ms", least)
         self._check_delivery()
         self._check_level()
 
