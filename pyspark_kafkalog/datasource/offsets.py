@@ -1,0 +1,259 @@
+"""Where a read starts and ends: what the options say, and what it means for given partitions. Pure.
+
+The JSON forms and the words of the errors are those of Spark's Kafka connector: users know them, and search
+for them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, TopicPartition
+
+OffsetsByPartition = dict[TopicPartition, int]
+
+_WORDS = {"earliest": EARLIEST_OFFSET, "latest": LATEST_OFFSET}
+_WORD_OF = {offset: word for word, offset in _WORDS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """The beginning or the end of every partition: `EARLIEST_OFFSET` or `LATEST_OFFSET`."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpecificOffsets:
+    """Offsets by partition (placeholders allowed), and an edge for whole topics."""
+
+    partitions: Mapping[TopicPartition, int]
+    topics: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalTimestamp:
+    """The first record at or after ``timestamp_ms`` of every partition."""
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTimestamps:
+    """The first record at or after each partition's own time, in milliseconds."""
+
+    timestamps: Mapping[TopicPartition, int]
+
+
+OffsetLimit = Edge | SpecificOffsets | GlobalTimestamp | PartitionTimestamps
+
+EARLIEST = Edge(EARLIEST_OFFSET)
+LATEST = Edge(LATEST_OFFSET)
+
+
+def parse_offsets(option: str, text: str) -> Edge | SpecificOffsets:
+    """``earliest``, ``latest``, or ``{"topic": {"0": 23, "1": -1}, "other": "earliest"}``; words in any case.
+
+    Raises:
+        InvalidConfig: neither; the text shows the forms.
+    """
+    word = text.strip().lower()
+    if word in _WORDS:
+        return Edge(_WORDS[word])
+    partitions: OffsetsByPartition = {}
+    topics: dict[str, int] = {}
+    expected = (
+        f'{option} is "earliest", "latest" or JSON like {{"topicA":{{"0":23,"1":-1}},"topicB":"earliest"}}'
+    )
+    for topic, value in _json_object(expected, text).items():
+        if isinstance(value, str) and value.strip().lower() in _WORDS:
+            topics[topic] = _WORDS[value.strip().lower()]
+            continue
+        for partition, offset in _by_partition(expected, topic, value).items():
+            if offset < EARLIEST_OFFSET:
+                raise InvalidConfig(f"{expected}; got {offset} for {partition}")
+            partitions[partition] = offset
+    return SpecificOffsets(partitions, topics)
+
+
+def parse_partition_timestamps(option: str, text: str) -> PartitionTimestamps:
+    """``{"topic": {"0": 1000}}``, milliseconds since the epoch.
+
+    Raises:
+        InvalidConfig: anything else.
+    """
+    expected = f'{option} is JSON like {{"topicA":{{"0":1700000000000,"1":1700000000000}}}}, in milliseconds'
+    found: OffsetsByPartition = {}
+    for topic, value in _json_object(expected, text).items():
+        found.update(_by_partition(expected, topic, value))
+    for partition, timestamp in found.items():
+        if timestamp < 0:
+            raise InvalidConfig(f"{expected}; got {timestamp} for {partition}")
+    return PartitionTimestamps(found)
+
+
+def parse_partitions(option: str, text: str) -> list[TopicPartition]:
+    """``{"topicA": [0, 1]}``: the partitions to assign, sorted.
+
+    Raises:
+        InvalidConfig: anything else, or no partition at all.
+    """
+    expected = f'{option} is JSON like {{"topicA":[0,1],"topicB":[2,4]}}'
+    found: set[TopicPartition] = set()
+    for topic, numbers in _json_object(expected, text).items():
+        if not isinstance(numbers, list) or not all(type(n) is int and n >= 0 for n in numbers):
+            raise InvalidConfig(f"{expected}; got {numbers!r} for {topic!r}")
+        found.update(TopicPartition(topic, n) for n in numbers)
+    if not found:
+        raise InvalidConfig(
+            f"No topicpartitions to assign as specified value for option '{option}' is '{text}'. {expected}"
+        )
+    return sorted(found)
+
+
+def format_offsets(offsets: Mapping[TopicPartition, int]) -> str:
+    """The JSON that `parse_offsets` reads: sorted, without blanks."""
+    by_topic: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        by_topic.setdefault(topic, {})[str(partition)] = offset
+    return json.dumps(by_topic, separators=(",", ":"))
+
+
+def _json_object(expected: str, text: str) -> dict[str, object]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise InvalidConfig(f"Expected {expected}; got {text!r}")
+    return value
+
+
+def _by_partition(expected: str, topic: str, value: object) -> OffsetsByPartition:
+    if not isinstance(value, dict):
+        raise InvalidConfig(f"{expected}; got {value!r} for topic {topic!r}")
+    found: OffsetsByPartition = {}
+    for key, number in value.items():
+        if not key.isdecimal() or type(number) is not int:
+            raise InvalidConfig(f"{expected}; got {{{key!r}: {number!r}}} for topic {topic!r}")
+        found[TopicPartition(topic, int(key))] = number
+    return found
+
+
+TimestampLookup = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]]
+"""Milliseconds by partition to the offset of the first record at or after them; -1 where there is none."""
+
+
+def locate(
+    limit: OffsetLimit,
+    partitions: Iterable[TopicPartition],
+    *,
+    look_up: TimestampLookup,
+    missing_is_latest: bool,
+) -> OffsetsByPartition:
+    """The offset (or placeholder) that ``limit`` means for each of ``partitions``.
+
+    ``look_up`` is asked only for timestamps; where no record is that late, the answer is `LATEST_OFFSET` if
+    ``missing_is_latest``, else an error.
+
+    Raises:
+        InvalidConfig: the limit names other partitions than these, or a timestamp matched nothing.
+    """
+    partitions = sorted(partitions)
+    if isinstance(limit, Edge):
+        return dict.fromkeys(partitions, limit.offset)
+    if isinstance(limit, SpecificOffsets):
+        return _locate_specific(limit, partitions)
+    if isinstance(limit, GlobalTimestamp):
+        asked: Mapping[TopicPartition, int] = dict.fromkeys(partitions, limit.timestamp_ms)
+    else:
+        asked = limit.timestamps
+        _check_same("KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED", asked, partitions)
+    found = look_up(asked)
+    located: OffsetsByPartition = {}
+    for partition in partitions:
+        offset = found[partition]
+        if offset < 0 and not missing_is_latest:
+            raise InvalidConfig(
+                f"No offset matched from request of topic-partition {partition} and timestamp "
+                f"{asked[partition]}. startingOffsetsByTimestampStrategy=latest begins at the end there."
+            )
+        located[partition] = offset if offset >= 0 else LATEST_OFFSET
+    return located
+
+
+def _locate_specific(limit: SpecificOffsets, partitions: list[TopicPartition]) -> OffsetsByPartition:
+    names = {p.topic for p in partitions}
+    unknown = sorted(set(limit.topics) - names)
+    if unknown:
+        raise InvalidConfig(
+            "[KAFKA_TOPIC_OFFSET_DOES_NOT_MATCH_ASSIGNED] Topics with an offset of their own must be among "
+            f"those read. Named: {unknown}. Read: {sorted(names)}"
+        )
+    rest = [p for p in partitions if p.topic not in limit.topics]
+    _check_same("KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED", limit.partitions, rest)
+    located = {p: limit.topics[p.topic] for p in partitions if p.topic in limit.topics}
+    located.update(limit.partitions)
+    return located
+
+
+def _check_same(condition: str, named: Iterable[TopicPartition], assigned: Iterable[TopicPartition]) -> None:
+    named, assigned = set(named), set(assigned)
+    if named == assigned:
+        return
+    raise InvalidConfig(
+        f"[{condition}] Every partition that is read, and no other, must be named; use -1 for latest, -2 for "
+        f"earliest. Assigned: {_list(assigned)}. Named: {_list(named)}. "
+        f"Not named: {_list(assigned - named)}. Not read: {_list(named - assigned)}"
+    )
+
+
+def check_order(
+    starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], *, resolved: bool
+) -> None:
+    """Refuse a range that ends before it starts; placeholders are not compared.
+
+    Raises:
+        InvalidConfig: with the partition and both offsets.
+    """
+    if set(starts) != set(ends):
+        raise InvalidConfig(
+            "The specified start offset and end offset should have the same topic-partitions. "
+            f"Start: {_list(starts)}. End: {_list(ends)}"
+        )
+    kind = "resolved" if resolved else "specified"
+    for partition, start in sorted(starts.items()):
+        end = ends[partition]
+        if 0 <= end < start:
+            raise InvalidConfig(
+                f"The {kind} start offset {start} is greater than the {kind} end offset {end} for topic "
+                f"{partition.topic} partition {partition.partition}"
+            )
+
+
+def check_batch_edges(start: OffsetLimit, end: OffsetLimit) -> None:
+    """A batch may not start at the latest offset, nor end at the earliest.
+
+    Raises:
+        InvalidConfig: it would.
+    """
+    _refuse_edge(start, LATEST_OFFSET, "starting offset", "startingOffsets")
+    _refuse_edge(end, EARLIEST_OFFSET, "ending offset", "ending offset")
+
+
+def _refuse_edge(limit: OffsetLimit, edge: int, what: str, what_of_one: str) -> None:
+    word = _WORD_OF[edge]
+    if limit == Edge(edge):
+        raise InvalidConfig(f"{what} can't be {word} for batch queries on Kafka")
+    if isinstance(limit, SpecificOffsets):
+        named = [*limit.topics.items(), *((str(p), offset) for p, offset in limit.partitions.items())]
+        for of, offset in named:
+            if offset == edge:
+                raise InvalidConfig(f"{what_of_one} for {of} can't be {word} for batch queries on Kafka")
+
+
+def _list(partitions: Iterable[TopicPartition]) -> str:
+    return "[" + ", ".join(str(p) for p in sorted(partitions)) + "]"

@@ -1,0 +1,76 @@
+"""The rows' schema: that of Spark's Kafka connector, whole or in part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark_kafkalog.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+COLUMN_TYPES = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+    "broker": "int",
+}
+"""Column to the name of its Spark type, in the order of the full row."""
+
+_ON_REQUEST = ("headers", "broker")
+
+
+def column_names(
+    columns: tuple[str, ...] | None, *, include_headers: bool, include_broker: bool
+) -> tuple[str, ...]:
+    """The columns of a row: those named, else the fixed seven; ``headers`` and ``broker`` where asked for."""
+    names = columns or tuple(name for name in COLUMN_TYPES if name not in _ON_REQUEST)
+    asked = dict(zip(_ON_REQUEST, (include_headers, include_broker), strict=True))
+    return names + tuple(name for name in _ON_REQUEST if asked[name] and name not in names)
+
+
+def spark_schema(columns: tuple[str, ...]) -> StructType:
+    """The columns as Spark's schema; every one is nullable."""
+    from pyspark.sql import types as t
+
+    header = t.StructType([t.StructField("key", t.StringType()), t.StructField("value", t.BinaryType())])
+    by_name: dict[str, t.DataType] = {
+        "binary": t.BinaryType(),
+        "string": t.StringType(),
+        "int": t.IntegerType(),
+        "bigint": t.LongType(),
+        "timestamp": t.TimestampType(),
+        "array<struct<key:string,value:binary>>": t.ArrayType(header),
+    }
+    return t.StructType([t.StructField(name, by_name[COLUMN_TYPES[name]]) for name in columns])
+
+
+def columns_of(schema: StructType) -> tuple[str, ...]:
+    """The columns that a user's ``.schema(...)`` asks for.
+
+    Spark does not cast what a Python source yields, so the types must be ours.
+
+    Raises:
+        InvalidConfig: a column that we do not have, one of another type, one not nullable, or one twice.
+    """
+    ours = {field.name: field for field in spark_schema(tuple(COLUMN_TYPES)).fields}
+    wrong = [
+        f"{field.name} {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}"
+        for field in schema.fields
+        if field.name not in ours or (field.dataType, field.nullable) != (ours[field.name].dataType, True)
+    ]
+    if wrong:
+        known = ", ".join(f"{name} {kind}" for name, kind in COLUMN_TYPES.items())
+        raise InvalidConfig(
+            "Kafka source has a fixed schema: .schema(...) may leave columns out, not change them. "
+            f"Columns: {known}. Wrong: {', '.join(wrong)}"
+        )
+    names = tuple(field.name for field in schema.fields)
+    if len(set(names)) < len(names) or not names:
+        raise InvalidConfig(f".schema(...) must name one column or more, each once; got {list(names)}")
+    return names
