@@ -1,1 +1,43 @@
-"""Read and load Kafka topics with Spark in pure Python."""
+"""Read and load Kafka topics with Spark in pure Python.
+
+    import pyspark_kafkalog as kafkalog
+
+    spark.read.format("kafkalog").option("kafka.bootstrap.servers", ...).option("subscribe", ...).load()
+
+Spark imports this module in every Python worker to find `DefaultSource`, and the broker imports what lies
+below it: so nothing is loaded here before it is asked for, and the import cannot fail.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.client.admin import create_topics
+    from pyspark_kafkalog.datasource.source import DefaultSource
+    from pyspark_kafkalog.errors import KafkaError
+    from pyspark_kafkalog.java_runtime import ensure_java
+    from pyspark_kafkalog.producer.producer import Producer
+
+__version__ = "0.1.0"
+
+__all__ = ["DefaultSource", "KafkaError", "Producer", "__version__", "create_topics", "ensure_java"]
+
+_HOMES = {
+    "DefaultSource": "datasource.source",
+    "KafkaError": "errors",
+    "Producer": "producer.producer",
+    "create_topics": "client.admin",
+    "ensure_java": "java_runtime",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

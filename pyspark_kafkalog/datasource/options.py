@@ -103,6 +103,9 @@ OPTIONS = (
     Option("kafkaConsumer.pollTimeoutMs", "120000", "How long a task waits for records before it fails."),
     Option("fetchOffset.numRetries", "3", "How often a look-up of offsets is tried again."),
     Option("fetchOffset.retryIntervalMs", "1000", "Milliseconds between two of them."),
+    Option(
+        "kafka.group.id", "", "Accepted for compatibility: a batch read joins no group and commits nothing."
+    ),
     Option("groupIdPrefix", "spark-kafka-relation", "Accepted for compatibility: reading needs no group."),
     Option("maxOffsetsPerTrigger", "", "At most so many offsets a batch.", use="stream"),
     Option("minOffsetsPerTrigger", "", "Wait for so many offsets.", use="stream"),
@@ -127,12 +130,22 @@ class Assign:
 
     partitions: tuple[TopicPartition, ...]
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The topics named."""
+        return frozenset(p.topic for p in self.partitions)
+
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
     """Every partition of these topics."""
 
     topics: tuple[str, ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The topics named."""
+        return frozenset(self.topics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +212,7 @@ def parse_batch_options(given: Mapping[str, str]) -> BatchOptions:
         poll_timeout_ms=_number(options, "kafkaConsumer.pollTimeoutMs", least=1),
         offset_retries=_number(options, "fetchOffset.numRetries", least=0),
         offset_retry_interval_ms=_number(options, "fetchOffset.retryIntervalMs", least=0),
-        kafka={key[len("kafka.") :]: value for key, value in options.items() if key.startswith("kafka.")},
+        kafka=_client_properties(options) | {"isolation.level": isolation},
     )
 
 
@@ -275,6 +288,15 @@ def _limit(options: Mapping[str, str], side: str, default: offsets.Edge) -> Offs
         return offsets.parse_partition_timestamps(f"{side}OffsetsByTimestamp", by_partition)
     text = options.get(f"{side}offsets")
     return default if text is None else offsets.parse_offsets(f"{side}Offsets", text)
+
+
+def _client_properties(options: Mapping[str, str]) -> dict[str, str]:
+    prefix = "kafka."
+    return {
+        key[len(prefix) :]: value
+        for key, value in options.items()
+        if key.startswith(prefix) and key != "kafka.group.id"
+    }
 
 
 def _choice(options: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:

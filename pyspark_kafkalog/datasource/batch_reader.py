@@ -1,0 +1,119 @@
+"""The batch read: a plan in the driver, one task for each broker, topic and partition (or part of one)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from pyspark_kafkalog.datasource import offsets
+from pyspark_kafkalog.datasource.options import BatchOptions
+from pyspark_kafkalog.datasource.planning import OffsetRange, plan_ranges
+from pyspark_kafkalog.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_kafkalog.config.consumer import ConsumerConfig
+    from pyspark_kafkalog.datasource.lookup import Lookup
+
+_BULK_DEFAULTS = {"max.partition.fetch.bytes": "4194304", "client.id": "spark-kafka-relation"}
+"""A task reads one partition to its end: fewer, larger fetches than Kafka's own default of 1 MiB."""
+
+
+@dataclass(frozen=True)
+class KafkaInputPartition(InputPartition):
+    """One task: offsets ``[start, end)`` of a partition, led by node ``broker`` when it was planned.
+
+    ``start`` and ``end`` may be placeholders, which the task resolves when it runs.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    broker: int
+
+
+class BatchReader(DataSourceReader):
+    """Pickled from planner to tasks, so it holds settings only: no connection and no thread.
+
+    Memory of a task: two fetches in flight and the record batches made of one of them.
+    """
+
+    def __init__(self, options: BatchOptions, columns: Sequence[str]) -> None:
+        self._options = options
+        self._columns = tuple(columns)
+        self._consumer_config()  # a wrong kafka.* property is told now, not by the tasks
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The tasks, in the order of topic, partition and offset.
+
+        Raises:
+            InvalidConfig: the positions asked for do not fit the partitions there are.
+            KafkaError: the cluster could not be asked, or lacks a topic.
+        """
+        lookup = self._lookup()
+        try:
+            leaders = lookup.leaders()
+            ranges = self._plan(lookup, sorted(leaders))
+        finally:
+            lookup.close()
+        return [
+            KafkaInputPartition(*r.topic_partition, r.start, r.end, leaders[r.topic_partition])
+            for r in ranges
+        ]
+
+    def _plan(self, lookup: Lookup, partitions: Sequence[TopicPartition]) -> list[OffsetRange]:
+        options = self._options
+        starts = offsets.locate(
+            options.start, partitions, look_up=lookup.offsets, missing_is_latest=options.missing_is_latest
+        )
+        ends = offsets.locate(options.end, partitions, look_up=lookup.offsets, missing_is_latest=True)
+        offsets.check_order(starts, ends, resolved=False)
+        resolved = {}
+        if options.min_partitions is not None or options.max_records is not None:
+            first, last = lookup.resolve(starts), lookup.resolve(ends)
+            offsets.check_order(first, last, resolved=True)
+            resolved = {p: (first[p], last[p]) for p in partitions}
+        return plan_ranges(
+            [OffsetRange(p, starts[p], ends[p]) for p in partitions],
+            resolved,
+            min_partitions=options.min_partitions,
+            max_records=options.max_records,
+        )
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task, as record batches of about 1 MiB.
+
+        Raises:
+            KafkaError: the broker could not be read, a message is corrupt, or (with ``failOnDataLoss``)
+                offsets are gone.
+        """
+        # Spark makes one task of an empty plan, and gives it a partition that is not ours.
+        if isinstance(partition, KafkaInputPartition):
+            from pyspark_kafkalog.datasource.range_reader import RangeReader
+
+            lookup = self._lookup()
+            try:
+                reader = RangeReader(
+                    self._columns, self._consumer_config(), lookup, self._options.fail_on_data_loss
+                )
+                where = TopicPartition(partition.topic, partition.partition)
+                yield from reader.rows(OffsetRange(where, partition.start, partition.end))
+            finally:
+                lookup.close()
+
+    def _consumer_config(self) -> ConsumerConfig:
+        from pyspark_kafkalog.config.consumer import ConsumerConfig
+        from pyspark_kafkalog.config.definition import parse_layers
+
+        layers = [("defaults of kafkalog", _BULK_DEFAULTS), ("options kafka.*", self._options.kafka)]
+        return parse_layers(ConsumerConfig, layers)
+
+    def _lookup(self) -> Lookup:
+        from pyspark_kafkalog.datasource.lookup import Lookup
+
+        return Lookup(self._consumer_config(), self._options)

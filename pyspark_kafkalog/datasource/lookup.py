@@ -1,0 +1,95 @@
+"""Asks the cluster what a plan needs to know: which partitions there are, and their offsets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.client.offsets import list_offsets
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.datasource.options import Assign, BatchOptions, SubscribePattern
+from pyspark_kafkalog.errors import KafkaError, UnknownTopicOrPartition
+from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, TopicPartition
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Lookup:
+    """*Not thread-safe: used by one planner or one task.* Owns its connections; close it.
+
+    Every question is asked again after a failure, ``fetchOffset.numRetries`` times and through new
+    connections, as Spark's connector does.
+    """
+
+    def __init__(self, config: ClientConfig, options: BatchOptions, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._config = config
+        self._options = options
+        self._clock = clock
+        self.cluster = Cluster(config)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.cluster.close()
+
+    def leaders(self) -> Mapping[TopicPartition, int]:
+        """Every partition that is to be read, with the id of the node that leads it.
+
+        Raises:
+            UnknownTopicOrPartition: a topic or partition that was named is not there, or has no partitions.
+        """
+        return self._again(self._leaders)
+
+    def offsets(self, asked: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """Offset of the first record at or after each time in milliseconds; -1 where there is none."""
+        return self._again(lambda: self._list_offsets(asked))
+
+    def resolve(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """The same offsets with `EARLIEST_OFFSET` and `LATEST_OFFSET` replaced by what they are now."""
+        # ListOffsets has the same two numbers for its two edges as Spark's JSON.
+        open_ends = {p: o for p, o in offsets.items() if o in (EARLIEST_OFFSET, LATEST_OFFSET)}
+        found = self.offsets(open_ends) if open_ends else {}
+        return {**offsets, **found}
+
+    def _list_offsets(self, asked: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        found = list_offsets(self.cluster, asked, isolation=self._options.isolation)
+        return {partition: answer.offset for partition, answer in found.items()}
+
+    def _leaders(self) -> Mapping[TopicPartition, int]:
+        subscription = self._options.subscription
+        if isinstance(subscription, SubscribePattern):
+            topics = self.cluster.metadata(None, refresh=True).topics
+            names = sorted(name for name in topics if subscription.matches(name))
+        else:
+            names = sorted(subscription.names)
+            topics = self.cluster.metadata(names, refresh=True).topics
+        found: dict[TopicPartition, int] = {}
+        for name in names:
+            topic = topics.get(name)
+            if topic is None or not topic.partitions:
+                raise UnknownTopicOrPartition(f"topic {name!r} is not on {self._config.bootstrap_servers}")
+            for number, partition in topic.partitions.items():
+                found[TopicPartition(name, number)] = partition.leader
+        if isinstance(subscription, Assign):
+            missing = [str(p) for p in subscription.partitions if p not in found]
+            if missing:
+                raise UnknownTopicOrPartition(f"assigned partitions are not there: {', '.join(missing)}")
+            return {p: found[p] for p in subscription.partitions}
+        return found
+
+    def _again(self, ask: Callable[[], T]) -> T:
+        failures = 0
+        while True:
+            try:
+                return ask()
+            except KafkaError as e:
+                failures += 1
+                if failures > self._options.offset_retries or not e.retriable:
+                    raise
+                log.warning("look-up failed (%d of %d): %s", failures, self._options.offset_retries, e)
+            self._clock.sleep(self._options.offset_retry_interval_ms / 1000)
+            self.cluster.close()
+            self.cluster = Cluster(self._config)

@@ -1,0 +1,133 @@
+"""Reads the offsets of one task: fetch, decode, and what to do where offsets are gone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark_kafkalog.columnar.record_batches import RecordBatchDecoder
+from pyspark_kafkalog.consumer.fetcher import Fetched, PartitionFetcher
+from pyspark_kafkalog.datasource.offsets import check_order
+from pyspark_kafkalog.datasource.planning import OffsetRange
+from pyspark_kafkalog.errors import KafkaError, OffsetOutOfRange
+from pyspark_kafkalog.formats import message_set
+from pyspark_kafkalog.types import IsolationLevel
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_kafkalog.config.consumer import ConsumerConfig
+    from pyspark_kafkalog.datasource.lookup import Lookup
+
+log = logging.getLogger(__name__)
+
+
+class DataLoss(KafkaError):
+    """Offsets that should be read are no longer, or not yet again, in the log."""
+
+    def __init__(self, wanted: OffsetRange, start: int, end: int) -> None:
+        super().__init__(
+            f"[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] Could not read offsets [{wanted.start}, "
+            f"{wanted.end}) of {wanted.topic_partition}: the log holds [{start}, {end}). Some data may have been "
+            "lost: aged out by retention, or the topic was deleted or created anew. To go on with what is left, "
+            "set the source option failOnDataLoss to false."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RangeReader:
+    """*Not thread-safe: belongs to one task.* ``lookup`` holds the connections and is the caller's."""
+
+    columns: tuple[str, ...]
+    config: ConsumerConfig
+    lookup: Lookup
+    fail_on_data_loss: bool
+
+    def rows(self, asked: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """The rows of ``asked``, whose placeholders are resolved now.
+
+        Raises:
+            DataLoss: with ``fail_on_data_loss``, offsets of the range are gone.
+            InvalidConfig: the range, once resolved, ends before it starts.
+            KafkaError: the broker could not be read, or a message is corrupt.
+        """
+        wanted = self._resolve(asked)
+        while wanted.size > 0:
+            try:
+                yield from self._read(wanted)
+                return
+            except _Gone as gone:
+                # Raised before any row of the lost offsets was yielded; what remains is read anew.
+                wanted = self._after_loss(gone)
+
+    def _resolve(self, asked: OffsetRange) -> OffsetRange:
+        partition = asked.topic_partition
+        starts, ends = {partition: asked.start}, {partition: asked.end}
+        if asked.start < 0 or asked.end < 0:
+            starts, ends = dict(self.lookup.resolve(starts)), dict(self.lookup.resolve(ends))
+            check_order(starts, ends, resolved=True)
+        return OffsetRange(partition, starts[partition], ends[partition])
+
+    def _read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+        position = wanted.start
+        fetcher = PartitionFetcher(
+            self.lookup.cluster, wanted.topic_partition, wanted.start, wanted.end, config=self.config
+        )
+        decoder = None
+        try:
+            for fetched in fetcher:
+                self._check_gap(wanted, position, fetched)
+                if decoder is None or decoder.broker != fetched.broker_id:
+                    decoder = self._decoder(wanted, fetched.broker_id)
+                decoded = decoder.decode(fetched.data, position, wanted.end, fetched.aborted)
+                position = decoded.next_offset
+                fetcher.advance(position)
+                yield from decoded.batches
+        except OffsetOutOfRange as e:
+            raise _Gone(OffsetRange(wanted.topic_partition, position, wanted.end), e.start, e.end) from e
+        finally:
+            fetcher.close()
+
+    def _decoder(self, wanted: OffsetRange, broker: int) -> RecordBatchDecoder:
+        return RecordBatchDecoder(
+            topic=wanted.topic_partition.topic,
+            partition=wanted.topic_partition.partition,
+            columns=self.columns,
+            broker=broker,
+            read_committed=self.config.isolation is IsolationLevel.READ_COMMITTED,
+        )
+
+    def _check_gap(self, wanted: OffsetRange, position: int, fetched: Fetched) -> None:
+        """Retention may pass by between two fetches: the first frame is then beyond the offset asked for.
+
+        A gap with the log still starting at or before ``position`` is none: compaction leaves such.
+        """
+        if fetched.log_start_offset <= position:
+            return
+        first = next(message_set.frames(fetched.data), None)
+        if first is not None and first.first_offset > position:
+            left = OffsetRange(wanted.topic_partition, position, wanted.end)
+            raise _Gone(left, fetched.log_start_offset, fetched.high_watermark)
+
+    def _after_loss(self, gone: _Gone) -> OffsetRange:
+        """What is left to read where loss is allowed: always less than was wanted."""
+        wanted = gone.wanted
+        # A log that ends before the range was cut or made anew: its offsets are not those that were meant.
+        start = wanted.end if wanted.start > gone.end else min(gone.start, wanted.end)
+        if self.fail_on_data_loss or start <= wanted.start:
+            raise DataLoss(wanted, gone.start, gone.end) from gone
+        log.warning(
+            "%s: offsets [%d, %d) are gone, the log holds [%d, %d); going on without them",
+            wanted.topic_partition, wanted.start, start, gone.start, gone.end,
+        )  # fmt: skip
+        return OffsetRange(wanted.topic_partition, start, wanted.end)
+
+
+class _Gone(Exception):
+    """The log holds ``[start, end)`` and no longer what was ``wanted``."""
+
+    def __init__(self, wanted: OffsetRange, start: int, end: int) -> None:
+        super().__init__(str(wanted))
+        self.wanted, self.start, self.end = wanted, start, end

@@ -1,0 +1,48 @@
+"""``format("kafkalog")``: what Spark registers by itself when it starts (docs/datasource.md)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from pyspark_kafkalog.datasource.options import parse_batch_options
+from pyspark_kafkalog.datasource.schema import column_names, columns_of, spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from pyspark_kafkalog.datasource.batch_reader import BatchReader
+
+
+class DefaultSource(DataSource):
+    """The data source ``kafkalog``. Spark finds it under this name in every ``pyspark_*`` package."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "kafkalog"
+
+    def schema(self) -> StructType:
+        """The seven columns of Spark's Kafka connector, or those that the options ask for.
+
+        Raises:
+            InvalidConfig: an option is wrong; so ``load()`` fails, not the first action.
+        """
+        options = parse_batch_options(self.options)
+        return spark_schema(
+            column_names(
+                options.columns,
+                include_headers=options.include_headers,
+                include_broker=options.include_broker,
+            )
+        )
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """The batch reader of the columns in ``schema``: ours, or the subset that the user gave.
+
+        Raises:
+            InvalidConfig: an option is wrong, or ``schema`` is not made of our columns.
+        """
+        from pyspark_kafkalog.datasource.batch_reader import BatchReader
+
+        return BatchReader(parse_batch_options(self.options), columns_of(schema))
