@@ -29,10 +29,10 @@ class DataLoss(KafkaError):
 
     def __init__(self, wanted: OffsetRange, start: int, end: int) -> None:
         super().__init__(
-            f"[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] Could not read offsets [{wanted.start}, "
-            f"{wanted.end}) of {wanted.topic_partition}: the log holds [{start}, {end}). Some data may have been "
-            "lost: aged out by retention, or the topic was deleted or created anew. To go on with what is left, "
-            "set the source option failOnDataLoss to false."
+            "[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] Could not read offsets "
+            f"[{wanted.start}, {wanted.end}) of {wanted.topic_partition}: the log holds [{start}, {end}). "
+            "Some data may have been lost: aged out by retention, or the topic was deleted or created anew. "
+            "To go on with what is left, set the source option failOnDataLoss to false."
         )
 
 
