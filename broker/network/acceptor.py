@@ -95,7 +95,7 @@ class Acceptor:
                 sock.close()
                 self._refused_count += 1
                 self._complain(
-                    f"max.connections={self._max_connections} are open; closed {peer_name(address)}"
+                    f"max.connections={self._max_connections} reached, closed {peer_name(address)}"
                 )
                 continue
             try:

@@ -1,0 +1,271 @@
+"""Starting, stopping, and the limits on connections."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.network.listener import listen, peer_name
+from broker.network.reply import Reply
+from broker.network.server import NetworkConfig, SocketServer
+from pyspark_kafkalog.errors import InvalidConfig
+from tests.support.network import Client, Counts, FakeRegion, eventually, serving
+
+
+def echo(request: bytearray, reply: Reply) -> None:
+    reply.send([len(request).to_bytes(4, "big"), bytes(request)])
+
+
+def test_port_0_is_a_free_port() -> None:
+    with serving(echo) as one, serving(echo) as two:
+        assert one.host == "127.0.0.1"
+        assert 0 < one.port != two.port > 0
+        for server in (one, two):
+            with Client(server.port) as client:
+                client.send(b"hello")
+                assert client.receive() == b"hello"
+
+
+def test_an_address_in_use_is_named() -> None:
+    with serving(echo) as server:
+        second = SocketServer(NetworkConfig(port=server.port), echo, Counts())
+        with pytest.raises(
+            InvalidConfig,
+            match=rf"^listeners: cannot listen on 127\.0\.0\.1:{server.port}: address already in use",
+        ):
+            second.start()
+        second.stop()
+
+
+@pytest.mark.parametrize(
+    ("host", "text"),
+    [
+        ("192.0.2.1", r"cannot listen on 192\.0\.2\.1:0: this machine has no such address"),
+        ("no.such.host.invalid", r"cannot find the address of 'no\.such\.host\.invalid'"),
+    ],
+)
+def test_an_address_that_cannot_be_had_is_named(host: str, text: str) -> None:
+    with pytest.raises(InvalidConfig, match=text):
+        listen(host, 0, 1)
+
+
+def test_peers_are_named_with_brackets_only_where_needed() -> None:
+    assert peer_name(("127.0.0.1", 80)) == "127.0.0.1:80"
+    assert peer_name(("::1", 80, 0, 0)) == "[::1]:80"
+    assert peer_name("") == "unknown"
+
+
+def test_a_port_can_be_listened_on_again_right_after_a_stop() -> None:
+    with serving(echo) as server, Client(server.port) as client:
+        port = server.port
+        client.send(b"1")
+        assert client.receive() == b"1"
+    with serving(echo, port=port), Client(port) as client:
+        client.send(b"2")
+        assert client.receive() == b"2"
+
+
+def test_stop_closes_idle_connections_and_the_port() -> None:
+    with serving(echo) as server:
+        client = Client(server.port)
+        client.send(b"1")
+        assert client.receive() == b"1"
+        started = time.monotonic()
+        server.stop(grace_seconds=30)
+        assert time.monotonic() - started < 2
+        assert client.ended()
+        client.close()
+        assert server.connection_count == 0
+        with socket.socket() as late, pytest.raises(ConnectionRefusedError):
+            late.connect(("127.0.0.1", server.port))
+
+
+def test_stop_waits_for_a_request_in_hand_and_begins_no_other() -> None:
+    begun: list[bytes] = []
+    in_hand = threading.Event()
+
+    def handler(request: bytearray, reply: Reply) -> None:
+        begun.append(bytes(request))
+        threading.Timer(0.3, echo, (request, reply)).start()
+        in_hand.set()
+
+    with serving(handler) as server, Client(server.port) as client:
+        client.send(b"in hand", b"behind it")
+        assert in_hand.wait(5)
+        server.stop(grace_seconds=10)
+        assert client.receive() == b"in hand"
+        assert client.ended()
+        assert begun == [b"in hand"]
+
+
+def test_stop_gives_up_after_the_grace_time() -> None:
+    replies: list[Reply] = []
+    with serving(lambda request, reply: replies.append(reply)) as server, Client(server.port) as client:
+        client.send(b"never answered")
+        assert eventually(lambda: len(replies) == 1)
+        gone = threading.Event()
+        replies[0].on_close(gone.set)
+        started = time.monotonic()
+        server.stop(grace_seconds=0.2)
+        assert 0.15 < time.monotonic() - started < 2
+        assert gone.is_set()
+        assert client.ended()
+        region = FakeRegion(b"x")
+        replies[0].send([region])
+        assert region.closed_count == 1
+
+
+def test_stop_lets_a_half_sent_answer_finish() -> None:
+    answer = bytes(40_000_000)
+    with serving(lambda request, reply: reply.send([b"\x02\x62\x5a\x00", answer])) as server:
+        client = Client(server.port)
+        client.send(b"x")
+        head = client.sock.recv(4)
+        stopper = threading.Thread(target=server.stop, args=(10,))
+        stopper.start()
+        time.sleep(0.1)
+        assert len(client._exactly(int.from_bytes(head, "big"))) == len(answer)
+        assert client.ended()
+        client.close()
+        stopper.join()
+
+
+def test_stop_twice_and_before_start_are_harmless() -> None:
+    server = SocketServer(NetworkConfig(port=0), echo, Counts())
+    server.stop()
+    server.start()
+    server.stop()
+    server.stop()
+
+
+def test_connections_above_the_limit_are_closed_at_once_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with serving(echo, max_connections=2) as server:
+        first, second = Client(server.port), Client(server.port)
+        assert eventually(lambda: server.connection_count == 2)
+        with Client(server.port) as third:
+            assert third.ended()
+        first.close()
+        assert eventually(lambda: server.connection_count == 1)
+        with Client(server.port) as fourth:
+            for client in (second, fourth):
+                client.send(b"in")
+                assert client.receive() == b"in"
+        second.close()
+    assert "max.connections=2 reached, closed 127.0.0.1:" in caplog.text
+    assert caplog.text.count("max.connections") == 1
+
+
+def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
+    late: list[tuple[bytearray, Reply]] = []
+
+    def handler(request: bytearray, reply: Reply) -> None:
+        if request == b"wait":
+            late.append((request, reply))
+        else:
+            echo(request, reply)
+
+    with serving(handler, max_idle_ms=300) as server:
+        idle, busy, waiting = (Client(server.port) for _ in range(3))
+        waiting.send(b"wait")
+        deadline = time.monotonic() + 0.8
+        while time.monotonic() < deadline:
+            busy.send(b"tick")
+            assert busy.receive() == b"tick"
+            time.sleep(0.02)
+        assert server.connection_count == 2
+        assert idle.ended()
+        echo(*late[0])
+        assert waiting.receive() == b"wait"
+        for client in (busy, waiting):
+            assert client.ended()
+        for client in (idle, busy, waiting):
+            client.close()
+
+
+def test_a_reader_that_stopped_reading_is_idle_and_its_file_is_let_go() -> None:
+    class Endless(FakeRegion):
+        def send_to(self, sock: socket.socket) -> bool:  # type: ignore[override]
+            try:
+                while True:
+                    sock.send(bytes(65536))
+            except BlockingIOError:
+                return False
+
+    region = Endless(b"x")
+    with serving(lambda request, reply: reply.send([region]), max_idle_ms=300) as server:
+        client = Client(server.port)
+        client.send(b"fetch")
+        assert eventually(lambda: region.closed_count == 1)
+        assert server.connection_count == 0
+        client.close()
+
+
+@pytest.fixture
+def few_descriptors() -> Iterator[int]:
+    """Room for 30 more open files than there are now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(entry.name) for entry in Path("/proc/self/fd").iterdir())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 30, hard))
+    yield highest + 30
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_running_out_of_descriptors_is_survived(
+    few_descriptors: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(echo) as server:
+        clients: list[socket.socket] = []
+        try:
+            while True:  # each takes a descriptor here and one in the server
+                sock = socket.socket()
+                clients.append(sock)
+                sock.settimeout(5)
+                sock.connect(("127.0.0.1", server.port))
+        except OSError:
+            pass
+        assert eventually(lambda: "cannot accept now" in caplog.text)
+        cpu = time.process_time()
+        time.sleep(0.5)
+        assert time.process_time() - cpu < 0.25, "the acceptor spins"
+        for sock in clients:
+            sock.close()
+        assert eventually(lambda: server.connection_count == 0)
+        with Client(server.port) as client:
+            client.send(b"back again")
+            assert client.receive() == b"back again"
+
+
+def test_every_descriptor_is_given_back() -> None:
+    def count() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = count()
+    for _ in range(5):
+        with serving(echo, processors=3) as server:
+            clients = [Client(server.port) for _ in range(10)]
+            for client in clients:
+                client.send(b"x")
+                client.receive()
+            for client in clients[:5]:
+                client.close()
+        for client in clients:
+            client.close()
+    assert count() == before
+
+
+def test_threads_are_named_and_end(caplog: pytest.LogCaptureFixture) -> None:
+    def names() -> list[str]:
+        return sorted(t.name for t in threading.enumerate() if t.name.startswith("kafkalog-"))
+
+    with caplog.at_level(logging.INFO), serving(echo, processors=2) as server:
+        assert names() == ["kafkalog-acceptor", "kafkalog-network-0", "kafkalog-network-1"]
+        port = server.port
+    assert names() == []
+    assert f"listening on 127.0.0.1:{port}" in caplog.text

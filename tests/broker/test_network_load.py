@@ -1,0 +1,189 @@
+"""Slow readers, many idle connections, and clients that only send: what they cost the others."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import threading
+import time
+from pathlib import Path
+
+from broker.network.reply import Reply
+from tests.support.network import Client, eventually, frame, serving
+
+
+def echo(request: bytearray, reply: Reply) -> None:
+    reply.send([len(request).to_bytes(4, "big"), bytes(request)])
+
+
+def test_slow_readers_do_not_hold_up_the_others_and_cost_bounded_memory() -> None:
+    block = bytes(1 << 20)
+    answer = [(20 * len(block)).to_bytes(4, "big"), *[block] * 20]
+
+    def handler(request: bytearray, reply: Reply) -> None:
+        if request == b"big":
+            reply.send(answer)
+        else:
+            echo(request, reply)
+
+    with serving(handler) as server, Client(server.port) as fast:
+        slow = [Client(server.port, receive_buffer_bytes=4096) for _ in range(10)]
+        for client in slow:
+            client.send(*[b"big"] * 10)
+        before = _resident_bytes()
+        latencies = []
+        for _ in range(300):
+            started = time.perf_counter()
+            fast.send(b"quick")
+            assert fast.receive() == b"quick"
+            latencies.append(time.perf_counter() - started)
+        assert statistics.median(latencies) < 0.02
+        assert _resident_bytes() - before < 8 << 20
+        # A slow reader still gets all of it, in order.
+        for _ in range(2):
+            assert len(slow[0].receive()) == 20 << 20
+        for client in slow:
+            client.close()
+        assert eventually(lambda: server.connection_count == 1)
+
+
+def test_a_client_that_sends_and_never_reads_is_stopped_by_its_own_socket() -> None:
+    handled = [0]
+
+    def handler(request: bytearray, reply: Reply) -> None:
+        handled[0] += 1
+        echo(request, reply)
+
+    with serving(handler) as server:
+        client = Client(server.port, timeout=0.3)
+        before, sent, body = _resident_bytes(), 0, frame(bytes(100_000))
+        try:
+            while sent < 500_000_000:
+                client.sock.sendall(body)
+                sent += len(body)
+        except TimeoutError:
+            pass
+        assert sent < 100_000_000
+        assert _resident_bytes() - before < 8 << 20
+        client.close()
+
+
+def test_requests_behind_a_parked_one_stay_in_the_kernel() -> None:
+    parked: list[tuple[bytearray, Reply]] = []
+    with serving(lambda request, reply: parked.append((request, reply))) as server:
+        client = Client(server.port, timeout=0.3)
+        client.send(b"parked")
+        assert eventually(lambda: len(parked) == 1)
+        before, sent = _resident_bytes(), 0
+        try:
+            while sent < 500_000_000:
+                client.sock.sendall(frame(bytes(1_000_000)))
+                sent += 1_000_004
+        except TimeoutError:
+            pass
+        assert sent < 50_000_000
+        assert _resident_bytes() - before < 8 << 20
+        assert len(parked) == 1
+        cpu = time.process_time()
+        time.sleep(0.3)
+        assert time.process_time() - cpu < 0.1, "the selector spins on a channel that may not be read"
+        client.close()
+        echo(*parked[0])
+        assert eventually(lambda: server.connection_count == 0)
+
+
+def test_500_idle_connections_cost_little_memory_and_do_not_slow_the_active_one() -> None:
+    with serving(echo) as server, Client(server.port) as active:
+        alone = _median_latency(active)
+        before = _resident_bytes()
+        idle = [Client(server.port) for _ in range(500)]
+        assert eventually(lambda: server.connection_count == 501)
+        for client in idle[::50]:
+            client.send(b"first word")
+            assert client.receive() == b"first word"
+        # Both ends live in this process, so this counts the clients' objects too.
+        assert (_resident_bytes() - before) / 500 < 16384
+        crowded = _median_latency(active)
+        assert crowded < 2 * alone + 0.0005
+        cpu = time.process_time()
+        time.sleep(0.3)
+        assert time.process_time() - cpu < 0.1, "idle connections cost processor time"
+        for client in idle:
+            client.close()
+        assert eventually(lambda: server.connection_count == 1)
+
+
+def test_many_clients_at_once_each_get_their_own_answers() -> None:
+    def talk(port: int, name: int, failures: list[object]) -> None:
+        try:
+            with Client(port) as client:
+                for i in range(50):
+                    body = b"%d/%d" % (name, i) * (1 + i)
+                    client.send(body)
+                    got = client.receive()
+                    if got != body:
+                        failures.append((name, i, got))
+        except OSError as e:
+            failures.append((name, e))
+
+    for processors in (1, 2):
+        failures: list[object] = []
+        with serving(echo, processors=processors) as server:
+            threads = [threading.Thread(target=talk, args=(server.port, n, failures)) for n in range(40)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+        assert failures == []
+
+
+def test_late_answers_from_many_threads_are_never_lost() -> None:
+    """A wake-up that gets lost would leave a client waiting until the next tick, or for ever."""
+    work: list[tuple[bytearray, Reply]] = []
+    ready, done = threading.Semaphore(0), threading.Event()
+
+    def handler(request: bytearray, reply: Reply) -> None:
+        work.append((request, reply))
+        ready.release()
+
+    def worker() -> None:
+        while True:
+            ready.acquire()
+            if done.is_set():
+                return
+            echo(*work.pop())
+
+    workers = [threading.Thread(target=worker) for _ in range(4)]
+    for t in workers:
+        t.start()
+    with serving(handler) as server:
+        clients = [Client(server.port) for _ in range(8)]
+        started = time.monotonic()
+        for i in range(200):
+            for client in clients:
+                client.send(b"%d" % i)
+            for client in clients:
+                assert client.receive() == b"%d" % i
+        # 200 rounds at half a second each if wake-ups were lost and only the tick helped
+        assert time.monotonic() - started < 20
+        for client in clients:
+            client.close()
+    done.set()
+    for _ in workers:
+        ready.release()
+    for t in workers:
+        t.join()
+
+
+def _median_latency(client: Client) -> float:
+    samples = []
+    for _ in range(300):
+        started = time.perf_counter()
+        client.send(b"ping")
+        client.receive()
+        samples.append(time.perf_counter() - started)
+    return statistics.median(samples)
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,347 @@
+"""Requests over real sockets: order, cutting, limits, and what a failure does to the other connections."""
+
+from __future__ import annotations
+
+import os
+import queue
+import random
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.network.reply import Reply
+from tests.support.network import Client, Counts, FakeRegion, eventually, frame, serving
+
+
+def echo(request: bytearray, reply: Reply) -> None:
+    reply.send([len(request).to_bytes(4, "big"), bytes(request)])
+
+
+class Parked:
+    """A handler that keeps every reply for the test to answer."""
+
+    def __init__(self) -> None:
+        self.requests: queue.Queue[tuple[bytearray, Reply]] = queue.Queue()
+
+    def __call__(self, request: bytearray, reply: Reply) -> None:
+        self.requests.put((request, reply))
+
+    def next(self) -> tuple[bytearray, Reply]:
+        return self.requests.get(timeout=5)
+
+    def answer(self) -> bytes:
+        request, reply = self.next()
+        echo(request, reply)
+        return bytes(request)
+
+
+@pytest.mark.parametrize("processors", [1, 3])
+def test_pipelined_requests_are_answered_in_order_though_answers_come_late_from_other_threads(
+    processors: int,
+) -> None:
+    def handler(request: bytearray, reply: Reply) -> None:
+        delay = request[0] % 4
+        if delay == 0:
+            echo(request, reply)
+        elif delay == 1:
+            threading.Thread(target=echo, args=(request, reply)).start()
+        else:
+            threading.Timer(delay / 1000, echo, (request, reply)).start()
+
+    rng = random.Random(7)
+    bodies = [rng.randbytes(rng.randrange(1, 3000)) for _ in range(150)]
+    with serving(handler, processors=processors) as server:
+        clients = [Client(server.port) for _ in range(3)]
+        for client in clients:
+            client.send(*bodies)
+        for client in clients:
+            assert [client.receive() for _ in bodies] == bodies
+            client.close()
+
+
+def test_the_next_request_is_not_begun_before_the_last_one_is_answered() -> None:
+    parked = Parked()
+    with serving(parked) as server, Client(server.port) as client:
+        client.send(b"one", b"two")
+        _, reply = parked.next()
+        with pytest.raises(queue.Empty):
+            parked.requests.get(timeout=0.1)
+        reply.no_answer()
+        assert parked.answer() == b"two"
+        assert client.receive() == b"two"
+
+
+def test_a_request_sent_byte_by_byte_is_answered() -> None:
+    with serving(echo) as server, Client(server.port) as client:
+        for byte in frame(b"slowly") + frame(b"does it"):
+            client.sock.sendall(bytes([byte]))
+            time.sleep(0.001)
+        assert client.receive() == b"slowly"
+        assert client.receive() == b"does it"
+
+
+def test_large_requests_and_answers_pass_whole() -> None:
+    body = random.Random(1).randbytes(20_000_000)
+    with serving(echo) as server, Client(server.port) as client:
+        sender = threading.Thread(target=client.send, args=(body, b"small"))
+        sender.start()
+        assert client.receive() == body
+        assert client.receive() == b"small"
+        sender.join()
+
+
+def test_an_empty_request_reaches_the_handler() -> None:
+    with serving(echo) as server, Client(server.port) as client:
+        client.sock.sendall(bytes(4))
+        assert client.sock.recv(4) == bytes(4)
+
+
+def test_a_request_without_an_answer_lets_the_next_one_through() -> None:
+    def handler(request: bytearray, reply: Reply) -> None:
+        if request == b"quiet":
+            reply.no_answer()
+        else:
+            echo(request, reply)
+
+    with serving(handler) as server, Client(server.port) as client:
+        client.send(*[b"quiet"] * 1000, b"loud")
+        assert client.receive() == b"loud"
+
+
+@pytest.mark.parametrize("size", [2**31 - 1, 1001, -1, -(2**31)])
+def test_a_frame_that_claims_too_much_or_less_than_nothing_closes_only_its_connection(
+    size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(echo, max_request_bytes=1000) as server, Client(server.port) as other:
+        before = _resident_bytes()
+        with Client(server.port) as client:
+            client.sock.sendall(struct.pack(">i", size))
+            assert client.ended()
+        other.send(b"still here")
+        assert other.receive() == b"still here"
+        assert _resident_bytes() - before < 8 << 20
+    assert f"{size}" in caplog.text
+    assert "closing the connection from 127.0.0.1:" in caplog.text
+
+
+def test_a_claim_within_the_limit_takes_memory_only_for_what_came() -> None:
+    with serving(echo, max_request_bytes=2**31 - 1) as server:
+        clients = [Client(server.port) for _ in range(20)]
+        before = _resident_bytes()
+        for client in clients:
+            client.sock.sendall(struct.pack(">i", 2**31 - 1) + b"only this")
+        clients[0].sock.sendall(bytes(100_000))
+        time.sleep(0.2)
+        assert _resident_bytes() - before < 8 << 20
+        assert server.connection_count == 20
+        for client in clients:
+            client.close()
+        assert eventually(lambda: server.connection_count == 0)
+
+
+def test_half_a_request_before_the_end_of_a_connection_is_dropped() -> None:
+    parked = Parked()
+    with serving(parked) as server:
+        with Client(server.port) as client:
+            client.sock.sendall(frame(b"whole") + frame(b"half of it")[:9])
+            assert parked.answer() == b"whole"
+            assert client.receive() == b"whole"
+        assert eventually(lambda: server.connection_count == 0)
+        assert parked.requests.empty()
+
+
+def test_a_failing_handler_closes_only_its_connection(caplog: pytest.LogCaptureFixture) -> None:
+    def handler(request: bytearray, reply: Reply) -> None:
+        if request == b"bad":
+            raise ValueError("cannot do this")
+        echo(request, reply)
+
+    with serving(handler) as server, Client(server.port) as good, Client(server.port) as bad:
+        bad.send(b"bad", b"never seen")
+        assert bad.ended()
+        good.send(b"good")
+        assert good.receive() == b"good"
+    assert "cannot do this" in caplog.text
+
+
+def test_a_handler_that_fails_after_it_answered_frees_the_answer() -> None:
+    region = FakeRegion(b"data")
+
+    def handler(request: bytearray, reply: Reply) -> None:
+        reply.send([region])
+        raise ValueError("too late")
+
+    with serving(handler) as server, Client(server.port) as client:
+        client.send(b"x")
+        assert client.ended()
+        assert region.closed_count >= 1
+
+
+def test_a_reply_may_close_the_connection_at_once_or_later() -> None:
+    parked = Parked()
+    with serving(lambda request, reply: reply.close()) as server, Client(server.port) as client:
+        client.send(b"x")
+        assert client.ended()
+    with serving(parked) as server, Client(server.port) as client:
+        client.send(b"x")
+        parked.next()[1].close()
+        assert client.ended()
+
+
+def test_an_answer_for_another_connection_may_be_given_while_handling_a_request() -> None:
+    waiting: list[tuple[bytearray, Reply]] = []
+
+    def handler(request: bytearray, reply: Reply) -> None:
+        if request.startswith(b"wait"):
+            waiting.append((request, reply))
+            return
+        for parked in waiting:
+            echo(*parked)
+        waiting.clear()
+        echo(request, reply)
+
+    with serving(handler) as server, Client(server.port) as first, Client(server.port) as second:
+        first.send(b"wait 1", b"wait 2")
+        assert eventually(lambda: len(waiting) == 1)
+        second.send(b"go")
+        assert second.receive() == b"go"
+        assert first.receive() == b"wait 1"
+        assert eventually(lambda: len(waiting) == 1)
+        second.send(b"go")
+        assert first.receive() == b"wait 2"
+
+
+def test_on_close_is_called_when_the_client_leaves_while_its_request_is_in_hand() -> None:
+    parked, gone = Parked(), threading.Event()
+    with serving(parked) as server:
+        client = Client(server.port)
+        client.send(b"fetch", b"and one behind it")
+        _, reply = parked.next()
+        reply.on_close(gone.set)
+        assert not reply.closed
+        client.close()
+        assert gone.wait(5)
+        assert reply.closed
+        region = FakeRegion(b"data")
+        reply.send([region])
+        assert region.closed_count == 1
+        assert eventually(lambda: server.connection_count == 0)
+        assert parked.requests.empty()
+
+
+def test_the_reply_names_the_client() -> None:
+    parked = Parked()
+    with serving(parked) as server, Client(server.port) as client:
+        client.send(b"x")
+        _, reply = parked.next()
+        host, port = client.sock.getsockname()
+        assert reply.peer == f"{host}:{port}"
+
+
+class FileRegion:
+    """A whole file, sent with sendfile."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb")
+        self._size = path.stat().st_size
+        self._position = 0
+        self.closed = threading.Event()
+
+    def __len__(self) -> int:
+        return self._size
+
+    def send_to(self, sock: socket.socket) -> bool:
+        while self._position < self._size:
+            try:
+                sent = os.sendfile(
+                    sock.fileno(), self._file.fileno(), self._position, self._size - self._position
+                )
+            except BlockingIOError:
+                return False
+            if not sent:
+                raise EOFError(f"file ends at byte {self._position}")
+            self._position += sent
+        return True
+
+    def close(self) -> None:
+        self._file.close()
+        self.closed.set()
+
+
+@pytest.fixture
+def data_file(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "data"
+    path.write_bytes(random.Random(3).randbytes(30_000_000))
+    return path
+
+
+def test_file_regions_go_out_between_buffers_and_are_closed(data_file: Path) -> None:
+    regions = [FileRegion(data_file), FileRegion(data_file)]
+    size = 2 * 30_000_000 + 10
+
+    def handler(request: bytearray, reply: Reply) -> None:
+        reply.send([size.to_bytes(4, "big"), b"head ", regions[0], memoryview(b"mid"), regions[1], b"!!"])
+
+    with serving(handler) as server, Client(server.port) as client:
+        client.send(b"fetch")
+        data = data_file.read_bytes()
+        assert client.receive() == b"head " + data + b"mid" + data + b"!!"
+        assert all(r.closed.is_set() for r in regions)
+
+
+def test_a_client_that_leaves_in_the_middle_of_a_region_costs_only_its_connection(data_file: Path) -> None:
+    regions = [FileRegion(data_file), FileRegion(data_file)]
+
+    def handler(request: bytearray, reply: Reply) -> None:
+        if request == b"fetch":
+            reply.send([b"\x03\x93\x87\x00", *regions])
+        else:
+            echo(request, reply)
+
+    with serving(handler) as server, Client(server.port) as other:
+        client = Client(server.port)
+        client.send(b"fetch")
+        assert len(client.sock.recv(100_000)) > 0
+        client.close()  # with data unread: the kernel resets the connection
+        assert all(r.closed.wait(5) for r in regions)
+        other.send(b"fine")
+        assert other.receive() == b"fine"
+
+
+def test_a_file_that_became_shorter_closes_the_connection_and_is_logged(
+    data_file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    region = FileRegion(data_file)
+    os.truncate(data_file, 1000)
+    with (
+        serving(lambda request, reply: reply.send([bytes(4), region])) as server,
+        Client(server.port) as client,
+    ):
+        client.send(b"fetch")
+        assert len(client._exactly(1004)) == 1004
+        assert client.ended()
+        assert region.closed.is_set()
+    assert "file ends at byte 1000" in caplog.text
+
+
+def test_bytes_and_connections_are_counted() -> None:
+    with serving(echo) as server, Client(server.port) as client:
+        counts = server._metrics
+        assert isinstance(counts, Counts)
+        client.send(b"12345", b"678")
+        client.receive()
+        client.receive()
+        assert counts.connections.value == 1
+        assert eventually(lambda: counts.bytes_in.value == 16)
+        assert counts.bytes_out.value == 16
+        client.close()
+        assert eventually(lambda: counts.connections.value == 0)
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,170 @@
+"""Fake sockets and regions, and a raw client and server for the tests of broker.network."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from broker.network.processor import Handler
+from broker.network.server import NetworkConfig, SocketServer
+
+
+def frame(body: bytes) -> bytes:
+    """A body with its size prefix."""
+    return len(body).to_bytes(4, "big") + body
+
+
+class FakeSocket:
+    """Takes as many bytes per call as it is told, then blocks; remembers everything."""
+
+    def __init__(self, allowances: Iterable[int] | None = None) -> None:
+        self._allowances = None if allowances is None else iter(allowances)
+        self.taken = bytearray()
+        self.calls: list[str] = []
+        self.error: OSError | None = None
+
+    def take(self, size: int) -> int:
+        if self.error is not None:
+            raise self.error
+        if self._allowances is None:
+            return size
+        allowed = next(self._allowances, None)
+        if not allowed:
+            raise BlockingIOError
+        return min(size, allowed)
+
+    def send(self, data: bytes | memoryview, flags: int = 0) -> int:
+        self.calls.append("send")
+        sent = self.take(len(data))
+        self.taken += data[:sent]
+        return sent
+
+    def sendmsg(self, buffers: Iterable[bytes], ancdata: object = (), flags: int = 0) -> int:
+        self.calls.append("sendmsg")
+        data = b"".join(buffers)
+        sent = self.take(len(data))
+        self.taken += data[:sent]
+        return sent
+
+
+class FakeRegion:
+    """A region over bytes, sent through a `FakeSocket`."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+        self.closed_count = 0
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def send_to(self, sock: FakeSocket) -> bool:
+        while self._position < len(self._data):
+            sock.calls.append("region")
+            try:
+                sent = sock.take(len(self._data) - self._position)
+            except BlockingIOError:
+                return False
+            sock.taken += self._data[self._position : self._position + sent]
+            self._position += sent
+        return True
+
+    def close(self) -> None:
+        self.closed_count += 1
+
+
+class Count:
+    """A counter and gauge that is not prometheus's."""
+
+    def __init__(self) -> None:
+        self.value = 0.0
+
+    def inc(self, amount: float = 1) -> None:
+        self.value += amount
+
+    def dec(self, amount: float = 1) -> None:
+        self.value -= amount
+
+
+class Counts:
+    """What the network layer counts."""
+
+    def __init__(self) -> None:
+        self.bytes_in = Count()
+        self.bytes_out = Count()
+        self.connections = Count()
+
+
+class Client:
+    """A socket that speaks frames."""
+
+    def __init__(self, port: int, timeout: float = 10.0, receive_buffer_bytes: int = 0) -> None:
+        self.sock = socket.socket()
+        if receive_buffer_bytes:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        self.sock.settimeout(timeout)
+        self.sock.connect(("127.0.0.1", port))
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def send(self, *bodies: bytes) -> None:
+        self.sock.sendall(b"".join(map(frame, bodies)))
+
+    def receive(self) -> bytes:
+        """The next frame's body; empty bytes when the server closed the connection."""
+        head = self._exactly(4)
+        return self._exactly(int.from_bytes(head, "big")) if len(head) == 4 else b""
+
+    def ended(self) -> bool:
+        """Whether the server closed the connection; waits for it."""
+        try:
+            return self.sock.recv(1) == b""
+        except ConnectionError:
+            return True
+
+    def close(self) -> None:
+        self.sock.close()
+
+    def _exactly(self, count: int) -> bytes:
+        data = bytearray()
+        while len(data) < count:
+            try:
+                piece = self.sock.recv(min(count - len(data), 1 << 20))
+            except ConnectionError:
+                return b""
+            if not piece:
+                return b""
+            data += piece
+        return bytes(data)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+DEFAULTS = NetworkConfig(port=0)
+
+
+@contextmanager
+def serving(handler: Handler, **settings: object) -> Iterator[SocketServer]:
+    """A started server on a free port, stopped at the end; ``settings`` are fields of NetworkConfig."""
+    server = SocketServer(replace(DEFAULTS, **settings), handler, Counts())  # type: ignore[arg-type]
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop(grace_seconds=1.0)
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
+    """Wait until ``condition`` holds; False if it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True

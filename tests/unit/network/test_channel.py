@@ -1,0 +1,156 @@
+"""One request in hand at a time; what comes later waits, and reading stops before it is much."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.network.channel import READ_AHEAD_BYTES, Channel
+from broker.network.transmission import Transmission
+from pyspark_kafkalog.errors import FrameTooLarge
+from tests.support.network import FakeRegion, FakeSocket, frame
+
+LIMIT = 1 << 20
+
+
+def put(channel: Channel, data: bytes) -> None:
+    while data:
+        buffer = channel.buffer()
+        count = min(len(buffer), len(data))
+        buffer[:count] = data[:count]
+        del buffer
+        channel.received(count)
+        data = data[count:]
+
+
+def test_requests_are_taken_in_order_one_at_a_time() -> None:
+    channel = Channel(LIMIT)
+    put(channel, frame(b"one") + frame(b"two") + frame(b"three"))
+    taken = []
+    while (request := channel.take()) is not None:
+        assert channel.muted
+        assert channel.take() is None
+        taken.append(bytes(request))
+        channel.answer(None)
+    assert taken == [b"one", b"two", b"three"]
+    assert not channel.muted
+
+
+def test_requests_that_arrive_behind_waiting_ones_stay_behind_them() -> None:
+    channel = Channel(LIMIT)
+    put(channel, frame(b"1") + frame(b"2"))
+    assert channel.take() == b"1"
+    put(channel, frame(b"3"))
+    channel.answer(None)
+    put(channel, frame(b"4"))
+    rest = []
+    while (request := channel.take()) is not None:
+        rest.append(bytes(request))
+        channel.answer(None)
+    assert rest == [b"2", b"3", b"4"]
+
+
+def test_a_request_cut_at_any_byte_is_the_same_request() -> None:
+    stream = frame(b"hello") + frame(b"") + frame(b"world!")
+    for cut in range(len(stream) + 1):
+        channel = Channel(LIMIT)
+        got = []
+        for piece in (stream[:cut], stream[cut:]):
+            put(channel, piece)
+            while (request := channel.take()) is not None:
+                got.append(bytes(request))
+                channel.answer(None)
+        assert got == [b"hello", b"", b"world!"], cut
+
+
+def test_a_request_belongs_to_who_took_it() -> None:
+    channel = Channel(LIMIT)
+    put(channel, frame(b"abcd") + frame(b"efgh"))
+    request = channel.take()
+    assert request is not None
+    request[:2] = b"XY"
+    request.extend(b"more")
+    channel.answer(None)
+    assert channel.take() == b"efgh"
+    assert request == b"XYcdmore"
+
+
+def test_the_next_request_waits_until_the_answer_is_sent() -> None:
+    channel = Channel(LIMIT)
+    put(channel, frame(b"1") + frame(b"2"))
+    assert channel.take() == b"1"
+    channel.answer(Transmission([b"answer"]))
+    assert channel.wants_write
+    assert channel.take() is None
+    assert channel.send_to(FakeSocket(iter([3, 0]))) is False  # type: ignore[arg-type]
+    assert channel.take() is None
+    sock = FakeSocket()
+    assert channel.send_to(sock) is True  # type: ignore[arg-type]
+    assert bytes(sock.taken) == b"wer"
+    assert not channel.wants_write
+    assert channel.take() == b"2"
+
+
+def test_reading_goes_on_behind_a_request_in_hand_up_to_the_limit() -> None:
+    channel = Channel(LIMIT)
+    put(channel, frame(b"in hand"))
+    assert channel.take() == b"in hand"
+    small = frame(bytes(1000))
+    behind = 0
+    while channel.wants_read:
+        put(channel, small)
+        behind += len(small)
+        assert behind < 2 * READ_AHEAD_BYTES
+    assert behind >= READ_AHEAD_BYTES
+    channel.answer(None)
+    assert channel.wants_read
+    waiting = 0
+    while channel.take() is not None:
+        waiting += 1
+        channel.answer(None)
+    assert waiting == behind // len(small)
+
+
+def test_half_a_large_request_behind_one_in_hand_stops_reading_too() -> None:
+    channel = Channel(LIMIT)
+    put(channel, frame(b"in hand"))
+    assert channel.take() == b"in hand"
+    large = frame(bytes(500_000))
+    put(channel, large[:READ_AHEAD_BYTES])
+    assert not channel.wants_read
+    channel.answer(None)
+    assert channel.wants_read
+    put(channel, large[READ_AHEAD_BYTES:])
+    assert channel.take() == bytes(500_000)
+
+
+def test_an_idle_channel_may_receive_a_request_of_any_allowed_size() -> None:
+    channel = Channel(LIMIT)
+    put(channel, frame(bytes(LIMIT))[:-1])
+    assert channel.wants_read
+    put(channel, b"\0")
+    request = channel.take()
+    assert request is not None
+    assert len(request) == LIMIT
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), LIMIT + 1, 2**31 - 1])
+def test_an_impossible_size_is_refused_at_its_fourth_byte(size: int) -> None:
+    channel = Channel(LIMIT)
+    with pytest.raises(FrameTooLarge, match=str(size)):
+        put(channel, size.to_bytes(4, "big", signed=True))
+
+
+def test_close_drops_what_waits_and_what_was_not_sent() -> None:
+    channel = Channel(LIMIT)
+    put(channel, frame(b"1") + frame(b"2"))
+    channel.take()
+    region = FakeRegion(b"data")
+    channel.answer(Transmission([region]))
+    channel.close()
+    assert region.closed_count == 1
+    assert channel.take() is None
+    assert not channel.muted
+
+
+def test_sending_nothing_is_done() -> None:
+    assert Channel(LIMIT).send_to(FakeSocket()) is True  # type: ignore[arg-type]
