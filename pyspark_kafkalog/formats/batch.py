@@ -1,0 +1,369 @@
+"""Record batches of format v2 (Kafka 0.11 and later), read and written whole.
+
+A batch is its header (`batch_header`, which has the layout) and a block of records (`record`), compressed as
+one piece or not at all. ``docs/formats.md`` has the rules that a reader follows.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from itertools import pairwise
+
+from pyspark_kafkalog.errors import CorruptMessage, InvalidRecord
+from pyspark_kafkalog.formats.base import Frame
+from pyspark_kafkalog.formats.batch_header import (
+    ATTRIBUTES_POSITION,
+    BATCH_OVERHEAD,
+    CONTROL_BIT,
+    COVERED,
+    CRC_POSITION,
+    HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+    UNCOVERED,
+    BatchHeader,
+    batch_end,
+    read_header,
+    verify_crc,
+)
+from pyspark_kafkalog.formats.checksum import crc32c
+from pyspark_kafkalog.formats.compression import Codec, compress, decompress
+from pyspark_kafkalog.formats.record import encode_records, parse_records
+from pyspark_kafkalog.formats.varint import Buffer
+from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, Record, TimestampType
+
+__all__ = [
+    "BATCH_OVERHEAD",
+    "HEADER_SIZE",
+    "MAGIC",
+    "BatchBuilder",
+    "BatchHeader",
+    "ControlType",
+    "V2Format",
+    "assign",
+    "control_type",
+    "decode_records",
+    "encode_batch",
+    "encode_control",
+    "read_header",
+    "record_block",
+    "verify_crc",
+]
+
+_CONTROL_KEY = struct.Struct(">hh")
+_CONTROL_VALUE = struct.Struct(">hi")
+_OFFSET = struct.Struct(">q")
+_LEADER_EPOCH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_ATTRIBUTES = struct.Struct(">h")
+
+_LEADER_EPOCH_POSITION = 12
+_MAX_TIMESTAMP_POSITION = 35
+
+
+class ControlType(IntEnum):
+    """What a control record says of its producer's transaction."""
+
+    UNKNOWN = -1
+    """A type that is none of a partition's transaction markers: later Kafkas have some for their own use."""
+    ABORT = 0
+    COMMIT = 1
+
+
+def record_block(buf: Buffer, pos: int, header: BatchHeader, max_bytes: int) -> memoryview:
+    """The records' bytes, decompressed; a view of ``buf`` where they are not compressed. No CRC check.
+
+    ``max_bytes`` bounds what decompression may yield; without compression the bytes are there already.
+
+    Raises:
+        CorruptMessage: the batch is cut short or its compressed block is damaged.
+        MessageTooLarge: decompressed, the block has more than ``max_bytes``.
+        UnsupportedCompression: the codec is unknown, or its library not installed.
+    """
+    block = memoryview(buf)[pos + HEADER_SIZE : batch_end(buf, pos, header)]
+    codec = header.codec
+    # An empty batch has no block at all, whatever its codec.
+    if codec is Codec.NONE or not block:
+        return block
+    return memoryview(decompress(codec, block, max_bytes))
+
+
+def decode_records(
+    buf: Buffer, pos: int, header: BatchHeader, max_bytes: int, *, check_crc: bool = True
+) -> list[Record]:
+    """The records of the batch at ``pos``, those of a control batch too: the caller leaves them out.
+
+    The checksum comes first, then decompression of at most ``max_bytes``, then the records.
+
+    Raises:
+        CorruptMessage: the checksum differs, or lengths, counts or offsets do not fit.
+        MessageTooLarge: decompressed, the batch has more than ``max_bytes``.
+        UnsupportedCompression: the codec is unknown, or its library not installed.
+    """
+    if check_crc:
+        verify_crc(buf, pos, header)
+    try:
+        return parse_records(
+            bytes(record_block(buf, pos, header, max_bytes)),
+            header.record_count,
+            base_offset=header.base_offset,
+            last_offset_delta=header.last_offset_delta,
+            base_timestamp=header.base_timestamp,
+            append_timestamp=header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None,
+        )
+    except CorruptMessage as e:
+        raise CorruptMessage(f"batch at offset {header.base_offset}: {e}") from None
+
+
+def control_type(record: Record) -> ControlType:
+    """What a record of a control batch says; types that are no transaction marker are `ControlType.UNKNOWN`.
+
+    Raises:
+        CorruptMessage: its key is not that of a control record.
+    """
+    if record.key is None or len(record.key) < _CONTROL_KEY.size:
+        raise CorruptMessage(f"control record at offset {record.offset} has no type in its key")
+    version, number = _CONTROL_KEY.unpack_from(record.key)
+    if version < 0:
+        raise CorruptMessage(f"control record at offset {record.offset} has key version {version}")
+    try:
+        return ControlType(number)
+    except ValueError:
+        return ControlType.UNKNOWN
+
+
+def encode_batch(
+    records: Sequence[NewRecord],
+    *,
+    codec: Codec = Codec.NONE,
+    base_offset: int = 0,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    level: int | None = None,
+    leader_epoch: int = -1,
+    offset_deltas: Sequence[int] | None = None,
+    last_offset_delta: int | None = None,
+    control: bool = False,
+) -> bytes:
+    """One batch with ``records`` in their order.
+
+    Their offsets follow each other from ``base_offset`` on, unless ``offset_deltas`` says otherwise: a batch
+    that compaction went over has gaps. ``last_offset_delta`` is then that of the batch before it; it
+    must be given for a batch without records.
+
+    Raises:
+        InvalidRecord: a length, timestamp or offset does not fit its field, or the deltas do not rise.
+        InvalidConfig: the codec has no such ``level``.
+        UnsupportedCompression: the codec's library is not installed.
+    """
+    deltas: Sequence[int] = range(len(records)) if offset_deltas is None else offset_deltas
+    last = deltas[-1] if deltas else -1
+    if offset_deltas is not None and not _rises_from_zero(deltas, len(records)):
+        raise InvalidRecord(
+            f"offset deltas of {len(records)} records must rise, one for each: {list(deltas)}"
+        )
+    if last_offset_delta is not None and last_offset_delta >= last:
+        last = last_offset_delta
+    elif last_offset_delta is not None or not records:
+        raise InvalidRecord(
+            f"a batch of {len(records)} records cannot end at offset delta {last_offset_delta}"
+        )
+    base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
+    block = b"".join(encode_records(records, base_timestamp, deltas))
+    return _seal(
+        compress(codec, block, level) if block else block,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        attributes=codec | timestamp_type << 3 | transactional * TRANSACTIONAL_BIT | control * CONTROL_BIT,
+        last_offset_delta=last,
+        base_timestamp=base_timestamp,
+        max_timestamp=max((record.timestamp for record in records), default=NO_TIMESTAMP),
+        producer=(producer_id, producer_epoch, base_sequence),
+        record_count=len(records),
+    )
+
+
+def _rises_from_zero(deltas: Sequence[int], count: int) -> bool:
+    return len(deltas) == count and all(a < b for a, b in pairwise((-1, *deltas)))
+
+
+def encode_control(
+    kind: ControlType,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    timestamp: int,
+    coordinator_epoch: int = 0,
+    base_offset: int = 0,
+) -> bytes:
+    """The batch that ends a producer's transaction in one partition: key ``version:2 type:2``, value
+    ``version:2 coordinator_epoch:4``, both of version 0.
+
+    Raises:
+        InvalidRecord: ``kind`` is no transaction marker, or a number does not fit its field.
+    """
+    if kind is ControlType.UNKNOWN:
+        raise InvalidRecord("a control batch must abort or commit")
+    try:
+        key, value = _CONTROL_KEY.pack(0, kind), _CONTROL_VALUE.pack(0, coordinator_epoch)
+    except struct.error as e:
+        raise InvalidRecord(f"coordinator epoch {coordinator_epoch}: {e}") from None
+    return encode_batch(
+        [NewRecord(value, key, timestamp)],
+        base_offset=base_offset,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        control=True,
+    )
+
+
+def _seal(
+    block: bytes,
+    *,
+    base_offset: int,
+    leader_epoch: int,
+    attributes: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer: tuple[int, int, int],
+    record_count: int,
+) -> bytes:
+    """The batch of an encoded ``block``; ``producer`` is id, epoch, base sequence."""
+    try:
+        covered = COVERED.pack(
+            attributes, last_offset_delta, base_timestamp, max_timestamp, *producer, record_count
+        )
+        length = HEADER_SIZE - BATCH_OVERHEAD + len(block)
+        head = UNCOVERED.pack(base_offset, length, leader_epoch, MAGIC, crc32c(block, crc32c(covered)))
+    except struct.error as e:
+        raise InvalidRecord(f"batch of {record_count} records at offset {base_offset}: {e}") from None
+    return b"".join((head, covered, block))
+
+
+def assign(
+    buf: bytearray | memoryview,
+    pos: int,
+    *,
+    base_offset: int,
+    leader_epoch: int,
+    log_append_time: int | None = None,
+) -> None:
+    """Give the batch at ``pos`` its place in a log, in ``buf`` itself.
+
+    With ``log_append_time`` (milliseconds) every record takes that time, and the checksum is made anew: the
+    caller has verified the old one. Without, no byte under the checksum changes.
+
+    Raises:
+        CorruptMessage: the batch is cut short.
+    """
+    _OFFSET.pack_into(buf, pos, base_offset)
+    _LEADER_EPOCH.pack_into(buf, pos + _LEADER_EPOCH_POSITION, leader_epoch)
+    if log_append_time is None:
+        return
+    header = read_header(buf, pos)
+    _ATTRIBUTES.pack_into(buf, pos + ATTRIBUTES_POSITION, header.attributes | LOG_APPEND_TIME_BIT)
+    _OFFSET.pack_into(buf, pos + _MAX_TIMESTAMP_POSITION, log_append_time)
+    with memoryview(buf) as view, view[pos + ATTRIBUTES_POSITION : batch_end(buf, pos, header)] as covered:
+        _CRC.pack_into(buf, pos + CRC_POSITION, crc32c(covered))
+
+
+class BatchBuilder:
+    """One batch that grows record by record, up to a limit.
+
+    *Not thread-safe: whoever fills it locks.* Keys and values are copied when they are appended.
+    """
+
+    def __init__(
+        self,
+        *,
+        limit_bytes: int,
+        codec: Codec = Codec.NONE,
+        level: int | None = None,
+        transactional: bool = False,
+    ) -> None:
+        self._limit = limit_bytes
+        self._codec, self._level = codec, level
+        self._transactional = transactional
+        self._pieces: list[bytes] = []
+        self._base_timestamp = self._max_timestamp = NO_TIMESTAMP
+        self.count = 0
+        """Records in the batch."""
+        self.size_bytes = HEADER_SIZE
+        """Bytes of the batch before compression."""
+
+    def append(self, record: NewRecord) -> bool:
+        """Add ``record``; False, and nothing added, if the batch would exceed its limit and is not empty.
+
+        A first record is taken whatever its size: it could be in no other batch either.
+
+        Raises:
+            InvalidRecord: a length or timestamp does not fit its field.
+        """
+        base = self._base_timestamp if self.count else record.timestamp
+        pieces = encode_records((record,), base, (self.count,))
+        size = self.size_bytes + len(pieces[0]) + len(pieces[1])
+        if size > self._limit and self.count:
+            return False
+        if not self.count or record.timestamp > self._max_timestamp:
+            self._max_timestamp = record.timestamp
+        self._pieces += pieces
+        self._base_timestamp = base
+        self.count += 1
+        self.size_bytes = size
+        return True
+
+    def build(self, *, producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1) -> bytes:
+        """The batch of what was appended so far, at base offset 0. May be called again.
+
+        Raises:
+            InvalidRecord: nothing was appended, or a number does not fit its field.
+            InvalidConfig: the codec has no such level.
+            UnsupportedCompression: the codec's library is not installed.
+        """
+        if not self.count:
+            raise InvalidRecord("a batch to be sent holds at least one record")
+        return _seal(
+            compress(self._codec, b"".join(self._pieces), self._level),
+            base_offset=0,
+            leader_epoch=-1,
+            attributes=self._codec | self._transactional * TRANSACTIONAL_BIT,
+            last_offset_delta=self.count - 1,
+            base_timestamp=self._base_timestamp,
+            max_timestamp=self._max_timestamp,
+            producer=(producer_id, producer_epoch, base_sequence),
+            record_count=self.count,
+        )
+
+
+class V2Format:
+    """v2 batches as a log's `MessageFormat`: one frame is one batch."""
+
+    header_size = HEADER_SIZE
+
+    def frame_at(self, buf: memoryview, pos: int, offset: int) -> Frame | None:  # noqa: ARG002  (0.7 needs it)
+        """The batch that begins at ``pos``; None while its header is incomplete."""
+        if len(buf) - pos < HEADER_SIZE:
+            return None
+        header = read_header(buf, pos)
+        return Frame(
+            pos, header.size, header.base_offset, header.last_offset, header.next_offset, header.max_timestamp
+        )
+
+    def verify(self, buf: memoryview, frame: Frame) -> None:
+        """Check the batch's CRC-32C; the whole batch must be in ``buf``."""
+        verify_crc(buf, frame.position, read_header(buf, frame.position))
+
+    def records(self, buf: memoryview, frame: Frame, *, max_bytes: int) -> Iterator[Record]:
+        """The batch's records, after its checksum; none of a control batch."""
+        header = read_header(buf, frame.position)
+        if header.is_control:
+            return iter(())
+        return iter(decode_records(buf, frame.position, header, max_bytes))

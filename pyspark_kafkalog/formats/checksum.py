@@ -1,0 +1,57 @@
+"""The two checksums of Kafka's formats, each from the fastest library that is installed.
+
+CRC-32C (Castagnoli) guards v2 batches; CRC-32 (that of zip) guards the older messages. The ``crc32c`` package
+uses the processor's own instruction; ``crcmod`` is portable and some fifty times slower, so it is only the
+fallback, and the oracle of the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from pyspark_kafkalog.formats.varint import Buffer
+
+_Checksum = Callable[[Buffer, int], int]
+
+CRC32C_IMPLEMENTATION: str
+"""``crc32c`` or ``crcmod``: which package computes `crc32c` here."""
+
+CRC32_IMPLEMENTATION: str
+"""``isal`` or ``zlib``: which library computes `crc32` here."""
+
+
+def _portable_crc32c() -> _Checksum:
+    """CRC-32C by crcmod: polynomial 0x1EDC6F41, reflected, all bits inverted before and after."""
+    import crcmod
+
+    return cast(_Checksum, crcmod.mkCrcFun(0x11EDC6F41, initCrc=0, rev=True, xorOut=0xFFFFFFFF))
+
+
+try:
+    from crc32c import crc32c as _hardware_crc32c
+
+    _crc32c: _Checksum = _hardware_crc32c
+    CRC32C_IMPLEMENTATION = "crc32c"
+except ImportError:
+    _crc32c = _portable_crc32c()
+    CRC32C_IMPLEMENTATION = "crcmod"
+
+try:
+    from isal.isal_zlib import crc32 as _crc32
+
+    CRC32_IMPLEMENTATION = "isal"
+except ImportError:
+    from zlib import crc32 as _crc32
+
+    CRC32_IMPLEMENTATION = "zlib"
+
+
+def crc32c(data: Buffer, value: int = 0) -> int:
+    """CRC-32C of ``data``, unsigned; ``value`` is the checksum of what went before it."""
+    return _crc32c(data, value)
+
+
+def crc32(data: Buffer, value: int = 0) -> int:
+    """CRC-32 of ``data``, unsigned; ``value`` is the checksum of what went before it."""
+    return _crc32(data, value)

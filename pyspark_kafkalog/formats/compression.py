@@ -1,0 +1,384 @@
+"""The five codecs of Kafka's record sets, decompressed within a bound.
+
+What a compressed block claims of its own size is never believed before it is compared with the limit, and
+where it claims nothing the output grows step by step, so that memory follows what really came out: at most
+``max_bytes`` and one step more. The codec's libraries are imported when first used.
+
+* **gzip**: members one after the other (RFC 1952). isal where installed, else zlib.
+* **snappy**: a bare block, as librdkafka and sarama write, or the framing of the xerial library, as the JVM
+  writes: ``82 'SNAPPY' 00``, version:4, compatible version:4, then blocks of ``length:4 block``, big-endian.
+* **lz4**: the LZ4 frame format, blocks independent of each other (the JVM's reader asks for that).
+* **zstd**: frames, often without their content size.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from typing import Any
+
+from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, MessageTooLarge, UnsupportedCompression
+from pyspark_kafkalog.formats.varint import Buffer, read_uvarint
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = struct.Struct(">8sii")
+_XERIAL_VERSION = 1
+_XERIAL_BLOCK_BYTES = 32 * 1024
+"""What the xerial library cuts its input into; readers take any size."""
+
+_SNAPPY_MAX_RATIO = 22
+"""No snappy element of n bytes yields more than 22 n: the best is 64 bytes out of a copy of three."""
+
+_GZIP_WBITS = 31
+_MEMBER_INPUT_BYTES = 4096
+"""Input step from the second gzip member on: the library copies all input it has not used."""
+
+_LZ4_MAX_RATIO = 255
+"""No byte of an lz4 block yields more: a run of 255s adds so many to a match's length."""
+
+_STEP_RATIO = 8
+_MAX_STEP_BYTES = 1 << 20
+"""lz4 that claims no size: the first step of output is so many times the input; none is above the maximum."""
+
+_ZSTD_LEVEL = 3
+_ZSTD_RLE_BLOCK = 1
+
+
+class Codec(IntEnum):
+    """Compression of a record set; the numbers are bits 0-2 of its attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @classmethod
+    def named(cls, text: str) -> Codec:
+        """The codec of this name, as in ``compression.type``.
+
+        Raises:
+            InvalidConfig: there is none of this name.
+        """
+        try:
+            return cls[text.strip().upper()]
+        except KeyError:
+            allowed = ", ".join(codec.name.lower() for codec in cls)
+            raise InvalidConfig(f"unknown compression {text!r}; allowed: {allowed}") from None
+
+    @classmethod
+    def of(cls, number: int) -> Codec:
+        """The codec with this number.
+
+        Raises:
+            UnsupportedCompression: Kafka has none with this number.
+        """
+        try:
+            return cls(number)
+        except ValueError:
+            raise UnsupportedCompression(f"compression codec {number} is not one of Kafka's") from None
+
+
+LEVELS = {Codec.GZIP: range(1, 10), Codec.LZ4: range(17), Codec.ZSTD: range(1, 23)}
+"""The compression levels that may be asked for; the other codecs have none."""
+
+
+def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
+    """``data`` compressed as one record set's block; snappy in xerial framing.
+
+    ``level`` None means each library's usual one: for gzip isal's, where installed, which is more than
+    ten times faster than zlib's for a slightly larger result; a level asks for zlib.
+
+    Raises:
+        InvalidConfig: the codec has no such level.
+        UnsupportedCompression: the codec's library is not installed.
+    """
+    if level is not None and level not in LEVELS.get(codec, ()):
+        allowed = LEVELS.get(codec)
+        span = f"allowed: {allowed[0]} to {allowed[-1]}" if allowed else "it has no levels"
+        raise InvalidConfig(f"compression level {level} for {codec.name.lower()}; {span}")
+    if codec is Codec.NONE:
+        return bytes(data)
+    return _COMPRESS[codec](data, level)
+
+
+def decompress(codec: Codec, data: Buffer, max_bytes: int) -> bytes | memoryview:
+    """The bytes that ``data`` holds, at most ``max_bytes`` of them. Codec NONE gives ``data`` itself.
+
+    Raises:
+        CorruptMessage: ``data`` is not what its codec writes, is cut short, or goes on after its end.
+        MessageTooLarge: it claims or yields more than ``max_bytes``.
+        UnsupportedCompression: the codec's library is not installed.
+    """
+    if codec is Codec.NONE:
+        if len(data) > max_bytes:
+            raise _too_large(codec, max_bytes)
+        return memoryview(data)
+    return _DECOMPRESS[codec](data, max_bytes)
+
+
+def _too_large(codec: Codec, max_bytes: int, claimed: int | None = None) -> MessageTooLarge:
+    size = f"{claimed} bytes" if claimed is not None else f"more than {max_bytes} bytes"
+    return MessageTooLarge(f"{codec.name.lower()} data decompresses to {size}; limit is {max_bytes}")
+
+
+def _corrupt(codec: Codec, why: object) -> CorruptMessage:
+    return CorruptMessage(f"{codec.name.lower()} data is corrupt: {why}")
+
+
+def _missing(codec: Codec, package: str) -> UnsupportedCompression:
+    return UnsupportedCompression(f"{codec.name.lower()} needs the package {package}, which is not installed")
+
+
+# --- gzip
+
+
+def _gzip_library() -> tuple[Any, tuple[Any, ...]]:
+    try:
+        from isal import isal_zlib
+    except ImportError:
+        return zlib, (zlib.error,)
+    return isal_zlib, (isal_zlib.error, zlib.error)
+
+
+def _gzip_compress(data: Buffer, level: int | None) -> bytes:
+    if level is None:
+        library, _ = _gzip_library()
+        packer = library.compressobj(wbits=_GZIP_WBITS)
+    else:
+        packer = zlib.compressobj(level, wbits=_GZIP_WBITS)
+    return bytes(packer.compress(data) + packer.flush())
+
+
+def _gzip_decompress(data: Buffer, max_bytes: int) -> bytes | memoryview:
+    library, errors = _gzip_library()
+    try:
+        member = library.decompressobj(_GZIP_WBITS)
+        out = member.decompress(data, max_bytes + 1)
+        if len(out) > max_bytes:
+            raise _too_large(Codec.GZIP, max_bytes)
+        if not member.eof:
+            raise _corrupt(Codec.GZIP, "it is cut short")
+        if not member.unused_data:
+            return bytes(out)
+        rest = memoryview(data)[len(data) - len(member.unused_data) :]
+        return _gzip_members(library, bytearray(out), rest, max_bytes)
+    except errors as e:
+        raise _corrupt(Codec.GZIP, e) from None
+
+
+def _gzip_members(library: Any, out: bytearray, rest: memoryview, max_bytes: int) -> memoryview:
+    """Append the members that ``rest`` holds to ``out``."""
+    while rest:
+        member = library.decompressobj(_GZIP_WBITS)
+        while not member.eof:
+            if not rest:
+                raise _corrupt(Codec.GZIP, "it is cut short")
+            given = rest[:_MEMBER_INPUT_BYTES]
+            out += member.decompress(given, max_bytes + 1 - len(out))
+            if len(out) > max_bytes:
+                raise _too_large(Codec.GZIP, max_bytes)
+            rest = rest[len(given) - len(member.unused_data) :]
+    return memoryview(out)
+
+
+# --- snappy
+
+
+def _snappy_library() -> Any:
+    # python-snappy is a thin layer over cramjam; cramjam itself can write into a slice of our buffer.
+    try:
+        import cramjam
+    except ImportError:
+        raise _missing(Codec.SNAPPY, "python-snappy") from None
+    return cramjam
+
+
+def _snappy_compress(data: Buffer, level: int | None) -> bytes:  # noqa: ARG001  (snappy has no levels)
+    block = _snappy_library().snappy.compress_raw
+    view = memoryview(data)
+    parts = [_XERIAL_HEADER.pack(_XERIAL_MAGIC, _XERIAL_VERSION, _XERIAL_VERSION)]
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        packed = bytes(block(view[start : start + _XERIAL_BLOCK_BYTES]))
+        parts += (len(packed).to_bytes(4, "big"), packed)
+    return b"".join(parts)
+
+
+def _snappy_decompress(data: Buffer, max_bytes: int) -> memoryview:
+    library = _snappy_library()
+    view = memoryview(data)
+    blocks = _xerial_blocks(view) if view[:8] == _XERIAL_MAGIC else [view]
+    sizes = [_snappy_claim(block) for block in blocks]
+    total = sum(sizes)
+    if total > max_bytes:
+        raise _too_large(Codec.SNAPPY, max_bytes, total)
+    out = memoryview(bytearray(total))
+    pos = 0
+    try:
+        for block, size in zip(blocks, sizes, strict=True):
+            if library.snappy.decompress_raw_into(block, out[pos : pos + size]) != size:
+                raise _corrupt(Codec.SNAPPY, "a block is shorter than it claims")
+            pos += size
+    except library.DecompressionError as e:
+        raise _corrupt(Codec.SNAPPY, e) from None
+    return out
+
+
+def _snappy_claim(block: memoryview) -> int:
+    """How many bytes the block says it holds, refused where its own length cannot yield them."""
+    size, pos = read_uvarint(block, 0)
+    if size > _SNAPPY_MAX_RATIO * (len(block) - pos):
+        raise _corrupt(Codec.SNAPPY, f"a block of {len(block)} bytes claims {size}")
+    return size
+
+
+def _xerial_blocks(view: memoryview) -> list[memoryview]:
+    if len(view) < _XERIAL_HEADER.size:
+        raise _corrupt(Codec.SNAPPY, "the xerial header is cut short")
+    _, _, compatible = _XERIAL_HEADER.unpack_from(view)
+    if compatible != _XERIAL_VERSION:
+        raise _corrupt(Codec.SNAPPY, f"xerial framing of version {compatible}")
+    blocks = []
+    pos = _XERIAL_HEADER.size
+    while pos < len(view):
+        length = int.from_bytes(view[pos : pos + 4], "big", signed=True)
+        pos += 4
+        if not 0 < length <= len(view) - pos:
+            raise _corrupt(Codec.SNAPPY, f"a xerial block of {length} bytes where {len(view) - pos} are left")
+        blocks.append(view[pos : pos + length])
+        pos += length
+    return blocks
+
+
+# --- lz4
+
+
+def _lz4_library() -> Any:
+    try:
+        import lz4.frame
+    except ImportError:
+        raise _missing(Codec.LZ4, "lz4") from None
+    return lz4.frame
+
+
+def _lz4_compress(data: Buffer, level: int | None) -> bytes:
+    packed = _lz4_library().compress(data, compression_level=level or 0, block_linked=False)
+    return bytes(packed)
+
+
+def _lz4_decompress(data: Buffer, max_bytes: int) -> bytes | memoryview:
+    library = _lz4_library()
+    view = memoryview(data)
+    out = bytearray()
+    pos = 0
+    try:
+        step = _lz4_claim(library, view, max_bytes) or min(_STEP_RATIO * len(view), _MAX_STEP_BYTES)
+        context = library.create_decompression_context()
+        while True:
+            # One byte more than is allowed, so that reaching it proves the excess.
+            size = min(step, max_bytes - len(out)) + 1
+            chunk, used, ended = library.decompress_chunk(context, view[pos:], max_length=size)
+            pos += used
+            if len(out) + len(chunk) > max_bytes:
+                raise _too_large(Codec.LZ4, max_bytes)
+            if ended and pos == len(view):
+                return memoryview(out + chunk) if out else bytes(chunk)
+            out += chunk
+            if ended:
+                context = library.create_decompression_context()
+            elif not used and not chunk:
+                raise _corrupt(Codec.LZ4, "it is cut short")
+            step = min(2 * step, _MAX_STEP_BYTES)
+    except RuntimeError as e:
+        raise _corrupt(Codec.LZ4, e) from None
+
+
+def _lz4_claim(library: Any, view: memoryview, max_bytes: int) -> int:
+    """The content size in the frame's header, 0 where it says none."""
+    size = int(library.get_frame_info(view)["content_size"])
+    if size > max_bytes:
+        raise _too_large(Codec.LZ4, max_bytes, size)
+    if size > _LZ4_MAX_RATIO * len(view):
+        raise _corrupt(Codec.LZ4, f"a frame of {len(view)} bytes claims {size}")
+    return size
+
+
+# --- zstd
+
+
+def _zstd_library() -> Any:
+    try:
+        import zstandard
+    except ImportError:
+        raise _missing(Codec.ZSTD, "zstandard") from None
+    return zstandard
+
+
+def _zstd_compress(data: Buffer, level: int | None) -> bytes:
+    packer = _zstd_library().ZstdCompressor(level=_ZSTD_LEVEL if level is None else level)
+    return bytes(packer.compress(data))
+
+
+def _zstd_decompress(data: Buffer, max_bytes: int) -> bytes | memoryview:
+    library = _zstd_library()
+    view = memoryview(data)
+    unpacker = library.ZstdDecompressor()
+    chunks: list[bytes] = []
+    total = pos = 0
+    try:
+        while pos < len(view) or not chunks:
+            frame = unpacker.decompressobj()
+            for end in _zstd_blocks(library, view, pos, max_bytes - total):
+                chunk = frame.decompress(view[pos:end])
+                pos = end
+                total += len(chunk)
+                if total > max_bytes:
+                    raise _too_large(Codec.ZSTD, max_bytes)
+                chunks.append(chunk)
+            if not frame.eof:
+                raise _corrupt(Codec.ZSTD, "it is cut short")
+    except library.ZstdError as e:
+        raise _corrupt(Codec.ZSTD, e) from None
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _zstd_blocks(library: Any, view: memoryview, pos: int, limit: int) -> Iterator[int]:
+    """Where each block of the frame at ``pos`` ends: the first takes the header along, the last the checksum.
+
+    A block holds at most 128 KiB, whatever the frame claims, so output grows by no more between two of
+    them. Source: RFC 8878, sections 3.1.1.1 and 3.1.1.2.
+    """
+    frame = library.get_frame_parameters(view[pos:])
+    claimed = frame.content_size
+    if limit < claimed != library.CONTENTSIZE_UNKNOWN:
+        raise _too_large(Codec.ZSTD, limit, claimed)
+    pos += library.frame_header_size(view[pos:])
+    last = False
+    while not last:
+        if pos + 3 > len(view):
+            raise _corrupt(Codec.ZSTD, "it is cut short")
+        header = int.from_bytes(view[pos : pos + 3], "little")
+        last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
+        pos += 3 + (1 if kind == _ZSTD_RLE_BLOCK else size)
+        if last and frame.has_checksum:
+            pos += 4
+        if pos > len(view):
+            raise _corrupt(Codec.ZSTD, "it is cut short")
+        yield pos
+
+
+_COMPRESS: dict[Codec, Callable[[Buffer, int | None], bytes]] = {
+    Codec.GZIP: _gzip_compress,
+    Codec.SNAPPY: _snappy_compress,
+    Codec.LZ4: _lz4_compress,
+    Codec.ZSTD: _zstd_compress,
+}
+
+_DECOMPRESS: dict[Codec, Callable[[Buffer, int], bytes | memoryview]] = {
+    Codec.GZIP: _gzip_decompress,
+    Codec.SNAPPY: _snappy_decompress,
+    Codec.LZ4: _lz4_decompress,
+    Codec.ZSTD: _zstd_decompress,
+}

@@ -1,0 +1,72 @@
+"""Walks what a fetch answers and a segment holds: frames one after the other, the last perhaps cut short.
+
+Entries of Kafka 0.8 and later share their first bytes, ``offset:8 length:4``, and tell their format at byte
+16: so one walk serves logs that an upgrade has left with several formats. This reads v2 (`batch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyspark_kafkalog.errors import CorruptMessage, UnsupportedVersion
+from pyspark_kafkalog.formats.base import Frame
+from pyspark_kafkalog.formats.batch import BATCH_OVERHEAD, MAGIC, V2Format
+from pyspark_kafkalog.formats.varint import Buffer
+from pyspark_kafkalog.types import Record
+
+_LENGTH_POSITION = 8
+_MAGIC_POSITION = 16
+_MIN_LENGTH = 14
+"""What follows the length in the smallest entry of any format: a v0 message without key and value."""
+
+_V2 = V2Format()
+
+
+def frames(buf: Buffer, *, start_offset: int = 0) -> Iterator[Frame]:
+    """The whole frames in ``buf`` that hold or may hold something at ``start_offset`` or later.
+
+    Ends before an incomplete frame, which is what a size limit leaves of the last one. Checksums are not
+    looked at.
+
+    Raises:
+        CorruptMessage: no frame can begin with these bytes.
+        UnsupportedVersion: a message of format v0 or v1.
+    """
+    view = memoryview(buf)
+    pos = 0
+    while len(view) - pos >= BATCH_OVERHEAD:
+        length = int.from_bytes(view[pos + _LENGTH_POSITION : pos + BATCH_OVERHEAD], "big", signed=True)
+        if length < _MIN_LENGTH:
+            raise CorruptMessage(f"impossible entry length {length} at byte {pos}")
+        if length > len(view) - pos - BATCH_OVERHEAD:
+            return
+        magic = view[pos + _MAGIC_POSITION]
+        if magic < MAGIC:
+            raise UnsupportedVersion(
+                f"entry at byte {pos} is of message format v{magic}: message sets v0/v1 (Kafka before 0.11)"
+                " cannot be read, only record batches v2"
+            )
+        frame = _V2.frame_at(view, pos, start_offset)
+        if frame is None:
+            raise CorruptMessage(f"impossible batch length {length} at byte {pos}")
+        if frame.next_offset > start_offset:
+            yield frame
+        pos = frame.end
+
+
+def records(buf: Buffer, *, start_offset: int, max_bytes: int) -> Iterator[Record]:
+    """The records in ``buf`` from ``start_offset`` on, checksums verified, control records left out.
+
+    Each frame may decompress to at most ``max_bytes``.
+
+    Raises:
+        CorruptMessage: a checksum, length, count or offset is wrong.
+        MessageTooLarge: decompressed, a frame has more than ``max_bytes``.
+        UnsupportedCompression: a codec is unknown, or its library not installed.
+        UnsupportedVersion: a message of format v0 or v1.
+    """
+    view = memoryview(buf)
+    for frame in frames(view, start_offset=start_offset):
+        for record in _V2.records(view, frame, max_bytes=max_bytes):
+            if record.offset >= start_offset:
+                yield record

@@ -1,0 +1,222 @@
+"""The records inside a v2 batch, once decompressed: bytes to `Record` and `NewRecord` to bytes.
+
+::
+
+    length:varint attributes:1 timestamp_delta:varlong offset_delta:varint
+    key_length:varint key value_length:varint value
+    header_count:varint (name_length:varint name value_length:varint value)*
+
+``length`` counts what follows it. A length of -1 means null (a header's name is never null); attributes
+are 0. The deltas count from the batch's base timestamp and base offset.
+Source: Kafka protocol guide, "Record".
+
+Both loops are written out rather than made of small functions: a call per field would cost more
+than the field. Numbers of one or two bytes are handled in place, longer ones by `varint`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pyspark_kafkalog.errors import CorruptMessage, InvalidRecord
+from pyspark_kafkalog.formats.varint import read_uvarlong, read_varint, varint_bytes, varlong_bytes
+from pyspark_kafkalog.types import Header, NewRecord, Record, TimestampType
+
+MIN_RECORD_BYTES = 7
+"""The smallest record: one byte for each of its seven fields."""
+
+Fields = tuple[int, int, "bytes | None", "bytes | None", tuple[Header, ...]]
+"""Timestamp delta, offset delta, key, value, headers: what a record says before its batch is known."""
+
+_TABLE_SIZE = 8192
+_VARINTS = [varint_bytes(value) for value in (*range(_TABLE_SIZE), -1)]
+"""Ready-made varints of 0.._TABLE_SIZE-1; that of -1 stands last, where index -1 finds it."""
+
+_NO_HEADERS = _VARINTS[0]
+_NULL = 1
+"""-1 in zigzag: the length of what is null."""
+
+
+def read_fields(data: bytes, count: int) -> list[Fields]:
+    """The fields of the ``count`` records that fill ``data``, in its order.
+
+    Both deltas are given as they stand in the data, zigzag coded: `parse_records` gives them their meaning.
+
+    Raises:
+        CorruptMessage: the lengths or the count do not fit the data.
+    """
+    found: list[Fields] = []
+    headers: tuple[Header, ...]
+    pos = 0
+    try:
+        for _ in range(count):
+            if (size := data[pos]) < 128:
+                pos += 1
+            elif (high := data[pos + 1]) < 128:
+                size += high - 1 << 7
+                pos += 2
+            else:
+                size, pos = read_uvarlong(data, pos)
+            end = pos + (size >> 1)
+            pos += 1  # the attributes: none of their bits means anything yet
+            if (time := data[pos]) < 128:
+                pos += 1
+            elif (high := data[pos + 1]) < 128:
+                time += high - 1 << 7
+                pos += 2
+            else:
+                time, pos = read_uvarlong(data, pos)
+            if (delta := data[pos]) < 128:
+                pos += 1
+            elif (high := data[pos + 1]) < 128:
+                delta += high - 1 << 7
+                pos += 2
+            else:
+                delta, pos = read_uvarlong(data, pos)
+            key = value = None
+            k, pos = (k, pos + 1) if (k := data[pos]) < 128 else read_uvarlong(data, pos)
+            if k != _NULL:
+                key = data[pos : (pos := pos + (k >> 1))]
+            if (v := data[pos]) < 128:
+                pos += 1
+            elif (high := data[pos + 1]) < 128:
+                v += high - 1 << 7
+                pos += 2
+            else:
+                v, pos = read_uvarlong(data, pos)
+            if v != _NULL:
+                value = data[pos : (pos := pos + (v >> 1))]
+            headers, pos = ((), pos + 1) if data[pos] == 0 else _read_headers(data, pos)
+            if pos != end or (size | delta) & 1 or (k & 1 and k != _NULL) or (v & 1 and v != _NULL):
+                raise CorruptMessage(f"record {len(found)} of {count}: its lengths do not add up")
+            found.append((time, delta, key, value, headers))
+    except IndexError:
+        raise CorruptMessage(f"record {len(found)} of {count} is cut short") from None
+    if pos != len(data):
+        raise CorruptMessage(f"{len(data) - pos} bytes follow the last of {count} records")
+    return found
+
+
+def _read_headers(data: bytes, pos: int) -> tuple[tuple[Header, ...], int]:
+    """The headers that begin with their count at ``pos``, and the position after them.
+
+    A name that is not UTF-8 is read as Kafka's own client reads it: with U+FFFD for what is malformed.
+    """
+    count, pos = read_varint(data, pos)
+    if not 0 <= count <= (len(data) - pos) // 2:
+        raise CorruptMessage(f"{count} headers cannot be in {len(data) - pos} bytes")
+    headers: list[Header] = []
+    for _ in range(count):
+        length, pos = read_varint(data, pos)
+        if not 0 <= length <= len(data) - pos:
+            raise CorruptMessage(f"a header's name of {length} bytes where {len(data) - pos} are left")
+        name = data[pos : pos + length].decode("utf-8", "replace")
+        length, pos = read_varint(data, pos + length)
+        if length == -1:
+            headers.append((name, None))
+            continue
+        if not 0 <= length <= len(data) - pos:
+            raise CorruptMessage(f"a header's value of {length} bytes where {len(data) - pos} are left")
+        headers.append((name, data[pos : pos + length]))
+        pos += length
+    return tuple(headers), pos
+
+
+def parse_records(
+    data: bytes,
+    count: int,
+    *,
+    base_offset: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    append_timestamp: int | None = None,
+) -> list[Record]:
+    """The ``count`` records that fill ``data``.
+
+    ``append_timestamp`` is the time of all of them where the log sets it (log append time). The last
+    record's ``next_offset`` is where the next batch begins, also when compaction took what was between.
+
+    Raises:
+        CorruptMessage: lengths or count do not fit the data; offsets do not rise or leave their batch.
+    """
+    if count * MIN_RECORD_BYTES > len(data):
+        raise CorruptMessage(f"{count} records cannot be in {len(data)} bytes")
+    timestamp_type = TimestampType.CREATE_TIME if append_timestamp is None else TimestampType.LOG_APPEND_TIME
+    timestamp = append_timestamp or 0
+    records: list[Record] = []
+    previous = -1
+    for time, offset_delta, key, value, headers in read_fields(data, count):
+        delta = offset_delta >> 1
+        if not previous < delta <= last_offset_delta:
+            raise CorruptMessage(
+                f"offset delta {delta} after {previous} in a batch that ends at {last_offset_delta}"
+            )
+        previous = delta
+        if append_timestamp is None:
+            timestamp = base_timestamp + (time >> 1 ^ -(time & 1))
+        record = _new(Record)
+        _set_offset(record, base_offset + delta)
+        _set_next_offset(record, base_offset + delta + 1)
+        _set_timestamp(record, timestamp)
+        _set_timestamp_type(record, timestamp_type)
+        _set_key(record, key)
+        _set_value(record, value)
+        _set_headers(record, headers)
+        records.append(record)
+    if records:
+        _set_next_offset(records[-1], base_offset + last_offset_delta + 1)
+    return records
+
+
+def encode_records(records: Iterable[NewRecord], base_timestamp: int, deltas: Iterable[int]) -> list[bytes]:
+    """The bytes of the records, to be joined; ``deltas`` are their offsets from the batch's base offset.
+
+    Raises:
+        InvalidRecord: a length, time or offset does not fit its field.
+    """
+    table, size = _VARINTS, _TABLE_SIZE
+    pieces: list[bytes] = []
+    add = pieces.append
+    for record, delta in zip(records, deltas):  # noqa: B905  (deltas may be endless)
+        key, value, time = record.key, record.value, record.timestamp - base_timestamp
+        key_length = -1 if key is None else len(key)
+        value_length = -1 if value is None else len(value)
+        body = b"".join(
+            (
+                b"\0",
+                table[time] if 0 <= time < size else varlong_bytes(time),
+                table[delta] if delta < size else varint_bytes(delta),
+                table[key_length] if key_length < size else varint_bytes(key_length),
+                key or b"",
+                table[value_length] if value_length < size else varint_bytes(value_length),
+                value or b"",
+                _encode_headers(record.headers) if record.headers else _NO_HEADERS,
+            )
+        )
+        length = len(body)
+        add(table[length] if length < size else varint_bytes(length))
+        add(body)
+    return pieces
+
+
+def _encode_headers(headers: Sequence[Header]) -> bytes:
+    out = bytearray(varint_bytes(len(headers)))
+    for name, value in headers:
+        try:
+            text = name.encode()
+        except UnicodeEncodeError as e:
+            raise InvalidRecord(f"header name {name!r} is not UTF-8: {e.reason}") from None
+        out += varint_bytes(len(text))
+        out += text
+        out += varint_bytes(-1 if value is None else len(value))
+        out += value or b""
+    return bytes(out)
+
+
+# A frozen dataclass sets each field by name through object.__setattr__; writing its slots costs 60 % of that,
+# and a record made of seven slots is most of what decoding costs.
+_new = object.__new__
+_set_offset, _set_next_offset, _set_timestamp, _set_timestamp_type, _set_key, _set_value, _set_headers = (
+    Record.__dict__[name].__set__
+    for name in ("offset", "next_offset", "timestamp", "timestamp_type", "key", "value", "headers")
+)
