@@ -1,0 +1,287 @@
+"""Requests and answers over one transport: versions agreed on, answers matched to requests."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark_kafkalog.client.retry import Deadline
+from pyspark_kafkalog.client.transport import Transport, peer_name
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, InvalidRequest, KafkaError, UnsupportedVersion
+from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, decode_response, encode_request
+
+logger = logging.getLogger(__name__)
+
+_KEY_OF = {api.request: key for key, api in APIS.items()}
+
+_FIRST_API_VERSIONS = 3
+"""What every broker since 2.4 knows; an older one answers with the versions it knows."""
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """One request on its way; `Connection.receive` changes it for the answer."""
+
+    key: ApiKey
+    version: int
+    correlation_id: int
+    sent_at: float
+    frame: bytearray | None = field(default=None, repr=False)
+    dropped: bool = False
+
+
+class Connection:
+    """*Not thread-safe: one thread at a time.* One broker, the versions agreed on, requests in flight.
+
+    Several requests may be on their way; a broker answers in their order, and answers may be asked
+    for in any order. After a failure the connection is closed and `broken`; open another one.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        config: ClientConfig,
+        *,
+        deadline: Deadline | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Connect and ask for the broker's versions.
+
+        Raises:
+            ConnectionLost: no connection, or no answer, within ``socket.connection.setup.timeout.ms``.
+            InvalidRequest, FrameTooLarge: what answers is not a Kafka broker.
+        """
+        self.host, self.port = host, port
+        self.peer = peer_name(host, port)
+        self.broken = False
+        self._config, self._clock = config, clock
+        self._correlation_id = 0
+        self._waiting: deque[Ticket] = deque()
+        self._versions: dict[int, tuple[int, int]] = {}
+        setup_seconds = config.connection_setup_timeout_ms / 1000
+        limit = deadline.within(setup_seconds) if deadline else Deadline.after(setup_seconds, clock)
+        self.transport = Transport.connect(
+            host,
+            port,
+            limit,
+            max_frame_bytes=config.max_response_bytes,
+            send_buffer_bytes=config.send_buffer_bytes,
+            receive_buffer_bytes=config.receive_buffer_bytes,
+        )
+        try:
+            self._agree(limit)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def in_flight(self) -> int:
+        """Requests whose answers have not come."""
+        return len(self._waiting)
+
+    @property
+    def oldest_sent_at(self) -> float | None:
+        """When the request now to be answered was sent, by the clock's monotonic time."""
+        return self._waiting[0].sent_at if self._waiting else None
+
+    def version(self, key: ApiKey) -> int:
+        """The highest version of an API that both sides speak.
+
+        Raises:
+            UnsupportedVersion: there is none.
+        """
+        low, high = APIS[key].versions
+        if key not in self._versions:
+            raise UnsupportedVersion(f"{self.peer}: the broker does not serve {key.name}")
+        least, most = self._versions[key]
+        version = min(high, most)
+        if version < max(low, least):
+            raise UnsupportedVersion(
+                f"{self.peer}: no common version of {key.name}: the broker speaks {least} to {most}, "
+                f"this client {low} to {high}"
+            )
+        return version
+
+    def serves(self, key: ApiKey, version: int = 0) -> bool:
+        """Whether the broker speaks ``version`` of this API or a later one."""
+        return key in self._versions and self._versions[key][1] >= version
+
+    def request(self, message: Any, *, deadline: Deadline | None = None) -> Any:
+        """Send ``message`` and wait for its answer, at most ``request.timeout.ms``.
+
+        Raises:
+            ConnectionLost: the connection broke or there was no answer in time.
+            InvalidRequest: the answer is not one.
+        """
+        limit = self._limit(deadline)
+        return self.receive(self.send(message, deadline=limit), deadline=limit)
+
+    def send(self, message: Any, *, deadline: Deadline | None = None, version: int | None = None) -> Ticket:
+        """Send ``message`` and return as soon as the system has taken it.
+
+        Raises:
+            ConnectionLost: the connection broke.
+            UnsupportedVersion: the broker does not serve this API.
+        """
+        ticket, parts = self._prepare(message, version)
+        try:
+            self.transport.send(parts, self._limit(deadline))
+        except KafkaError:
+            self.close()
+            raise
+        self._waiting.append(ticket)
+        return ticket
+
+    def receive(self, ticket: Ticket, *, deadline: Deadline | None = None) -> Any:
+        """The answer to ``ticket``; those of earlier requests are kept until they are asked for.
+
+        Raises:
+            ConnectionLost: the connection broke or there was no answer in time.
+            InvalidRequest: the answer is not one.
+        """
+        limit = self._limit(deadline)
+        try:
+            while ticket.frame is None:
+                self._match(self._next_frame(limit))
+            return self._decode(ticket)
+        except KafkaError:
+            self.close()
+            raise
+
+    def drop(self, ticket: Ticket) -> None:
+        """The answer to ``ticket`` is not wanted any more; it is thrown away when it comes."""
+        ticket.dropped, ticket.frame = True, None
+
+    def send_now(self, message: Any, *, answered: bool = True) -> Ticket:
+        """Queue ``message`` and send what the socket takes at once; `flush_now` sends the rest.
+
+        ``answered`` is False for a request that has no answer (Produce with acks=0).
+
+        Raises:
+            ConnectionLost: the connection broke.
+        """
+        ticket, parts = self._prepare(message, None)
+        try:
+            self.transport.send_now(parts)
+        except KafkaError:
+            self.close()
+            raise
+        if answered:
+            self._waiting.append(ticket)
+        return ticket
+
+    def flush_now(self) -> bool:
+        """Send what the socket takes of the queued requests; True when all is sent.
+
+        Raises:
+            ConnectionLost: the connection broke.
+        """
+        try:
+            return self.transport.send_now()
+        except KafkaError:
+            self.close()
+            raise
+
+    def receive_now(self) -> list[tuple[Ticket, Any]]:
+        """The answers that are there, in the order of their requests; it does not wait.
+
+        Raises:
+            ConnectionLost: the connection broke.
+            InvalidRequest: an answer is not one.
+        """
+        answers = []
+        try:
+            for frame in self.transport.receive_now():
+                ticket = self._match(frame)
+                if not ticket.dropped:
+                    answers.append((ticket, self._decode(ticket)))
+        except KafkaError:
+            self.close()
+            raise
+        return answers
+
+    def close(self) -> None:
+        """Close it; requests in flight stay unanswered. A second call does nothing."""
+        self.broken = True
+        self.transport.close()
+
+    def _limit(self, deadline: Deadline | None) -> Deadline:
+        seconds = self._config.request_timeout_ms / 1000
+        return deadline.within(seconds) if deadline else Deadline.after(seconds, self._clock)
+
+    def _prepare(self, message: Any, version: int | None) -> tuple[Ticket, list[Any]]:
+        key = _KEY_OF[type(message)]
+        version = self.version(key) if version is None else version
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        ticket = Ticket(key, version, self._correlation_id, self._clock.monotonic())
+        parts = encode_request(
+            message, version=version, correlation_id=ticket.correlation_id, client_id=self._config.client_id
+        )
+        return ticket, parts
+
+    def _next_frame(self, deadline: Deadline) -> bytearray:
+        if self.broken:
+            raise ConnectionLost(f"{self.peer}: the connection is closed")
+        return self.transport.receive(deadline)
+
+    def _match(self, frame: bytearray) -> Ticket:
+        """Give ``frame`` to the request it must belong to: the oldest unanswered one."""
+        if not self._waiting:
+            raise InvalidRequest(f"{self.peer}: an answer came although nothing was asked")
+        ticket = self._waiting.popleft()
+        if len(frame) < 4:
+            raise InvalidRequest(f"{self.peer}: an answer of {len(frame)} bytes has no correlation id")
+        found = int.from_bytes(frame[:4], "big", signed=True)
+        if found != ticket.correlation_id:
+            raise InvalidRequest(
+                f"{self.peer}: the answer to {ticket.key.name} v{ticket.version} has correlation id {found} "
+                f"instead of {ticket.correlation_id}"
+            )
+        if not ticket.dropped:
+            ticket.frame = frame
+        return ticket
+
+    def _decode(self, ticket: Ticket) -> Any:
+        frame, ticket.frame = ticket.frame, None
+        if frame is None:
+            raise InvalidRequest(f"{self.peer}: the answer to {ticket.key.name} was already taken")
+        try:
+            return decode_response(ticket.key, ticket.version, frame)[1]
+        except KafkaError as e:
+            raise InvalidRequest(
+                f"{self.peer}: the answer to {ticket.key.name} v{ticket.version} cannot be read: {e}"
+            ) from e
+
+    def _agree(self, deadline: Deadline) -> None:
+        """Ask for the broker's versions, with an older question when it does not know the first."""
+        answer = self._ask_versions(_FIRST_API_VERSIONS, deadline)
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            known = [entry.max_version for entry in answer.api_keys if entry.api_key == ApiKey.API_VERSIONS]
+            retry = min(max(known, default=0), _FIRST_API_VERSIONS - 1)
+            logger.debug("%s does not know ApiVersions %d, asking %d", self.peer, _FIRST_API_VERSIONS, retry)
+            answer = self._ask_versions(max(retry, 0), deadline)
+        if answer.error_code != ErrorCode.NONE:
+            raise InvalidRequest(
+                f"{self.peer}: the broker does not tell its versions: {answer.error_code.name}"
+            )
+        self._versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
+
+    def _ask_versions(self, version: int, deadline: Deadline) -> ApiVersionsResponse:
+        request = ApiVersionsRequest(
+            client_software_name="pyspark-kafkalog", client_software_version=_own_version()
+        )
+        ticket = self.send(request, deadline=deadline, version=version)
+        answer: ApiVersionsResponse = self.receive(ticket, deadline=deadline)
+        return answer
+
+
+def _own_version() -> str:
+    """The package's version as brokers log it; they refuse an empty one."""
+    return str(getattr(sys.modules.get("pyspark_kafkalog"), "__version__", "0"))

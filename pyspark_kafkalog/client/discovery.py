@@ -1,0 +1,259 @@
+"""Where topics live: brokers, partitions and leaders, learned from any broker that answers."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from pyspark_kafkalog.client.connection import Connection
+from pyspark_kafkalog.client.pool import Address, ConnectionPool
+from pyspark_kafkalog.client.retry import Attempts, Deadline, RetryPolicy
+from pyspark_kafkalog.client.transport import peer_name
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, KafkaError, error_for
+from pyspark_kafkalog.protocol.api.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from pyspark_kafkalog.types import TopicPartition
+
+T = TypeVar("T")
+
+NO_LEADER = -1
+
+
+class Leader(NamedTuple):
+    """Who leads a partition; the epoch is -1 where the broker tells none."""
+
+    node_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """One partition's leader: a node id, `NO_LEADER` while there is none."""
+
+    leader: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """One topic as a broker described it; ``error`` says why there are no partitions."""
+
+    name: str
+    topic_id: uuid.UUID
+    error: ErrorCode
+    partitions: Mapping[int, PartitionMetadata]
+    is_internal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMetadata:
+    """What one look at the cluster showed. Never changed: a refresh makes a new one."""
+
+    cluster_id: str | None
+    controller_id: int
+    brokers: Mapping[int, Address]
+    topics: Mapping[str, TopicMetadata]
+
+
+class Cluster:
+    """*Not thread-safe: one thread at a time.* The cluster as clients see it, and its connections.
+
+    Owns the metadata cache and one connection per broker. ``deadline`` arguments bound the whole call,
+    repetitions included; left out, ``request.timeout.ms`` does.
+    """
+
+    def __init__(self, config: ClientConfig, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.config, self.clock = config, clock
+        self.retry = RetryPolicy.of(config)
+        self._pool = ConnectionPool(config, clock=clock)
+        self._bootstrap = config.bootstrap_addresses()
+        self._cluster_id: str | None = None
+        self._controller_id = -1
+        self._brokers: dict[int, Address] = {}
+        self._topics: dict[str, tuple[TopicMetadata, float]] = {}
+
+    def metadata(
+        self,
+        topics: Sequence[str] | None = None,
+        refresh: bool = False,
+        allow_auto_creation: bool = False,
+        deadline: Deadline | None = None,
+    ) -> ClusterMetadata:
+        """The brokers and the asked topics; None asks for all topics and is never answered from the cache.
+
+        A topic that does not exist is in the answer, with its ``error``.
+
+        Raises:
+            ConnectionLost: no broker could be reached in time.
+        """
+        if topics is None:
+            answer = self._ask(None, allow_auto_creation, deadline)
+            return self._view(topic.name or "" for topic in answer.topics)
+        stale = [name for name in topics if refresh or not self._fresh(name)]
+        if stale or not self._brokers:
+            self._ask(stale, allow_auto_creation, deadline)
+        return self._view(topics)
+
+    def leader(
+        self, tp: TopicPartition, *, refresh: bool = False, deadline: Deadline | None = None
+    ) -> Leader:
+        """Who leads ``tp``.
+
+        Raises:
+            UnknownTopicOrPartition: no such topic or partition.
+            ServerError: LEADER_NOT_AVAILABLE while nobody leads it; it may pass.
+        """
+        topic = self.metadata([tp.topic], refresh=refresh, deadline=deadline).topics[tp.topic]
+        if topic.error not in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):
+            raise error_for(topic.error, f"topic {tp.topic}: {_what(topic.error)}")
+        found = topic.partitions.get(tp.partition)
+        if found is None and topic.error == ErrorCode.NONE:
+            raise error_for(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"{tp}: no such partition; topic {tp.topic} has {len(topic.partitions)}",
+            )
+        if found is None or found.leader == NO_LEADER or found.leader not in self._brokers:
+            raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp}: no broker leads it at the moment")
+        return Leader(found.leader, found.leader_epoch)
+
+    def forget(self, topic: str) -> None:
+        """What is known of ``topic`` is out of date: ask again before it is used."""
+        self._topics.pop(topic, None)
+
+    def address(self, node_id: int) -> Address:
+        """Host and port of a broker.
+
+        Raises:
+            ServerError: LEADER_NOT_AVAILABLE when no broker with this id is known.
+        """
+        try:
+            return self._brokers[node_id]
+        except KeyError:
+            raise error_for(
+                ErrorCode.LEADER_NOT_AVAILABLE,
+                f"broker {node_id} is not among the known {sorted(self._brokers)}",
+            ) from None
+
+    def connection(self, node_id: int, deadline: Deadline | None = None) -> Connection:
+        """The connection to one broker, opened if need be.
+
+        Raises:
+            ConnectionLost: it cannot be reached.
+        """
+        return self._pool.get(self.address(node_id), deadline or self._default_deadline())
+
+    def any_connection(self, deadline: Deadline | None = None) -> Connection:
+        """A connection to some broker: an open one, else a known broker's, else a bootstrap server's.
+
+        Raises:
+            ConnectionLost: none of them can be reached; the message tells of each.
+            KafkaError: another failure of the last one, such as an answer that is none.
+        """
+        existing = self._pool.any_existing()
+        if existing is not None:
+            return existing
+        known = list(dict.fromkeys(self._brokers.values()))
+        random.shuffle(known)
+        candidates = list(dict.fromkeys([*known, *self._bootstrap]))
+        limit = deadline or self._default_deadline()
+        failures: list[KafkaError] = []
+        for address in candidates:
+            try:
+                return self._pool.get(address, limit)
+            except KafkaError as e:
+                failures.append(e)
+        names = ", ".join(peer_name(*address) for address in candidates)
+        text = f"no broker of {names} can be used: " + "; ".join(map(str, failures))
+        # A server that answers nonsense is a mistake in the settings: no waiting will mend it.
+        final = next((e for e in failures if not isinstance(e, ConnectionLost)), failures[-1])
+        raise error_for(final.code, text) from final
+
+    def close(self) -> None:
+        """Close the connections. The cluster can be used again and then opens new ones."""
+        self._pool.close()
+
+    def retrying(self, doing: str, deadline: Deadline | None = None) -> Attempts:
+        """A retry loop over this cluster; ``doing`` begins the message when time runs out."""
+        return Attempts(self.retry, deadline or self._default_deadline(), doing=doing, clock=self.clock)
+
+    def call(self, doing: str, request: Callable[[Connection], T], deadline: Deadline) -> T:
+        """Do ``request`` with a connection to any broker, again while it fails for a passing reason."""
+        attempts = self.retrying(doing, deadline)
+        while True:
+            try:
+                return request(self.any_connection(deadline))
+            except KafkaError as e:
+                attempts.failed(e)
+
+    def _default_deadline(self) -> Deadline:
+        return Deadline.after(self.config.request_timeout_ms / 1000, self.clock)
+
+    def _fresh(self, topic: str) -> bool:
+        """Whether the cache may answer for ``topic``: only what was found, whole, and not long ago."""
+        entry = self._topics.get(topic)
+        if entry is None:
+            return False
+        found, asked_at = entry
+        if found.error != ErrorCode.NONE or any(p.leader == NO_LEADER for p in found.partitions.values()):
+            return False
+        return self.clock.monotonic() - asked_at < self.config.metadata_max_age_ms / 1000
+
+    def _view(self, names: Iterable[str]) -> ClusterMetadata:
+        topics = {name: self._topics[name][0] for name in names}
+        return ClusterMetadata(self._cluster_id, self._controller_id, dict(self._brokers), topics)
+
+    def _ask(
+        self, topics: Sequence[str] | None, allow_auto_creation: bool, deadline: Deadline | None
+    ) -> MetadataResponse:
+        wanted = None if topics is None else tuple(MetadataRequestTopic(name=name) for name in topics)
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=allow_auto_creation)
+        limit = deadline or self._default_deadline()
+        answer: MetadataResponse = self.call(
+            "looking up topics", lambda connection: connection.request(request, deadline=limit), limit
+        )
+        self._learn(answer, topics)
+        return answer
+
+    def _learn(self, answer: MetadataResponse, asked: Sequence[str] | None) -> None:
+        now = self.clock.monotonic()
+        self._cluster_id, self._controller_id = answer.cluster_id, answer.controller_id
+        self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        if asked is None:
+            self._topics.clear()
+        for name in asked or ():
+            # A broker that leaves out what was asked has no such topic.
+            missing = TopicMetadata(name, uuid.UUID(int=0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, {})
+            self._topics[name] = (missing, now)
+        for topic in answer.topics:
+            if topic.name is not None:
+                self._topics[topic.name] = (_topic(topic), now)
+
+
+def _topic(topic: MetadataResponseTopic) -> TopicMetadata:
+    partitions = {
+        partition.partition_index: PartitionMetadata(
+            NO_LEADER if partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE else partition.leader_id,
+            partition.leader_epoch,
+        )
+        for partition in topic.partitions
+    }
+    return TopicMetadata(
+        topic.name or "",
+        topic.topic_id,
+        topic.error_code,
+        dict(sorted(partitions.items())),
+        topic.is_internal,
+    )
+
+
+def _what(error: ErrorCode) -> str:
+    return "no such topic" if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else error.name

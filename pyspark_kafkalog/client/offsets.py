@@ -1,0 +1,137 @@
+"""Offset look-ups: where partitions begin and end, and which record is the first after a time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark_kafkalog.client.discovery import Cluster, Leader
+from pyspark_kafkalog.client.retry import Deadline
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, error_for
+from pyspark_kafkalog.protocol.api.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.types import MAX_TIMESTAMP, IsolationLevel, TopicPartition
+
+_MAX_TIMESTAMP_VERSION = 7
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndTimestamp:
+    """An answer of ListOffsets: -1 for what there is not. ``timestamp`` is in milliseconds."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+def list_offsets(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    *,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    deadline: Deadline | None = None,
+) -> dict[TopicPartition, OffsetAndTimestamp]:
+    """For each partition the first offset at or after its timestamp in milliseconds.
+
+    `EARLIEST_TIMESTAMP`, `LATEST_TIMESTAMP` and `MAX_TIMESTAMP` are allowed as times; latest means the
+    last stable offset under READ_COMMITTED. Offset -1: no record is that late. Stale leaders and lost
+    connections are tried again until the deadline, by default ``request.timeout.ms``.
+
+    Raises:
+        UnknownTopicOrPartition: a topic or partition does not exist.
+        ConnectionLost: a leader could not be reached in time.
+        UnsupportedVersion: `MAX_TIMESTAMP`, and the broker does not know it.
+    """
+    found: dict[TopicPartition, OffsetAndTimestamp] = {}
+    attempts = cluster.retrying("looking up offsets", deadline)
+    while len(found) < len(wanted):
+        left = {tp: timestamp for tp, timestamp in wanted.items() if tp not in found}
+        try:
+            failure = _ask_leaders(cluster, left, isolation, found, attempts.deadline)
+        except KafkaError as e:
+            failure = e
+        if failure is not None:
+            for tp in left:
+                if tp not in found:
+                    cluster.forget(tp.topic)
+            attempts.failed(failure)
+    return found
+
+
+def _ask_leaders(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    isolation: IsolationLevel,
+    found: dict[TopicPartition, OffsetAndTimestamp],
+    deadline: Deadline,
+) -> KafkaError | None:
+    """One request to each leader, all of them on their way at once. The failure to be dealt with, if any."""
+    cluster.metadata(sorted({tp.topic for tp in wanted}), deadline=deadline)
+    by_node: dict[int, dict[TopicPartition, Leader]] = defaultdict(dict)
+    for tp in wanted:
+        leader = cluster.leader(tp, deadline=deadline)
+        by_node[leader.node_id][tp] = leader
+    sent = []
+    for node_id, leaders in by_node.items():
+        connection = cluster.connection(node_id, deadline)
+        version = connection.version(ApiKey.LIST_OFFSETS)
+        if version < _MAX_TIMESTAMP_VERSION and any(wanted[tp] == MAX_TIMESTAMP for tp in leaders):
+            raise error_for(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"{connection.peer}: the broker cannot look up the maximum timestamp (ListOffsets {version})",
+            )
+        ticket = connection.send(_request(leaders, wanted, isolation), deadline=deadline)
+        sent.append((connection, ticket, leaders))
+    failure: KafkaError | None = None
+    for connection, ticket, leaders in sent:
+        answer = connection.receive(ticket, deadline=deadline)
+        error = _take(answer, leaders, found, connection.peer)
+        # One that will not pass counts most: it ends the whole look-up.
+        if error is not None and (failure is None or failure.retriable):
+            failure = error
+    return failure
+
+
+def _request(
+    leaders: Mapping[TopicPartition, Leader], wanted: Mapping[TopicPartition, int], isolation: IsolationLevel
+) -> ListOffsetsRequest:
+    topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
+    for tp, leader in leaders.items():
+        topics[tp.topic].append(
+            ListOffsetsPartition(
+                partition_index=tp.partition, current_leader_epoch=leader.epoch, timestamp=wanted[tp]
+            )
+        )
+    return ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=int(isolation),
+        topics=tuple(ListOffsetsTopic(name=name, partitions=tuple(parts)) for name, parts in topics.items()),
+    )
+
+
+def _take(
+    answer: ListOffsetsResponse,
+    asked: Mapping[TopicPartition, Leader],
+    found: dict[TopicPartition, OffsetAndTimestamp],
+    peer: str,
+) -> KafkaError | None:
+    failure: KafkaError | None = None
+    missing = set(asked)
+    for topic in answer.topics:
+        for part in topic.partitions:
+            tp = TopicPartition(topic.name, part.partition_index)
+            missing.discard(tp)
+            if part.error_code == ErrorCode.NONE:
+                found[tp] = OffsetAndTimestamp(part.offset, part.timestamp, part.leader_epoch)
+            elif failure is None or failure.retriable:
+                failure = error_for(part.error_code, f"{peer}: {tp}: {part.error_code.name}")
+    if missing:
+        names = ", ".join(map(str, sorted(missing)))
+        raise InvalidRequest(f"{peer}: the answer to ListOffsets leaves out {names}")
+    return failure

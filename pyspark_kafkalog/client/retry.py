@@ -1,0 +1,119 @@
+"""The one place that decides whether a failed request is sent again, and how long to wait before.
+
+Deadlines are points in time, not durations, so that a call made of several requests has one limit.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.errors import ErrorCode, KafkaError, error_for
+
+_SETTLES_SOON = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.CORRUPT_MESSAGE}
+)
+_SOON_RETRIES = 4
+"""News of a created topic spreads in well under a second, and bytes damaged on their way are whole the
+next time; after that a missing topic is a missing topic and damaged bytes are damaged."""
+
+_JITTER = 0.2
+
+
+class Deadline:
+    """*Thread-safe: never changes.* A point in time by which something has to be done."""
+
+    __slots__ = ("_at", "_clock")
+
+    def __init__(self, at: float, clock: Clock) -> None:
+        self._at, self._clock = at, clock
+
+    @classmethod
+    def after(cls, seconds: float, clock: Clock = SYSTEM_CLOCK) -> Deadline:
+        """The point in time ``seconds`` from now."""
+        return cls(clock.monotonic() + seconds, clock)
+
+    @property
+    def left(self) -> float:
+        """Seconds until then; 0 when it has passed."""
+        return max(0.0, self._at - self._clock.monotonic())
+
+    @property
+    def passed(self) -> bool:
+        """True once the point in time has come."""
+        return self._clock.monotonic() >= self._at
+
+    def within(self, seconds: float) -> Deadline:
+        """This deadline, or the one ``seconds`` from now if that is sooner."""
+        return Deadline(min(self._at, self._clock.monotonic() + seconds), self._clock)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Which failures are tried again, and after how long. Pure but for the jitter.
+
+    The wait doubles from ``backoff_ms`` to ``backoff_max_ms`` and varies by a fifth, so that many
+    clients of a broker that comes back do not all come at once.
+    """
+
+    backoff_ms: int = 100
+    backoff_max_ms: int = 1000
+    max_retries: int = 2**31 - 1
+
+    @classmethod
+    def of(cls, config: ClientConfig) -> RetryPolicy:
+        """The policy that a client's properties ask for."""
+        return cls(config.retry_backoff_ms, config.retry_backoff_max_ms, config.retries)
+
+    def backoff(self, failures: int) -> float:
+        """Seconds to wait after the ``failures``-th failure in a row, counted from 1."""
+        doubled = self.backoff_ms * 2 ** min(failures - 1, 20)
+        wait = min(max(self.backoff_max_ms, self.backoff_ms), doubled) / 1000
+        return wait * random.uniform(1 - _JITTER, 1 + _JITTER)
+
+    def again(self, error: KafkaError, failures: int) -> float | None:
+        """Seconds to wait before the next attempt; None when there must be none.
+
+        ``failures`` counts this one. Deadlines are the caller's to keep.
+        """
+        allowed = self.max_retries
+        if error.code in _SETTLES_SOON:
+            allowed = min(allowed, _SOON_RETRIES)
+        if not error.retriable or failures > allowed:
+            return None
+        return self.backoff(failures)
+
+
+class Attempts:
+    """*Not thread-safe: one per operation.* Waits between the attempts of one operation, or ends it."""
+
+    def __init__(
+        self, policy: RetryPolicy, deadline: Deadline, *, doing: str, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._policy, self._clock, self._doing = policy, clock, doing
+        self.deadline = deadline
+        self.failures = 0
+
+    def failed(self, error: KafkaError) -> None:
+        """Return when it is time for the next attempt.
+
+        Raises:
+            KafkaError: ``error`` itself when it is final; one of its class that tells of the attempts
+                when there is no time for another.
+        """
+        self.failures += 1
+        wait = self._policy.again(error, self.failures)
+        if wait is None:
+            raise error
+        if wait >= self.deadline.left:
+            raise error_for(
+                error.code,
+                f"{self._doing}: out of time after {self.failures} attempt(s); last error: {error}",
+            ) from error
+        self._clock.sleep(wait)
+
+    def succeeded(self) -> None:
+        """The operation went a step further: the next failure is the first again."""
+        self.failures = 0

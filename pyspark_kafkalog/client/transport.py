@@ -1,0 +1,273 @@
+"""Bytes to and from one broker: the only module of the connector that knows sockets.
+
+Every wait has a deadline. Whatever goes wrong is a `ConnectionLost` that names ``host:port``; after one
+the transport is of no more use.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from pyspark_kafkalog.client.retry import Deadline
+from pyspark_kafkalog.errors import ConnectionLost, FrameTooLarge
+from pyspark_kafkalog.protocol.frames import FrameReader
+
+_PARTS_PER_CALL = 64
+"""Parts handed to one sendmsg; the systems' own limit (IOV_MAX) is 1024 or 16."""
+
+
+def peer_name(host: str, port: int) -> str:
+    """``host:port`` as messages show it; an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class Transport:
+    """*Not thread-safe: one thread at a time.* One TCP connection that carries size-prefixed frames.
+
+    The socket never blocks by itself: the blocking calls wait until their deadline, those named
+    ``..._now`` do what can be done at once.
+    """
+
+    def __init__(self, sock: socket.socket, peer: str, *, max_frame_bytes: int) -> None:
+        self.peer = peer
+        self._sock = sock
+        self._reader = FrameReader(max_frame_bytes)
+        self._frames: deque[bytearray] = deque()
+        self._outgoing: deque[memoryview] = deque()
+
+    @classmethod
+    def connect(
+        cls,
+        host: str,
+        port: int,
+        deadline: Deadline,
+        *,
+        max_frame_bytes: int,
+        send_buffer_bytes: int = -1,
+        receive_buffer_bytes: int = -1,
+    ) -> Transport:
+        """Connect to the first address of ``host`` that answers. Looking up the name is the system's
+        own work and keeps the system's own limit.
+
+        Raises:
+            ConnectionLost: no address could be reached by the deadline.
+        """
+        peer = peer_name(host, port)
+        try:
+            addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as e:
+            raise ConnectionLost(f"{peer}: the host name cannot be resolved: {_reason(e)}") from e
+        failure: OSError | None = None
+        for family, kind, protocol, _, address in addresses:
+            sock = socket.socket(family, kind, protocol)
+            try:
+                # Buffers are set before connecting: the window's scale is agreed on in the handshake.
+                if send_buffer_bytes > 0:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
+                if receive_buffer_bytes > 0:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+                sock.settimeout(max(deadline.left, 0.001))
+                sock.connect(address)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            except OSError as e:
+                sock.close()
+                failure = e
+                if deadline.passed:
+                    break
+                continue
+            return cls(sock, peer, max_frame_bytes=max_frame_bytes)
+        raise ConnectionLost(f"{peer}: no connection: {_reason(failure)}") from failure
+
+    def fileno(self) -> int:
+        """The descriptor, for a `Poller`; -1 once closed."""
+        return self._sock.fileno()
+
+    @property
+    def unsent(self) -> bool:
+        """True while parts given to `send_now` wait for room in the socket."""
+        return bool(self._outgoing)
+
+    def send(self, parts: Iterable[Any], deadline: Deadline) -> None:
+        """Send every part (bytes-like); return when the system has taken all of it.
+
+        Raises:
+            ConnectionLost: the connection broke, or took no more by the deadline.
+        """
+        self._enqueue(parts)
+        while self._outgoing:
+            self._sock.settimeout(max(deadline.left, 0.001))
+            self._send_some()
+
+    def send_now(self, parts: Iterable[Any] = ()) -> bool:
+        """Send what the socket takes at once and keep the rest for the next call. True when none is left.
+
+        Raises:
+            ConnectionLost: the connection broke.
+        """
+        self._enqueue(parts)
+        self._sock.settimeout(0)
+        while self._outgoing:
+            try:
+                self._send_some()
+            except BlockingIOError:
+                return False
+        return True
+
+    def receive(self, deadline: Deadline) -> bytearray:
+        """The next frame without its size.
+
+        Raises:
+            ConnectionLost: the connection broke, or no whole frame came by the deadline.
+            FrameTooLarge: what came cannot be the size of an answer.
+        """
+        while not self._frames:
+            self._sock.settimeout(max(deadline.left, 0.001))
+            try:
+                self._receive_some()
+            except TimeoutError as e:
+                raise ConnectionLost(f"{self.peer}: no answer in time") from e
+            except BlockingIOError:
+                continue
+        return self._frames.popleft()
+
+    def receive_now(self) -> list[bytearray]:
+        """The frames that are there, perhaps none; it does not wait.
+
+        Raises:
+            ConnectionLost: the connection broke.
+            FrameTooLarge: what came cannot be the size of an answer.
+        """
+        self._sock.settimeout(0)
+        try:
+            self._receive_some()
+        except BlockingIOError:
+            pass
+        frames = list(self._frames)
+        self._frames.clear()
+        return frames
+
+    def close(self) -> None:
+        """Close the connection; what was not sent is dropped. A second call does nothing."""
+        self._outgoing.clear()
+        self._sock.close()
+
+    def _enqueue(self, parts: Iterable[Any]) -> None:
+        for part in parts:
+            view = memoryview(part)
+            if view.nbytes:
+                self._outgoing.append(view)
+
+    def _send_some(self) -> None:
+        outgoing = self._outgoing
+        parts = [outgoing[i] for i in range(min(len(outgoing), _PARTS_PER_CALL))]
+        try:
+            sent = self._sock.sendmsg(parts)
+        except BlockingIOError:
+            raise
+        except TimeoutError as e:
+            raise ConnectionLost(f"{self.peer}: the broker takes no more bytes") from e
+        except OSError as e:
+            raise ConnectionLost(f"{self.peer}: connection lost while sending: {_reason(e)}") from e
+        while sent:
+            first = outgoing[0]
+            if sent < first.nbytes:
+                outgoing[0] = first[sent:]
+                return
+            sent -= first.nbytes
+            outgoing.popleft()
+
+    def _receive_some(self) -> None:
+        """Take what one recv gives. BlockingIOError or TimeoutError when there is nothing (in time)."""
+        try:
+            count = self._sock.recv_into(self._reader.buffer())
+            if count == 0:
+                raise ConnectionLost(f"{self.peer}: the broker closed the connection")
+            self._frames.extend(self._reader.received(count))
+        except (BlockingIOError, TimeoutError):
+            raise
+        except OSError as e:
+            raise ConnectionLost(f"{self.peer}: connection lost: {_reason(e)}") from e
+        except FrameTooLarge as e:
+            raise FrameTooLarge(f"{self.peer}: this is not an answer of a Kafka broker: {e}") from e
+
+
+class Ready(NamedTuple):
+    """A transport that can go on, as `Poller.wait` reports it."""
+
+    data: Any
+    readable: bool
+    writable: bool
+
+
+class Poller:
+    """*Owned by one thread*, which alone may call anything but `wake`; that is thread-safe.
+
+    Waits for several transports at once and for a call from another thread.
+    """
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._wake_reader.setblocking(False)
+        self._wake_writer.setblocking(False)
+        self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
+
+    def watch(self, transport: Transport, data: object, *, writing: bool) -> None:
+        """Report when ``transport`` has something to read and, if ``writing``, takes something to send."""
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writing else 0)
+        try:
+            known = self._selector.get_key(transport)
+        except KeyError:
+            self._selector.register(transport, events, data)
+            return
+        if known.events != events:
+            self._selector.modify(transport, events, data)
+
+    def forget(self, transport: Transport) -> None:
+        """Report it no more. To be called before it is closed."""
+        self._selector.unregister(transport)
+
+    def wait(self, seconds: float | None) -> list[Ready]:
+        """What can go on, after at most ``seconds``; a wake-up ends the wait early."""
+        ready = []
+        for key, events in self._selector.select(seconds):
+            if key.data is None:
+                self._drain()
+                continue
+            readable, writable = bool(events & selectors.EVENT_READ), bool(events & selectors.EVENT_WRITE)
+            ready.append(Ready(key.data, readable, writable))
+        return ready
+
+    def wake(self) -> None:
+        """End the present `wait`, or the next one, at once."""
+        try:
+            self._wake_writer.send(b"\0")
+        except (BlockingIOError, OSError):
+            pass  # full: a wake-up is already on its way; closed: nobody waits any more
+
+    def close(self) -> None:
+        """Give the descriptors back; the transports stay open."""
+        self._selector.close()
+        self._wake_reader.close()
+        self._wake_writer.close()
+
+    def _drain(self) -> None:
+        try:
+            while self._wake_reader.recv(4096):
+                pass
+        except BlockingIOError:
+            pass
+
+
+def _reason(error: BaseException | None) -> str:
+    """What an exception says, without its number; its class when it says nothing."""
+    if error is None:
+        return "it has no address"
+    if isinstance(error, TimeoutError):
+        return "timed out"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
