@@ -22,7 +22,7 @@ from pyspark_kafkalog.config.definition import (
     nearest,
     not_negative,
     one_of,
-    parse,
+    parse_layers,
     positive,
     positive_int,
     prop,
@@ -360,7 +360,7 @@ class BrokerConfig(Config):
             InvalidConfig: the file cannot be read, or a value is not allowed.
         """
         properties = load_properties(path) if path is not None else {}
-        return parse(cls, {**properties, **(overrides or {})}, source=str(path or "command line"))
+        return parse_layers(cls, [(str(path), properties), ("--override", overrides or {})])
 
     @property
     def endpoint(self) -> Endpoint:

@@ -38,9 +38,14 @@ def parse_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def parse_addresses(text: str) -> tuple[tuple[str, int], ...]:
+    """Host and port of each of the addresses between commas; ValueError as `parse_address`."""
+    return tuple(parse_address(part) for part in text.split(",") if part.strip())
+
+
 def _are_addresses(text: str) -> bool:
     try:
-        return bool([parse_address(part) for part in text.split(",")])
+        return len(parse_addresses(text)) > 0
     except ValueError:
         return False
 
@@ -103,4 +108,4 @@ class ClientConfig(Config):
 
     def bootstrap_addresses(self) -> tuple[tuple[str, int], ...]:
         """`bootstrap_servers` as pairs of host and port, in the order given."""
-        return tuple(parse_address(part) for part in self.bootstrap_servers.split(","))
+        return parse_addresses(self.bootstrap_servers)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -40,7 +40,8 @@ def between(low: int, high: int) -> Check:
 
 def one_of(*values: str) -> Check:
     """One of these words."""
-    return Check("one of " + ", ".join(values), lambda value: value in values)
+    allowed = "one of " + ", ".join(values) if len(values) > 1 else f"only {values[0]}"
+    return Check(allowed, lambda value: value in values)
 
 
 positive = Check(f"1 to {LONG_MAX}", lambda value: 1 <= value <= LONG_MAX)
@@ -59,7 +60,7 @@ not_empty = Check("not empty", lambda value: len(value) > 0)
 class Property:
     """One property as its users see it.
 
-    ``kind`` is int, float, bool, str or tuple: words separated by commas.
+    ``kind`` is int, bool, str or tuple: words separated by commas.
     """
 
     field: str
@@ -79,7 +80,7 @@ class Property:
         """The values that the property takes, in words."""
         if self.check is not None and self.kind is not str and self.kind is not tuple:
             return self.check.allowed
-        words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+        words = {int: "a whole number", bool: "true or false", str: "text"}
         text = words.get(self.kind, "words separated by commas")
         return self.check.allowed if self.check is not None else text
 
@@ -184,28 +185,41 @@ def parse(cls: type[C], mapping: Mapping[str, object], *, source: str) -> C:
     Raises:
         InvalidConfig: a value that is not allowed, or a required property that is missing.
     """
-    known = {item.name: item for item in describe(cls)}
-    by_alias = {alias: item for item in known.values() for alias in item.aliases}
+    return parse_layers(cls, [(source, mapping)])
+
+
+def parse_layers(cls: type[C], layers: Iterable[tuple[str, Mapping[str, object]]]) -> C:
+    """A configuration from several sources, each with its name; what a later one says goes before.
+
+    Raises:
+        InvalidConfig: as `parse`; it names the source of the value.
+    """
     values: dict[str, Any] = {}
-    for name, value in mapping.items():
-        if value is None or name in by_alias:
-            continue
-        if name in known:
-            values[known[name].field] = known[name].read(value, source)
-        else:
-            warn_unknown(name, [*known, *by_alias], source)
-    for alias, item in by_alias.items():
-        value = mapping.get(alias)
-        if value is None:
-            continue
-        if item.field in values:
-            logger.warning("%s: %s is ignored: %s is given as well", source, alias, item.name)
-        else:
+    source = ""
+    for source, mapping in layers:
+        for item, value in _known(cls, mapping, source):
             values[item.field] = item.read(value, source)
-    for item in known.values():
+    for item in describe(cls):
         if item.required and item.field not in values:
-            raise InvalidConfig(f"{source}: {item.name} is missing; {item.doc}")
+            raise InvalidConfig(f"{source}: {item.name} is missing; allowed: {item.allowed}")
     return cls(**values)
+
+
+def _known(
+    cls: type[Config], mapping: Mapping[str, object], source: str
+) -> Iterator[tuple[Property, object]]:
+    """Each property that ``mapping`` sets, once, whichever of its names is used there."""
+    items = describe(cls)
+    names = {name: item for item in items for name in (item.name, *item.aliases)}
+    for name in mapping:
+        if name not in names:
+            warn_unknown(name, names, source)
+    for item in items:
+        given = [name for name in (item.name, *item.aliases) if mapping.get(name) is not None]
+        for name in given[1:]:
+            logger.warning("%s: %s is ignored: %s is given as well", source, name, given[0])
+        if given:
+            yield item, mapping[given[0]]
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
@@ -232,8 +246,6 @@ def _typed(kind: type, value: object) -> Any:
         return tuple(word.strip() for word in words if word.strip())
     if isinstance(value, str):
         return _from_text(kind, value.strip())
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
     # bool is an int to Python, but `retries=True` is a mistake.
     if type(value) is kind:
         return value
@@ -247,8 +259,6 @@ def _from_text(kind: type, text: str) -> Any:
         if text.lower() not in ("true", "false"):
             raise ValueError
         return text.lower() == "true"
-    if kind is int:
-        if not _WHOLE_NUMBER.fullmatch(text):
-            raise ValueError
-        return int(text)
-    return float(text)
+    if not _WHOLE_NUMBER.fullmatch(text):
+        raise ValueError
+    return int(text)

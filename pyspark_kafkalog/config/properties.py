@@ -18,9 +18,7 @@ MAX_FILE_BYTES = 1 << 20
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _BLANK = " \t\f"
 _SPECIAL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_ESCAPED = {char: "\\" + char for char in "\\=:#!"} | {
-    char: "\\" + letter for letter, char in _SPECIAL.items()
-}
+_ESCAPED = {"\\": "\\\\"} | {char: "\\" + letter for letter, char in _SPECIAL.items()}
 _HEX4 = re.compile(r"[0-9a-fA-F]{4}")
 
 
@@ -62,10 +60,7 @@ def parse_properties(text: str, *, source: str = "properties") -> dict[str, str]
 
 def format_properties(properties: Mapping[str, str]) -> str:
     """Text that `parse_properties` reads as exactly these names and values; one per line."""
-    return "".join(
-        f"{_escape(name, all_blanks=True)}={_escape(value, all_blanks=False)}\n"
-        for name, value in properties.items()
-    )
+    return "".join(f"{_escape_name(name)}={_escape_value(value)}\n" for name, value in properties.items())
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -128,8 +123,10 @@ def _unescape(text: str) -> str:
         raise ValueError("\\u escapes give half a surrogate pair") from e
 
 
-def _escape(text: str, *, all_blanks: bool) -> str:
+def _escape_name(text: str) -> str:
+    return "".join(_ESCAPED.get(char) or ("\\" + char if char in "=:#! " else char) for char in text)
+
+
+def _escape_value(text: str) -> str:
     out = "".join(_ESCAPED.get(char, char) for char in text)
-    if all_blanks:
-        return out.replace(" ", "\\ ")
     return "\\" + out if out.startswith(" ") else out

@@ -1,0 +1,74 @@
+"""Writes the files that follow from the code: ``make docs``. A test says when it has to run again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from broker.config import BrokerConfig, LogConfig
+from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.consumer import ConsumerConfig
+from pyspark_kafkalog.config.definition import Config
+from pyspark_kafkalog.config.producer import ProducerConfig
+from pyspark_kafkalog.config.reference import markdown, properties_file
+
+ROOT = Path(__file__).resolve().parent.parent
+
+INTRODUCTION = """\
+# Configuration
+
+Every property that is read, as the code defines it: this page and `conf/server.properties` are written by
+`make docs`. Names and defaults are Apache Kafka's unless the meaning says otherwise.
+
+* A file is Java's `.properties` text: `name=value`, `#` for comments.
+* Where a property has an older name, both are read; with both given the first one counts.
+* An unknown name is reported with the nearest known one and otherwise ignored.
+* A value that is not allowed ends the start, with the property, the value and what is allowed.
+"""
+
+SERVER_HEADING = """\
+The broker's properties, each with its default. Start it with:
+  python -m broker start conf/server.properties
+Written by `make docs` from the definitions in broker/config.py.
+"""
+
+CHAPTERS: list[tuple[str, str, type[Config], type[Config] | None]] = [
+    (
+        "Broker",
+        "In `conf/server.properties`, or one by one with `--override name=value`.",
+        BrokerConfig,
+        None,
+    ),
+    ("Topic", "Given when a topic is created; what is not given comes from the broker.", LogConfig, None),
+    (
+        "Clients",
+        "For producers and consumers alike. In Spark, options with the prefix `kafka.`: "
+        "`kafka.bootstrap.servers`.",
+        ClientConfig,
+        None,
+    ),
+    ("Producer", "Beside those of every client.", ProducerConfig, ClientConfig),
+    ("Consumer", "Beside those of every client.", ConsumerConfig, ClientConfig),
+]
+
+
+def configuration() -> str:
+    """The text of ``docs/configuration.md``."""
+    chapters = [f"## {title}\n\n{intro}\n\n{markdown(cls, base)}" for title, intro, cls, base in CHAPTERS]
+    return "\n".join([INTRODUCTION, *chapters])
+
+
+def generated() -> dict[Path, str]:
+    """Each generated file and what it should hold."""
+    return {
+        ROOT / "docs" / "configuration.md": configuration(),
+        ROOT / "conf" / "server.properties": properties_file(BrokerConfig, SERVER_HEADING),
+    }
+
+
+def main() -> None:
+    for path, text in generated().items():
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""The definitions as text for people: Markdown tables, and a commented ``.properties`` file."""
+
+from __future__ import annotations
+
+import textwrap
+
+from pyspark_kafkalog.config.definition import Config, Property, describe
+from pyspark_kafkalog.config.properties import format_properties
+
+_WIDTH = 100
+
+
+def markdown(cls: type[Config], base: type[Config] | None = None) -> str:
+    """One table for each section: name, default with its unit, what is allowed, what it does.
+
+    With ``base`` only what ``cls`` adds to it.
+    """
+    lines: list[str] = []
+    shown = {item.name for item in describe(base)} if base is not None else set()
+    for item in describe(cls):
+        if item.name in shown:
+            continue
+        if item.section:
+            lines += ["", f"### {item.section}", ""]
+        if item.section or not lines:
+            lines += ["| Property | Default | Allowed | Meaning |", "| --- | --- | --- | --- |"]
+        cells = (f"`{item.name}`", _default(item), item.allowed, _meaning(item))
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines).strip("\n") + "\n"
+
+
+def properties_file(cls: type[Config], heading: str) -> str:
+    """Every property with its default, below a comment that says what it is, its unit and its range.
+
+    What is not set by default stands there as a comment. `parse` makes the default configuration of it.
+    """
+    blocks = ["".join(map(_comment, heading.splitlines()))]
+    for item in describe(cls):
+        if item.section:
+            blocks.append(f"{'#' * 8} {item.section}\n")
+        facts = [item.unit, item.allowed, f"default {item.text(item.default) or 'not set'}"]
+        if item.aliases:
+            facts.append(f"also read as {', '.join(item.aliases)}")
+        line = format_properties({item.name: item.text(item.default)})
+        blocks.append(
+            _comment(item.doc)
+            + _comment("; ".join(fact for fact in facts if fact))
+            + (line if item.default is not None else "#" + line)
+        )
+    return "\n".join(blocks)
+
+
+def _default(item: Property) -> str:
+    if item.required:
+        return "required"
+    if item.default is None:
+        return "not set"
+    return f"`{item.text(item.default)}`" + (f" {item.unit}" if item.unit else "")
+
+
+def _meaning(item: Property) -> str:
+    text = item.doc
+    if item.inherits:
+        text += f" Default: the broker's `{item.inherits}`."
+    if item.aliases:
+        text += f" Also read as {', '.join(f'`{alias}`' for alias in item.aliases)}."
+    return text
+
+
+def _comment(text: str) -> str:
+    return textwrap.fill(text, _WIDTH, initial_indent="# ", subsequent_indent="# ") + "\n"

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from broker.config import BrokerConfig, LogConfig
+from broker.endpoint import Endpoint, parse_endpoint
+from pyspark_kafkalog.config.definition import LONG_MAX, describe, parse
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.types import TimestampType
+
+HOUR_MS = 3_600_000
+
+
+def broker(**properties: str) -> BrokerConfig:
+    return parse(
+        BrokerConfig, {name.replace("_", "."): value for name, value in properties.items()}, source="test"
+    )
+
+
+def test_overrides_go_before_the_file_whichever_name_is_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("node.id=3\nlog.dirs=/a\nnum.partitions=4\n")
+    with caplog.at_level(logging.WARNING):
+        config = BrokerConfig.load(path, {"broker.id": "5", "log.dir": "/b,/c"})
+    assert (config.node_id, config.directories(), config.num_partitions) == (5, (Path("/b"), Path("/c")), 4)
+    assert caplog.messages == []
+
+
+def test_without_a_file_the_defaults_hold() -> None:
+    assert BrokerConfig.load(None) == BrokerConfig()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "value"),
+    [
+        ("brokerid", "node.id", "4"),
+        ("log.file.size", "log.segment.bytes", "1048576"),
+        ("log.flush.interval", "log.flush.interval.messages", "500"),
+        ("log.default.flush.interval.ms", "log.flush.interval.ms", "2000"),
+        ("log.retention.size", "log.retention.bytes", "1000"),
+        ("max.socket.request.bytes", "socket.request.max.bytes", "2000"),
+    ],
+)
+def test_the_oldest_brokers_files_are_understood(old: str, new: str, value: str) -> None:
+    assert parse(BrokerConfig, {old: value}, source="f").as_properties()[new] == value
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("PLAINTEXT://127.0.0.1:9092", Endpoint("PLAINTEXT", "127.0.0.1", 9092)),
+        (" PLAINTEXT://:0 ", Endpoint("PLAINTEXT", "", 0)),
+        ("PLAINTEXT://[::1]:1", Endpoint("PLAINTEXT", "::1", 1)),
+        ("PLAINTEXT://broker-1.example.org:65535", Endpoint("PLAINTEXT", "broker-1.example.org", 65535)),
+    ],
+)
+def test_an_endpoint_is_protocol_host_and_port(text: str, expected: Endpoint) -> None:
+    assert parse_endpoint(text) == expected
+    assert str(expected) == text.strip()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "127.0.0.1:9092", "PLAINTEXT://127.0.0.1", "PLAINTEXT://a:65536", "PLAINTEXT://a:-1",
+        "SSL://a:1", "KAFKA07://a:1", "PLAINTEXT://::1:9092", "PLAINTEXT://a:1,PLAINTEXT://b:2",
+        "PLAINTEXT://a:1/x", "PLAINTEXT://a b:1", "PLAINTEXT://[:1", "PLAINTEXT://a:١",
+    ],
+)  # fmt: skip
+def test_anything_else_is_no_listener(text: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"listeners=.* is not allowed; allowed: PLAINTEXT://host:port"):
+        broker(listeners=text)
+
+
+@pytest.mark.parametrize(
+    ("listeners", "advertised", "told"),
+    [
+        ("PLAINTEXT://127.0.0.1:0", None, "PLAINTEXT://127.0.0.1:4711"),
+        ("PLAINTEXT://:9092", None, "PLAINTEXT://box:9092"),
+        ("PLAINTEXT://0.0.0.0:9092", None, "PLAINTEXT://box:9092"),
+        ("PLAINTEXT://[::]:9092", "PLAINTEXT://public:0", "PLAINTEXT://public:4711"),
+        ("PLAINTEXT://:9092", "PLAINTEXT://public:19092", "PLAINTEXT://public:19092"),
+    ],
+)
+def test_clients_are_told_an_address_they_can_reach(
+    listeners: str, advertised: str | None, told: str
+) -> None:
+    config = BrokerConfig(listeners=listeners, advertised_listeners=advertised)
+    assert str(config.advertised_endpoint(4711, "box")) == told
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]"])
+def test_every_interface_cannot_be_advertised(host: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"^BrokerConfig: advertised\.listeners="):
+        BrokerConfig(advertised_listeners=f"PLAINTEXT://{host}:9092")
+
+
+def test_the_same_directory_twice_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match=r"log\.dirs=/a,/a is not allowed"):
+        broker(log_dirs="/a,/a")
+
+
+def test_a_copy_more_than_this_broker_has_is_refused() -> None:
+    with pytest.raises(
+        InvalidConfig, match=r"default\.replication\.factor=3 is not allowed; allowed: only 1"
+    ):
+        broker(default_replication_factor="3")
+
+
+def test_a_topics_defaults_are_the_brokers() -> None:
+    assert BrokerConfig().log_defaults() == LogConfig()
+    names = {item.name for item in describe(BrokerConfig)}
+    assert {item.inherits for item in describe(LogConfig)} <= names
+
+
+@pytest.mark.parametrize(
+    ("properties", "retention_ms"),
+    [
+        ({}, 168 * HOUR_MS),
+        ({"log.retention.hours": "2"}, 2 * HOUR_MS),
+        ({"log.retention.hours": "2", "log.retention.minutes": "5"}, 300_000),
+        ({"log.retention.minutes": "5", "log.retention.ms": "7"}, 7),
+        ({"log.retention.hours": "-1"}, -1),
+        ({"log.retention.minutes": "0", "log.retention.hours": "-1"}, 0),
+        ({"log.retention.ms": "-1"}, -1),
+        ({"log.retention.hours": str(LONG_MAX)}, LONG_MAX),
+    ],
+)
+def test_the_finest_unit_of_retention_counts(properties: dict[str, str], retention_ms: int) -> None:
+    assert parse(BrokerConfig, properties, source="f").log_defaults().retention_ms == retention_ms
+
+
+def test_the_finest_unit_of_rolling_counts() -> None:
+    assert broker(log_roll_hours="2").log_defaults().segment_ms == 2 * HOUR_MS
+    assert broker(log_roll_hours="2", log_roll_ms="9").log_defaults().segment_ms == 9
+
+
+def test_a_topic_overrides_what_it_names_and_nothing_else() -> None:
+    defaults = broker(log_segment_bytes="1000").log_defaults()
+    topic = defaults.overridden(
+        {"retention.ms": "5", "cleanup.policy": "compact,delete", "message.timestamp.type": "LogAppendTime"}
+    )
+    assert (topic.segment_bytes, topic.retention_ms, topic.cleanup_policy) == (1000, 5, ("compact", "delete"))
+    assert topic.timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert defaults.timestamp_type is TimestampType.CREATE_TIME
+    assert defaults.overridden({}) == defaults
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"retention": "5"}, "topic: unknown property retention; did you mean retention.ms?"),
+        ({"zzz": "5"}, "topic: unknown property zzz"),
+        ({"segment.bytes": "-1"}, "topic: segment.bytes=-1 is not allowed; allowed: 1 to 2147483647"),
+        (
+            {"cleanup.policy": "none"},
+            "topic: cleanup.policy=none is not allowed; "
+            "allowed: delete, compact or both, separated by commas",
+        ),
+        (
+            {"compression.type": "gzip"},
+            "topic: compression.type=gzip is not allowed; allowed: only producer",
+        ),
+    ],
+)
+def test_a_topic_may_set_only_what_topics_have(overrides: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        LogConfig().overridden(overrides)
+    assert str(caught.value) == message

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from pyspark_kafkalog.config.client import ClientConfig, parse_address
+from pyspark_kafkalog.config.consumer import ConsumerConfig
+from pyspark_kafkalog.config.definition import parse
+from pyspark_kafkalog.config.producer import ProducerConfig
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.types import IsolationLevel
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("localhost:9092", ("localhost", 9092)),
+        (" 10.0.0.1:1 ", ("10.0.0.1", 1)),
+        ("[::1]:65535", ("::1", 65535)),
+    ],
+)
+def test_an_address_is_host_and_port(text: str, expected: tuple[str, int]) -> None:
+    assert parse_address(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "localhost", "localhost:", ":9092", "a:0", "a:65536", "a:-1", "a:９", "::1:9092", "a:1:2", "[]:1"],
+)
+def test_anything_else_is_no_address(text: str) -> None:
+    with pytest.raises(ValueError, match=r"host:port|IPv6"):
+        parse_address(text)
+    with pytest.raises(InvalidConfig, match=r"bootstrap\.servers="):
+        ClientConfig(text)
+
+
+def test_bootstrap_servers_are_several_addresses() -> None:
+    config = ClientConfig("one:1, two:2,")
+    assert config.bootstrap_addresses() == (("one", 1), ("two", 2))
+
+
+def test_a_client_must_know_a_broker() -> None:
+    with pytest.raises(InvalidConfig, match=r"^options: bootstrap\.servers is missing; allowed: host:port, "):
+        parse(ClientConfig, {}, source="options")
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+def test_a_protected_connection_is_refused_not_ignored(protocol: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"security.protocol={protocol} is not allowed; .*PLAINTEXT"):
+        parse(ClientConfig, {"bootstrap.servers": "a:1", "security.protocol": protocol}, source="options")
+
+
+def test_defaults_are_kafkas() -> None:
+    producer = ProducerConfig("a:1").as_properties()
+    expected = {
+        "acks": "all", "enable.idempotence": "true", "max.in.flight.requests.per.connection": "5",
+        "delivery.timeout.ms": "120000", "max.block.ms": "60000", "linger.ms": "5", "batch.size": "16384",
+        "max.request.size": "1048576", "buffer.memory": "33554432", "compression.type": "none",
+        "request.timeout.ms": "30000", "retries": "2147483647", "retry.backoff.ms": "100",
+        "retry.backoff.max.ms": "1000", "metadata.max.age.ms": "300000",
+    }  # fmt: skip
+    assert {name: producer[name] for name in expected} == expected
+    assert "compression.level" not in producer
+    consumer = ConsumerConfig("a:1").as_properties()
+    expected = {
+        "fetch.min.bytes": "1", "fetch.max.wait.ms": "500", "fetch.max.bytes": "52428800",
+        "max.partition.fetch.bytes": "1048576", "isolation.level": "read_uncommitted", "check.crcs": "true",
+    }  # fmt: skip
+    assert {name: consumer[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(("acks", "number"), [("all", -1), ("-1", -1), ("1", 1), ("0", 0)])
+def test_acks_has_a_number_on_the_wire(acks: str, number: int) -> None:
+    assert ProducerConfig("a:1", acks=acks).required_acks == number
+
+
+@pytest.mark.parametrize(
+    ("given", "idempotent"),
+    [({}, True), ({"acks": "-1"}, True), ({"acks": "1"}, False), ({"max_in_flight": 6}, False)],
+)
+def test_idempotence_gives_way_to_what_rules_it_out(given: dict[str, Any], idempotent: bool) -> None:
+    assert ProducerConfig("a:1", **given).enable_idempotence is idempotent
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"acks": "1", "enable.idempotence": "true"},
+            "acks=1 is not allowed; allowed: all, as long as enable.idempotence=true",
+        ),
+        (
+            {"max.in.flight.requests.per.connection": "6", "enable.idempotence": "true"},
+            "max.in.flight.requests.per.connection=6 is not allowed; "
+            "allowed: 1 to 5, as long as enable.idempotence=true",
+        ),
+        (
+            {"delivery.timeout.ms": "30004"},
+            "delivery.timeout.ms=30004 is not allowed; "
+            "allowed: at least linger.ms + request.timeout.ms, here 30005",
+        ),
+        (
+            {"compression.type": "gzip", "compression.level": "10"},
+            "compression.level=10 is not allowed; allowed for gzip: 1 to 9",
+        ),
+        (
+            {"compression.type": "brotli"},
+            "options: compression.type=brotli is not allowed; allowed: one of none, gzip, snappy, lz4, zstd",
+        ),
+    ],
+)
+def test_properties_that_contradict_each_other_are_refused(given: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        parse(ProducerConfig, {"bootstrap.servers": "a:1", **given}, source="options")
+    assert str(caught.value) == message
+
+
+def test_the_default_delivery_timeout_gives_way_to_longer_waits() -> None:
+    config = parse(
+        ProducerConfig, {"bootstrap.servers": "a:1", "request.timeout.ms": 200_000}, source="options"
+    )
+    assert config.delivery_timeout_ms == 200_005
+
+
+def test_the_isolation_level_has_a_number_on_the_wire() -> None:
+    assert ConsumerConfig("a:1").isolation is IsolationLevel.READ_UNCOMMITTED
+    assert ConsumerConfig("a:1", isolation_level="read_committed").isolation is IsolationLevel.READ_COMMITTED
+
+
+def test_a_mistyped_client_property_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        parse(
+            ProducerConfig,
+            {"bootstrap.servers": "a:1", "linger": "5", "compresion.type": "lz4"},
+            source="options",
+        )
+    assert caplog.messages[1] == (
+        "options: unknown property compresion.type is ignored; did you mean compression.type?"
+    )

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from broker.config import BrokerConfig, LogConfig
+from docs.generate import ROOT, generated
+from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.consumer import ConsumerConfig
+from pyspark_kafkalog.config.definition import Config, between, describe, parse, prop
+from pyspark_kafkalog.config.producer import ProducerConfig
+from pyspark_kafkalog.config.properties import load_properties, parse_properties
+from pyspark_kafkalog.config.reference import markdown, properties_file
+
+
+@dataclass(frozen=True)
+class Sample(Config):
+    size: int = prop(
+        "size.bytes", 10, int, aliases=("size",), check=between(1, 100), unit="bytes", section="Sizes",
+        doc="How large.", inherits="log.size",
+    )  # fmt: skip
+    limit: int | None = prop("limit.ms", None, int, unit="ms", doc="How | long.")
+
+
+def test_a_table_says_default_range_unit_and_older_names() -> None:
+    assert markdown(Sample) == (
+        "### Sizes\n"
+        "\n"
+        "| Property | Default | Allowed | Meaning |\n"
+        "| --- | --- | --- | --- |\n"
+        "| `size.bytes` | `10` bytes | 1 to 100 | How large. Default: the broker's `log.size`."
+        " Also read as `size`. |\n"
+        "| `limit.ms` | not set | a whole number | How \\| long. |\n"
+    )
+
+
+def test_a_properties_file_comments_every_property() -> None:
+    assert properties_file(Sample, "First.\nSecond.") == (
+        "# First.\n# Second.\n"
+        "\n######## Sizes\n"
+        "\n# How large.\n# bytes; 1 to 100; default 10; also read as size\nsize.bytes=10\n"
+        "\n# How | long.\n# ms; a whole number; default not set\n#limit.ms=\n"
+    )
+
+
+@pytest.mark.parametrize("path", ["docs/configuration.md", "conf/server.properties"])
+def test_generated_files_are_what_the_definitions_give(path: str) -> None:
+    written = (ROOT / path).read_text(encoding="utf-8")
+    assert written == generated()[ROOT / path], "run `make docs`"
+
+
+@pytest.mark.parametrize("cls", [BrokerConfig, LogConfig, ClientConfig, ProducerConfig, ConsumerConfig])
+def test_the_manual_has_every_property(cls: type[Config]) -> None:
+    rows = {
+        line.split("|")[1].strip().strip("`")
+        for line in (ROOT / "docs/configuration.md").read_text(encoding="utf-8").splitlines()
+        if line.startswith("| `")
+    }
+    assert {item.name for item in describe(cls)} - rows == set()
+
+
+@pytest.mark.parametrize("cls", [BrokerConfig, LogConfig, ClientConfig, ProducerConfig, ConsumerConfig])
+def test_every_property_has_a_sentence_and_every_number_a_unit(cls: type[Config]) -> None:
+    for item in describe(cls):
+        assert item.doc.endswith((".", ").")), item.name
+        if item.kind is int and item.name not in ("node.id", "compression.level"):
+            assert item.unit, item.name
+
+
+def test_server_properties_has_every_property_with_its_true_default() -> None:
+    path = ROOT / "conf" / "server.properties"
+    given = load_properties(path)
+    assert given == BrokerConfig().as_properties()
+    assert parse(BrokerConfig, given, source=str(path)) == BrokerConfig()
+    commented = parse_properties(
+        "\n".join(line[1:] for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#"))
+    )
+    for item in describe(BrokerConfig):
+        assert item.name in given or commented[item.name] == "", item.name
