@@ -11,8 +11,6 @@ from tests.support.network import FakeRegion, FakeSocket, frame
 
 _KINDS = st.sampled_from([bytes, bytearray, memoryview, FakeRegion])
 _PIECES = st.lists(st.tuples(_KINDS, st.binary(max_size=40)))
-    st.tuples(st.sampled_from([bytes, bytearray, memoryview, FakeRegion]), st.binary(max_size=40))
-)
 _ALLOWANCES = st.lists(st.integers(0, 60), max_size=60)
 
 
