@@ -240,10 +240,10 @@ def warn_unknown(name: str, known: Iterable[str], source: str) -> None:
 def _typed(kind: type, value: object) -> Any:
     """``value`` as ``kind``; ValueError when it is not one."""
     if kind is tuple:
-        words = value.split(",") if isinstance(value, str) else value
-        if not isinstance(words, (list, tuple)) or not all(isinstance(word, str) for word in words):
+        texts = [value] if isinstance(value, str) else value
+        if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
             raise ValueError
-        return tuple(word.strip() for word in words if word.strip())
+        return tuple(word.strip() for text in texts for word in text.split(",") if word.strip())
     if isinstance(value, str):
         return _from_text(kind, value.strip())
     # bool is an int to Python, but `retries=True` is a mistake.

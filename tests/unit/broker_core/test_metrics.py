@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry
+
+from broker.metrics import Metrics
+
+
+def test_what_is_counted_is_in_the_registry_that_was_passed_in() -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    metrics.bytes_in.inc(100)
+    metrics.bytes_out.inc(7)
+    metrics.connections.inc()
+    metrics.connections.inc()
+    metrics.connections.dec()
+    metrics.appended_messages.inc(3)
+    metrics.appended_bytes.inc(300)
+    metrics.log_flush_seconds.observe(0.25)
+    for _ in range(2):
+        metrics.requests("FETCH").inc()
+        metrics.request_errors("FETCH", "OFFSET_OUT_OF_RANGE").inc()
+    metrics.requests("PRODUCE").inc()
+    expected = {
+        ("bytes_in_total",): 100, ("bytes_out_total",): 7, ("connections",): 1,
+        ("appended_messages_total",): 3, ("appended_bytes_total",): 300,
+        ("log_flush_seconds_sum",): 0.25, ("log_flush_seconds_count",): 1,
+        ("requests_total", ("api", "FETCH")): 2, ("requests_total", ("api", "PRODUCE")): 1,
+        ("request_errors_total", ("api", "FETCH"), ("code", "OFFSET_OUT_OF_RANGE")): 2,
+    }  # fmt: skip
+    found = {key: registry.get_sample_value(f"kafkalog_broker_{key[0]}", dict(key[1:])) for key in expected}
+    assert found == expected
+
+
+def test_a_counter_is_looked_up_once() -> None:
+    metrics = Metrics()
+    assert metrics.requests("FETCH") is metrics.requests("FETCH")
+    assert metrics.request_errors("FETCH", "NONE") is metrics.request_errors("FETCH", "NONE")
+
+
+def test_two_brokers_of_one_process_count_apart() -> None:
+    one, two = Metrics(), Metrics()
+    one.bytes_in.inc(5)
+    assert two.registry.get_sample_value("kafkalog_broker_bytes_in_total") == 0
