@@ -1,0 +1,94 @@
+"""CreateTopics, versions 2-7.
+
+Flexible from 5. From version 4 ``num_partitions`` and ``replication_factor`` may be -1, the broker's default.
+Left out: versions 0 and 1. Source: protocol guide, CreateTopics; KIP-4, 464, 525.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.schema import (
+    BOOL,
+    ERROR_CODE,
+    INT8,
+    INT16,
+    INT32,
+    STRING,
+    UUID_TYPE,
+    Array,
+    wire,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CreatableReplicaAssignment:
+    """The brokers for one partition, the preferred leader first."""
+
+    partition_index: int = wire(INT32)
+    broker_ids: tuple[int, ...] = wire(Array(INT32))
+
+
+@dataclass(frozen=True, slots=True)
+class CreatableTopicConfig:
+    """A property of the topic to be."""
+
+    name: str = wire(STRING)
+    value: str | None = wire(STRING, null_since=0)
+
+
+@dataclass(frozen=True, slots=True)
+class CreatableTopic:
+    """A topic to be made; with ``assignments``, the two counts are -1."""
+
+    name: str = wire(STRING)
+    num_partitions: int = wire(INT32)
+    replication_factor: int = wire(INT16)
+    assignments: tuple[CreatableReplicaAssignment, ...] = wire(Array(CreatableReplicaAssignment))
+    configs: tuple[CreatableTopicConfig, ...] = wire(Array(CreatableTopicConfig))
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopicsRequest:
+    """Topics to be made, or only checked where ``validate_only``."""
+
+    topics: tuple[CreatableTopic, ...] = wire(Array(CreatableTopic))
+    timeout_ms: int = wire(INT32, default=60000)
+    validate_only: bool = wire(BOOL, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class CreatableTopicConfigs:
+    """A property that the topic has now."""
+
+    name: str = wire(STRING, 5)
+    value: str | None = wire(STRING, 5, null_since=5)
+    read_only: bool = wire(BOOL, 5)
+    config_source: int = wire(INT8, 5, default=-1, ignorable=True)
+    is_sensitive: bool = wire(BOOL, 5)
+
+
+@dataclass(frozen=True, slots=True)
+class CreatableTopicResult:
+    """What became of one topic; ``configs`` null where they may not be told."""
+
+    name: str = wire(STRING)
+    topic_id: UUID = wire(UUID_TYPE, 7, ignorable=True)
+    error_code: ErrorCode = wire(ERROR_CODE)
+    error_message: str | None = wire(STRING, 1, null_since=0, ignorable=True)
+    topic_config_error_code: ErrorCode = wire(ERROR_CODE, 5, tag=0, ignorable=True)
+    num_partitions: int = wire(INT32, 5, default=-1, ignorable=True)
+    replication_factor: int = wire(INT16, 5, default=-1, ignorable=True)
+    configs: tuple[CreatableTopicConfigs, ...] | None = wire(
+        Array(CreatableTopicConfigs), 5, default=(), null_since=5, ignorable=True
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopicsResponse:
+    """What became of the topics."""
+
+    throttle_time_ms: int = wire(INT32, 2, ignorable=True)
+    topics: tuple[CreatableTopicResult, ...] = wire(Array(CreatableTopicResult))

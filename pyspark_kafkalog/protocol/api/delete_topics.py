@@ -1,0 +1,48 @@
+"""DeleteTopics, versions 1-6.
+
+Flexible from 4. Up to version 5 the request lists ``topic_names``; version 6 lists ``topics`` by name or id.
+Left out: version 0. Source: protocol guide, DeleteTopics; KIP-4, 516.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.schema import ERROR_CODE, INT32, STRING, UUID_TYPE, Array, wire
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopicState:
+    """A topic, by name or, where that is null, by id."""
+
+    name: str | None = wire(STRING, 6, null_since=6)
+    topic_id: UUID = wire(UUID_TYPE, 6)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopicsRequest:
+    """Topics to be deleted."""
+
+    topics: tuple[DeleteTopicState, ...] = wire(Array(DeleteTopicState), 6)
+    topic_names: tuple[str, ...] = wire(Array(STRING), 0, 5, ignorable=True)
+    timeout_ms: int = wire(INT32)
+
+
+@dataclass(frozen=True, slots=True)
+class DeletableTopicResult:
+    """What became of one topic; ``name`` is null where an id is not known."""
+
+    name: str | None = wire(STRING, null_since=6)
+    topic_id: UUID = wire(UUID_TYPE, 6, ignorable=True)
+    error_code: ErrorCode = wire(ERROR_CODE)
+    error_message: str | None = wire(STRING, 5, null_since=5, ignorable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopicsResponse:
+    """What became of the topics."""
+
+    throttle_time_ms: int = wire(INT32, 1, ignorable=True)
+    responses: tuple[DeletableTopicResult, ...] = wire(Array(DeletableTopicResult))

@@ -1,0 +1,102 @@
+"""DescribeConfigs, versions 1-4: the properties of topics and brokers, and where they come from.
+
+Flexible from 4. Left out: version 0. Source: protocol guide, DescribeConfigs; KIP-133, 226, 569.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.schema import BOOL, ERROR_CODE, INT8, INT32, STRING, Array, wire
+
+
+class ResourceType(IntEnum):
+    """Whose properties; the wire's numbers."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from; the wire's numbers."""
+
+    TOPIC_CONFIG = 1
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+class ConfigType(IntEnum):
+    """What a value is; the wire's numbers."""
+
+    UNKNOWN = 0
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeConfigsResource:
+    """A topic, or a broker by its id in decimals; null keys are all keys."""
+
+    resource_type: int = wire(INT8)
+    resource_name: str = wire(STRING)
+    configuration_keys: tuple[str, ...] | None = wire(Array(STRING), null_since=0)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeConfigsRequest:
+    """Whose properties to tell."""
+
+    resources: tuple[DescribeConfigsResource, ...] = wire(Array(DescribeConfigsResource))
+    include_synonyms: bool = wire(BOOL, 1)
+    include_documentation: bool = wire(BOOL, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeConfigsSynonym:
+    """A property that the value could come from, in order of precedence."""
+
+    name: str = wire(STRING, 1)
+    value: str | None = wire(STRING, 1, null_since=0)
+    source: int = wire(INT8, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeConfigsResourceResult:
+    """One property; its value is null where it is a secret."""
+
+    name: str = wire(STRING)
+    value: str | None = wire(STRING, null_since=0)
+    read_only: bool = wire(BOOL)
+    config_source: int = wire(INT8, 1, default=-1, ignorable=True)
+    is_sensitive: bool = wire(BOOL)
+    synonyms: tuple[DescribeConfigsSynonym, ...] = wire(Array(DescribeConfigsSynonym), 1, ignorable=True)
+    config_type: int = wire(INT8, 3, ignorable=True)
+    documentation: str | None = wire(STRING, 3, null_since=0, ignorable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeConfigsResult:
+    """The properties of one resource."""
+
+    error_code: ErrorCode = wire(ERROR_CODE)
+    error_message: str | None = wire(STRING, null_since=0)
+    resource_type: int = wire(INT8)
+    resource_name: str = wire(STRING)
+    configs: tuple[DescribeConfigsResourceResult, ...] = wire(Array(DescribeConfigsResourceResult))
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeConfigsResponse:
+    """The properties."""
+
+    throttle_time_ms: int = wire(INT32, ignorable=True)
+    results: tuple[DescribeConfigsResult, ...] = wire(Array(DescribeConfigsResult))

@@ -1,0 +1,135 @@
+"""Fetch, versions 4-12: read record batches from partitions.
+
+Flexible from 12. ``records`` is not looked into: read as a slice of the frame, sent as the object it is.
+Version 4 brought isolation levels, 7 sessions, 9 leader epochs, 11 racks, 12 epochs of the last fetch.
+Left out: versions 0-3 (message sets), 13 and later (topic ids).
+Source: protocol guide, Fetch; KIP-74, 98, 227, 320.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.schema import ERROR_CODE, INT8, INT32, INT64, RECORDS, STRING, Array, wire
+
+
+@dataclass(frozen=True, slots=True)
+class FetchPartition:
+    """Where to read one partition from, and how many bytes at most."""
+
+    partition: int = wire(INT32)
+    current_leader_epoch: int = wire(INT32, 9, default=-1, ignorable=True)
+    fetch_offset: int = wire(INT64)
+    last_fetched_epoch: int = wire(INT32, 12, default=-1)
+    log_start_offset: int = wire(INT64, 5, default=-1, ignorable=True)
+    partition_max_bytes: int = wire(INT32)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchTopic:
+    """The partitions of one topic."""
+
+    topic: str = wire(STRING)
+    partitions: tuple[FetchPartition, ...] = wire(Array(FetchPartition))
+
+
+@dataclass(frozen=True, slots=True)
+class ForgottenTopic:
+    """Partitions that a session shall no longer hold."""
+
+    topic: str = wire(STRING, 7)
+    partitions: tuple[int, ...] = wire(Array(INT32), 7)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRequest:
+    """What to read. Waits up to ``max_wait_ms`` for ``min_bytes``; sizes are bytes.
+
+    ``session_epoch`` -1 is no session. ``replica_id`` -1 is a consumer.
+    """
+
+    cluster_id: str | None = wire(STRING, 12, null_since=12, tag=0, ignorable=True)
+    replica_id: int = wire(INT32, default=-1)
+    max_wait_ms: int = wire(INT32)
+    min_bytes: int = wire(INT32)
+    max_bytes: int = wire(INT32, 3, default=0x7FFFFFFF, ignorable=True)
+    isolation_level: int = wire(INT8, 4, ignorable=True)
+    session_id: int = wire(INT32, 7, ignorable=True)
+    session_epoch: int = wire(INT32, 7, default=-1, ignorable=True)
+    topics: tuple[FetchTopic, ...] = wire(Array(FetchTopic))
+    forgotten_topics_data: tuple[ForgottenTopic, ...] = wire(Array(ForgottenTopic), 7)
+    rack_id: str = wire(STRING, 11, ignorable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEndOffset:
+    """Where the logs of a follower and its leader part."""
+
+    epoch: int = wire(INT32, 12, default=-1)
+    end_offset: int = wire(INT64, 12, default=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderIdAndEpoch:
+    """Who leads now; -1 where the broker does not say."""
+
+    leader_id: int = wire(INT32, 12, default=-1)
+    leader_epoch: int = wire(INT32, 12, default=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotId:
+    """The snapshot that a follower of a metadata log shall take."""
+
+    end_offset: int = wire(INT64, default=-1)
+    epoch: int = wire(INT32, default=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    """A transaction in this answer that came to nothing, from ``first_offset`` on."""
+
+    producer_id: int = wire(INT64, 4)
+    first_offset: int = wire(INT64, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionData:
+    """What was read: a memoryview of the frame when read, anything with a length when written.
+
+    ``aborted_transactions`` is null unless committed records alone were asked for.
+    """
+
+    partition_index: int = wire(INT32)
+    error_code: ErrorCode = wire(ERROR_CODE)
+    high_watermark: int = wire(INT64)
+    last_stable_offset: int = wire(INT64, 4, default=-1, ignorable=True)
+    log_start_offset: int = wire(INT64, 5, default=-1, ignorable=True)
+    diverging_epoch: EpochEndOffset = wire(EpochEndOffset, 12, tag=0)
+    current_leader: LeaderIdAndEpoch = wire(LeaderIdAndEpoch, 12, tag=1)
+    snapshot_id: SnapshotId = wire(SnapshotId, 12, tag=2)
+    aborted_transactions: tuple[AbortedTransaction, ...] | None = wire(
+        Array(AbortedTransaction), 4, null_since=4, ignorable=True
+    )
+    preferred_read_replica: int = wire(INT32, 11, default=-1)
+    records: Any = wire(RECORDS, null_since=0)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchableTopicResponse:
+    """What was read of one topic."""
+
+    topic: str = wire(STRING)
+    partitions: tuple[PartitionData, ...] = wire(Array(PartitionData))
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResponse:
+    """What was read; ``session_id`` 0 is no session."""
+
+    throttle_time_ms: int = wire(INT32, 1, ignorable=True)
+    error_code: ErrorCode = wire(ERROR_CODE, 7, ignorable=True)
+    session_id: int = wire(INT32, 7)
+    responses: tuple[FetchableTopicResponse, ...] = wire(Array(FetchableTopicResponse))

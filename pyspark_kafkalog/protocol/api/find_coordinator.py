@@ -1,0 +1,56 @@
+"""FindCoordinator, versions 0-4: which broker looks after a group or a transactional id.
+
+Flexible from 3. Up to version 3 one ``key`` is asked and the answer stands in the response itself; version 4
+asks ``coordinator_keys`` and answers ``coordinators``.
+Left out: 5 and later (error codes of KIP-890, share groups).
+Source: protocol guide, FindCoordinator; KIP-699.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.schema import ERROR_CODE, INT8, INT32, STRING, Array, wire
+
+
+class CoordinatorType(IntEnum):
+    """What a key names; the wire's numbers."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FindCoordinatorRequest:
+    """Who looks after this group, or (``key_type`` 1, from version 1) this transactional id?"""
+
+    key: str = wire(STRING, 0, 3)
+    key_type: int = wire(INT8, 1)
+    coordinator_keys: tuple[str, ...] = wire(Array(STRING), 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinator:
+    """The broker for one key."""
+
+    key: str = wire(STRING, 4)
+    node_id: int = wire(INT32, 4)
+    host: str = wire(STRING, 4)
+    port: int = wire(INT32, 4)
+    error_code: ErrorCode = wire(ERROR_CODE, 4)
+    error_message: str | None = wire(STRING, 4, null_since=4, ignorable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class FindCoordinatorResponse:
+    """The broker, or from version 4 the brokers."""
+
+    throttle_time_ms: int = wire(INT32, 1, ignorable=True)
+    error_code: ErrorCode = wire(ERROR_CODE, 0, 3)
+    error_message: str | None = wire(STRING, 1, 3, null_since=1, ignorable=True)
+    node_id: int = wire(INT32, 0, 3)
+    host: str = wire(STRING, 0, 3)
+    port: int = wire(INT32, 0, 3)
+    coordinators: tuple[Coordinator, ...] = wire(Array(Coordinator), 4)

@@ -1,0 +1,82 @@
+"""Metadata, versions 0-12: brokers, topics, partitions and who leads them.
+
+Flexible from 9. Asking: version 0 takes an empty list for all topics; later ones take null for all and an
+empty list for none. Topic ids are answered from 10, and can be asked for (name null) from 12.
+Left out: version 13 (an error code for the whole answer). Source: protocol guide, Metadata; KIP-516.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.schema import BOOL, ERROR_CODE, INT32, STRING, UUID_TYPE, Array, wire
+
+NOT_ASKED = -2147483648
+"""Authorized operations that were not asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataRequestTopic:
+    """A topic asked for, by name or by id."""
+
+    topic_id: UUID = wire(UUID_TYPE, 10, ignorable=True)
+    name: str | None = wire(STRING, null_since=10)
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataRequest:
+    """Which topics to tell of; null (from version 1) is all of them."""
+
+    topics: tuple[MetadataRequestTopic, ...] | None = wire(Array(MetadataRequestTopic), null_since=1)
+    allow_auto_topic_creation: bool = wire(BOOL, 4, default=True)
+    include_cluster_authorized_operations: bool = wire(BOOL, 8, 10)
+    include_topic_authorized_operations: bool = wire(BOOL, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataResponseBroker:
+    """Where a broker is to be reached."""
+
+    node_id: int = wire(INT32)
+    host: str = wire(STRING)
+    port: int = wire(INT32)
+    rack: str | None = wire(STRING, 1, null_since=1, ignorable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataResponsePartition:
+    """One partition; ``leader_id`` -1 is none, ``leader_epoch`` -1 unknown."""
+
+    error_code: ErrorCode = wire(ERROR_CODE)
+    partition_index: int = wire(INT32)
+    leader_id: int = wire(INT32)
+    leader_epoch: int = wire(INT32, 7, default=-1, ignorable=True)
+    replica_nodes: tuple[int, ...] = wire(Array(INT32))
+    isr_nodes: tuple[int, ...] = wire(Array(INT32))
+    offline_replicas: tuple[int, ...] = wire(Array(INT32), 5, ignorable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataResponseTopic:
+    """One topic; ``name`` is null only for an id that is not known (from version 12)."""
+
+    error_code: ErrorCode = wire(ERROR_CODE)
+    name: str | None = wire(STRING, null_since=12)
+    topic_id: UUID = wire(UUID_TYPE, 10, ignorable=True)
+    is_internal: bool = wire(BOOL, 1, ignorable=True)
+    partitions: tuple[MetadataResponsePartition, ...] = wire(Array(MetadataResponsePartition))
+    topic_authorized_operations: int = wire(INT32, 8, default=NOT_ASKED)
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataResponse:
+    """The cluster as one broker sees it."""
+
+    throttle_time_ms: int = wire(INT32, 3, ignorable=True)
+    brokers: tuple[MetadataResponseBroker, ...] = wire(Array(MetadataResponseBroker))
+    cluster_id: str | None = wire(STRING, 2, null_since=2, ignorable=True)
+    controller_id: int = wire(INT32, 1, default=-1, ignorable=True)
+    topics: tuple[MetadataResponseTopic, ...] = wire(Array(MetadataResponseTopic))
+    cluster_authorized_operations: int = wire(INT32, 8, 10, default=NOT_ASKED)

@@ -1,0 +1,70 @@
+"""OffsetCommit, versions 2-8: store how far a group has read.
+
+Flexible from 8. Left out: versions 0 and 1 (ZooKeeper; a timestamp for each commit), 9 (the group protocol of
+KIP-848) and 10 (topic ids). Source: protocol guide, OffsetCommit; KIP-211, 320, 345.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.schema import ERROR_CODE, INT32, INT64, STRING, Array, wire
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitRequestPartition:
+    """The offset to be read next; ``committed_leader_epoch`` -1 is unknown."""
+
+    partition_index: int = wire(INT32)
+    committed_offset: int = wire(INT64)
+    committed_leader_epoch: int = wire(INT32, 6, default=-1, ignorable=True)
+    committed_metadata: str | None = wire(STRING, default="", null_since=0)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitRequestTopic:
+    """The partitions of one topic."""
+
+    name: str = wire(STRING)
+    partitions: tuple[OffsetCommitRequestPartition, ...] = wire(Array(OffsetCommitRequestPartition))
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitRequest:
+    """Offsets of a group.
+
+    Generation -1 with an empty member id: the group has no members that the broker knows of.
+    ``retention_time_ms`` -1 (versions 2-4 only) is the broker's own.
+    """
+
+    group_id: str = wire(STRING)
+    generation_id_or_member_epoch: int = wire(INT32, 1, default=-1, ignorable=True)
+    member_id: str = wire(STRING, 1, ignorable=True)
+    group_instance_id: str | None = wire(STRING, 7, null_since=7)
+    retention_time_ms: int = wire(INT64, 2, 4, default=-1, ignorable=True)
+    topics: tuple[OffsetCommitRequestTopic, ...] = wire(Array(OffsetCommitRequestTopic))
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitResponsePartition:
+    """Whether one offset is stored."""
+
+    partition_index: int = wire(INT32)
+    error_code: ErrorCode = wire(ERROR_CODE)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitResponseTopic:
+    """The partitions of one topic."""
+
+    name: str = wire(STRING)
+    partitions: tuple[OffsetCommitResponsePartition, ...] = wire(Array(OffsetCommitResponsePartition))
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitResponse:
+    """Whether the offsets are stored."""
+
+    throttle_time_ms: int = wire(INT32, 3, ignorable=True)
+    topics: tuple[OffsetCommitResponseTopic, ...] = wire(Array(OffsetCommitResponseTopic))

@@ -1,0 +1,109 @@
+"""OffsetFetch, versions 1-8: how far groups have read.
+
+Flexible from 6. Up to version 7 one group is asked; version 8 asks ``groups`` and answers ``groups``. Null
+topics (from version 2) are all that the group has offsets of.
+Left out: version 0 (ZooKeeper), 9 (the group protocol of KIP-848), 10 (topic ids).
+Source: protocol guide, OffsetFetch; KIP-88, 447, 709.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.schema import BOOL, ERROR_CODE, INT32, INT64, STRING, Array, wire
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFetchRequestTopic:
+    """The partitions of one topic (versions 1-7)."""
+
+    name: str = wire(STRING, 0, 7)
+    partition_indexes: tuple[int, ...] = wire(Array(INT32), 0, 7)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFetchRequestTopics:
+    """The partitions of one topic (version 8)."""
+
+    name: str = wire(STRING, 8)
+    partition_indexes: tuple[int, ...] = wire(Array(INT32), 8)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFetchRequestGroup:
+    """One group (version 8); null topics are all."""
+
+    group_id: str = wire(STRING, 8)
+    topics: tuple[OffsetFetchRequestTopics, ...] | None = wire(
+        Array(OffsetFetchRequestTopics), 8, null_since=8
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFetchRequest:
+    """How far have they read? ``require_stable``: not while a transaction may still change it."""
+
+    group_id: str = wire(STRING, 0, 7)
+    topics: tuple[OffsetFetchRequestTopic, ...] | None = wire(
+        Array(OffsetFetchRequestTopic), 0, 7, null_since=2
+    )
+    groups: tuple[OffsetFetchRequestGroup, ...] = wire(Array(OffsetFetchRequestGroup), 8)
+    require_stable: bool = wire(BOOL, 7)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFetchResponsePartition:
+    """The offset to be read next, -1 for none (versions 1-7)."""
+
+    partition_index: int = wire(INT32, 0, 7)
+    committed_offset: int = wire(INT64, 0, 7)
+    committed_leader_epoch: int = wire(INT32, 5, 7, default=-1, ignorable=True)
+    metadata: str | None = wire(STRING, 0, 7, default="", null_since=0)
+    error_code: ErrorCode = wire(ERROR_CODE, 0, 7)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFetchResponseTopic:
+    """The partitions of one topic (versions 1-7)."""
+
+    name: str = wire(STRING, 0, 7)
+    partitions: tuple[OffsetFetchResponsePartition, ...] = wire(Array(OffsetFetchResponsePartition), 0, 7)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFetchResponsePartitions:
+    """The offset to be read next, -1 for none (version 8)."""
+
+    partition_index: int = wire(INT32, 8)
+    committed_offset: int = wire(INT64, 8)
+    committed_leader_epoch: int = wire(INT32, 8, default=-1, ignorable=True)
+    metadata: str | None = wire(STRING, 8, default="", null_since=8)
+    error_code: ErrorCode = wire(ERROR_CODE, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFetchResponseTopics:
+    """The partitions of one topic (version 8)."""
+
+    name: str = wire(STRING, 8)
+    partitions: tuple[OffsetFetchResponsePartitions, ...] = wire(Array(OffsetFetchResponsePartitions), 8)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFetchResponseGroup:
+    """The offsets of one group (version 8)."""
+
+    group_id: str = wire(STRING, 8)
+    topics: tuple[OffsetFetchResponseTopics, ...] = wire(Array(OffsetFetchResponseTopics), 8)
+    error_code: ErrorCode = wire(ERROR_CODE, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFetchResponse:
+    """The offsets; ``error_code`` is the group's (versions 2-7)."""
+
+    throttle_time_ms: int = wire(INT32, 3, ignorable=True)
+    topics: tuple[OffsetFetchResponseTopic, ...] = wire(Array(OffsetFetchResponseTopic), 0, 7)
+    error_code: ErrorCode = wire(ERROR_CODE, 2, 7, ignorable=True)
+    groups: tuple[OffsetFetchResponseGroup, ...] = wire(Array(OffsetFetchResponseGroup), 8)

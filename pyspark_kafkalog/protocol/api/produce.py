@@ -1,0 +1,99 @@
+"""Produce, versions 3-11: append record batches to partitions.
+
+Flexible from 9. ``records`` is not looked into: read as a slice of the frame, sent as the object it is.
+Left out: versions 0-2 (message sets v0 and v1; a broker advertises them all the same, see
+docs/protocol.md) and 12 and later (transactions of KIP-890, topic ids). Source: protocol guide, Produce.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.schema import ERROR_CODE, INT16, INT32, INT64, RECORDS, STRING, Array, wire
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionProduceData:
+    """The batch for one partition: a memoryview when read, anything with a length when written."""
+
+    index: int = wire(INT32)
+    records: Any = wire(RECORDS, null_since=0)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicProduceData:
+    """The batches for one topic."""
+
+    name: str = wire(STRING)
+    partition_data: tuple[PartitionProduceData, ...] = wire(Array(PartitionProduceData))
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceRequest:
+    """Batches to append. ``acks`` 0 wants no answer, 1 the leader's word, -1 all replicas'."""
+
+    transactional_id: str | None = wire(STRING, 3, null_since=3)
+    acks: int = wire(INT16)
+    timeout_ms: int = wire(INT32)
+    topic_data: tuple[TopicProduceData, ...] = wire(Array(TopicProduceData))
+
+
+@dataclass(frozen=True, slots=True)
+class BatchIndexAndErrorMessage:
+    """What was wrong with one record of a batch."""
+
+    batch_index: int = wire(INT32, 8)
+    batch_index_error_message: str | None = wire(STRING, 8, null_since=8)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderIdAndEpoch:
+    """Who leads now; -1 where the broker does not say."""
+
+    leader_id: int = wire(INT32, 10, default=-1)
+    leader_epoch: int = wire(INT32, 10, default=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionProduceResponse:
+    """Where a batch went. ``log_append_time_ms`` is -1 where records keep the time they were created."""
+
+    index: int = wire(INT32)
+    error_code: ErrorCode = wire(ERROR_CODE)
+    base_offset: int = wire(INT64)
+    log_append_time_ms: int = wire(INT64, 2, default=-1, ignorable=True)
+    log_start_offset: int = wire(INT64, 5, default=-1, ignorable=True)
+    record_errors: tuple[BatchIndexAndErrorMessage, ...] = wire(
+        Array(BatchIndexAndErrorMessage), 8, ignorable=True
+    )
+    error_message: str | None = wire(STRING, 8, null_since=8, ignorable=True)
+    current_leader: LeaderIdAndEpoch = wire(LeaderIdAndEpoch, 10, tag=0, ignorable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicProduceResponse:
+    """Where the batches of one topic went."""
+
+    name: str = wire(STRING)
+    partition_responses: tuple[PartitionProduceResponse, ...] = wire(Array(PartitionProduceResponse))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEndpoint:
+    """Where a leader named in the answer is to be reached."""
+
+    node_id: int = wire(INT32, 10)
+    host: str = wire(STRING, 10)
+    port: int = wire(INT32, 10)
+    rack: str | None = wire(STRING, 10, null_since=10)
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceResponse:
+    """Where the batches went."""
+
+    responses: tuple[TopicProduceResponse, ...] = wire(Array(TopicProduceResponse))
+    throttle_time_ms: int = wire(INT32, 1, ignorable=True)
+    node_endpoints: tuple[NodeEndpoint, ...] = wire(Array(NodeEndpoint), 10, tag=0, ignorable=True)

@@ -1,0 +1,408 @@
+"""Readers and writers made from the tables of `schema`, once for each (class, version).
+
+Neighbouring fields of fixed size are joined into one ``struct``; that is most of the difference between a
+table codec that is slow and one that is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from operator import attrgetter, itemgetter
+from struct import Struct, unpack_from
+from struct import error as StructError  # noqa: N812  (it is an exception class)
+from typing import Any
+
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest
+from pyspark_kafkalog.protocol import primitives
+from pyspark_kafkalog.protocol.primitives import Output, Reader, Writer
+from pyspark_kafkalog.protocol.schema import (
+    ERROR_CODE,
+    RECORDS,
+    STRING,
+    UUID_TYPE,
+    Array,
+    FieldSpec,
+    Scalar,
+    Variable,
+    specs,
+)
+
+_Values = list[Any]
+_ReadStep = Callable[[memoryview, int, _Values], int]
+"""Appends the values of some fields that begin at a position; gives the position after them."""
+
+_CODES = {int(code): code for code in ErrorCode}
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """How one message is read and written in one version."""
+
+    cls: Any
+    version: int
+    reader: Reader
+    writer: Writer
+
+    def read(self, buf: memoryview, pos: int) -> Any:
+        """The message that begins at ``pos`` and ends with ``buf``.
+
+        Raises:
+            InvalidRequest: the bytes do not follow the schema, end too early or go on after it.
+        """
+        try:
+            message, end = self.reader(buf, pos)
+        except (StructError, IndexError, UnicodeDecodeError, InvalidRequest) as error:
+            raise InvalidRequest(f"{self}: {error}") from None
+        if end != len(buf):
+            raise InvalidRequest(f"{self}: {len(buf) - end} bytes after its end")
+        return message
+
+    def write(self, out: Output, message: Any) -> None:
+        """Append ``message``.
+
+        Raises:
+            InvalidRequest: a value does not fit its type, or this version has no place for it.
+        """
+        try:
+            self.writer(out, message)
+        except (StructError, UnicodeEncodeError, InvalidRequest) as error:
+            raise InvalidRequest(f"{self}: {error}") from None
+
+    def __str__(self) -> str:
+        return f"{self.cls.__name__} v{self.version}"
+
+
+@cache
+def codec(cls: Any, version: int, flexible: bool) -> Codec:
+    """The codec of a message, or of a struct within one, in ``version``; made on first use."""
+    return Codec(cls, version, _struct_reader(cls, version, flexible), _struct_writer(cls, version, flexible))
+
+
+def error_code(number: int) -> ErrorCode:
+    """As `ErrorCode.of`, faster."""
+    return _CODES.get(number, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+# ------------------------------------------------------------------------------------------ reading
+
+
+def _struct_reader(cls: Any, version: int, flexible: bool) -> Reader:
+    table = list(specs(cls))
+    present = [row for row in table if row[1].exists_in(version)]
+    plain = [row for row in present if row[1].tag is None]
+    tagged = [row for row in present if row[1].tag is not None]
+    absent = [row for row in table if not row[1].exists_in(version)]
+    steps = _read_steps(cls, plain, version, flexible)
+    if tagged:
+        steps.append(_tags_step(cls, tagged, version))
+    elif flexible:
+        steps.append(_skip_tags)
+    defaults = [default for _, _, default in absent]
+    read_order = [name for name, _, _ in plain + tagged + absent]
+    positions = [read_order.index(name) for name, _, _ in table]
+    arrange: Callable[[_Values], Sequence[Any]] | None = None
+    if len(positions) > 1 and positions != sorted(positions):
+        arrange = itemgetter(*positions)
+
+    def read(buf: memoryview, pos: int) -> tuple[Any, int]:
+        values: _Values = []
+        for step in steps:
+            pos = step(buf, pos, values)
+        values += defaults
+        return cls(*(values if arrange is None else arrange(values))), pos
+
+    return read
+
+
+def _read_steps(cls: Any, plain: list[Any], version: int, flexible: bool) -> list[_ReadStep]:
+    """Steps for the untagged fields, in order; neighbours of fixed size become one step."""
+    steps: list[_ReadStep] = []
+    run: list[Scalar] = []
+    count = 0
+    for name, spec, _ in plain:
+        if isinstance(spec.type, Scalar):
+            run.append(spec.type)
+            continue
+        if run:
+            steps.append(_run_step(run, count))
+            count += len(run)
+            run = []
+        steps.append(_one_step(_field_reader(f"{cls.__name__}.{name}", spec, version, flexible)))
+        count += 1
+    if run:
+        steps.append(_run_step(run, count))
+    return steps
+
+
+def _run_step(run: list[Scalar], first: int) -> _ReadStep:
+    layout = Struct(">" + "".join(scalar.code for scalar in run))
+    unpack, size = layout.unpack_from, layout.size
+    codes = [first + i for i, scalar in enumerate(run) if scalar is ERROR_CODE]
+
+    def read(buf: memoryview, pos: int, values: _Values) -> int:
+        values += unpack(buf, pos)
+        return pos + size
+
+    def read_with_codes(buf: memoryview, pos: int, values: _Values) -> int:
+        values += unpack(buf, pos)
+        for index in codes:
+            values[index] = error_code(values[index])
+        return pos + size
+
+    return read_with_codes if codes else read
+
+
+def _one_step(reader: Reader) -> _ReadStep:
+    def read(buf: memoryview, pos: int, values: _Values) -> int:
+        value, pos = reader(buf, pos)
+        values.append(value)
+        return pos
+
+    return read
+
+
+def _skip_tags(buf: memoryview, pos: int, values: _Values) -> int:  # noqa: ARG001  (a _ReadStep)
+    return pos + 1 if buf[pos] == 0 else primitives.skip_tagged_fields(buf, pos)
+
+
+def _tags_step(cls: Any, tagged: list[Any], version: int) -> _ReadStep:
+    """Appends the tagged fields in the table's order, defaults for those not sent; skips unknown ones."""
+    defaults = [default for _, _, default in tagged]
+    known = {
+        spec.tag: (i, f"{cls.__name__}.{name}", _field_reader(f"{cls.__name__}.{name}", spec, version, True))
+        for i, (name, spec, _) in enumerate(tagged)
+    }
+
+    def read(buf: memoryview, pos: int, values: _Values) -> int:
+        first = len(values)
+        values += defaults
+        count, pos = primitives.read_length(buf, pos)
+        for _ in range(count):
+            tag, pos = primitives.read_length(buf, pos)
+            size, pos = primitives.read_length(buf, pos)
+            end = pos + size
+            if end > len(buf):
+                raise InvalidRequest(f"tagged field {tag} claims {size} bytes; {len(buf) - pos} are left")
+            if tag in known:
+                index, name, reader = known[tag]
+                values[first + index], stop = reader(buf[:end], pos)
+                if stop != end:
+                    raise InvalidRequest(f"{name} does not end with its {size} bytes")
+            pos = end
+        return pos
+
+    return read
+
+
+def _field_reader(name: str, spec: FieldSpec, version: int, flexible: bool) -> Reader:
+    nullable = spec.nullable_in(version)
+    if not isinstance(spec.type, Array):
+        return _type_reader(name, spec.type, version, flexible, nullable)
+    element = spec.type.element
+    read_count = primitives.count_reader(
+        name,
+        flexible=flexible,
+        nullable=nullable,
+        element_bytes=_least_bytes(element, version, flexible),
+    )
+    if isinstance(element, Scalar):
+        return _scalar_array_reader(read_count, element)
+    read_one = _type_reader(name, element, version, flexible, False)
+
+    def read(buf: memoryview, pos: int) -> tuple[Any, int]:
+        count, pos = read_count(buf, pos)
+        if count is None:
+            return None, pos
+        items = []
+        for _ in range(count):
+            item, pos = read_one(buf, pos)
+            items.append(item)
+        return tuple(items), pos
+
+    return read
+
+
+def _scalar_array_reader(read_count: Reader, element: Scalar) -> Reader:
+    code, size = element.code, element.size
+
+    def read(buf: memoryview, pos: int) -> tuple[Any, int]:
+        count, pos = read_count(buf, pos)
+        if count is None:
+            return None, pos
+        return unpack_from(f">{count}{code}", buf, pos), pos + count * size
+
+    return read
+
+
+def _type_reader(name: str, kind: Any, version: int, flexible: bool, nullable: bool) -> Reader:
+    if kind is STRING:
+        return primitives.string_reader(name, flexible=flexible, nullable=nullable)
+    if kind is RECORDS:
+        return primitives.records_reader(name, flexible=flexible, nullable=nullable)
+    if kind is UUID_TYPE:
+        return primitives.read_uuid
+    if isinstance(kind, Scalar):
+        return _scalar_reader(kind)
+    return codec(kind, version, flexible).reader
+
+
+def _scalar_reader(kind: Scalar) -> Reader:
+    step = _run_step([kind], 0)
+
+    def read(buf: memoryview, pos: int) -> tuple[Any, int]:
+        values: _Values = []
+        pos = step(buf, pos, values)
+        return values[0], pos
+
+    return read
+
+
+def _least_bytes(kind: Any, version: int, flexible: bool) -> int:
+    """The fewest bytes that a value of a type can take: the bound on what an array may claim."""
+    if isinstance(kind, Scalar):
+        return kind.size
+    if isinstance(kind, Variable):
+        return kind.flexible_bytes if flexible else kind.classic_bytes
+    if isinstance(kind, Array):
+        return 1 if flexible else 4
+    present = (spec for _, spec, _ in specs(kind) if spec.exists_in(version) and spec.tag is None)
+    return sum(_least_bytes(spec.type, version, flexible) for spec in present) + flexible
+
+
+# ------------------------------------------------------------------------------------------ writing
+
+
+def _struct_writer(cls: Any, version: int, flexible: bool) -> Writer:
+    table = list(specs(cls))
+    present = [row for row in table if row[1].exists_in(version)]
+    plain = [row for row in present if row[1].tag is None]
+    steps = _write_steps(cls, plain, version, flexible)
+    absent = [row for row in table if not row[1].exists_in(version)]
+    lost = [(name, default) for name, spec, default in absent if not spec.ignorable]
+    if lost:
+        steps.insert(0, _refuse_values_in(lost))
+    if flexible:
+        tagged = [row for row in present if row[1].tag is not None]
+        steps.append(_tags_writer(cls, tagged, version) if tagged else _no_tags)
+    if len(steps) == 1:
+        return steps[0]
+
+    def write(out: Output, value: Any) -> None:
+        for step in steps:
+            step(out, value)
+
+    return write
+
+
+def _write_steps(cls: Any, plain: list[Any], version: int, flexible: bool) -> list[Writer]:
+    steps: list[Writer] = []
+    names: list[str] = []
+    codes = ""
+    for name, spec, _ in plain:
+        if isinstance(spec.type, Scalar):
+            names.append(name)
+            codes += spec.type.code
+            continue
+        if names:
+            steps.append(_run_writer(names, codes))
+            names, codes = [], ""
+        writer = _field_writer(f"{cls.__name__}.{name}", spec, version, flexible)
+        steps.append(_attribute_writer(name, writer))
+    if names:
+        steps.append(_run_writer(names, codes))
+    return steps
+
+
+def _run_writer(names: list[str], codes: str) -> Writer:
+    get, pack = attrgetter(*names), Struct(">" + codes).pack
+
+    def write_one(out: Output, value: Any) -> None:
+        out += pack(get(value))
+
+    def write_run(out: Output, value: Any) -> None:
+        out += pack(*get(value))
+
+    return write_one if len(names) == 1 else write_run
+
+
+def _attribute_writer(name: str, writer: Writer) -> Writer:
+    get = attrgetter(name)
+
+    def write(out: Output, value: Any) -> None:
+        writer(out, get(value))
+
+    return write
+
+
+def _refuse_values_in(lost: list[tuple[str, Any]]) -> Writer:
+    """Checks that the fields which this version lacks, and may not lose, hold nothing."""
+
+    def check(out: Output, value: Any) -> None:  # noqa: ARG001  (a Writer)
+        for name, default in lost:
+            held = getattr(value, name)
+            if held != default and held not in (None, ()):
+                raise InvalidRequest(f"this version has no place for {name}={held!r}")
+
+    return check
+
+
+def _no_tags(out: Output, value: Any) -> None:  # noqa: ARG001  (a Writer)
+    out.append(0)
+
+
+def _tags_writer(cls: Any, tagged: list[Any], version: int) -> Writer:
+    """Writes the tagged fields that do not hold their default, in ascending order of tag."""
+    rows = [
+        (spec.tag, name, default, _field_writer(f"{cls.__name__}.{name}", spec, version, True))
+        for name, spec, default in sorted(tagged, key=lambda row: int(row[1].tag))
+    ]
+
+    def write(out: Output, value: Any) -> None:
+        sent = [row for row in rows if getattr(value, row[1]) != row[2]]
+        primitives.write_length(out, len(sent))
+        for tag, name, _, writer in sent:
+            content = Output()
+            writer(content, getattr(value, name))
+            primitives.write_length(out, tag)
+            primitives.write_length(out, len(content))
+            out += content
+
+    return write
+
+
+def _field_writer(name: str, spec: FieldSpec, version: int, flexible: bool) -> Writer:
+    nullable = spec.nullable_in(version)
+    if not isinstance(spec.type, Array):
+        return _type_writer(name, spec.type, version, flexible, nullable)
+    element = spec.type.element
+    write_count = primitives.count_writer(name, flexible=flexible, nullable=nullable)
+    write_one = _type_writer(name, element, version, flexible, False)
+
+    def write(out: Output, items: Sequence[Any] | None) -> None:
+        if items is None:
+            write_count(out, None)
+            return
+        write_count(out, len(items))
+        for item in items:
+            write_one(out, item)
+
+    return write
+
+
+def _type_writer(name: str, kind: Any, version: int, flexible: bool, nullable: bool) -> Writer:
+    if kind is STRING:
+        return primitives.string_writer(name, flexible=flexible, nullable=nullable)
+    if kind is RECORDS:
+        return primitives.records_writer(name, flexible=flexible, nullable=nullable)
+    if kind is UUID_TYPE:
+        return primitives.write_uuid
+    if isinstance(kind, Scalar):
+        pack = Struct(">" + kind.code).pack
+
+        def write(out: Output, value: Any) -> None:
+            out += pack(value)
+
+        return write
+    return codec(kind, version, flexible).writer

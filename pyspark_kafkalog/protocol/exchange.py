@@ -1,0 +1,246 @@
+"""Requests and answers as frames: which APIs there are, in which versions, and with which header.
+
+Bytes to be sent are *parts*: a record set stays the object it was (bytes or a slice of a file) between the
+bytes of the message around it. Only its ``len()`` is taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from struct import Struct
+from struct import error as StructError  # noqa: N812  (it is an exception class)
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, UnsupportedVersion
+from pyspark_kafkalog.protocol import headers, primitives
+from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from pyspark_kafkalog.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from pyspark_kafkalog.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from pyspark_kafkalog.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from pyspark_kafkalog.protocol.api.fetch import FetchRequest, FetchResponse
+from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from pyspark_kafkalog.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataResponse
+from pyspark_kafkalog.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from pyspark_kafkalog.protocol.api.produce import ProduceRequest, ProduceResponse
+from pyspark_kafkalog.protocol.codec import Codec, codec
+from pyspark_kafkalog.protocol.headers import RequestHeader
+from pyspark_kafkalog.protocol.primitives import Output
+
+_SIZE = Struct(">i")
+
+
+class _Sized(Protocol):
+    def __len__(self) -> int: ...
+
+
+Part: TypeAlias = bytes | bytearray | memoryview | _Sized
+"""Something to be sent as it is: bytes, or a region of which only the length is known here."""
+
+
+class ApiKey(IntEnum):
+    """The numbers of the APIs that we speak."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    INIT_PRODUCER_ID = 22
+    DESCRIBE_CONFIGS = 32
+    CREATE_PARTITIONS = 37
+
+
+class VersionRange(NamedTuple):
+    """The oldest and the newest version, both included."""
+
+    min: int
+    max: int
+
+    def __contains__(self, version: object) -> bool:
+        return isinstance(version, int) and self.min <= version <= self.max
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One API: its messages, the versions that our tables hold, and the first that is flexible."""
+
+    key: ApiKey
+    request: type[Any]
+    response: type[Any]
+    versions: VersionRange
+    first_flexible: int
+
+    def flexible(self, version: int) -> bool:
+        """Whether requests and answers of this version have compact lengths and tagged fields."""
+        return version >= self.first_flexible
+
+    def flexible_answer_header(self, version: int) -> bool:
+        """Whether answers of this version have tagged fields in their header.
+
+        ApiVersions' never have: a client must be able to read the answer of a broker that does not know
+        the version it asked for (KIP-511).
+        """
+        return self.key != ApiKey.API_VERSIONS and self.flexible(version)
+
+
+APIS: dict[ApiKey, Api] = {
+    api.key: api
+    for api in (
+        Api(ApiKey.PRODUCE, ProduceRequest, ProduceResponse, VersionRange(3, 11), 9),
+        Api(ApiKey.FETCH, FetchRequest, FetchResponse, VersionRange(4, 12), 12),
+        Api(ApiKey.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse, VersionRange(1, 7), 6),
+        Api(ApiKey.METADATA, MetadataRequest, MetadataResponse, VersionRange(0, 12), 9),
+        Api(ApiKey.OFFSET_COMMIT, OffsetCommitRequest, OffsetCommitResponse, VersionRange(2, 8), 8),
+        Api(ApiKey.OFFSET_FETCH, OffsetFetchRequest, OffsetFetchResponse, VersionRange(1, 8), 6),
+        Api(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest, FindCoordinatorResponse, VersionRange(0, 4), 3),
+        Api(ApiKey.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse, VersionRange(0, 4), 3),
+        Api(ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse, VersionRange(2, 7), 5),
+        Api(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse, VersionRange(1, 6), 4),
+        Api(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse, VersionRange(0, 4), 2),
+        Api(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse, VersionRange(1, 4), 4),
+        Api(
+            ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsResponse, VersionRange(0, 3), 2
+        ),
+    )
+}
+"""Everything that we can read and write. What a broker serves of it stands in the broker's registry."""
+
+_BY_CLASS: dict[type[Any], Api] = {cls: api for api in APIS.values() for cls in (api.request, api.response)}
+
+
+def api_of(message: type[Any]) -> Api:
+    """The API to which a request or response class belongs."""
+    return _BY_CLASS[message]
+
+
+def encode_request(request: Any, *, version: int, correlation_id: int, client_id: str | None) -> list[Part]:
+    """A request as parts, with its size and header.
+
+    Raises:
+        UnsupportedVersion: the tables do not hold this version.
+        InvalidRequest: a value does not fit its type, or this version has no place for it.
+    """
+    api = _BY_CLASS[type(request)]
+    message = _codec(api, api.request, version)
+    out = Output(bytes(_SIZE.size))
+    header = RequestHeader(api.key, version, correlation_id, client_id)
+    headers.write_request_header(out, header, flexible=api.flexible(version))
+    message.write(out, request)
+    return _parts(out)
+
+
+def encode_response(response: Any, *, version: int, correlation_id: int) -> list[Part]:
+    """An answer as parts, with its size and header.
+
+    A broker that does not know the version of an ApiVersions request answers with version 0 and
+    ``ErrorCode.UNSUPPORTED_VERSION``.
+
+    Raises:
+        UnsupportedVersion: the tables do not hold this version.
+        InvalidRequest: a value does not fit its type, or this version has no place for it.
+    """
+    api = _BY_CLASS[type(response)]
+    message = _codec(api, api.response, version)
+    out = Output(bytes(_SIZE.size))
+    headers.write_response_header(out, correlation_id, flexible=api.flexible_answer_header(version))
+    message.write(out, response)
+    return _parts(out)
+
+
+def decode_header(frame: bytes | bytearray | memoryview) -> tuple[RequestHeader, int]:
+    """The header of a request and the position of its body, for unknown keys and versions too.
+
+    Whether an unknown API has tagged fields in its header is not known; its body is taken to
+    begin right after the client id.
+
+    Raises:
+        InvalidRequest: the frame is too short for a header, or client_id is not UTF-8.
+    """
+    buf = memoryview(frame)
+    try:
+        header, pos = headers.read_request_header(buf)
+        api = _find(header.api_key)
+        if api is not None and api.flexible(header.api_version):
+            pos = primitives.skip_tagged_fields(buf, pos)
+    except (StructError, IndexError, UnicodeDecodeError, InvalidRequest) as error:
+        raise InvalidRequest(f"request header: {error}") from None
+    return header, pos
+
+
+def decode_request(header: RequestHeader, frame: bytes | bytearray | memoryview, pos: int) -> Any:
+    """The request whose body begins at ``pos``. Record sets are slices of ``frame``.
+
+    Raises:
+        UnsupportedVersion: the tables hold no such API, or not this version of it.
+        InvalidRequest: the body does not follow its schema.
+    """
+    api = _find(header.api_key)
+    if api is None:
+        raise UnsupportedVersion(f"unknown API {header.api_key} (version {header.api_version})")
+    return _codec(api, api.request, header.api_version).read(memoryview(frame), pos)
+
+
+def decode_response(key: ApiKey, version: int, frame: bytes | bytearray | memoryview) -> tuple[int, Any]:
+    """Correlation id and message of an answer to a request of ``version``.
+
+    Record sets are slices of ``frame``. An ApiVersions answer that says the version is not supported is
+    in version 0, whatever was asked.
+
+    Raises:
+        UnsupportedVersion: the tables do not hold this version.
+        InvalidRequest: the answer does not follow its schema.
+    """
+    api = APIS[key]
+    message = _codec(api, api.response, version)
+    buf = memoryview(frame)
+    try:
+        correlation_id, pos = headers.read_response_header(buf, flexible=api.flexible_answer_header(version))
+        if key == ApiKey.API_VERSIONS:
+            (error,) = primitives.INT16.unpack_from(buf, pos)
+            if error == ErrorCode.UNSUPPORTED_VERSION:
+                message = _codec(api, api.response, 0)
+    except (StructError, IndexError, InvalidRequest) as problem:
+        raise InvalidRequest(f"header of {message}: {problem}") from None
+    return correlation_id, message.read(buf, pos)
+
+
+def _find(key: int) -> Api | None:
+    return APIS.get(key)  # type: ignore[call-overload,no-any-return]  # an IntEnum hashes as its number
+
+
+def _codec(api: Api, cls: Any, version: int) -> Codec:
+    if version not in api.versions:
+        known = f"{api.versions.min} to {api.versions.max}"
+        raise UnsupportedVersion(f"{api.key.name} version {version}; known are {known}")
+    return codec(cls, version, api.flexible(version))
+
+
+def _parts(out: Output) -> list[Part]:
+    """Write the size into the first bytes of ``out`` and cut it where its regions belong."""
+    size = len(out) - _SIZE.size + sum(len(region) for _, region in out.regions)
+    try:
+        _SIZE.pack_into(out, 0, size)
+    except StructError:
+        raise InvalidRequest(f"message of {size} bytes; the limit is {2**31 - 1}") from None
+    if not out.regions:
+        return [out]
+    view, done = memoryview(out), 0
+    parts: list[Part] = []
+    for position, region in out.regions:
+        if position > done:
+            parts.append(view[done:position])
+        parts.append(region)
+        done = position
+    if done < len(out):
+        parts.append(view[done:])
+    return parts

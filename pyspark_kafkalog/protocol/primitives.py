@@ -1,0 +1,221 @@
+"""The protocol's simple types: one reader and one writer for each, classic and flexible.
+
+A reader takes ``(buffer, position)`` and gives ``(value, position after it)``; a writer appends to an
+`Output`. Classic lengths are int16 or int32, -1 for null; flexible ("compact") ones are an unsigned
+varint of length + 1, 0 for null. Readers check a length before they take memory for it. Cut input shows
+itself as `InvalidRequest`, ``struct.error`` or ``IndexError``; the caller in `schema` turns
+the last two, and ``UnicodeDecodeError``, into `InvalidRequest` with the message's name.
+Source: Kafka protocol guide, "Protocol Primitive Types".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Any
+from uuid import UUID
+
+from pyspark_kafkalog.errors import CorruptMessage, InvalidRequest
+from pyspark_kafkalog.formats.varint import read_uvarint, write_uvarint
+
+Reader = Callable[[memoryview, int], "tuple[Any, int]"]
+Writer = Callable[["Output", Any], None]
+
+ZERO_UUID = UUID(int=0)
+"""What stands for "no id" on the wire."""
+
+MAX_STRING_BYTES = 0x7FFF
+"""Longest string of either encoding, in bytes of UTF-8; Kafka holds compact ones to it too."""
+
+INT16 = Struct(">h")
+INT32 = Struct(">i")
+
+
+class Output(bytearray):
+    """*Not thread-safe: of one message.* The bytes of a message, and the regions to be sent between them.
+
+    ``regions`` holds ``(position, region)`` in ascending order: a region is sent before the byte at its
+    position. Only a region's ``len()`` is asked here.
+    """
+
+    __slots__ = ("regions",)
+
+    def __init__(self, initial: bytes = b"") -> None:
+        super().__init__(initial)
+        self.regions: list[tuple[int, Any]] = []
+
+
+def read_length(buf: memoryview, pos: int) -> tuple[int, int]:
+    """An unsigned varint: a compact length + 1, a tag, a size.
+
+    Raises:
+        InvalidRequest: it is cut short or longer than 32 bits.
+    """
+    byte = buf[pos]
+    if byte < 0x80:
+        return byte, pos + 1
+    try:
+        return read_uvarint(buf, pos)
+    except CorruptMessage as error:
+        raise InvalidRequest(str(error)) from None
+
+
+def write_length(out: bytearray, value: int) -> None:
+    """Append an unsigned varint."""
+    if value < 0x80:
+        out.append(value)
+    else:
+        write_uvarint(out, value)
+
+
+def string_reader(name: str, *, flexible: bool, nullable: bool) -> Reader:
+    """Reads a string; ``name`` is the field's, for errors."""
+
+    def read_classic(buf: memoryview, pos: int) -> tuple[str | None, int]:
+        (length,) = INT16.unpack_from(buf, pos)
+        return checked(buf, pos + 2, length)
+
+    def read_compact(buf: memoryview, pos: int) -> tuple[str | None, int]:
+        length, pos = read_length(buf, pos)
+        return checked(buf, pos, length - 1)
+
+    def checked(buf: memoryview, pos: int, length: int) -> tuple[str | None, int]:
+        end = pos + length
+        if 0 <= length <= MAX_STRING_BYTES and end <= len(buf):
+            return str(buf[pos:end], "utf-8"), end
+        if length == -1 and nullable:
+            return None, pos
+        raise _bad_length(name, length, len(buf) - pos)
+
+    return read_compact if flexible else read_classic
+
+
+def string_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
+    """Writes a string; ``name`` is the field's, for errors."""
+    null = (b"\x00" if flexible else b"\xff\xff") if nullable else None
+
+    def write(out: Output, value: str | None) -> None:
+        if value is None:
+            if null is None:
+                raise InvalidRequest(f"{name} cannot be null in this version")
+            out += null
+            return
+        data = value.encode()
+        if len(data) > MAX_STRING_BYTES:
+            raise InvalidRequest(f"{name} has {len(data)} bytes; the limit is {MAX_STRING_BYTES}")
+        if flexible:
+            write_length(out, len(data) + 1)
+        else:
+            out += INT16.pack(len(data))
+        out += data
+
+    return write
+
+
+def records_reader(name: str, *, flexible: bool, nullable: bool) -> Reader:
+    """Reads a record set as a slice of the buffer, without a copy."""
+
+    def read(buf: memoryview, pos: int) -> tuple[memoryview | None, int]:
+        if flexible:
+            length, pos = read_length(buf, pos)
+            length -= 1
+        else:
+            (length,) = INT32.unpack_from(buf, pos)
+            pos += 4
+        end = pos + length
+        if length >= 0 and end <= len(buf):
+            return buf[pos:end], end
+        if length == -1 and nullable:
+            return None, pos
+        raise _bad_length(name, length, len(buf) - pos)
+
+    return read
+
+
+def records_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
+    """Writes the length of a record set and notes the set itself as a region."""
+
+    def write(out: Output, value: Any) -> None:
+        if value is not None:
+            length = len(value)
+        elif nullable:
+            length = -1
+        else:
+            raise InvalidRequest(f"{name} cannot be null in this version")
+        if flexible:
+            write_length(out, length + 1)
+        else:
+            out += INT32.pack(length)
+        if value is not None:
+            out.regions.append((len(out), value))
+
+    return write
+
+
+def read_uuid(buf: memoryview, pos: int) -> tuple[UUID, int]:
+    """Sixteen bytes; all zero is `ZERO_UUID`."""
+    end = pos + 16
+    if end > len(buf):
+        raise _bad_length("uuid", 16, len(buf) - pos)
+    return UUID(bytes=bytes(buf[pos:end])), end
+
+
+def write_uuid(out: Output, value: UUID) -> None:
+    """Append the sixteen bytes of ``value``."""
+    out += value.bytes
+
+
+def count_reader(name: str, *, flexible: bool, nullable: bool, element_bytes: int) -> Reader:
+    """Reads an array's element count, None for null; ``element_bytes`` is the least that one takes.
+
+    Refuses a count that the bytes left cannot hold, so that nobody takes memory for it.
+    """
+
+    def read(buf: memoryview, pos: int) -> tuple[int | None, int]:
+        if flexible:
+            count, pos = read_length(buf, pos)
+            count -= 1
+        else:
+            (count,) = INT32.unpack_from(buf, pos)
+            pos += 4
+        if 0 <= count * element_bytes <= len(buf) - pos:
+            return count, pos
+        if count == -1 and nullable:
+            return None, pos
+        raise InvalidRequest(f"{name} claims {count} elements; {len(buf) - pos} bytes are left")
+
+    return read
+
+
+def count_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
+    """Writes an array's element count; None is null."""
+
+    def write(out: Output, count: int | None) -> None:
+        if count is None:
+            if not nullable:
+                raise InvalidRequest(f"{name} cannot be null in this version")
+            count = -1
+        if flexible:
+            write_length(out, count + 1)
+        else:
+            out += INT32.pack(count)
+
+    return write
+
+
+def skip_tagged_fields(buf: memoryview, pos: int) -> int:
+    """The position after a section of tagged fields, none of which is known here."""
+    count, pos = read_length(buf, pos)
+    for _ in range(count):
+        _, pos = read_length(buf, pos)
+        size, pos = read_length(buf, pos)
+        pos += size
+        if pos > len(buf):
+            raise _bad_length("tagged field", size, len(buf) - (pos - size))
+    return pos
+
+
+def _bad_length(name: str, length: int, left: int) -> InvalidRequest:
+    if length == -1:
+        return InvalidRequest(f"{name} cannot be null in this version")
+    return InvalidRequest(f"{name} claims {length} bytes; {left} are left")
