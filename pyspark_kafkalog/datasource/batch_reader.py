@@ -99,7 +99,11 @@ class BatchReader(DataSourceReader):
             lookup = self._lookup()
             try:
                 reader = RangeReader(
-                    self._columns, self._consumer_config(), lookup, self._options.fail_on_data_loss
+                    self._columns,
+                    self._consumer_config(),
+                    lookup,
+                    self._options.fail_on_data_loss,
+                    self._options.poll_timeout_ms,
                 )
                 where = TopicPartition(partition.topic, partition.partition)
                 yield from reader.rows(OffsetRange(where, partition.start, partition.end))

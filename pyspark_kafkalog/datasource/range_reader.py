@@ -44,6 +44,7 @@ class RangeReader:
     config: ConsumerConfig
     lookup: Lookup
     fail_on_data_loss: bool
+    poll_timeout_ms: int
 
     def rows(self, asked: OffsetRange) -> Iterator[pa.RecordBatch]:
         """The rows of ``asked``, whose placeholders are resolved now.
@@ -73,7 +74,12 @@ class RangeReader:
     def _read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         position = wanted.start
         fetcher = PartitionFetcher(
-            self.lookup.cluster, wanted.topic_partition, wanted.start, wanted.end, config=self.config
+            self.lookup.cluster,
+            wanted.topic_partition,
+            wanted.start,
+            wanted.end,
+            config=self.config,
+            poll_timeout_ms=self.poll_timeout_ms,
         )
         decoder = None
         try:
