@@ -26,12 +26,13 @@ from pyspark_kafkalog.formats.batch_header import (
     UNCOVERED,
     BatchHeader,
     batch_end,
+    read_header_fields,
     read_header,
     verify_crc,
 )
 from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.compression import Codec, compress, decompress
-from pyspark_kafkalog.formats.record import encode_records, parse_records
+from pyspark_kafkalog.formats.record import encode_record, parse_records
 from pyspark_kafkalog.formats.varint import Buffer
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, Record, TimestampType
 
@@ -163,19 +164,14 @@ def encode_batch(
         UnsupportedCompression: the codec's library is not installed.
     """
     deltas: Sequence[int] = range(len(records)) if offset_deltas is None else offset_deltas
-    last = deltas[-1] if deltas else -1
-    if offset_deltas is not None and not _rises_from_zero(deltas, len(records)):
-        raise InvalidRecord(
-            f"offset deltas of {len(records)} records must rise, one for each: {list(deltas)}"
-        )
-    if last_offset_delta is not None and last_offset_delta >= last:
-        last = last_offset_delta
-    elif last_offset_delta is not None or not records:
-        raise InvalidRecord(
-            f"a batch of {len(records)} records cannot end at offset delta {last_offset_delta}"
-        )
+    if len(deltas) != len(records) or (offset_deltas and not _rises(offset_deltas)):
+        raise InvalidRecord(f"the offset deltas of {len(records)} records do not rise one by one: {deltas}")
+    last_held = deltas[-1] if deltas else -1
+    last = last_held if last_offset_delta is None else last_offset_delta
+    if last < max(last_held, 0):
+        raise InvalidRecord(f"a batch of {len(records)} records cannot end at offset delta {last}")
     base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
-    block = b"".join(encode_records(records, base_timestamp, deltas))
+    block = b"".join([encode_record(r, base_timestamp, d) for r, d in zip(records, deltas, strict=True)])
     return _seal(
         compress(codec, block, level) if block else block,
         base_offset=base_offset,
@@ -189,8 +185,8 @@ def encode_batch(
     )
 
 
-def _rises_from_zero(deltas: Sequence[int], count: int) -> bool:
-    return len(deltas) == count and all(a < b for a, b in pairwise((-1, *deltas)))
+def _rises(deltas: Sequence[int]) -> bool:
+    return deltas[0] >= 0 and all(a < b for a, b in pairwise(deltas))
 
 
 def encode_control(
@@ -308,13 +304,13 @@ class BatchBuilder:
             InvalidRecord: a length or timestamp does not fit its field.
         """
         base = self._base_timestamp if self.count else record.timestamp
-        pieces = encode_records((record,), base, (self.count,))
-        size = self.size_bytes + len(pieces[0]) + len(pieces[1])
+        piece = encode_record(record, base, self.count)
+        size = self.size_bytes + len(piece)
         if size > self._limit and self.count:
             return False
         if not self.count or record.timestamp > self._max_timestamp:
             self._max_timestamp = record.timestamp
-        self._pieces += pieces
+        self._pieces.append(piece)
         self._base_timestamp = base
         self.count += 1
         self.size_bytes = size
@@ -352,10 +348,8 @@ class V2Format:
         """The batch that begins at ``pos``; None while its header is incomplete."""
         if len(buf) - pos < HEADER_SIZE:
             return None
-        header = read_header(buf, pos)
-        return Frame(
-            pos, header.size, header.base_offset, header.last_offset, header.next_offset, header.max_timestamp
-        )
+        base, length, _, _, _, _, delta, _, max_timestamp, *_ = read_header_fields(buf, pos)
+        return Frame(pos, BATCH_OVERHEAD + length, base, base + delta, base + delta + 1, max_timestamp)
 
     def verify(self, buf: memoryview, frame: Frame) -> None:
         """Check the batch's CRC-32C; the whole batch must be in ``buf``."""

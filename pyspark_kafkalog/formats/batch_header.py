@@ -124,24 +124,33 @@ def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
     Raises:
         CorruptMessage: it is cut short, or is not that of a v2 batch.
     """
+    base, length, epoch, _, *rest = read_header_fields(buf, pos)
+    return BatchHeader(base, length, epoch, *rest)
+
+
+def read_header_fields(buf: Buffer, pos: int) -> tuple[int, ...]:
+    """The thirteen fields of the header at ``pos``, ``magic`` among them, in their order and checked.
+
+    Raises:
+        CorruptMessage: it is cut short, or is not that of a v2 batch.
+    """
     if len(buf) - pos < HEADER_SIZE:
         raise CorruptMessage(
             f"batch header at byte {pos} is cut short: {len(buf) - pos} of {HEADER_SIZE} bytes"
         )
-    base, length, epoch, magic, *rest = HEADER.unpack_from(buf, pos)
-    header = BatchHeader(base, length, epoch, *rest)
+    fields = HEADER.unpack_from(buf, pos)
+    base, length, _, magic, _, _, last_delta, _, _, _, _, _, count = fields
     if magic != MAGIC:
         raise CorruptMessage(f"batch at byte {pos} has magic {magic}, not {MAGIC}")
     if length < HEADER_SIZE - BATCH_OVERHEAD:
         raise CorruptMessage(f"impossible batch length {length} at byte {pos}, offset {base}")
-    if not 0 <= header.record_count <= header.last_offset_delta + 1:
+    if not 0 <= count <= last_delta + 1 or last_delta < 0:
         raise CorruptMessage(
-            f"batch at byte {pos}, offset {base}: {header.record_count} records"
-            f" with a last offset delta of {header.last_offset_delta}"
+            f"batch at byte {pos}, offset {base}: {count} records with a last offset delta of {last_delta}"
         )
-    if base > _MAX_OFFSET - header.last_offset_delta - 1:
+    if base > _MAX_OFFSET - last_delta - 1:
         raise CorruptMessage(f"batch at byte {pos}: its offsets from {base} on do not fit 64 bits")
-    return header
+    return fields
 
 
 def verify_crc(buf: Buffer, pos: int, header: BatchHeader) -> None:

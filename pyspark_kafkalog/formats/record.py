@@ -10,13 +10,13 @@
 are 0. The deltas count from the batch's base timestamp and base offset.
 Source: Kafka protocol guide, "Record".
 
-Both loops are written out rather than made of small functions: a call per field would cost more
+The reader's loop is written out rather than made of small functions: a call per field would cost more
 than the field. Numbers of one or two bytes are handled in place, longer ones by `varint`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRecord
 from pyspark_kafkalog.formats.varint import read_uvarlong, read_varint, varint_bytes, varlong_bytes
@@ -32,6 +32,7 @@ _TABLE_SIZE = 8192
 _VARINTS = [varint_bytes(value) for value in (*range(_TABLE_SIZE), -1)]
 """Ready-made varints of 0.._TABLE_SIZE-1; that of -1 stands last, where index -1 finds it."""
 
+_NO_ATTRIBUTES = b"\0"
 _NO_HEADERS = _VARINTS[0]
 _NULL = 1
 """-1 in zigzag: the length of what is null."""
@@ -168,35 +169,30 @@ def parse_records(
     return records
 
 
-def encode_records(records: Iterable[NewRecord], base_timestamp: int, deltas: Iterable[int]) -> list[bytes]:
-    """The bytes of the records, to be joined; ``deltas`` are their offsets from the batch's base offset.
+def encode_record(record: NewRecord, base_timestamp: int, offset_delta: int) -> bytes:
+    """The bytes of one record, its length before it.
 
     Raises:
         InvalidRecord: a length, time or offset does not fit its field.
     """
     table, size = _VARINTS, _TABLE_SIZE
-    pieces: list[bytes] = []
-    add = pieces.append
-    for record, delta in zip(records, deltas):  # noqa: B905  (deltas may be endless)
-        key, value, time = record.key, record.value, record.timestamp - base_timestamp
-        key_length = -1 if key is None else len(key)
-        value_length = -1 if value is None else len(value)
-        body = b"".join(
-            (
-                b"\0",
-                table[time] if 0 <= time < size else varlong_bytes(time),
-                table[delta] if delta < size else varint_bytes(delta),
-                table[key_length] if key_length < size else varint_bytes(key_length),
-                key or b"",
-                table[value_length] if value_length < size else varint_bytes(value_length),
-                value or b"",
-                _encode_headers(record.headers) if record.headers else _NO_HEADERS,
-            )
+    key, value, time = record.key, record.value, record.timestamp - base_timestamp
+    key_length = -1 if key is None else len(key)
+    value_length = -1 if value is None else len(value)
+    body = b"".join(
+        (
+            _NO_ATTRIBUTES,
+            table[time] if 0 <= time < size else varlong_bytes(time),
+            table[offset_delta] if offset_delta < size else varint_bytes(offset_delta),
+            table[key_length] if key_length < size else varint_bytes(key_length),
+            key or b"",
+            table[value_length] if value_length < size else varint_bytes(value_length),
+            value or b"",
+            _encode_headers(record.headers) if record.headers else _NO_HEADERS,
         )
-        length = len(body)
-        add(table[length] if length < size else varint_bytes(length))
-        add(body)
-    return pieces
+    )
+    length = len(body)
+    return (table[length] if length < size else varint_bytes(length)) + body
 
 
 def _encode_headers(headers: Sequence[Header]) -> bytes:
