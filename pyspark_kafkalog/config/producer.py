@@ -17,8 +17,8 @@ from pyspark_kafkalog.config.definition import (
     prop,
 )
 from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.formats.compression import LEVELS, Codec
 
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 MAX_IN_FLIGHT_IDEMPOTENT = 5
 """A broker remembers the last five batches of a producer: more in flight could not be told apart."""
 
@@ -70,12 +70,13 @@ class ProducerConfig(ClientConfig):
         unit="bytes", doc="Memory for records not yet delivered; above it send() waits.",
     )  # fmt: skip
     compression_type: str = prop(
-        "compression.type", "none", str, check=one_of(*CODECS), aliases=("compression.codec",),
+        "compression.type", "none", str, aliases=("compression.codec",),
+        check=one_of(*(codec.name.lower() for codec in Codec)),
         doc="Codec of the batches; each is compressed as a whole.",
     )  # fmt: skip
     compression_level: int | None = prop(
-        "compression.level", None, int, check=between(-131_072, 22),
-        doc="The codec's own level; not set means the codec's default. gzip 1-9, lz4 1-17, zstd -131072-22.",
+        "compression.level", None, int, check=between(0, 22),
+        doc="The codec's own level; not set means the codec's usual one. gzip 1-9, lz4 0-16, zstd 1-22.",
     )  # fmt: skip
     partitioner_ignore_keys: bool = prop(
         "partitioner.ignore.keys", False, bool, section="Partitions",
@@ -125,12 +126,10 @@ class ProducerConfig(ClientConfig):
             )
 
     def _check_level(self) -> None:
-        levels = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131_072, 22)}
-        if self.compression_level is None or self.compression_type not in levels:
+        level, levels = self.compression_level, LEVELS.get(Codec.named(self.compression_type), range(0))
+        if level is None or level in levels:
             return
-        low, high = levels[self.compression_type]
-        if not low <= self.compression_level <= high:
-            raise InvalidConfig(
-                f"compression.level={self.compression_level} is not allowed; "
-                f"allowed for {self.compression_type}: {low} to {high}"
-            )
+        allowed = f"{levels[0]} to {levels[-1]}" if levels else "none, for it has no levels"
+        raise InvalidConfig(
+            f"compression.level={level} is not allowed; allowed with {self.compression_type}: {allowed}"
+        )

@@ -103,7 +103,11 @@ def test_idempotence_gives_way_to_what_rules_it_out(given: dict[str, Any], idemp
         ),
         (
             {"compression.type": "gzip", "compression.level": "10"},
-            "compression.level=10 is not allowed; allowed for gzip: 1 to 9",
+            "compression.level=10 is not allowed; allowed with gzip: 1 to 9",
+        ),
+        (
+            {"compression.type": "snappy", "compression.level": "1"},
+            "compression.level=1 is not allowed; allowed with snappy: none, for it has no levels",
         ),
         (
             {"compression.type": "brotli"},

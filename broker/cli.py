@@ -1,0 +1,180 @@
+"""The command line of the broker: ``python -m broker start``, also installed as ``kafkalog-broker``.
+
+Exit codes: 0 after a graceful stop, 1 when the broker cannot start or stop, 2 for what the user must
+change: arguments or configuration. An expected failure is one line on standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import queue
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from broker.config import BrokerConfig
+from pyspark_kafkalog.clock import SYSTEM_CLOCK
+from pyspark_kafkalog.config.reference import properties_file
+from pyspark_kafkalog.errors import InvalidConfig, KafkaError
+
+if TYPE_CHECKING:
+    from broker.server.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+STOPPED, FAILED, MISUSED = 0, 1, 2
+
+_PROGRAM = "kafkalog-broker"
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_IMPATIENT_SECONDS = 1.0
+"""One wish to stop may come as two signals, from a terminal and from a wrapper."""
+_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+_EXAMPLES = """\
+examples:
+  python -m broker start
+      on 127.0.0.1:9092, with its data in ./kafkalog-data
+  python -m broker start conf/server.properties
+  python -m broker start --override listeners=PLAINTEXT://:19092 --override log.dirs=/srv/kafkalog
+      for other machines too; --override goes before the file
+  python -m broker properties > server.properties
+      a file with every property, its meaning, range and default
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        if options.command == "properties":
+            sys.stdout.write(properties_file(BrokerConfig, "The broker's properties, each with its default."))
+            return STOPPED
+        _set_up_logging(options.log_config, options.log_level)
+        config = BrokerConfig.load(options.properties, dict(options.override))
+    except InvalidConfig as e:
+        return _fail(e, MISUSED)
+    return serve(config)
+
+
+def serve(config: BrokerConfig) -> int:
+    """Start a broker, serve until SIGTERM or SIGINT, stop gracefully; the exit code.
+
+    A signal during the start is obeyed once the broker has started, so that recovery is never cut short by
+    half a stop. Another one, a second later or more, ends the process at once; the next start recovers.
+    """
+    # Made for signal handlers: its put() may interrupt anything, also the get() below.
+    stops: queue.SimpleQueue[int] = queue.SimpleQueue()
+    asked_at: list[float] = []
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        now = SYSTEM_CLOCK.monotonic()
+        if not asked_at:
+            asked_at.append(now)
+            stops.put(number)
+        elif now - asked_at[0] >= _IMPATIENT_SECONDS:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    for number in _STOP_SIGNALS:
+        signal.signal(number, stop)
+    from broker.server.broker import Broker  # after the configuration: a mistake in it is told at once
+
+    try:
+        broker = Broker(config)
+        broker.start()
+    except (KafkaError, OSError) as e:
+        return _fail(e, FAILED)
+    _announce(broker, config)
+    logger.info("%s: stopping", signal.Signals(stops.get()).name)
+    try:
+        broker.stop()
+    except (KafkaError, OSError) as e:
+        return _fail(e, FAILED)
+    return STOPPED
+
+
+def _announce(broker: Broker, config: BrokerConfig) -> None:
+    """The one line on standard output; scripts may wait for it."""
+    listening = config.endpoint._replace(port=broker.port)
+    host, port = broker.endpoint()
+    told = "" if (host, port) == (listening.host, listening.port) else f", advertised as {host}:{port}"
+    directories = ", ".join(str(path.absolute()) for path in config.directories())
+    line = (
+        f"broker {config.node_id} listens on {listening}{told}; "
+        f"cluster id {broker.cluster_id}; data in {directories}\n"
+    )
+    # A closed standard output is no reason not to serve.
+    with contextlib.suppress(OSError):
+        os.write(1, line.encode())
+
+
+def _fail(error: Exception, code: int) -> int:
+    line = " ".join(str(error).split()) or type(error).__name__
+    sys.stderr.write(f"{_PROGRAM}: {line}\n")
+    return code
+
+
+def _set_up_logging(path: Path | None, level: str) -> None:
+    """Raises InvalidConfig when the file is no logging configuration."""
+    if path is None:
+        logging.basicConfig(level=level, format=_LOG_FORMAT, stream=sys.stderr)
+        return
+    from logging.config import fileConfig  # only who asks for it waits for it
+
+    if not os.access(path, os.R_OK):
+        raise InvalidConfig(f"cannot read {path}")
+    try:
+        fileConfig(path, disable_existing_loggers=False)
+    except Exception as e:
+        # The module raises whatever the file makes it stumble over, eval() included.
+        raise InvalidConfig(f"{path} is not a logging configuration: {type(e).__name__}: {e}") from e
+
+
+def _override(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name.strip(), value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=_PROGRAM,
+        description="A small Kafka broker: one machine, no replicas, Kafka's protocol.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    start = commands.add_parser(
+        "start",
+        help="serve until SIGTERM or Ctrl-C",
+        description="Serve until SIGTERM or Ctrl-C; a second one does not wait for a graceful stop.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    start.add_argument(
+        "properties", nargs="?", type=Path, metavar="FILE",
+        help="server.properties; without it the defaults hold",
+    )  # fmt: skip
+    start.add_argument(
+        "--override", action="append", default=[], type=_override, metavar="NAME=VALUE",
+        help="a property that goes before the file's; may be repeated",
+    )  # fmt: skip
+    start.add_argument(
+        "--log-level",
+        choices=_LEVELS,
+        default="INFO",
+        help="what is logged to standard error (default: INFO)",
+    )
+    start.add_argument(
+        "--log-config", type=Path, metavar="FILE", help="a logging.ini instead, see conf/logging.ini"
+    )
+    commands.add_parser("properties", help="print every property with its meaning, range and default")
+    return parser
