@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Protocol, cast
 
 _GATHER_LIMIT = 1024
@@ -11,6 +11,12 @@ _GATHER_LIMIT = 1024
 
 _JOIN_BYTES = 16384
 """Below this size copying several buffers into one is cheaper than handing all of them to the kernel."""
+
+_READ_BYTES = 8192
+"""Regions up to this size are read and sent with the bytes around them: one packet instead of three."""
+
+_READ_AHEAD_BYTES = 65536
+"""No further region is read into a group that has this much: a slow peer would make us hold it."""
 
 _MORE = getattr(socket, "MSG_MORE", 0)
 """Tells the kernel that more follows, so that a header does not leave in a packet of its own."""
@@ -32,6 +38,14 @@ class Region(Protocol):
         """
         ...
 
+    def read(self) -> bytes:
+        """All of its bytes, for a region that is small and of which nothing has been sent.
+
+        Raises:
+            OSError, EOFError: as `send_to`.
+        """
+        ...
+
     def close(self) -> None:
         """Give the file up; may be called more than once."""
         ...
@@ -40,6 +54,7 @@ class Region(Protocol):
 Part = bytes | bytearray | memoryview | Region
 """A piece of a response. A memoryview must be one of bytes."""
 
+_Bytes = bytes | bytearray | memoryview
 _BUFFERS = (bytes, bytearray, memoryview)
 
 
@@ -66,7 +81,7 @@ class Transmission:
         parts = self._parts
         while self._next < len(parts):
             part = parts[self._next]
-            if isinstance(part, _BUFFERS):
+            if isinstance(part, _BUFFERS) or len(part) <= _READ_BYTES:
                 if not self._send_buffers(sock):
                     return False
             else:
@@ -86,6 +101,9 @@ class Transmission:
         """Send the buffers up to the next region with one call where they fit; False if some are left."""
         group, following = self._gather()
         size = sum(map(len, group))
+        if not size:
+            self._next = following
+            return True
         flags = _MORE if following < len(self._parts) else 0
         try:
             if len(group) == 1:
@@ -102,18 +120,27 @@ class Transmission:
         self._skip(sent)
         return False
 
-    def _gather(self) -> tuple[Sequence[bytes | bytearray | memoryview], int]:
+    def _gather(self) -> tuple[list[_Bytes], int]:
         """The buffers that one call may send, and the number of the part that follows them."""
-        start = end = self._next
-        limit = min(len(self._parts), start + _GATHER_LIMIT)
-        while end < limit and isinstance(self._parts[end], _BUFFERS):
+        parts, end, size = self._parts, self._next, 0
+        group: list[_Bytes] = []
+        while end < len(parts) and len(group) < _GATHER_LIMIT:
+            part = parts[end]
+            if not isinstance(part, _BUFFERS):
+                if len(part) > _READ_BYTES or size > _READ_AHEAD_BYTES:
+                    break
+                data = part.read()
+                part.close()
+                parts[end] = part = data
+            group.append(part)
+            size += len(part)
             end += 1
-        return cast("list[bytes | bytearray | memoryview]", self._parts[start:end]), end
+        return group, end
 
     def _skip(self, sent: int) -> None:
         """Step over ``sent`` bytes of buffers; cuts the one that was sent in part."""
         while sent:
-            part = cast("bytes | bytearray | memoryview", self._parts[self._next])
+            part = cast("_Bytes", self._parts[self._next])
             if sent < len(part):
                 self._parts[self._next] = memoryview(part)[sent:]
                 return

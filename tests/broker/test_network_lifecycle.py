@@ -198,7 +198,7 @@ def test_a_reader_that_stopped_reading_is_idle_and_its_file_is_let_go() -> None:
             except BlockingIOError:
                 return False
 
-    region = Endless(b"x")
+    region = Endless(bytes(1 << 20))
     with serving(lambda request, reply: reply.send([region]), max_idle_ms=300) as server:
         client = Client(server.port)
         client.send(b"fetch")

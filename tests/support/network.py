@@ -72,6 +72,10 @@ class FakeRegion:
             self._position += sent
         return True
 
+    def read(self) -> bytes:
+        assert self._position == 0
+        return self._data
+
     def close(self) -> None:
         self.closed_count += 1
 

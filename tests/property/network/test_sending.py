@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,13 +13,19 @@ from tests.support.network import FakeRegion, FakeSocket, frame
 
 _KINDS = st.sampled_from([bytes, bytearray, memoryview, FakeRegion])
 _PIECES = st.lists(st.tuples(_KINDS, st.binary(max_size=40)))
+_READ_LIMITS = st.sampled_from([0, 10, 8192])
 _ALLOWANCES = st.lists(st.integers(0, 60), max_size=60)
 
 
-@given(_PIECES, _ALLOWANCES)
+@given(_PIECES, _ALLOWANCES, _READ_LIMITS)
 def test_a_transmission_does_not_depend_on_what_the_socket_takes_at_a_time(
-    pieces: list[tuple[type, bytes]], allowances: list[int]
+    pieces: list[tuple[type, bytes]], allowances: list[int], read_limit: int
 ) -> None:
+    with patch("broker.network.transmission._READ_BYTES", read_limit):
+        _check_sending(pieces, allowances)
+
+
+def _check_sending(pieces: list[tuple[type, bytes]], allowances: list[int]) -> None:
     parts = [kind(data) for kind, data in pieces]
     transmission = Transmission(parts)
     whole = b"".join(data for _, data in pieces)
@@ -36,13 +44,14 @@ def test_a_transmission_does_not_depend_on_what_the_socket_takes_at_a_time(
     assert all(part.closed_count == 1 for part in parts if isinstance(part, FakeRegion))
 
 
-@given(_PIECES, _ALLOWANCES)
+@given(_PIECES, _ALLOWANCES, _READ_LIMITS)
 def test_giving_up_anywhere_closes_every_region_once(
-    pieces: list[tuple[type, bytes]], allowances: list[int]
+    pieces: list[tuple[type, bytes]], allowances: list[int], read_limit: int
 ) -> None:
     parts = [kind(data) for kind, data in pieces]
     transmission = Transmission(parts)
-    transmission.send_to(FakeSocket(allowances))  # type: ignore[arg-type]
+    with patch("broker.network.transmission._READ_BYTES", read_limit):
+        transmission.send_to(FakeSocket(allowances))  # type: ignore[arg-type]
     transmission.close()
     assert all(part.closed_count == 1 for part in parts if isinstance(part, FakeRegion))
 

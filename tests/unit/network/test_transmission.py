@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from broker.network import transmission as transmission_module
 from broker.network.transmission import Transmission, close_regions
 from tests.support.network import FakeRegion, FakeSocket
+
+
+@pytest.fixture(params=["read", "sendfile"], autouse=True)
+def regions_are(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every test runs with its regions small enough to be read, and too large for it."""
+    if request.param == "sendfile":
+        monkeypatch.setattr(transmission_module, "_READ_BYTES", 0)
+    return str(request.param)
 
 
 def _parts() -> tuple[list[object], list[FakeRegion], bytes]:
@@ -102,12 +111,12 @@ def test_nothing_to_send_is_finished_at_once() -> None:
     assert sock.calls == []
 
 
-def test_close_gives_up_only_what_was_not_sent() -> None:
+def test_close_gives_up_only_what_was_not_sent(regions_are: str) -> None:
     parts, regions, _ = _parts()
     transmission = Transmission(parts)
     sock = FakeSocket(iter([6, 12, 3, 0]))
     assert transmission.send_to(sock) is False
-    assert [r.closed_count for r in regions] == [1, 0]
+    assert [r.closed_count for r in regions] == ([1, 1] if regions_are == "read" else [1, 0])
     transmission.close()
     transmission.close()
     assert [r.closed_count for r in regions] == [1, 1]
@@ -125,7 +134,7 @@ def test_a_peer_that_is_gone_raises_and_close_frees_the_regions() -> None:
     assert [r.closed_count for r in regions] == [1, 1]
 
 
-def test_a_peer_that_vanishes_inside_a_region_leaves_it_to_close() -> None:
+def test_a_peer_that_vanishes_inside_a_region_leaves_it_to_close(regions_are: str) -> None:
     region = FakeRegion(bytes(100))
     transmission = Transmission([region, b"tail"])
     sock = FakeSocket(iter([40, 0]))
@@ -133,9 +142,27 @@ def test_a_peer_that_vanishes_inside_a_region_leaves_it_to_close() -> None:
     sock.error = ConnectionResetError()
     with pytest.raises(ConnectionResetError):
         transmission.send_to(sock)
-    assert region.closed_count == 0
+    assert region.closed_count == (regions_are == "read")
     transmission.close()
     assert region.closed_count == 1
+
+
+def test_small_regions_leave_with_the_bytes_around_them_in_one_call(regions_are: str) -> None:
+    parts, _, whole = _parts()
+    sock = FakeSocket()
+    assert Transmission(parts).send_to(sock)
+    assert sock.calls == (["send"] if regions_are == "read" else ["send", "region", "send", "region", "send"])
+    assert bytes(sock.taken) == whole
+
+
+def test_only_so_much_of_small_regions_is_held_for_a_slow_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transmission_module, "_READ_BYTES", 8192)
+    regions = [FakeRegion(bytes(8192)) for _ in range(100)]
+    transmission = Transmission(regions)
+    assert transmission.send_to(FakeSocket([])) is False
+    assert sum(r.closed_count for r in regions) == 9
+    transmission.close()
+    assert all(r.closed_count == 1 for r in regions)
 
 
 def test_regions_of_an_answer_that_was_never_sent_can_be_closed() -> None:
