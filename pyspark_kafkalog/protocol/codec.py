@@ -16,7 +16,7 @@ from typing import Any
 
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest
 from pyspark_kafkalog.protocol import primitives
-from pyspark_kafkalog.protocol.primitives import Output, Reader, Writer
+from pyspark_kafkalog.protocol.primitives import Output, Reader, Values, Writer
 from pyspark_kafkalog.protocol.schema import (
     ERROR_CODE,
     RECORDS,
@@ -29,9 +29,8 @@ from pyspark_kafkalog.protocol.schema import (
     specs,
 )
 
-_Values = list[Any]
-_ReadStep = Callable[[memoryview, int, _Values], int]
-"""Appends the values of some fields that begin at a position; gives the position after them."""
+_Row = tuple[str, FieldSpec, Any]
+"""Name, description and default of a field."""
 
 _CODES = {int(code): code for code in ErrorCode}
 
@@ -52,12 +51,13 @@ class Codec:
             InvalidRequest: the bytes do not follow the schema, end too early or go on after it.
         """
         try:
-            message, end = self.reader(buf, pos)
+            values: Values = []
+            end = self.reader(buf, pos, values)
         except (StructError, IndexError, UnicodeDecodeError, InvalidRequest) as error:
             raise InvalidRequest(f"{self}: {error}") from None
         if end != len(buf):
             raise InvalidRequest(f"{self}: {len(buf) - end} bytes after its end")
-        return message
+        return values[0]
 
     def write(self, out: Output, message: Any) -> None:
         """Append ``message``.
@@ -96,29 +96,30 @@ def _struct_reader(cls: Any, version: int, flexible: bool) -> Reader:
     absent = [row for row in table if not row[1].exists_in(version)]
     steps = _read_steps(cls, plain, version, flexible)
     if tagged:
-        steps.append(_tags_step(cls, tagged, version))
+        steps.append(_tags_reader(cls, tagged, version))
     elif flexible:
         steps.append(_skip_tags)
     defaults = [default for _, _, default in absent]
     read_order = [name for name, _, _ in plain + tagged + absent]
     positions = [read_order.index(name) for name, _, _ in table]
-    arrange: Callable[[_Values], Sequence[Any]] | None = None
+    arrange: Callable[[Values], Sequence[Any]] | None = None
     if len(positions) > 1 and positions != sorted(positions):
         arrange = itemgetter(*positions)
 
-    def read(buf: memoryview, pos: int) -> tuple[Any, int]:
-        values: _Values = []
+    def read(buf: memoryview, pos: int, out: Values) -> int:
+        values: Values = []
         for step in steps:
             pos = step(buf, pos, values)
         values += defaults
-        return cls(*(values if arrange is None else arrange(values))), pos
+        out.append(cls(*(values if arrange is None else arrange(values))))
+        return pos
 
     return read
 
 
-def _read_steps(cls: Any, plain: list[Any], version: int, flexible: bool) -> list[_ReadStep]:
+def _read_steps(cls: Any, plain: list[_Row], version: int, flexible: bool) -> list[Reader]:
     """Steps for the untagged fields, in order; neighbours of fixed size become one step."""
-    steps: list[_ReadStep] = []
+    steps: list[Reader] = []
     run: list[Scalar] = []
     count = 0
     for name, spec, _ in plain:
@@ -126,26 +127,27 @@ def _read_steps(cls: Any, plain: list[Any], version: int, flexible: bool) -> lis
             run.append(spec.type)
             continue
         if run:
-            steps.append(_run_step(run, count))
+            steps.append(_run_reader(run, count))
             count += len(run)
             run = []
-        steps.append(_one_step(_field_reader(f"{cls.__name__}.{name}", spec, version, flexible)))
+        steps.append(_field_reader(f"{cls.__name__}.{name}", spec, version, flexible))
         count += 1
     if run:
-        steps.append(_run_step(run, count))
+        steps.append(_run_reader(run, count))
     return steps
 
 
-def _run_step(run: list[Scalar], first: int) -> _ReadStep:
+def _run_reader(run: list[Scalar], first: int = -1) -> Reader:
+    """Reads neighbours of fixed size; the first becomes number ``first`` of the values."""
     layout = Struct(">" + "".join(scalar.code for scalar in run))
     unpack, size = layout.unpack_from, layout.size
     codes = [first + i for i, scalar in enumerate(run) if scalar is ERROR_CODE]
 
-    def read(buf: memoryview, pos: int, values: _Values) -> int:
+    def read(buf: memoryview, pos: int, values: Values) -> int:
         values += unpack(buf, pos)
         return pos + size
 
-    def read_with_codes(buf: memoryview, pos: int, values: _Values) -> int:
+    def read_with_codes(buf: memoryview, pos: int, values: Values) -> int:
         values += unpack(buf, pos)
         for index in codes:
             values[index] = error_code(values[index])
@@ -154,20 +156,11 @@ def _run_step(run: list[Scalar], first: int) -> _ReadStep:
     return read_with_codes if codes else read
 
 
-def _one_step(reader: Reader) -> _ReadStep:
-    def read(buf: memoryview, pos: int, values: _Values) -> int:
-        value, pos = reader(buf, pos)
-        values.append(value)
-        return pos
-
-    return read
-
-
-def _skip_tags(buf: memoryview, pos: int, values: _Values) -> int:  # noqa: ARG001  (a _ReadStep)
+def _skip_tags(buf: memoryview, pos: int, values: Values) -> int:  # noqa: ARG001  (a Reader)
     return pos + 1 if buf[pos] == 0 else primitives.skip_tagged_fields(buf, pos)
 
 
-def _tags_step(cls: Any, tagged: list[Any], version: int) -> _ReadStep:
+def _tags_reader(cls: Any, tagged: list[_Row], version: int) -> Reader:
     """Appends the tagged fields in the table's order, defaults for those not sent; skips unknown ones."""
     defaults = [default for _, _, default in tagged]
     known = {
@@ -175,7 +168,7 @@ def _tags_step(cls: Any, tagged: list[Any], version: int) -> _ReadStep:
         for i, (name, spec, _) in enumerate(tagged)
     }
 
-    def read(buf: memoryview, pos: int, values: _Values) -> int:
+    def read(buf: memoryview, pos: int, values: Values) -> int:
         first = len(values)
         values += defaults
         count, pos = primitives.read_length(buf, pos)
@@ -187,9 +180,10 @@ def _tags_step(cls: Any, tagged: list[Any], version: int) -> _ReadStep:
                 raise InvalidRequest(f"tagged field {tag} claims {size} bytes; {len(buf) - pos} are left")
             if tag in known:
                 index, name, reader = known[tag]
-                values[first + index], stop = reader(buf[:end], pos)
-                if stop != end:
+                content: Values = []
+                if reader(buf[:end], pos, content) != end:
                     raise InvalidRequest(f"{name} does not end with its {size} bytes")
+                (values[first + index],) = content
             pos = end
         return pos
 
@@ -211,27 +205,30 @@ def _field_reader(name: str, spec: FieldSpec, version: int, flexible: bool) -> R
         return _scalar_array_reader(read_count, element)
     read_one = _type_reader(name, element, version, flexible, False)
 
-    def read(buf: memoryview, pos: int) -> tuple[Any, int]:
+    def read(buf: memoryview, pos: int, values: Values) -> int:
         count, pos = read_count(buf, pos)
         if count is None:
-            return None, pos
-        items = []
+            values.append(None)
+            return pos
+        items: Values = []
         for _ in range(count):
-            item, pos = read_one(buf, pos)
-            items.append(item)
-        return tuple(items), pos
+            pos = read_one(buf, pos, items)
+        values.append(tuple(items))
+        return pos
 
     return read
 
 
-def _scalar_array_reader(read_count: Reader, element: Scalar) -> Reader:
+def _scalar_array_reader(read_count: Callable[..., tuple[int | None, int]], element: Scalar) -> Reader:
     code, size = element.code, element.size
 
-    def read(buf: memoryview, pos: int) -> tuple[Any, int]:
+    def read(buf: memoryview, pos: int, values: Values) -> int:
         count, pos = read_count(buf, pos)
         if count is None:
-            return None, pos
-        return unpack_from(f">{count}{code}", buf, pos), pos + count * size
+            values.append(None)
+            return pos
+        values.append(unpack_from(f">{count}{code}", buf, pos))
+        return pos + count * size
 
     return read
 
@@ -244,19 +241,8 @@ def _type_reader(name: str, kind: Any, version: int, flexible: bool, nullable: b
     if kind is UUID_TYPE:
         return primitives.read_uuid
     if isinstance(kind, Scalar):
-        return _scalar_reader(kind)
+        return _run_reader([kind])
     return codec(kind, version, flexible).reader
-
-
-def _scalar_reader(kind: Scalar) -> Reader:
-    step = _run_step([kind], 0)
-
-    def read(buf: memoryview, pos: int) -> tuple[Any, int]:
-        values: _Values = []
-        pos = step(buf, pos, values)
-        return values[0], pos
-
-    return read
 
 
 def _least_bytes(kind: Any, version: int, flexible: bool) -> int:
@@ -296,7 +282,7 @@ def _struct_writer(cls: Any, version: int, flexible: bool) -> Writer:
     return write
 
 
-def _write_steps(cls: Any, plain: list[Any], version: int, flexible: bool) -> list[Writer]:
+def _write_steps(cls: Any, plain: list[_Row], version: int, flexible: bool) -> list[Writer]:
     steps: list[Writer] = []
     names: list[str] = []
     codes = ""
@@ -342,7 +328,7 @@ def _refuse_values_in(lost: list[tuple[str, Any]]) -> Writer:
     def check(out: Output, value: Any) -> None:  # noqa: ARG001  (a Writer)
         for name, default in lost:
             held = getattr(value, name)
-            if held != default and held not in (None, ()):
+            if held is not default and held != default and held not in (None, ()):
                 raise InvalidRequest(f"this version has no place for {name}={held!r}")
 
     return check
@@ -352,19 +338,30 @@ def _no_tags(out: Output, value: Any) -> None:  # noqa: ARG001  (a Writer)
     out.append(0)
 
 
-def _tags_writer(cls: Any, tagged: list[Any], version: int) -> Writer:
+def _tags_writer(cls: Any, tagged: list[_Row], version: int) -> Writer:
     """Writes the tagged fields that do not hold their default, in ascending order of tag."""
     rows = [
-        (spec.tag, name, default, _field_writer(f"{cls.__name__}.{name}", spec, version, True))
-        for name, spec, default in sorted(tagged, key=lambda row: int(row[1].tag))
+        (
+            spec.tag or 0,
+            attrgetter(name),
+            default,
+            _field_writer(f"{cls.__name__}.{name}", spec, version, True),
+        )
+        for name, spec, default in tagged
     ]
+    rows.sort(key=itemgetter(0))
 
     def write(out: Output, value: Any) -> None:
-        sent = [row for row in rows if getattr(value, row[1]) != row[2]]
+        sent = []
+        for tag, get, default, writer in rows:
+            held = get(value)
+            # Most hold the default object itself: no need to compare structs field by field.
+            if held is not default and held != default:
+                sent.append((tag, held, writer))
         primitives.write_length(out, len(sent))
-        for tag, name, _, writer in sent:
+        for tag, held, writer in sent:
             content = Output()
-            writer(content, getattr(value, name))
+            writer(content, held)
             primitives.write_length(out, tag)
             primitives.write_length(out, len(content))
             out += content

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from struct import Struct
 
 from pyspark_kafkalog.protocol import primitives
-from pyspark_kafkalog.protocol.primitives import Output
+from pyspark_kafkalog.protocol.primitives import Output, Values
 
 _FIXED = Struct(">hhi")
 _CORRELATION = Struct(">i")
@@ -32,8 +32,9 @@ class RequestHeader:
 def read_request_header(buf: memoryview) -> tuple[RequestHeader, int]:
     """The header at the start of a frame, but for its tagged fields, and the position after it."""
     api_key, api_version, correlation_id = _FIXED.unpack_from(buf)
-    client_id, pos = _read_client_id(buf, _FIXED.size)
-    return RequestHeader(api_key, api_version, correlation_id, client_id), pos
+    values: Values = []
+    pos = _read_client_id(buf, _FIXED.size, values)
+    return RequestHeader(api_key, api_version, correlation_id, values[0]), pos
 
 
 def write_request_header(out: Output, header: RequestHeader, *, flexible: bool) -> None:

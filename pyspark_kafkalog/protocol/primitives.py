@@ -1,10 +1,10 @@
 """The protocol's simple types: one reader and one writer for each, classic and flexible.
 
-A reader takes ``(buffer, position)`` and gives ``(value, position after it)``; a writer appends to an
-`Output`. Classic lengths are int16 or int32, -1 for null; flexible ("compact") ones are an unsigned
-varint of length + 1, 0 for null. Readers check a length before they take memory for it. Cut input shows
-itself as `InvalidRequest`, ``struct.error`` or ``IndexError``; the caller in `schema` turns
-the last two, and ``UnicodeDecodeError``, into `InvalidRequest` with the message's name.
+A reader takes ``(buffer, position, values)``, appends what it read to ``values`` and gives the position after
+it; a writer appends to an `Output`. Classic lengths are int16 or int32, -1 for null; flexible ("compact")
+ones are an unsigned varint of length + 1, 0 for null. Readers check a length before they take memory for
+it. Cut input shows itself as `InvalidRequest`, ``struct.error`` or ``IndexError``; the caller in `codec`
+turns the last two, and ``UnicodeDecodeError``, into `InvalidRequest` with the message's name.
 Source: Kafka protocol guide, "Protocol Primitive Types".
 """
 
@@ -18,7 +18,8 @@ from uuid import UUID
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRequest
 from pyspark_kafkalog.formats.varint import read_uvarint, write_uvarint
 
-Reader = Callable[[memoryview, int], "tuple[Any, int]"]
+Values = list[Any]
+Reader = Callable[[memoryview, int, Values], int]
 Writer = Callable[["Output", Any], None]
 
 ZERO_UUID = UUID(int=0)
@@ -71,21 +72,29 @@ def write_length(out: bytearray, value: int) -> None:
 def string_reader(name: str, *, flexible: bool, nullable: bool) -> Reader:
     """Reads a string; ``name`` is the field's, for errors."""
 
-    def read_classic(buf: memoryview, pos: int) -> tuple[str | None, int]:
-        (length,) = INT16.unpack_from(buf, pos)
-        return checked(buf, pos + 2, length)
+    def read_classic(buf: memoryview, pos: int, values: Values) -> int:
+        length: int = INT16.unpack_from(buf, pos)[0]
+        pos += 2
+        end = pos + length
+        if length >= 0 and end <= len(buf):
+            values.append(str(buf[pos:end], "utf-8"))
+            return end
+        return read_null(buf, pos, length, values)
 
-    def read_compact(buf: memoryview, pos: int) -> tuple[str | None, int]:
+    def read_compact(buf: memoryview, pos: int, values: Values) -> int:
         length, pos = read_length(buf, pos)
-        return checked(buf, pos, length - 1)
-
-    def checked(buf: memoryview, pos: int, length: int) -> tuple[str | None, int]:
+        length -= 1
         end = pos + length
         if 0 <= length <= MAX_STRING_BYTES and end <= len(buf):
-            return str(buf[pos:end], "utf-8"), end
-        if length == -1 and nullable:
-            return None, pos
-        raise _bad_length(name, length, len(buf) - pos)
+            values.append(str(buf[pos:end], "utf-8"))
+            return end
+        return read_null(buf, pos, length, values)
+
+    def read_null(buf: memoryview, pos: int, length: int, values: Values) -> int:
+        if length != -1 or not nullable:
+            raise _bad_length(name, length, len(buf) - pos)
+        values.append(None)
+        return pos
 
     return read_compact if flexible else read_classic
 
@@ -115,7 +124,7 @@ def string_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
 def records_reader(name: str, *, flexible: bool, nullable: bool) -> Reader:
     """Reads a record set as a slice of the buffer, without a copy."""
 
-    def read(buf: memoryview, pos: int) -> tuple[memoryview | None, int]:
+    def read(buf: memoryview, pos: int, values: Values) -> int:
         if flexible:
             length, pos = read_length(buf, pos)
             length -= 1
@@ -124,10 +133,12 @@ def records_reader(name: str, *, flexible: bool, nullable: bool) -> Reader:
             pos += 4
         end = pos + length
         if length >= 0 and end <= len(buf):
-            return buf[pos:end], end
-        if length == -1 and nullable:
-            return None, pos
-        raise _bad_length(name, length, len(buf) - pos)
+            values.append(buf[pos:end])
+            return end
+        if length != -1 or not nullable:
+            raise _bad_length(name, length, len(buf) - pos)
+        values.append(None)
+        return pos
 
     return read
 
@@ -152,12 +163,13 @@ def records_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
     return write
 
 
-def read_uuid(buf: memoryview, pos: int) -> tuple[UUID, int]:
+def read_uuid(buf: memoryview, pos: int, values: Values) -> int:
     """Sixteen bytes; all zero is `ZERO_UUID`."""
     end = pos + 16
     if end > len(buf):
         raise _bad_length("uuid", 16, len(buf) - pos)
-    return UUID(bytes=bytes(buf[pos:end])), end
+    values.append(UUID(bytes=bytes(buf[pos:end])))
+    return end
 
 
 def write_uuid(out: Output, value: UUID) -> None:
@@ -165,10 +177,13 @@ def write_uuid(out: Output, value: UUID) -> None:
     out += value.bytes
 
 
-def count_reader(name: str, *, flexible: bool, nullable: bool, element_bytes: int) -> Reader:
-    """Reads an array's element count, None for null; ``element_bytes`` is the least that one takes.
+def count_reader(
+    name: str, *, flexible: bool, nullable: bool, element_bytes: int
+) -> Callable[[memoryview, int], tuple[int | None, int]]:
+    """Reads an array's element count, None for null; gives it and the position after it.
 
-    Refuses a count that the bytes left cannot hold, so that nobody takes memory for it.
+    ``element_bytes`` is the least that one element takes. A count that the bytes left cannot hold is
+    refused, so that nobody takes memory for it.
     """
 
     def read(buf: memoryview, pos: int) -> tuple[int | None, int]:
