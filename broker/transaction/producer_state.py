@@ -1,0 +1,175 @@
+"""What one partition knows of its idempotent producers: the guard that its log asks before an append.
+
+The rules are Kafka's (KIP-98, KIP-360): a batch follows its producer's last one without a gap, a batch that
+is one of the last five is answered with its old offsets, an older epoch is refused, a newer epoch begins at
+sequence 0. A producer of whom nothing is known (new, expired, or its records deleted) may begin anywhere.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import NamedTuple
+
+from pyspark_kafkalog.errors import InvalidProducerEpoch, OutOfOrderSequence
+from pyspark_kafkalog.formats.batch import BatchHeader
+
+REMEMBERED_BATCHES = 5
+"""A producer may have five batches in flight, so a retry is one of the last five."""
+
+MAX_SEQUENCE = (1 << 31) - 1
+"""After this sequence comes 0."""
+
+_SNAPSHOT_VERSION = 1
+_SNAPSHOT_HEAD = struct.Struct(">bI")
+_SNAPSHOT_PRODUCER = struct.Struct(">qhqB")
+_SNAPSHOT_BATCH = struct.Struct(">iiqq")
+
+
+class _Batch(NamedTuple):
+    """One remembered batch: its sequences and the offsets it was given, all inclusive."""
+
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+
+
+class _Producer:
+    """*Not thread-safe: owned by its `ProducerState`.* One producer id's epoch and last batches."""
+
+    __slots__ = ("batches", "epoch", "last_timestamp_ms")
+
+    def __init__(self, epoch: int, last_timestamp_ms: int) -> None:
+        self.epoch = epoch
+        self.last_timestamp_ms = last_timestamp_ms
+        self.batches: deque[_Batch] = deque(maxlen=REMEMBERED_BATCHES)
+
+
+class ProducerState:
+    """*Not thread-safe: called under the lock of the log that owns it.* Producers of one partition.
+
+    ``expiration_ms``: so long after its last append a producer is forgotten (``producer.id.expiration.ms``).
+    """
+
+    def __init__(self, expiration_ms: int) -> None:
+        self._expiration_ms = expiration_ms
+        self._producers: dict[int, _Producer] = {}
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def check(self, header: BatchHeader) -> tuple[int, int] | None:
+        """First and last offset of the batch this one repeats; None where it may be appended.
+
+        Raises:
+            InvalidProducerEpoch: a newer instance of the producer has written already.
+            OutOfOrderSequence: the batch does not follow the producer's last one.
+        """
+        if header.producer_id < 0 or header.is_control:
+            return None
+        known = self._producers.get(header.producer_id)
+        if header.base_sequence < 0:
+            raise OutOfOrderSequence(f"producer {header.producer_id} sent sequence {header.base_sequence}")
+        if known is None:
+            return None
+        if header.producer_epoch < known.epoch:
+            raise InvalidProducerEpoch(
+                f"producer {header.producer_id} is at epoch {known.epoch}; the batch has {header.producer_epoch}"
+            )
+        if header.producer_epoch > known.epoch:
+            if header.base_sequence != 0:
+                raise OutOfOrderSequence(
+                    f"producer {header.producer_id} begins epoch {header.producer_epoch} with sequence "
+                    f"{header.base_sequence} instead of 0"
+                )
+            return None
+        last_sequence = header.last_sequence
+        for batch in known.batches:
+            if batch.base_sequence == header.base_sequence and batch.last_sequence == last_sequence:
+                return batch.base_offset, batch.last_offset
+        if known.batches:
+            expected = next_sequence(known.batches[-1].last_sequence)
+            if header.base_sequence != expected:
+                raise OutOfOrderSequence(
+                    f"producer {header.producer_id} epoch {known.epoch}: expected sequence {expected}, "
+                    f"got {header.base_sequence}"
+                )
+        return None
+
+    def record(self, header: BatchHeader, base_offset: int, last_offset: int, timestamp: int) -> None:
+        """Remember an appended batch. ``timestamp`` in ms decides when the producer is forgotten.
+
+        Also called for every batch when a log is recovered, so it takes what the log holds, unchecked.
+        """
+        if header.producer_id < 0 or header.is_control:
+            return
+        producer = self._producers.get(header.producer_id)
+        if producer is None or producer.epoch != header.producer_epoch:
+            producer = self._producers[header.producer_id] = _Producer(header.producer_epoch, timestamp)
+        producer.last_timestamp_ms = max(producer.last_timestamp_ms, timestamp)
+        producer.batches.append(_Batch(header.base_sequence, header.last_sequence, base_offset, last_offset))
+
+    def clear(self) -> None:
+        """Forget everything: the log is about to replay its batches."""
+        self._producers.clear()
+
+    def forget_before(self, now_ms: int) -> None:
+        """Forget the producers whose last append is ``expiration_ms`` or more before ``now_ms``."""
+        limit = now_ms - self._expiration_ms
+        expired = [pid for pid, p in self._producers.items() if p.last_timestamp_ms <= limit]
+        for producer_id in expired:
+            del self._producers[producer_id]
+
+    def dump(self) -> bytes:
+        """The state as bytes for `restore`: ``version:1 count:4`` then each producer; empty for no producers.
+
+        A producer is ``id:8 epoch:2 last_timestamp_ms:8 batches:1`` and its batches, oldest first, each
+        ``base_sequence:4 last_sequence:4 base_offset:8 last_offset:8``. The log adds a checksum.
+        """
+        if not self._producers:
+            return b""
+        out = bytearray(_SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, len(self._producers)))
+        for producer_id, producer in self._producers.items():
+            out += _SNAPSHOT_PRODUCER.pack(
+                producer_id, producer.epoch, producer.last_timestamp_ms, len(producer.batches)
+            )
+            for batch in producer.batches:
+                out += _SNAPSHOT_BATCH.pack(*batch)
+        return bytes(out)
+
+    def restore(self, data: bytes) -> None:
+        """Replace the state by what `dump` wrote.
+
+        Raises:
+            ValueError: the bytes are cut or of another version; the state is then empty.
+        """
+        self.clear()
+        if data:
+            try:
+                self._producers = _parse(data)
+            except struct.error as e:
+                raise ValueError(f"producer snapshot of {len(data)} bytes: {e}") from e
+
+
+def next_sequence(sequence: int) -> int:
+    """The sequence after ``sequence``; 2^31-1 wraps to 0."""
+    return 0 if sequence == MAX_SEQUENCE else sequence + 1
+
+
+def _parse(data: bytes) -> dict[int, _Producer]:
+    version, count = _SNAPSHOT_HEAD.unpack_from(data)
+    if version != _SNAPSHOT_VERSION:
+        raise ValueError(f"producer snapshot of version {version}; known is {_SNAPSHOT_VERSION}")
+    producers: dict[int, _Producer] = {}
+    pos = _SNAPSHOT_HEAD.size
+    for _ in range(count):
+        producer_id, epoch, timestamp, batches = _SNAPSHOT_PRODUCER.unpack_from(data, pos)
+        pos += _SNAPSHOT_PRODUCER.size
+        producer = producers[producer_id] = _Producer(epoch, timestamp)
+        for _ in range(batches):
+            producer.batches.append(_Batch(*_SNAPSHOT_BATCH.unpack_from(data, pos)))
+            pos += _SNAPSHOT_BATCH.size
+    if pos != len(data):
+        raise ValueError(f"producer snapshot has {len(data) - pos} bytes after its end")
+    return producers

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from broker.log.filesystem import OsFileSystem
+from broker.transaction.producer_ids import BLOCK_SIZE, FILE_NAME, ProducerIds
+from pyspark_kafkalog.errors import StorageError
+
+
+class BrokenFiles(OsFileSystem):
+    """A disk on which nothing can be renamed."""
+
+    def rename(self, source: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+
+def test_ids_are_given_out_in_order(tmp_path: Path) -> None:
+    ids = ProducerIds(tmp_path, OsFileSystem())
+    assert [ids.next() for _ in range(3)] == [0, 1, 2]
+
+
+def test_no_id_comes_twice_over_any_number_of_restarts(tmp_path: Path) -> None:
+    seen = []
+    for _ in range(4):
+        ids = ProducerIds(tmp_path, OsFileSystem())
+        seen += [ids.next() for _ in range(5)]
+    assert len(set(seen)) == len(seen) == 20
+    assert seen[5] == BLOCK_SIZE
+
+
+def test_a_block_is_followed_by_the_next(tmp_path: Path) -> None:
+    ids = ProducerIds(tmp_path, OsFileSystem())
+    assert [ids.next() for _ in range(2 * BLOCK_SIZE + 1)] == list(range(2 * BLOCK_SIZE + 1))
+    assert (tmp_path / FILE_NAME).read_text() == str(3 * BLOCK_SIZE)
+
+
+def test_threads_share_without_doubles(tmp_path: Path) -> None:
+    ids = ProducerIds(tmp_path, OsFileSystem())
+    got: list[int] = []
+
+    def take() -> None:
+        got.extend(ids.next() for _ in range(700))
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(got) == list(range(2800))
+
+
+@pytest.mark.parametrize("content", [b"", b"12x", b"-5", str((1 << 63) - 1).encode()])
+def test_a_damaged_file_is_refused_rather_than_started_anew(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE_NAME).write_bytes(content)
+    with pytest.raises(StorageError, match=r"producer\.ids"):
+        ProducerIds(tmp_path, OsFileSystem()).next()
+
+
+def test_no_id_is_given_out_that_could_not_be_reserved(tmp_path: Path) -> None:
+    ids = ProducerIds(tmp_path, BrokenFiles())
+    with pytest.raises(StorageError, match="cannot be reserved"):
+        ids.next()
+    assert ProducerIds(tmp_path, OsFileSystem()).next() == 0
