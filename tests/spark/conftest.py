@@ -1,0 +1,77 @@
+"""One Spark session and one broker for the whole suite; each test has topics of its own."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import broker
+from broker.embedded import EmbeddedBroker
+from pyspark_kafkalog.java_runtime import ensure_java
+from tests.support.raw_client import RawClient
+from tests.support.spark_topics import Topic
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    ensure_java()
+    # Spark starts its workers with this interpreter, not with the one that runs the tests.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("kafkalog tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[EmbeddedBroker]:
+    with broker.start_broker(**{"auto.create.topics.enable": "false"}) as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: EmbeddedBroker) -> Iterator[RawClient]:
+    with RawClient(server.port) as raw:
+        yield raw
+
+
+@pytest.fixture
+def new_topic(client: RawClient) -> Callable[..., Topic]:
+    """Makes a topic: ``new_topic(partitions=3)``."""
+
+    def make(partitions: int = 1, prefix: str = "topic", **configs: str) -> Topic:
+        name = f"{prefix}-{next(_numbers)}"
+        created = client.create_topic(name, partitions, configs)
+        assert created.error_code == 0, created.error_message
+        return Topic(client, name)
+
+    return make
+
+
+@pytest.fixture
+def load(spark: Any, server: EmbeddedBroker) -> Callable[..., Any]:
+    """``load(subscribe=topic.name, startingOffsets=...)``: a DataFrame of the source."""
+
+    def read(schema: Any = None, **options: str) -> Any:
+        reader = spark.read.format("kafkalog").option("kafka.bootstrap.servers", server.bootstrap_servers)
+        reader = reader.options(**options)
+        return (reader.schema(schema) if schema is not None else reader).load()
+
+    return read
