@@ -99,7 +99,7 @@ class Cluster:
             answer = self._ask(None, allow_auto_creation, deadline)
             return self._view(topic.name or "" for topic in answer.topics)
         stale = [name for name in topics if refresh or not self._fresh(name)]
-        if stale or not self._brokers:
+        if stale or refresh or not self._brokers:
             self._ask(stale, allow_auto_creation, deadline)
         return self._view(topics)
 

@@ -70,7 +70,7 @@ class RetryPolicy:
     def backoff(self, failures: int) -> float:
         """Seconds to wait after the ``failures``-th failure in a row, counted from 1."""
         doubled = self.backoff_ms * 2 ** min(failures - 1, 20)
-        wait = min(max(self.backoff_max_ms, self.backoff_ms), doubled) / 1000
+        wait: float = min(max(self.backoff_max_ms, self.backoff_ms), doubled) / 1000
         return wait * random.uniform(1 - _JITTER, 1 + _JITTER)
 
     def again(self, error: KafkaError, failures: int) -> float | None:

@@ -100,8 +100,7 @@ class Transport:
         """
         self._enqueue(parts)
         while self._outgoing:
-            self._sock.settimeout(max(deadline.left, 0.001))
-            self._send_some()
+            self._send_some(max(deadline.left, 0.001))
 
     def send_now(self, parts: Iterable[Any] = ()) -> bool:
         """Send what the socket takes at once and keep the rest for the next call. True when none is left.
@@ -110,10 +109,9 @@ class Transport:
             ConnectionLost: the connection broke.
         """
         self._enqueue(parts)
-        self._sock.settimeout(0)
         while self._outgoing:
             try:
-                self._send_some()
+                self._send_some(0)
             except BlockingIOError:
                 return False
         return True
@@ -126,9 +124,8 @@ class Transport:
             FrameTooLarge: what came cannot be the size of an answer.
         """
         while not self._frames:
-            self._sock.settimeout(max(deadline.left, 0.001))
             try:
-                self._receive_some()
+                self._receive_some(max(deadline.left, 0.001))
             except TimeoutError as e:
                 raise ConnectionLost(f"{self.peer}: no answer in time") from e
             except BlockingIOError:
@@ -142,9 +139,8 @@ class Transport:
             ConnectionLost: the connection broke.
             FrameTooLarge: what came cannot be the size of an answer.
         """
-        self._sock.settimeout(0)
         try:
-            self._receive_some()
+            self._receive_some(0)
         except BlockingIOError:
             pass
         frames = list(self._frames)
@@ -162,10 +158,11 @@ class Transport:
             if view.nbytes:
                 self._outgoing.append(view)
 
-    def _send_some(self) -> None:
+    def _send_some(self, timeout: float) -> None:
         outgoing = self._outgoing
         parts = [outgoing[i] for i in range(min(len(outgoing), _PARTS_PER_CALL))]
         try:
+            self._sock.settimeout(timeout)
             sent = self._sock.sendmsg(parts)
         except BlockingIOError:
             raise
@@ -181,9 +178,10 @@ class Transport:
             sent -= first.nbytes
             outgoing.popleft()
 
-    def _receive_some(self) -> None:
+    def _receive_some(self, timeout: float) -> None:
         """Take what one recv gives. BlockingIOError or TimeoutError when there is nothing (in time)."""
         try:
+            self._sock.settimeout(timeout)
             count = self._sock.recv_into(self._reader.buffer())
             if count == 0:
                 raise ConnectionLost(f"{self.peer}: the broker closed the connection")

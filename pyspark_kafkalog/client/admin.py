@@ -1,0 +1,225 @@
+"""Topics made, removed, widened and described, as calls to the cluster's controller.
+
+Every function takes a `Cluster`, or the text of ``bootstrap.servers`` for a single call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark_kafkalog.client.connection import Connection
+from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.client.retry import Deadline
+from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.errors import ErrorCode, KafkaError, error_for
+from pyspark_kafkalog.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from pyspark_kafkalog.protocol.api.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from pyspark_kafkalog.protocol.api.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from pyspark_kafkalog.protocol.exchange import ApiKey
+
+_TOPIC_RESOURCE = 2
+_BROKER_RESOURCE = 4
+_DEFAULT_SOURCES = frozenset({4, 5})
+"""ConfigSource: a broker's static configuration, and Kafka's own default."""
+
+_TOPIC_STATES_VERSION = 6
+"""From this version on DeleteTopics names topics in structs, before it in a list of names."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to be made; -1 leaves a number to the broker's own default."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One property's value; null where it is unset or secret."""
+
+    value: str | None
+    is_default: bool
+    read_only: bool
+    sensitive: bool
+
+
+def create_topics(
+    where: Cluster | str,
+    topics: Iterable[NewTopic],
+    *,
+    validate_only: bool = False,
+    timeout_ms: int = 30_000,
+) -> None:
+    """Make ``topics``; those that can be made are, even when others cannot.
+
+    Raises:
+        TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidConfig, ...: the first that could not be
+            made; the message has all of them.
+    """
+    wanted = tuple(
+        CreatableTopic(
+            name=topic.name,
+            num_partitions=topic.partitions,
+            replication_factor=topic.replication_factor,
+            configs=tuple(
+                CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()
+            ),
+        )
+        for topic in topics
+    )
+    request = CreateTopicsRequest(topics=wanted, timeout_ms=timeout_ms, validate_only=validate_only)
+    with _cluster(where) as cluster:
+        answer = _ask_controller(
+            cluster, "creating topics", lambda _: request, timeout_ms, lambda a: a.topics
+        )
+    _check("topic", answer.topics, [topic.name for topic in wanted])
+
+
+def delete_topics(where: Cluster | str, names: Sequence[str], *, timeout_ms: int = 30_000) -> None:
+    """Remove topics and all they hold; those that can be removed are, even when others cannot.
+
+    Raises:
+        UnknownTopicOrPartition, ...: the first that could not be removed; the message has all of them.
+    """
+
+    def request(connection: Connection) -> DeleteTopicsRequest:
+        if connection.version(ApiKey.DELETE_TOPICS) < _TOPIC_STATES_VERSION:
+            return DeleteTopicsRequest(topic_names=tuple(names), timeout_ms=timeout_ms)
+        states = tuple(DeleteTopicState(name=name) for name in names)
+        return DeleteTopicsRequest(topics=states, timeout_ms=timeout_ms)
+
+    with _cluster(where) as cluster:
+        answer = _ask_controller(cluster, "deleting topics", request, timeout_ms, lambda a: a.responses)
+        for name in names:
+            cluster.forget(name)
+    _check("topic", answer.responses, names)
+
+
+def create_partitions(where: Cluster | str, totals: Mapping[str, int], *, timeout_ms: int = 30_000) -> None:
+    """Widen topics to the given numbers of partitions.
+
+    Raises:
+        UnknownTopicOrPartition, InvalidPartitions, ...: the first that could not be widened; the message
+            has all of them.
+    """
+    wanted = tuple(CreatePartitionsTopic(name=name, count=total) for name, total in totals.items())
+    request = CreatePartitionsRequest(topics=wanted, timeout_ms=timeout_ms)
+    with _cluster(where) as cluster:
+        answer = _ask_controller(
+            cluster, "adding partitions", lambda _: request, timeout_ms, lambda a: a.results
+        )
+        for name in totals:
+            cluster.forget(name)
+    _check("topic", answer.results, list(totals))
+
+
+def describe_configs(
+    where: Cluster | str, *, topic: str | None = None, broker: int | None = None, timeout_ms: int = 30_000
+) -> dict[str, ConfigEntry]:
+    """The properties of one topic or of one broker, by name.
+
+    Raises:
+        UnknownTopicOrPartition: no such topic.
+        ValueError: not exactly one of ``topic`` and ``broker`` is given.
+    """
+    if (topic is None) == (broker is None):
+        raise ValueError("describe_configs takes either a topic or a broker")
+    kind, name = (_TOPIC_RESOURCE, topic) if topic is not None else (_BROKER_RESOURCE, str(broker))
+    resource = DescribeConfigsResource(resource_type=kind, resource_name=name or "")
+    request = DescribeConfigsRequest(resources=(resource,))
+
+    def ask(cluster: Cluster, deadline: Deadline) -> Any:
+        if broker is None:
+            connection = cluster.any_connection(deadline)
+        else:
+            cluster.metadata([], deadline=deadline)
+            connection = cluster.connection(broker, deadline)
+        return connection.request(request, deadline=deadline)
+
+    with _cluster(where) as cluster:
+        answer = _retrying(cluster, f"describing {name}", timeout_ms, ask)
+    result = answer.results[0]
+    if result.error_code != ErrorCode.NONE:
+        raise error_for(result.error_code, _text("topic" if broker is None else "broker", str(name), result))
+    return {
+        entry.name: ConfigEntry(
+            entry.value, entry.config_source in _DEFAULT_SOURCES, entry.read_only, entry.is_sensitive
+        )
+        for entry in result.configs
+    }
+
+
+@contextmanager
+def _cluster(where: Cluster | str) -> Iterator[Cluster]:
+    """``where`` itself, or a cluster for the length of one call."""
+    if isinstance(where, Cluster):
+        yield where
+        return
+    cluster = Cluster(ClientConfig(bootstrap_servers=where))
+    try:
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def _retrying(cluster: Cluster, doing: str, timeout_ms: int, ask: Callable[[Cluster, Deadline], Any]) -> Any:
+    """What ``ask`` returns, repeated while it fails for a passing reason."""
+    attempts = cluster.retrying(doing, Deadline.after(timeout_ms / 1000, cluster.clock))
+    while True:
+        try:
+            return ask(cluster, attempts.deadline)
+        except KafkaError as e:
+            attempts.failed(e)
+
+
+def _ask_controller(
+    cluster: Cluster,
+    doing: str,
+    request: Callable[[Connection], Any],
+    timeout_ms: int,
+    results: Callable[[Any], Iterable[Any]],
+) -> Any:
+    """The controller's answer; asked again when it is another broker by now, or not reached."""
+
+    def ask(cluster: Cluster, deadline: Deadline) -> Any:
+        known = cluster.metadata([], refresh=True, deadline=deadline)
+        if known.controller_id in known.brokers:
+            connection = cluster.connection(known.controller_id, deadline)
+        else:
+            connection = cluster.any_connection(deadline)
+        answer = connection.request(request(connection), deadline=deadline)
+        if any(result.error_code == ErrorCode.NOT_CONTROLLER for result in results(answer)):
+            raise error_for(ErrorCode.NOT_CONTROLLER, f"{connection.peer} is not the controller")
+        return answer
+
+    return _retrying(cluster, doing, timeout_ms, ask)
+
+
+def _check(what: str, results: Iterable[Any], asked: Sequence[str]) -> None:
+    """Raise the first failure, with the text of all of them."""
+    failed = [result for result in results if result.error_code != ErrorCode.NONE]
+    if not failed:
+        return
+    order = {name: place for place, name in enumerate(asked)}
+    failed.sort(key=lambda result: order.get(result.name, len(order)))
+    raise error_for(
+        failed[0].error_code, "; ".join(_text(what, str(result.name), result) for result in failed)
+    )
+
+
+def _text(what: str, name: str, result: Any) -> str:
+    return f"{what} {name}: {getattr(result, 'error_message', None) or result.error_code.name}"
