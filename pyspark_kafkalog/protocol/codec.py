@@ -6,33 +6,17 @@ table codec that is slow and one that is not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from operator import attrgetter, itemgetter
-from struct import Struct, unpack_from
 from struct import error as StructError  # noqa: N812  (it is an exception class)
 from typing import Any
 
-from pyspark_kafkalog.errors import ErrorCode, InvalidRequest
-from pyspark_kafkalog.protocol import primitives
+from pyspark_kafkalog.errors import InvalidRequest
 from pyspark_kafkalog.protocol.primitives import Output, Reader, Values, Writer
-from pyspark_kafkalog.protocol.schema import (
-    ERROR_CODE,
-    RECORDS,
-    STRING,
-    UUID_TYPE,
-    Array,
-    FieldSpec,
-    Scalar,
-    Variable,
-    specs,
-)
-
-_Row = tuple[str, FieldSpec, Any]
-"""Name, description and default of a field."""
-
-_CODES = {int(code): code for code in ErrorCode}
+from pyspark_kafkalog.protocol.schema import Form
+from pyspark_kafkalog.protocol.table_reading import struct_reader
+from pyspark_kafkalog.protocol.table_writing import struct_writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,332 +58,35 @@ class Codec:
         return f"{self.cls.__name__} v{self.version}"
 
 
+Tuning = Callable[[Codec, bool], Codec]
+"""Takes a struct's codec from the table, and whether it is flexible; gives one that does the same, faster."""
+
+_TUNINGS: dict[type[Any], tuple[int, int, Tuning]] = {}
+"""Filled while the modules of ``api`` are imported, and not changed after that."""
+
+
+def tuned(cls: type[Any], first: int, last: int) -> Callable[[Tuning], Tuning]:
+    """Declares a hand-written codec for a struct in versions ``first`` to ``last``.
+
+    It handles what is usual and leaves the rest to the table's codec, which it is given.
+    """
+
+    def declare(tuning: Tuning) -> Tuning:
+        _TUNINGS[cls] = first, last, tuning
+        return tuning
+
+    return declare
+
+
 @cache
 def codec(cls: Any, version: int, flexible: bool) -> Codec:
     """The codec of a message, or of a struct within one, in ``version``; made on first use."""
-    return Codec(cls, version, _struct_reader(cls, version, flexible), _struct_writer(cls, version, flexible))
-
-
-def error_code(number: int) -> ErrorCode:
-    """As `ErrorCode.of`, faster."""
-    return _CODES.get(number, ErrorCode.UNKNOWN_SERVER_ERROR)
-
-
-# ------------------------------------------------------------------------------------------ reading
-
-
-def _struct_reader(cls: Any, version: int, flexible: bool) -> Reader:
-    table = list(specs(cls))
-    present = [row for row in table if row[1].exists_in(version)]
-    plain = [row for row in present if row[1].tag is None]
-    tagged = [row for row in present if row[1].tag is not None]
-    absent = [row for row in table if not row[1].exists_in(version)]
-    steps = _read_steps(cls, plain, version, flexible)
-    if tagged:
-        steps.append(_tags_reader(cls, tagged, version))
-    elif flexible:
-        steps.append(_skip_tags)
-    defaults = [default for _, _, default in absent]
-    read_order = [name for name, _, _ in plain + tagged + absent]
-    positions = [read_order.index(name) for name, _, _ in table]
-    arrange: Callable[[Values], Sequence[Any]] | None = None
-    if len(positions) > 1 and positions != sorted(positions):
-        arrange = itemgetter(*positions)
-
-    def read(buf: memoryview, pos: int, out: Values) -> int:
-        values: Values = []
-        for step in steps:
-            pos = step(buf, pos, values)
-        values += defaults
-        out.append(cls(*(values if arrange is None else arrange(values))))
-        return pos
-
-    return read
-
-
-def _read_steps(cls: Any, plain: list[_Row], version: int, flexible: bool) -> list[Reader]:
-    """Steps for the untagged fields, in order; neighbours of fixed size become one step."""
-    steps: list[Reader] = []
-    run: list[Scalar] = []
-    count = 0
-    for name, spec, _ in plain:
-        if isinstance(spec.type, Scalar):
-            run.append(spec.type)
-            continue
-        if run:
-            steps.append(_run_reader(run, count))
-            count += len(run)
-            run = []
-        steps.append(_field_reader(f"{cls.__name__}.{name}", spec, version, flexible))
-        count += 1
-    if run:
-        steps.append(_run_reader(run, count))
-    return steps
-
-
-def _run_reader(run: list[Scalar], first: int = -1) -> Reader:
-    """Reads neighbours of fixed size; the first becomes number ``first`` of the values."""
-    layout = Struct(">" + "".join(scalar.code for scalar in run))
-    unpack, size = layout.unpack_from, layout.size
-    codes = [first + i for i, scalar in enumerate(run) if scalar is ERROR_CODE]
-
-    def read(buf: memoryview, pos: int, values: Values) -> int:
-        values += unpack(buf, pos)
-        return pos + size
-
-    def read_with_codes(buf: memoryview, pos: int, values: Values) -> int:
-        values += unpack(buf, pos)
-        for index in codes:
-            values[index] = error_code(values[index])
-        return pos + size
-
-    return read_with_codes if codes else read
-
-
-def _skip_tags(buf: memoryview, pos: int, values: Values) -> int:  # noqa: ARG001  (a Reader)
-    return pos + 1 if buf[pos] == 0 else primitives.skip_tagged_fields(buf, pos)
-
-
-def _tags_reader(cls: Any, tagged: list[_Row], version: int) -> Reader:
-    """Appends the tagged fields in the table's order, defaults for those not sent; skips unknown ones."""
-    defaults = [default for _, _, default in tagged]
-    known = {
-        spec.tag: (i, f"{cls.__name__}.{name}", _field_reader(f"{cls.__name__}.{name}", spec, version, True))
-        for i, (name, spec, _) in enumerate(tagged)
-    }
-
-    def read(buf: memoryview, pos: int, values: Values) -> int:
-        first = len(values)
-        values += defaults
-        count, pos = primitives.read_length(buf, pos)
-        for _ in range(count):
-            tag, pos = primitives.read_length(buf, pos)
-            size, pos = primitives.read_length(buf, pos)
-            end = pos + size
-            if end > len(buf):
-                raise InvalidRequest(f"tagged field {tag} claims {size} bytes; {len(buf) - pos} are left")
-            if tag in known:
-                index, name, reader = known[tag]
-                content: Values = []
-                if reader(buf[:end], pos, content) != end:
-                    raise InvalidRequest(f"{name} does not end with its {size} bytes")
-                (values[first + index],) = content
-            pos = end
-        return pos
-
-    return read
-
-
-def _field_reader(name: str, spec: FieldSpec, version: int, flexible: bool) -> Reader:
-    nullable = spec.nullable_in(version)
-    if not isinstance(spec.type, Array):
-        return _type_reader(name, spec.type, version, flexible, nullable)
-    element = spec.type.element
-    read_count = primitives.count_reader(
-        name,
-        flexible=flexible,
-        nullable=nullable,
-        element_bytes=_least_bytes(element, version, flexible),
-    )
-    if isinstance(element, Scalar):
-        return _scalar_array_reader(read_count, element)
-    read_one = _type_reader(name, element, version, flexible, False)
-
-    def read(buf: memoryview, pos: int, values: Values) -> int:
-        count, pos = read_count(buf, pos)
-        if count is None:
-            values.append(None)
-            return pos
-        items: Values = []
-        for _ in range(count):
-            pos = read_one(buf, pos, items)
-        values.append(tuple(items))
-        return pos
-
-    return read
-
-
-def _scalar_array_reader(read_count: Callable[..., tuple[int | None, int]], element: Scalar) -> Reader:
-    code, size = element.code, element.size
-
-    def read(buf: memoryview, pos: int, values: Values) -> int:
-        count, pos = read_count(buf, pos)
-        if count is None:
-            values.append(None)
-            return pos
-        values.append(unpack_from(f">{count}{code}", buf, pos))
-        return pos + count * size
-
-    return read
-
-
-def _type_reader(name: str, kind: Any, version: int, flexible: bool, nullable: bool) -> Reader:
-    if kind is STRING:
-        return primitives.string_reader(name, flexible=flexible, nullable=nullable)
-    if kind is RECORDS:
-        return primitives.records_reader(name, flexible=flexible, nullable=nullable)
-    if kind is UUID_TYPE:
-        return primitives.read_uuid
-    if isinstance(kind, Scalar):
-        return _run_reader([kind])
-    return codec(kind, version, flexible).reader
-
-
-def _least_bytes(kind: Any, version: int, flexible: bool) -> int:
-    """The fewest bytes that a value of a type can take: the bound on what an array may claim."""
-    if isinstance(kind, Scalar):
-        return kind.size
-    if isinstance(kind, Variable):
-        return kind.flexible_bytes if flexible else kind.classic_bytes
-    if isinstance(kind, Array):
-        return 1 if flexible else 4
-    present = (spec for _, spec, _ in specs(kind) if spec.exists_in(version) and spec.tag is None)
-    return sum(_least_bytes(spec.type, version, flexible) for spec in present) + flexible
-
-
-# ------------------------------------------------------------------------------------------ writing
-
-
-def _struct_writer(cls: Any, version: int, flexible: bool) -> Writer:
-    table = list(specs(cls))
-    present = [row for row in table if row[1].exists_in(version)]
-    plain = [row for row in present if row[1].tag is None]
-    steps = _write_steps(cls, plain, version, flexible)
-    absent = [row for row in table if not row[1].exists_in(version)]
-    lost = [(name, default) for name, spec, default in absent if not spec.ignorable]
-    if lost:
-        steps.insert(0, _refuse_values_in(lost))
-    if flexible:
-        tagged = [row for row in present if row[1].tag is not None]
-        steps.append(_tags_writer(cls, tagged, version) if tagged else _no_tags)
-    if len(steps) == 1:
-        return steps[0]
-
-    def write(out: Output, value: Any) -> None:
-        for step in steps:
-            step(out, value)
-
-    return write
-
-
-def _write_steps(cls: Any, plain: list[_Row], version: int, flexible: bool) -> list[Writer]:
-    steps: list[Writer] = []
-    names: list[str] = []
-    codes = ""
-    for name, spec, _ in plain:
-        if isinstance(spec.type, Scalar):
-            names.append(name)
-            codes += spec.type.code
-            continue
-        if names:
-            steps.append(_run_writer(names, codes))
-            names, codes = [], ""
-        writer = _field_writer(f"{cls.__name__}.{name}", spec, version, flexible)
-        steps.append(_attribute_writer(name, writer))
-    if names:
-        steps.append(_run_writer(names, codes))
-    return steps
-
-
-def _run_writer(names: list[str], codes: str) -> Writer:
-    get, pack = attrgetter(*names), Struct(">" + codes).pack
-
-    def write_one(out: Output, value: Any) -> None:
-        out += pack(get(value))
-
-    def write_run(out: Output, value: Any) -> None:
-        out += pack(*get(value))
-
-    return write_one if len(names) == 1 else write_run
-
-
-def _attribute_writer(name: str, writer: Writer) -> Writer:
-    get = attrgetter(name)
-
-    def write(out: Output, value: Any) -> None:
-        writer(out, get(value))
-
-    return write
-
-
-def _refuse_values_in(lost: list[tuple[str, Any]]) -> Writer:
-    """Checks that the fields which this version lacks, and may not lose, hold nothing."""
-
-    def check(out: Output, value: Any) -> None:  # noqa: ARG001  (a Writer)
-        for name, default in lost:
-            held = getattr(value, name)
-            if held is not default and held != default and held not in (None, ()):
-                raise InvalidRequest(f"this version has no place for {name}={held!r}")
-
-    return check
-
-
-def _no_tags(out: Output, value: Any) -> None:  # noqa: ARG001  (a Writer)
-    out.append(0)
-
-
-def _tags_writer(cls: Any, tagged: list[_Row], version: int) -> Writer:
-    """Writes the tagged fields that do not hold their default, in ascending order of tag."""
-    rows = [
-        (
-            spec.tag or 0,
-            attrgetter(name),
-            default,
-            _field_writer(f"{cls.__name__}.{name}", spec, version, True),
-        )
-        for name, spec, default in tagged
-    ]
-    rows.sort(key=itemgetter(0))
-
-    def write(out: Output, value: Any) -> None:
-        sent = []
-        for tag, get, default, writer in rows:
-            held = get(value)
-            # Most hold the default object itself: no need to compare structs field by field.
-            if held is not default and held != default:
-                sent.append((tag, held, writer))
-        primitives.write_length(out, len(sent))
-        for tag, held, writer in sent:
-            content = Output()
-            writer(content, held)
-            primitives.write_length(out, tag)
-            primitives.write_length(out, len(content))
-            out += content
-
-    return write
-
-
-def _field_writer(name: str, spec: FieldSpec, version: int, flexible: bool) -> Writer:
-    nullable = spec.nullable_in(version)
-    if not isinstance(spec.type, Array):
-        return _type_writer(name, spec.type, version, flexible, nullable)
-    element = spec.type.element
-    write_count = primitives.count_writer(name, flexible=flexible, nullable=nullable)
-    write_one = _type_writer(name, element, version, flexible, False)
-
-    def write(out: Output, items: Sequence[Any] | None) -> None:
-        if items is None:
-            write_count(out, None)
-            return
-        write_count(out, len(items))
-        for item in items:
-            write_one(out, item)
-
-    return write
-
-
-def _type_writer(name: str, kind: Any, version: int, flexible: bool, nullable: bool) -> Writer:
-    if kind is STRING:
-        return primitives.string_writer(name, flexible=flexible, nullable=nullable)
-    if kind is RECORDS:
-        return primitives.records_writer(name, flexible=flexible, nullable=nullable)
-    if kind is UUID_TYPE:
-        return primitives.write_uuid
-    if isinstance(kind, Scalar):
-        pack = Struct(">" + kind.code).pack
-
-        def write(out: Output, value: Any) -> None:
-            out += pack(value)
-
-        return write
-    return codec(kind, version, flexible).writer
+    table = table_codec(cls, version, flexible)
+    first, last, tuning = _TUNINGS.get(cls, (0, -1, None))
+    return tuning(table, flexible) if tuning is not None and first <= version <= last else table
+
+
+def table_codec(cls: Any, version: int, flexible: bool) -> Codec:
+    """The codec that the table gives, without hand-written parts for ``cls`` itself."""
+    form = Form(version, flexible, lambda nested: codec(nested, version, flexible))
+    return Codec(cls, version, struct_reader(cls, form), struct_writer(cls, form))

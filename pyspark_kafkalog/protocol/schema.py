@@ -1,19 +1,19 @@
 """Messages as tables: a frozen dataclass whose fields carry wire type and versions, for all versions.
 
-`wire` describes a field; `codec.codec` makes readers and writers of the tables. A struct can hold only
-structs that were defined before it: nesting is bounded by the schema, whatever the bytes say.
+`wire` describes a field; `codec.codec` gives the readers and writers that are made of the tables. A struct
+can hold only structs that were defined before it: nesting is bounded by the schema, whatever the bytes say.
 Names, versions and defaults are those of Kafka's message definitions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from struct import calcsize
-from typing import Any
+from typing import Any, Protocol
 
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.primitives import ZERO_UUID
+from pyspark_kafkalog.protocol.primitives import ZERO_UUID, Reader, Writer
 
 _SPEC = "wire"
 _UNSET: Any = object()
@@ -110,7 +110,34 @@ def wire(
     return field(default=default, metadata={_SPEC: FieldSpec(type, since, until, null_since, ignorable, tag)})
 
 
-def specs(cls: Any) -> Iterator[tuple[str, FieldSpec, Any]]:
-    """Name, description and default of each field of a message or struct class, in wire order."""
+FieldRow = tuple[str, FieldSpec, Any]
+"""A field's name, description and default."""
+
+
+def specs(cls: Any) -> Iterator[FieldRow]:
+    """The fields of a message or struct class, in wire order."""
     for item in fields(cls):
         yield item.name, item.metadata[_SPEC], item.default
+
+
+class ReaderAndWriter(Protocol):
+    """What `Form.nested` gives: how a struct within a struct is read and written."""
+
+    @property
+    def reader(self) -> Reader:
+        """Reads the struct."""
+        ...
+
+    @property
+    def writer(self) -> Writer:
+        """Writes the struct."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """For what readers and writers are made: a version, whether it is flexible, and the structs below."""
+
+    version: int
+    flexible: bool
+    nested: Callable[[Any], ReaderAndWriter]

