@@ -1,1 +1,19 @@
-"""The bundled broker."""
+"""The bundled broker: ``with broker.start_broker() as b:`` gives one in a process of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from broker.embedded import EmbeddedBroker, start_broker
+
+__all__ = ["EmbeddedBroker", "start_broker"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load what is exported when it is first asked for: the broker's own process needs none of it."""
+    if name in __all__:
+        from broker import embedded
+
+        return getattr(embedded, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,7 +11,7 @@ import struct
 from collections import deque
 from typing import NamedTuple
 
-from pyspark_kafkalog.errors import InvalidProducerEpoch, OutOfOrderSequence
+from pyspark_kafkalog.errors import CorruptMessage, InvalidProducerEpoch, OutOfOrderSequence
 from pyspark_kafkalog.formats.batch import BatchHeader
 
 REMEMBERED_BATCHES = 5
@@ -75,7 +75,7 @@ class ProducerState:
             return None
         if header.producer_epoch < known.epoch:
             raise InvalidProducerEpoch(
-                f"producer {header.producer_id} is at epoch {known.epoch}; the batch has {header.producer_epoch}"
+                f"producer {header.producer_id}: epoch {known.epoch}; the batch has {header.producer_epoch}"
             )
         if header.producer_epoch > known.epoch:
             if header.base_sequence != 0:
@@ -142,14 +142,14 @@ class ProducerState:
         """Replace the state by what `dump` wrote.
 
         Raises:
-            ValueError: the bytes are cut or of another version; the state is then empty.
+            CorruptMessage: the bytes are cut or of another version; the state is then empty.
         """
         self.clear()
         if data:
             try:
                 self._producers = _parse(data)
             except struct.error as e:
-                raise ValueError(f"producer snapshot of {len(data)} bytes: {e}") from e
+                raise CorruptMessage(f"producer snapshot of {len(data)} bytes: {e}") from e
 
 
 def next_sequence(sequence: int) -> int:
@@ -160,7 +160,7 @@ def next_sequence(sequence: int) -> int:
 def _parse(data: bytes) -> dict[int, _Producer]:
     version, count = _SNAPSHOT_HEAD.unpack_from(data)
     if version != _SNAPSHOT_VERSION:
-        raise ValueError(f"producer snapshot of version {version}; known is {_SNAPSHOT_VERSION}")
+        raise CorruptMessage(f"producer snapshot of version {version}; known is {_SNAPSHOT_VERSION}")
     producers: dict[int, _Producer] = {}
     pos = _SNAPSHOT_HEAD.size
     for _ in range(count):
@@ -171,5 +171,5 @@ def _parse(data: bytes) -> dict[int, _Producer]:
             producer.batches.append(_Batch(*_SNAPSHOT_BATCH.unpack_from(data, pos)))
             pos += _SNAPSHOT_BATCH.size
     if pos != len(data):
-        raise ValueError(f"producer snapshot has {len(data) - pos} bytes after its end")
+        raise CorruptMessage(f"producer snapshot has {len(data) - pos} bytes after its end")
     return producers

@@ -150,7 +150,12 @@ class RawClient:
             offset = new[-1].next_offset
 
     def offset_at(
-        self, topic: str, timestamp: int, partition: int = 0, version: int | None = None, isolation_level: int = 0
+        self,
+        topic: str,
+        timestamp: int,
+        partition: int = 0,
+        version: int | None = None,
+        isolation_level: int = 0,
     ) -> ListOffsetsPartitionResponse:
         """What ListOffsets says for one partition."""
         wanted = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
@@ -180,8 +185,10 @@ def decode(data: PartitionData) -> list[Record]:
     return list(records(view, start_offset=0, max_bytes=1 << 26))
 
 
-def produce_request(sets: dict[tuple[str, int], bytes | None], *, acks: int = 1, **fields: Any) -> ProduceRequest:
-    """A request with one record set for each partition, in order; each partition under a topic entry of its own."""
+def produce_request(
+    sets: dict[tuple[str, int], bytes | None], *, acks: int = 1, **fields: Any
+) -> ProduceRequest:
+    """A request with one record set for each partition, in order, each under a topic entry of its own."""
     topics = tuple(
         TopicProduceData(
             name=topic,
@@ -207,7 +214,9 @@ def fetch_request(
     topics: Sequence[FetchTopic] = [
         FetchTopic(
             topic=topic,
-            partitions=(FetchPartition(partition=p, fetch_offset=o, partition_max_bytes=partition_max_bytes),),
+            partitions=(
+                FetchPartition(partition=p, fetch_offset=o, partition_max_bytes=partition_max_bytes),
+            ),
         )
         for (topic, p), o in offsets.items()
     ]

@@ -1,1 +1,35 @@
-"""One file per API, registered by key and versions."""
+"""One file per API, registered by key and versions: this folder is the table of what is served."""
+
+from __future__ import annotations
+
+from broker.server.handlers import (
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_configs,
+    fetch,
+    find_coordinator,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offset_commit,
+    offset_fetch,
+    produce,
+)
+
+__all__ = [
+    "api_versions",
+    "create_partitions",
+    "create_topics",
+    "delete_topics",
+    "describe_configs",
+    "fetch",
+    "find_coordinator",
+    "init_producer_id",
+    "list_offsets",
+    "metadata",
+    "offset_commit",
+    "offset_fetch",
+    "produce",
+]

@@ -1,0 +1,243 @@
+"""A broker in a process of its own, for tests, notebooks and laptops.
+
+The parent holds the write end of the child's standard input. Its first line is the configuration; after that
+nothing is sent, and the end of the stream tells the child that the parent is gone, however it went. The child
+answers on its standard output with one line: the port once it serves, or why it cannot.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from pyspark_kafkalog.errors import InvalidConfig, KafkaError
+
+_HOST = "127.0.0.1"
+_LISTENERS = "listeners"
+_LOG_DIRS = ("log.dirs", "log.dir")
+_CHILD = "from broker.embedded import run_child; run_child()"
+_STOP_SECONDS = 20.0
+_LOG_TAIL_BYTES = 4000
+
+
+class BrokerNotStarted(KafkaError):
+    """The broker's process ended instead of serving; the message has its own words."""
+
+
+class EmbeddedBroker:
+    """*Not thread-safe: used by whoever started it.* A broker process and its data directory.
+
+    Its log goes to ``log_file``, warnings and above. A temporary data directory is removed by `stop`; one
+    that was passed in is kept.
+    """
+
+    def __init__(self, properties: Mapping[str, str], data_dir: Path, temporary: Path | None) -> None:
+        """For `start_broker`; ``temporary`` is the directory to remove in the end."""
+        self._properties = dict(properties)
+        self._temporary = temporary
+        self._process: subprocess.Popen[bytes] | None = None
+        self._port = 0
+        self.data_dir = data_dir
+        self.log_file = (temporary or data_dir.parent) / f"{data_dir.name}-broker.log"
+
+    @property
+    def host(self) -> str:
+        """The address that clients connect to."""
+        return _HOST
+
+    @property
+    def port(self) -> int:
+        """The port that the broker got when it first started; `restart` keeps it."""
+        return self._port
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port``, as clients and Spark's ``kafka.bootstrap.servers`` want it."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The broker's process id, -1 when it does not run."""
+        return self._process.pid if self._process is not None else -1
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> EmbeddedBroker:
+        """Start the process and wait until it serves: it says so itself, nothing is polled.
+
+        Raises:
+            BrokerNotStarted: it ended instead; the message has its reason.
+        """
+        if self.running:
+            raise BrokerNotStarted("the broker runs already")
+        properties = self._properties | {"log.dirs": str(self.data_dir)}
+        if self._port:
+            properties[_LISTENERS] = f"PLAINTEXT://{_HOST}:{self._port}"
+        with self.log_file.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _CHILD],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=_environment(),
+                start_new_session=True,  # Ctrl-C in a notebook or test is not meant for the broker
+            )
+        message = {"properties": properties, "remove": str(self._temporary) if self._temporary else None}
+        stdin, stdout = _pipes(process)
+        try:
+            stdin.write(json.dumps(message).encode() + b"\n")
+            stdin.flush()
+        except BrokenPipeError:
+            pass  # it died at once; the line below tells why
+        line = stdout.readline().decode().strip()
+        if not line.isdigit():
+            self._reap(process)
+            raise BrokerNotStarted(line or f"the broker ended at once: {self._log_tail()}")
+        self._process, self._port = process, int(line)
+        return self
+
+    def stop(self) -> None:
+        """Stop gracefully, wait for the end, and remove a temporary data directory. May be called again."""
+        self._end(signal.SIGTERM)
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def kill(self) -> None:
+        """SIGKILL: what a crash of the process leaves behind stays for `restart`."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> EmbeddedBroker:
+        """Stop if it runs, and start again on the same data and port.
+
+        Raises:
+            BrokerNotStarted: see `start`.
+        """
+        self._end(signal.SIGTERM)
+        return self.start()
+
+    def __enter__(self) -> EmbeddedBroker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(number)
+        self._reap(process)
+
+    def _reap(self, process: subprocess.Popen[bytes]) -> None:
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        for pipe in _pipes(process):
+            pipe.close()
+
+    def _log_tail(self) -> str:
+        data = self.log_file.read_bytes() if self.log_file.exists() else b""
+        return data[-_LOG_TAIL_BYTES:].decode(errors="replace").strip() or "without a word"
+
+
+def start_broker(
+    properties: Mapping[str, object] | None = None, *, data_dir: str | Path | None = None, **overrides: object
+) -> EmbeddedBroker:
+    """A running broker on a free port of 127.0.0.1; use it as a context manager, or call `stop`.
+
+    ``properties`` and ``overrides`` are those of ``server.properties``: ``**{"log.segment.bytes": 1024}``.
+    Without ``data_dir`` the data lives in a temporary directory and goes with the broker. The process
+    also ends when this one does.
+
+    Raises:
+        BrokerNotStarted: the broker refused its configuration or its directory; the message says why.
+        InvalidConfig: the directory is given as a property.
+    """
+    merged = {name: _text(value) for name, value in {**(properties or {}), **overrides}.items()}
+    if any(name in merged for name in _LOG_DIRS):
+        raise InvalidConfig("an embedded broker's directory is given as data_dir=, not as log.dirs")
+    merged.setdefault(_LISTENERS, f"PLAINTEXT://{_HOST}:0")
+    temporary = None
+    if data_dir is None:
+        temporary = Path(tempfile.mkdtemp(prefix="kafkalog-"))
+        data_dir = temporary / "data"
+    path = Path(data_dir).absolute()
+    path.mkdir(parents=True, exist_ok=True)
+    broker = EmbeddedBroker(merged, path, temporary)
+    try:
+        return broker.start()
+    except BaseException:
+        broker.stop()
+        raise
+
+
+def run_child() -> None:
+    """The child's whole life: configuration in, port out, serve until told to stop or orphaned."""
+    import logging  # here and below: whoever only starts a broker needs none of it
+
+    from broker.config import BrokerConfig
+    from broker.server.broker import Broker
+
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # Unlike an event, this queue may be put to by a signal that interrupts the get.
+    ends: queue.SimpleQueue[str] = queue.SimpleQueue()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ends.put("signal"))
+    order = json.loads(sys.stdin.buffer.readline() or b"{}")
+    try:
+        broker = Broker(BrokerConfig.load(None, order.get("properties", {})))
+        broker.start()
+    except KafkaError as e:
+        os.write(1, f"{e}\n".encode())
+        sys.exit(2)
+
+    def watch_parent() -> None:
+        sys.stdin.buffer.read()
+        ends.put("orphaned")
+
+    threading.Thread(target=watch_parent, name="parent-watch", daemon=True).start()
+    os.write(1, f"{broker.port}\n".encode())
+    reason = ends.get()
+    broker.stop()
+    if reason == "orphaned" and order.get("remove"):
+        shutil.rmtree(order["remove"], ignore_errors=True)
+    # Another thread is blocked in a read of stdin; the interpreter's own end would wait for its lock.
+    logging.shutdown()
+    os._exit(0)
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with the directory of this very package first, however it was found here."""
+    root = str(Path(__file__).resolve().parent.parent)
+    paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+
+
+def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
+    if process.stdin is None or process.stdout is None:
+        raise BrokerNotStarted("the broker was started without pipes")
+    return process.stdin, process.stdout
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

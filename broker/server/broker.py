@@ -1,0 +1,174 @@
+"""The broker put together. Start order: logs, handlers, sockets; stop order: the reverse."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+
+from prometheus_client import CollectorRegistry
+
+from broker.config import BrokerConfig
+from broker.group.coordinator import OffsetCoordinator
+from broker.group.offsets import OFFSETS_TOPIC
+from broker.log.filesystem import FileSystem, OsFileSystem
+from broker.log.manager import LogManager
+from broker.metrics import Metrics
+from broker.network.server import NetworkConfig, SocketServer
+from broker.scheduler import Scheduler
+from broker.server import handlers as _handlers  # noqa: F401  (importing them fills the registry)
+from broker.server.context import Services
+from broker.server.delayed_fetch import DelayedFetches
+from broker.server.dispatch import Dispatcher
+from broker.server.topics import Topics
+from broker.transaction.producer_ids import ProducerIds
+from broker.transaction.producer_state import ProducerState
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+
+_OFFSETS_TOPIC_OVERRIDES = {"cleanup.policy": "compact", "segment.bytes": str(100 << 20)}
+"""Kafka's for this topic: nothing in it may age out, only be superseded."""
+
+_MINUTE_MS = 60_000
+_LOADER_STOP_SECONDS = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+class Broker:
+    """*Thread-safe: `start` and `stop` are called by the owner, once each and in this order.*
+
+    Threads: the socket server's, one scheduler for the disk (flush, retention, expiry), one for the ends of
+    delayed fetches, so that a slow fsync delays no answer, and one that loads stored offsets and then ends.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        files: FileSystem | None = None,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        self.config = config
+        self.metrics = Metrics(registry)
+        self._clock = clock
+        files = files if files is not None else OsFileSystem()
+        self._logs = LogManager(
+            config.directories(),
+            defaults=config.log_defaults(),
+            clock=clock,
+            files=files,
+            guard_factory=lambda: ProducerState(config.producer_id_expiration_ms),
+            max_open_files=config.log_open_files_max,
+            node_id=config.node_id,
+        )
+        self._topics = Topics(self._logs, config)
+        self._disk = Scheduler(clock)
+        self._timers = Scheduler(clock)
+        self._fetches = DelayedFetches(self._timers)
+        self._offsets = OffsetCoordinator(
+            self._logs,
+            clock,
+            retention_ms=config.offsets_retention_minutes * _MINUTE_MS,
+            create=self._create_offsets_topic,
+            appended=self._fetches.appended,
+        )
+        self._producer_ids = ProducerIds(config.directories()[0], files)
+        self._loader = threading.Thread(target=self._offsets.load, name="offsets-loader", daemon=True)
+        self._server: SocketServer | None = None
+        self._machine_name = socket.gethostname()
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on, once started."""
+        return self._server.port if self._server is not None else self.config.endpoint.port
+
+    @property
+    def cluster_id(self) -> str:
+        """The id of this cluster of one, kept in the data directories."""
+        return self._logs.meta.cluster_id
+
+    def start(self) -> None:
+        """Recover the logs, then serve. Clients are answered when this returns.
+
+        Raises:
+            KafkaError: a directory is in use or belongs to another broker, a log cannot be recovered, or
+                the listener's address is taken. What was started is stopped again.
+        """
+        self._logs.start()
+        try:
+            self._offsets.start()
+            self._schedule()
+            server = self._make_server()
+            self._server = server
+            self._timers.start()
+            self._disk.start()
+            self._loader.start()
+            server.start()
+        except BaseException:
+            self._stop_background()
+            self._logs.close()
+            raise
+        _log.info("broker %d serves on port %d", self.config.node_id, self.port)
+
+    def stop(self, grace_seconds: float = 5.0) -> None:
+        """Answer what is in hand, for up to ``grace_seconds``, then flush and close every log."""
+        if self._server is not None:
+            self._fetches.close()
+            self._server.stop(grace_seconds)
+        self._stop_background()
+        self._logs.close()
+        _log.info("broker %d stopped", self.config.node_id)
+
+    def endpoint(self) -> tuple[str, int]:
+        """Host and port that clients are told to connect to."""
+        told = self.config.advertised_endpoint(self.port, self._machine_name)
+        return told.host, told.port
+
+    def _make_server(self) -> SocketServer:
+        config = self.config
+        services = Services(
+            config=config,
+            clock=self._clock,
+            metrics=self.metrics,
+            logs=self._logs,
+            topics=self._topics,
+            fetches=self._fetches,
+            offsets=self._offsets,
+            producer_ids=self._producer_ids,
+            cluster_id=self.cluster_id,
+            endpoint=self.endpoint,
+        )
+        network = NetworkConfig(
+            host=config.endpoint.host,
+            port=config.endpoint.port,
+            processors=config.num_network_threads,
+            max_request_bytes=config.socket_request_max_bytes,
+            send_buffer_bytes=config.socket_send_buffer_bytes,
+            receive_buffer_bytes=config.socket_receive_buffer_bytes,
+            max_connections=config.max_connections,
+            max_idle_ms=config.connections_max_idle_ms,
+            backlog=config.socket_listen_backlog_size,
+        )
+        return SocketServer(network, Dispatcher(services), self.metrics, self._clock)
+
+    def _schedule(self) -> None:
+        config, every = self.config, self._disk.every
+        every("flush", config.log_flush_scheduler_interval_ms / 1000, self._logs.flush_due)
+        every("retention", config.log_retention_check_interval_ms / 1000, self._logs.apply_retention)
+        every("expire offsets", config.offsets_retention_check_interval_ms / 1000, self._offsets.expire)
+        every(
+            "expire producers",
+            config.producer_id_expiration_check_interval_ms / 1000,
+            self._logs.expire_producers,
+        )
+
+    def _create_offsets_topic(self) -> int:
+        count = self.config.offsets_topic_num_partitions
+        return len(self._topics.create(OFFSETS_TOPIC, count, _OFFSETS_TOPIC_OVERRIDES).partitions)
+
+    def _stop_background(self) -> None:
+        self._timers.stop()
+        self._disk.stop()
+        if self._loader.is_alive():
+            self._loader.join(_LOADER_STOP_SECONDS)

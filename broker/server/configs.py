@@ -1,0 +1,79 @@
+"""The properties of topics and of the broker as the wire describes them: value, source, synonyms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from broker.config import BrokerConfig, LogConfig
+from pyspark_kafkalog.config.definition import Property, describe
+from pyspark_kafkalog.protocol.api.describe_configs import ConfigSource, ConfigType
+
+_TYPES = {
+    bool: ConfigType.BOOLEAN,
+    str: ConfigType.STRING,
+    int: ConfigType.INT,
+    float: ConfigType.DOUBLE,
+    tuple: ConfigType.LIST,
+}
+_INT_MAX = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """One of the properties that a value may come from, best first."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One property as it is in force."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    read_only: bool
+    config_type: ConfigType
+    doc: str
+    synonyms: tuple[Synonym, ...]
+
+
+def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> Iterator[ConfigEntry]:
+    """Every property of a topic that sets ``overrides`` for itself, with what it would be without."""
+    from_broker = config.log_defaults()
+    values = from_broker.overridden(overrides)
+    for item in describe(LogConfig):
+        value = _text(item, getattr(values, item.field))
+        synonyms = [Synonym(item.name, value, ConfigSource.TOPIC_CONFIG)] if item.name in overrides else []
+        synonyms += _static(item, item.inherits, getattr(from_broker, item.field))
+        yield _entry(item, value, synonyms, read_only=False)
+
+
+def broker_entries(config: BrokerConfig) -> Iterator[ConfigEntry]:
+    """Every property of the broker. None can be changed while it runs."""
+    for item in describe(BrokerConfig):
+        value = getattr(config, item.field)
+        yield _entry(item, _text(item, value), _static(item, item.name, value), read_only=True)
+
+
+def _static(item: Property, name: str, value: Any) -> list[Synonym]:
+    """What the broker's own property ``name`` gives: its file's value, if any, before the default."""
+    default = Synonym(name, _text(item, item.default), ConfigSource.DEFAULT_CONFIG)
+    if value == item.default:
+        return [default]
+    return [Synonym(name, _text(item, value), ConfigSource.STATIC_BROKER_CONFIG), default]
+
+
+def _entry(item: Property, value: str | None, synonyms: list[Synonym], *, read_only: bool) -> ConfigEntry:
+    kind = _TYPES[item.kind]
+    if item.kind is int and isinstance(item.default, int) and item.default > _INT_MAX:
+        kind = ConfigType.LONG
+    return ConfigEntry(item.name, value, synonyms[0].source, read_only, kind, item.doc, tuple(synonyms))
+
+
+def _text(item: Property, value: Any) -> str | None:
+    return None if value is None else item.text(value)

@@ -1,0 +1,156 @@
+"""Fetches that wait for data: parked here, not in a thread, until an append, a timeout or a hang-up."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from pyspark_kafkalog.types import TopicPartition
+
+_log = logging.getLogger(__name__)
+
+
+class Timer(Protocol):
+    """What parking needs of a scheduler."""
+
+    def after(self, seconds: float, fn: Callable[[], None]) -> Handle:
+        """Call ``fn`` once, ``seconds`` from now."""
+        ...
+
+
+class Handle(Protocol):
+    """A call that has not happened yet."""
+
+    def cancel(self) -> None:
+        """See to it that the call does not happen."""
+        ...
+
+
+class ParkedFetch:
+    """*Not thread-safe: guarded by the lock of its `DelayedFetches`.* One fetch that waits.
+
+    ``missing_bytes`` counts down as its partitions grow; ``complete`` reads again and answers.
+    """
+
+    __slots__ = ("complete", "done", "missing_bytes", "partitions", "timeout")
+
+    def __init__(
+        self, partitions: Iterable[TopicPartition], missing_bytes: int, complete: Callable[[], None]
+    ) -> None:
+        self.partitions = frozenset(partitions)
+        self.missing_bytes = missing_bytes
+        self.complete = complete
+        self.timeout: Handle | None = None
+        self.done = False
+
+
+class DelayedFetches:
+    """*Thread-safe.* All parked fetches by the partitions they wait for.
+
+    ``_lock`` guards the watch lists and every `ParkedFetch`; a fetch is completed by whoever unlinks it,
+    outside the lock, hence once. Appends to a partition nobody waits for take no lock.
+    """
+
+    def __init__(self, timer: Timer) -> None:
+        self._timer = timer
+        self._lock = threading.Lock()
+        self._watchers: dict[TopicPartition, set[ParkedFetch]] = {}
+        self._count = 0
+        self._closed = False
+
+    def __len__(self) -> int:
+        return self._count
+
+    def park(self, fetch: ParkedFetch, wait_seconds: float) -> None:
+        """Keep ``fetch`` until its bytes have come, or for ``wait_seconds``.
+
+        An append between the caller's read and this call is not seen here: the caller looks again after it,
+        and calls `wake` where something has come.
+        """
+        with self._lock:
+            for partition in fetch.partitions:
+                self._watchers.setdefault(partition, set()).add(fetch)
+            self._count += 1
+            closed = self._closed
+        handle = self._timer.after(wait_seconds, lambda: self.wake(fetch))
+        with self._lock:
+            if not fetch.done:
+                fetch.timeout = handle
+        if fetch.done:
+            handle.cancel()
+        elif closed:
+            self.wake(fetch)
+
+    def appended(self, partition: TopicPartition, size_bytes: int) -> None:
+        """``size_bytes`` more can be read from ``partition``: complete the fetches that now have enough."""
+        if partition not in self._watchers:
+            return
+        with self._lock:
+            ready = []
+            for fetch in self._watchers.get(partition, ()):
+                fetch.missing_bytes -= size_bytes
+                if fetch.missing_bytes <= 0:
+                    ready.append(fetch)
+            for fetch in ready:
+                self._unlink(fetch)
+        for fetch in ready:
+            _complete(fetch)
+
+    def changed(self, topic: str) -> None:
+        """The topic was deleted: complete what waits for it, so that it gets its error now."""
+        with self._lock:
+            ready = {
+                fetch
+                for partition, fetches in self._watchers.items()
+                if partition.topic == topic
+                for fetch in fetches
+            }
+            for fetch in ready:
+                self._unlink(fetch)
+        for fetch in ready:
+            _complete(fetch)
+
+    def wake(self, fetch: ParkedFetch) -> None:
+        """Complete ``fetch`` with what there is, if nobody has yet."""
+        with self._lock:
+            if fetch.done:
+                return
+            self._unlink(fetch)
+        _complete(fetch)
+
+    def close(self) -> None:
+        """Complete every parked fetch now, and from now on every other at once: the broker stops."""
+        with self._lock:
+            self._closed = True
+            ready = {fetch for fetches in self._watchers.values() for fetch in fetches}
+            for fetch in ready:
+                self._unlink(fetch)
+        for fetch in ready:
+            _complete(fetch)
+
+    def drop(self, fetch: ParkedFetch) -> None:
+        """Forget ``fetch``: its client is gone."""
+        with self._lock:
+            if not fetch.done:
+                self._unlink(fetch)
+
+    def _unlink(self, fetch: ParkedFetch) -> None:
+        fetch.done = True
+        self._count -= 1
+        for partition in fetch.partitions:
+            watchers = self._watchers[partition]
+            watchers.discard(fetch)
+            if not watchers:
+                del self._watchers[partition]
+        if fetch.timeout is not None:
+            fetch.timeout.cancel()
+
+
+def _complete(fetch: ParkedFetch) -> None:
+    """Run the completion; its failure is its own client's matter, never that of the producer who woke it."""
+    try:
+        fetch.complete()
+    except Exception:
+        _log.exception("a parked fetch of %s failed", ", ".join(map(str, fetch.partitions)))

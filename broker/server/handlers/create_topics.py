@@ -1,0 +1,138 @@
+"""CreateTopics 2-7: make topics, each on its own; one that cannot be made does not fail the others.
+
+One broker keeps one copy: replication factor 1 or -1, or an assignment that names this broker for each
+partition. Partition count -1 means ``num.partitions``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from broker.server.configs import topic_entries
+from broker.server.context import Context
+from broker.server.registry import handles
+from broker.server.topics import INTERNAL_TOPICS
+from pyspark_kafkalog.errors import (
+    ErrorCode,
+    InvalidConfig,
+    InvalidRequest,
+    InvalidTopic,
+    KafkaError,
+    ServerError,
+)
+from pyspark_kafkalog.protocol.api.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from pyspark_kafkalog.protocol.exchange import ApiKey
+
+_DEFAULT = -1
+
+
+@handles(ApiKey.CREATE_TOPICS, versions=(2, 7))
+def create_topics(request: CreateTopicsRequest, ctx: Context) -> CreateTopicsResponse:
+    """A result for each topic; a name asked for twice is refused both times, as in Kafka."""
+    times = Counter(topic.name for topic in request.topics)
+    return CreateTopicsResponse(
+        topics=tuple(
+            _create(topic, times[topic.name], request.validate_only, ctx)
+            for topic in {topic.name: topic for topic in request.topics}.values()
+        )
+    )
+
+
+def _create(wanted: CreatableTopic, times: int, validate_only: bool, ctx: Context) -> CreatableTopicResult:
+    topics = ctx.services.topics
+    try:
+        if times > 1:
+            raise InvalidRequest(f"topic {wanted.name!r} is in the request {times} times")
+        if wanted.name in INTERNAL_TOPICS:
+            raise InvalidTopic(f"topic {wanted.name!r} is internal: the broker makes it itself")
+        count = _partition_count(wanted, ctx)
+        overrides = _overrides(wanted)
+        if validate_only:
+            topics.check_new(wanted.name, count, overrides)
+            topic_id = None
+        else:
+            topic_id = topics.create(wanted.name, count, overrides).topic_id
+    except KafkaError as e:
+        return CreatableTopicResult(
+            name=wanted.name,
+            error_code=ctx.refused(e),
+            error_message=str(e),
+            num_partitions=-1,
+            replication_factor=-1,
+            configs=(),
+        )
+    result = CreatableTopicResult(
+        name=wanted.name,
+        error_code=ErrorCode.NONE,
+        num_partitions=count,
+        replication_factor=1,
+        configs=tuple(
+            CreatableTopicConfigs(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=False,
+            )
+            for entry in topic_entries(ctx.services.config, overrides)
+        ),
+    )
+    return result if topic_id is None else replace(result, topic_id=topic_id)
+
+
+def _partition_count(wanted: CreatableTopic, ctx: Context) -> int:
+    """How many partitions the topic gets.
+
+    Raises:
+        InvalidRequest: an assignment together with a count or a replication factor.
+        ServerError: INVALID_REPLICATION_FACTOR or INVALID_REPLICA_ASSIGNMENT for more than this one broker.
+    """
+    if wanted.assignments:
+        if wanted.num_partitions != _DEFAULT or wanted.replication_factor != _DEFAULT:
+            raise InvalidRequest("with an assignment, partition count and replication factor must be -1")
+        check_assignment(wanted.assignments, ctx.services.config.node_id)
+        return len(wanted.assignments)
+    if wanted.replication_factor not in (_DEFAULT, 1):
+        raise ServerError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"replication factor {wanted.replication_factor}; with 1 broker it can be 1 or -1 only",
+        )
+    if wanted.num_partitions == _DEFAULT:
+        return ctx.services.config.num_partitions
+    return wanted.num_partitions
+
+
+def check_assignment(assignments: tuple[CreatableReplicaAssignment, ...], node_id: int) -> None:
+    """Only partitions 0 to n-1, each on this broker, can be assigned.
+
+    Raises:
+        ServerError: INVALID_REPLICA_ASSIGNMENT.
+    """
+    indexes = sorted(assignment.partition_index for assignment in assignments)
+    if indexes != list(range(len(indexes))):
+        raise ServerError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the assigned partitions must be 0 to their count - 1"
+        )
+    if any(assignment.broker_ids != (node_id,) for assignment in assignments):
+        raise ServerError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"each partition can be assigned to broker {node_id} only"
+        )
+
+
+def _overrides(wanted: CreatableTopic) -> dict[str, str]:
+    overrides: dict[str, str] = {}
+    for item in wanted.configs:
+        if item.value is None:
+            raise InvalidConfig(f"topic property {item.name} has no value")
+        if item.name in overrides:
+            raise InvalidConfig(f"topic property {item.name} is given twice")
+        overrides[item.name] = item.value
+    return overrides

@@ -1,0 +1,53 @@
+"""DeleteTopics 1-6: by name, from version 6 also by id. Offsets that groups stored for a topic go with it."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from broker.server.context import Context
+from broker.server.registry import handles
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError
+from pyspark_kafkalog.protocol.api.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from pyspark_kafkalog.protocol.exchange import ApiKey
+
+_BY_ID_SINCE = 6
+_DISABLED_SINCE = 3
+_NO_ID = UUID(int=0)
+
+
+@handles(ApiKey.DELETE_TOPICS, versions=(1, 6))
+def delete_topics(request: DeleteTopicsRequest, ctx: Context) -> DeleteTopicsResponse:
+    """A result for each topic, in the order of the request."""
+    if ctx.version >= _BY_ID_SINCE:
+        wanted = request.topics
+    else:
+        wanted = tuple(DeleteTopicState(name=name) for name in request.topic_names)
+    return DeleteTopicsResponse(responses=tuple(_delete(topic, ctx) for topic in wanted))
+
+
+def _delete(wanted: DeleteTopicState, ctx: Context) -> DeletableTopicResult:
+    services = ctx.services
+    name, topic_id = wanted.name, wanted.topic_id
+    try:
+        if not services.config.delete_topic_enable:
+            old = ctx.version < _DISABLED_SINCE
+            code = ErrorCode.INVALID_REQUEST if old else ErrorCode.TOPIC_DELETION_DISABLED
+            raise ServerError(code, "delete.topic.enable is false")
+        if name is not None and topic_id != _NO_ID:
+            raise InvalidRequest("a topic is deleted by its name or by its id, not by both")
+        if name is None:
+            name = services.topics.name_of(topic_id)
+        topic_id = services.topics.get(name).topic_id
+        services.topics.delete(name)
+    except KafkaError as e:
+        return DeletableTopicResult(
+            name=wanted.name, topic_id=wanted.topic_id, error_code=ctx.refused(e), error_message=str(e)
+        )
+    services.fetches.changed(name)
+    services.offsets.forget_topic(name)
+    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=ErrorCode.NONE)

@@ -1,0 +1,85 @@
+"""DescribeConfigs 1-4: the properties of topics and of this broker, with sources and synonyms.
+
+Left out: other resources (loggers, client metrics, groups).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from broker.server.configs import ConfigEntry, broker_entries, topic_entries
+from broker.server.context import Context
+from broker.server.registry import handles
+from broker.server.topics import validate_name
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError
+from pyspark_kafkalog.protocol.api.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+    ResourceType,
+)
+from pyspark_kafkalog.protocol.exchange import ApiKey
+
+
+@handles(ApiKey.DESCRIBE_CONFIGS, versions=(1, 4))
+def describe_configs(request: DescribeConfigsRequest, ctx: Context) -> DescribeConfigsResponse:
+    """A result for each resource; null keys ask for every property."""
+    return DescribeConfigsResponse(
+        results=tuple(_describe(resource, request, ctx) for resource in request.resources)
+    )
+
+
+def _describe(
+    resource: DescribeConfigsResource, request: DescribeConfigsRequest, ctx: Context
+) -> DescribeConfigsResult:
+    keys = resource.configuration_keys
+    try:
+        entries = tuple(
+            _entry(entry, request) for entry in _entries(resource, ctx) if keys is None or entry.name in keys
+        )
+    except KafkaError as e:
+        return DescribeConfigsResult(
+            error_code=ctx.refused(e),
+            error_message=str(e),
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+    return DescribeConfigsResult(
+        error_code=ErrorCode.NONE,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=entries,
+    )
+
+
+def _entries(resource: DescribeConfigsResource, ctx: Context) -> Iterator[ConfigEntry]:
+    services, name = ctx.services, resource.resource_name
+    if resource.resource_type == ResourceType.TOPIC:
+        validate_name(name)
+        return topic_entries(services.config, services.topics.get(name).overrides)
+    if resource.resource_type == ResourceType.BROKER:
+        # The empty name asks for the dynamic defaults of all brokers; there are none.
+        if name not in ("", str(services.config.node_id)):
+            raise InvalidRequest(f"this is broker {services.config.node_id}, not {name!r}")
+        return iter(()) if name == "" else broker_entries(services.config)
+    raise InvalidRequest(f"resource type {resource.resource_type}; known are topics (2) and brokers (4)")
+
+
+def _entry(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    synonyms = entry.synonyms if request.include_synonyms else ()
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=int(entry.source),
+        is_sensitive=False,
+        synonyms=tuple(
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=int(synonym.source))
+            for synonym in synonyms
+        ),
+        config_type=entry.config_type,
+        documentation=entry.doc if request.include_documentation else None,
+    )

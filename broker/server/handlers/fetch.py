@@ -1,0 +1,169 @@
+"""Fetch 4-12: slices of the logs, sent from the files without being read.
+
+Waiting for ``min_bytes`` is `delayed_fetch`'s work. Left out: incremental fetch sessions (the answer's
+session id is always 0, so clients go on with full requests), replicas and racks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker.log.file_slice import FileSlice
+from broker.log.log import Log
+from broker.server.context import Context
+from broker.server.delayed_fetch import ParkedFetch
+from broker.server.epochs import check_leader_epoch
+from broker.server.old_fetch import without_zstd
+from broker.server.registry import LATER, handles
+from pyspark_kafkalog.errors import ErrorCode, KafkaError, OffsetOutOfRange
+from pyspark_kafkalog.protocol.api.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.types import IsolationLevel, TopicPartition
+
+_ZSTD_SINCE = 10
+_LONGEST_WAIT_MS = 60_000
+"""A client may ask to wait for weeks, but each wait keeps a timer: it gets an empty answer and asks again."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What one pass over the partitions found. ``ends`` are the log ends seen, before reading."""
+
+    topics: list[FetchableTopicResponse] = field(default_factory=list)
+    slices: list[FileSlice] = field(default_factory=list)
+    ends: list[tuple[Log, int]] = field(default_factory=list)
+    size_bytes: int = 0
+    failed: bool = False
+
+    def response(self) -> FetchResponse:
+        return FetchResponse(responses=tuple(self.topics))
+
+    def drop(self) -> None:
+        """Let go of the slices: this answer is not sent."""
+        for piece in self.slices:
+            piece.close()
+
+
+@handles(ApiKey.FETCH, versions=(4, 12))
+def fetch(request: FetchRequest, ctx: Context) -> Any:
+    """Answer now if there is enough, an error, or no time to wait; else park the request."""
+    if request.session_id != 0 or request.session_epoch > 0:
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    answer = _read(request, ctx)
+    wait_ms = min(request.max_wait_ms, _LONGEST_WAIT_MS)
+    if answer.size_bytes >= request.min_bytes or answer.failed or wait_ms <= 0 or not answer.topics:
+        return answer.response()
+    answer.drop()
+    _park(request, ctx, answer, wait_ms)
+    return LATER
+
+
+def _park(request: FetchRequest, ctx: Context, seen: _Answer, wait_ms: int) -> None:
+    """Wait for what is missing. The read is repeated on waking, so a parked fetch holds no slice."""
+
+    def complete() -> None:
+        if ctx.reply.closed:
+            return
+        try:
+            ctx.answer(_read(request, ctx).response())
+        except Exception:
+            _log.exception("fetch of %s (%s)", ctx.header.client_id, ctx.reply.peer)
+            ctx.reply.close()
+
+    fetches = ctx.services.fetches
+    parked = ParkedFetch(_partitions(request), request.min_bytes - seen.size_bytes, complete)
+    fetches.park(parked, wait_ms / 1000)
+    ctx.reply.on_close(lambda: fetches.drop(parked))
+    # What was appended between the read and the parking woke nobody.
+    if any(log.end_offset != end for log, end in seen.ends):
+        fetches.wake(parked)
+
+
+def _partitions(request: FetchRequest) -> Iterator[TopicPartition]:
+    for topic in request.topics:
+        for want in topic.partitions:
+            yield TopicPartition(topic.topic, want.partition)
+
+
+def _read(request: FetchRequest, ctx: Context) -> _Answer:
+    """Slice every partition within the limits of KIP-74: only the first that has data may exceed them."""
+    answer = _Answer()
+    left = min(request.max_bytes, ctx.services.config.fetch_max_bytes)
+    for topic in request.topics:
+        partitions = []
+        for want in topic.partitions:
+            partition = TopicPartition(topic.topic, want.partition)
+            data = _read_partition(partition, want, left, request, ctx, answer)
+            if data.error_code is not ErrorCode.NONE:
+                answer.failed = True
+            size = len(data.records or b"")
+            answer.size_bytes += size
+            left = max(0, left - size)
+            partitions.append(data)
+        answer.topics.append(FetchableTopicResponse(topic=topic.topic, partitions=tuple(partitions)))
+    return answer
+
+
+def _read_partition(
+    partition: TopicPartition,
+    want: FetchPartition,
+    left: int,
+    request: FetchRequest,
+    ctx: Context,
+    answer: _Answer,
+) -> PartitionData:
+    committed = request.isolation_level == IsolationLevel.READ_COMMITTED
+    try:
+        check_leader_epoch(partition, want.current_leader_epoch)
+        log = ctx.services.logs.log(partition)
+        answer.ends.append((log, log.end_offset))
+        piece = log.read(
+            want.fetch_offset,
+            max(0, min(want.partition_max_bytes, left)),
+            at_least_one=answer.size_bytes == 0,
+            committed_only=committed,
+        )
+        records: FileSlice | bytes = piece
+        if ctx.version < _ZSTD_SINCE:
+            records = without_zstd(partition, piece)
+        else:
+            answer.slices.append(piece)
+    except OffsetOutOfRange as e:
+        # The range goes along although Kafka leaves it out: it lets a client say what there is.
+        return _failed(partition, ctx.refused(e), log_start_offset=e.start, high_watermark=e.end)
+    except KafkaError as e:
+        return _failed(partition, ctx.refused(e))
+    return PartitionData(
+        partition_index=partition.partition,
+        high_watermark=log.end_offset,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.start_offset,
+        # librdkafka complains of a list where no isolation was asked for.
+        aborted_transactions=() if committed else None,
+        records=records,
+    )
+
+
+def _failed(
+    partition: TopicPartition, code: ErrorCode, *, log_start_offset: int = -1, high_watermark: int = -1
+) -> PartitionData:
+    return PartitionData(
+        partition_index=partition.partition,
+        error_code=code,
+        high_watermark=high_watermark,
+        last_stable_offset=-1,
+        log_start_offset=log_start_offset,
+        aborted_transactions=None,
+        records=b"",
+    )

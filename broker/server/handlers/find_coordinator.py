@@ -1,0 +1,46 @@
+"""FindCoordinator 0-4: this broker coordinates every group. Left out: transactions and share groups."""
+
+from __future__ import annotations
+
+from broker.server.context import Context
+from broker.server.registry import handles
+from pyspark_kafkalog.errors import InvalidRequest, KafkaError
+from pyspark_kafkalog.protocol.api.find_coordinator import (
+    Coordinator,
+    CoordinatorType,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from pyspark_kafkalog.protocol.exchange import ApiKey
+
+_BATCHED_SINCE = 4
+
+
+@handles(ApiKey.FIND_COORDINATOR, versions=(0, 4))
+def find_coordinator(request: FindCoordinatorRequest, ctx: Context) -> FindCoordinatorResponse:
+    """One coordinator before version 4, one for each key from then on."""
+    if ctx.version >= _BATCHED_SINCE:
+        found = (_find(key, request.key_type, ctx) for key in request.coordinator_keys)
+        return FindCoordinatorResponse(coordinators=tuple(found))
+    one = _find(request.key, request.key_type, ctx)
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
+
+
+def _find(key: str, key_type: int, ctx: Context) -> Coordinator:
+    services = ctx.services
+    try:
+        if key_type != CoordinatorType.GROUP:
+            raise InvalidRequest(f"key type {key_type}: this broker coordinates groups (0) only")
+        services.offsets.open()
+    except KafkaError as e:
+        return Coordinator(
+            key=key, node_id=-1, host="", port=-1, error_code=ctx.refused(e), error_message=str(e)
+        )
+    host, port = services.endpoint()
+    return Coordinator(key=key, node_id=services.config.node_id, host=host, port=port)

@@ -1,0 +1,85 @@
+"""ListOffsets 1-7: where a partition begins, ends, or stood at a time.
+
+Timestamps -1 latest (with read_committed: the last stable offset), -2 earliest, -3 the record with the
+greatest timestamp (7+), else the first record at or after so many milliseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from broker.server.context import Context
+from broker.server.epochs import LEADER_EPOCH, check_leader_epoch
+from broker.server.registry import handles
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, UnsupportedVersion
+from pyspark_kafkalog.protocol.api.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.types import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    IsolationLevel,
+    TopicPartition,
+)
+
+_MAX_TIMESTAMP_SINCE = 7
+_NONE = (-1, -1)
+"""Timestamp and offset where no record qualifies."""
+
+
+@handles(ApiKey.LIST_OFFSETS, versions=(1, 7))
+def list_offsets(request: ListOffsetsRequest, ctx: Context) -> ListOffsetsResponse:
+    """One (timestamp, offset) for each partition; an error in one leaves the others as they are."""
+    return ListOffsetsResponse(
+        topics=tuple(
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=tuple(
+                    _answer(TopicPartition(topic.name, want.partition_index), want, request, ctx)
+                    for want in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _answer(
+    partition: TopicPartition, want: ListOffsetsPartition, request: ListOffsetsRequest, ctx: Context
+) -> ListOffsetsPartitionResponse:
+    try:
+        check_leader_epoch(partition, want.current_leader_epoch)
+        committed = request.isolation_level == IsolationLevel.READ_COMMITTED
+        timestamp, offset = _look_up(partition, want.timestamp, committed, ctx)
+    except KafkaError as e:
+        return ListOffsetsPartitionResponse(partition_index=partition.partition, error_code=ctx.refused(e))
+    return ListOffsetsPartitionResponse(
+        partition_index=partition.partition,
+        error_code=ErrorCode.NONE,
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=LEADER_EPOCH if offset >= 0 else -1,
+    )
+
+
+def _look_up(partition: TopicPartition, timestamp: int, committed: bool, ctx: Context) -> tuple[int, int]:
+    log = ctx.services.logs.log(partition)
+    end = log.last_stable_offset if committed else log.end_offset
+    if timestamp == LATEST_TIMESTAMP:
+        return -1, end
+    if timestamp == EARLIEST_TIMESTAMP:
+        return -1, log.start_offset
+    if timestamp == MAX_TIMESTAMP:
+        if ctx.version < _MAX_TIMESTAMP_SINCE:
+            raise UnsupportedVersion(f"timestamp {timestamp} needs ListOffsets {_MAX_TIMESTAMP_SINCE}")
+        found = log.max_timestamp()
+    elif timestamp < 0:
+        raise InvalidRequest(f"{partition}: timestamp {timestamp} is neither a time nor a name for an offset")
+    else:
+        found = log.offset_for_timestamp(timestamp)
+    # A record that read_committed cannot see yet counts as none.
+    return found if found is not None and found[1] < end else _NONE

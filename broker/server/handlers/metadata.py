@@ -1,0 +1,109 @@
+"""Metadata 0-12: this broker, and its topics by name or by id (10+/12).
+
+Asking for an unknown topic makes it where ``auto.create.topics.enable`` and the request (4+) allow.
+Left out: replicas and racks; the one broker leads everything with leader epoch 0.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from broker.log.manager import StoredTopic
+from broker.server.context import Context
+from broker.server.epochs import LEADER_EPOCH
+from broker.server.registry import handles
+from broker.server.topics import INTERNAL_TOPICS, validate_name
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, UnknownTopicOrPartition
+from pyspark_kafkalog.protocol.api.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from pyspark_kafkalog.protocol.exchange import ApiKey
+
+_NO_ID = UUID(int=0)
+_NOT_ASKED = -(1 << 31)
+_TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+"""Kafka's ``AclOperation`` numbers as bits: without an authorizer everybody may do everything."""
+
+
+@handles(ApiKey.METADATA, versions=(0, 12))
+def metadata(request: MetadataRequest, ctx: Context) -> MetadataResponse:
+    """The broker and the topics asked for; one bad topic does not fail the others."""
+    services = ctx.services
+    host, port = services.endpoint()
+    node_id = services.config.node_id
+    everything = request.topics is None or (ctx.version == 0 and not request.topics)
+    operations = _TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED
+    if everything or request.topics is None:
+        topics = [_describe(name, t, node_id, operations) for name, t in services.topics.all().items()]
+    else:
+        topics = [_answer(wanted, request, ctx, operations) for wanted in request.topics]
+    return MetadataResponse(
+        brokers=(MetadataResponseBroker(node_id=node_id, host=host, port=port),),
+        cluster_id=services.cluster_id,
+        controller_id=node_id,
+        topics=tuple(topics),
+        cluster_authorized_operations=(
+            _CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED
+        ),
+    )
+
+
+def _answer(
+    wanted: MetadataRequestTopic, request: MetadataRequest, ctx: Context, operations: int
+) -> MetadataResponseTopic:
+    try:
+        name, topic = _find(wanted, request, ctx)
+    except KafkaError as e:
+        name_or_none = wanted.name if wanted.name is not None or ctx.version >= 12 else ""
+        return MetadataResponseTopic(
+            error_code=ctx.refused(e),
+            name=name_or_none,
+            topic_id=wanted.topic_id,
+            is_internal=wanted.name in INTERNAL_TOPICS,
+        )
+    return _describe(name, topic, ctx.services.config.node_id, operations)
+
+
+def _find(wanted: MetadataRequestTopic, request: MetadataRequest, ctx: Context) -> tuple[str, StoredTopic]:
+    topics = ctx.services.topics
+    if wanted.name is None or wanted.topic_id != _NO_ID:
+        if ctx.version < 12:
+            raise InvalidRequest("topics are asked for by id from Metadata version 12 only")
+        name = topics.name_of(wanted.topic_id)
+        return name, topics.get(name)
+    create = ctx.services.config.auto_create_topics_enable
+    if ctx.version >= 4:
+        create = create and request.allow_auto_topic_creation
+    try:
+        return wanted.name, topics.get(wanted.name)
+    except UnknownTopicOrPartition:
+        validate_name(wanted.name)
+        if not create or wanted.name in INTERNAL_TOPICS:
+            raise
+    return wanted.name, topics.get_or_create(wanted.name)
+
+
+def _describe(name: str, topic: StoredTopic, node_id: int, operations: int) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=name,
+        topic_id=topic.topic_id,
+        is_internal=name in INTERNAL_TOPICS,
+        partitions=tuple(
+            MetadataResponsePartition(
+                partition_index=partition,
+                leader_id=node_id,
+                leader_epoch=LEADER_EPOCH,
+                replica_nodes=(node_id,),
+                isr_nodes=(node_id,),
+            )
+            for partition in topic.partitions
+        ),
+        topic_authorized_operations=operations,
+    )

@@ -1,0 +1,153 @@
+"""Produce 3-11, advertised from 0: see `OLD_VERSIONS`.
+
+acks 0 has no answer, and an error then closes the connection, as in Kafka, because nothing else can tell
+the producer. acks 1 and -1 are the same here: there is one copy, and the answer comes after it is written.
+Left out: transactions; conversion of message sets v0 and v1 (with versions 0-2, which carry them).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+
+from broker.server.context import Context
+from broker.server.registry import CloseConnection, handles
+from broker.server.topics import INTERNAL_TOPICS
+from pyspark_kafkalog.errors import (
+    CorruptMessage,
+    ErrorCode,
+    InvalidRecord,
+    InvalidTopic,
+    KafkaError,
+    ServerError,
+    UnsupportedCompression,
+)
+from pyspark_kafkalog.formats.batch import BATCH_OVERHEAD, HEADER_SIZE
+from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.protocol.api.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from pyspark_kafkalog.protocol.exchange import ApiKey, decode_request
+from pyspark_kafkalog.protocol.headers import RequestHeader
+from pyspark_kafkalog.types import TopicPartition
+
+OLD_VERSIONS = (0, 2)
+"""Advertised but refused: librdkafka before the fix of its issue 4956 does not compress if 0 is missing."""
+
+_ZSTD_SINCE = 7
+_ERROR_MESSAGE_SINCE = 8
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+_LENGTH_AT = 8
+_MAGIC_AT = 16
+_NO_TRANSACTIONAL_ID = b"\xff\xff"
+_ATTRIBUTES_AT = 21
+_CODEC_MASK = 0x07
+
+
+@handles(ApiKey.PRODUCE, versions=(3, 11), advertised=(0, 11))
+def produce(request: ProduceRequest, ctx: Context) -> ProduceResponse | None:
+    """Append each partition's batch; one that is refused does not fail the others."""
+    responses, failed = [], False
+    for topic in request.topic_data:
+        partitions = []
+        for data in topic.partition_data:
+            answer = _append(TopicPartition(topic.name, data.index), data, request, ctx)
+            failed = failed or answer.error_code is not ErrorCode.NONE
+            partitions.append(answer)
+        responses.append(TopicProduceResponse(name=topic.name, partition_responses=tuple(partitions)))
+    if request.acks != 0:
+        return ProduceResponse(responses=tuple(responses))
+    if failed:
+        raise CloseConnection("a produce request with acks 0 failed; closing says so")
+    return None
+
+
+def _append(
+    partition: TopicPartition, data: PartitionProduceData, request: ProduceRequest, ctx: Context
+) -> PartitionProduceResponse:
+    services = ctx.services
+    try:
+        if request.acks not in (-1, 0, 1):
+            raise ServerError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks}; can be -1, 0, 1")
+        if partition.topic in INTERNAL_TOPICS:
+            raise InvalidTopic(f"topic {partition.topic!r} is internal: clients cannot write to it")
+        log = services.logs.log(partition)
+        check_batch(partition, data.records, ctx.version)
+        result = log.append(data.records)
+    except KafkaError as e:
+        return PartitionProduceResponse(
+            index=partition.partition,
+            error_code=ctx.refused(e),
+            base_offset=-1,
+            log_append_time_ms=-1,
+            log_start_offset=-1,
+            error_message=str(e) if ctx.version >= _ERROR_MESSAGE_SINCE else None,
+        )
+    if not result.duplicate:
+        services.metrics.appended_messages.inc(result.last_offset - result.base_offset + 1)
+        services.metrics.appended_bytes.inc(len(data.records))
+        services.fetches.appended(partition, len(data.records))
+    return PartitionProduceResponse(
+        index=partition.partition,
+        base_offset=result.base_offset,
+        log_append_time_ms=result.log_append_time_ms,
+        log_start_offset=result.start_offset,
+    )
+
+
+def check_batch(partition: TopicPartition, records: memoryview | None, version: int) -> None:
+    """What the request's version demands of its records: one whole batch, in a codec that it may carry.
+
+    The batch itself is checked by the log.
+
+    Raises:
+        InvalidRecord: no batch, more than one, or message sets v0/v1.
+        UnsupportedCompression: zstd in a version before 7.
+        CorruptMessage: the bytes end inside the batch.
+    """
+    if records is None or len(records) == 0:
+        raise InvalidRecord(f"{partition}: the request has no record batch")
+    if len(records) < HEADER_SIZE:
+        raise CorruptMessage(f"{partition}: {len(records)} bytes cannot be a record batch")
+    magic = records[_MAGIC_AT]
+    if magic != 2:
+        raise InvalidRecord(f"{partition}: Produce {version} takes record batches v2 only, not magic {magic}")
+    size = BATCH_OVERHEAD + _INT32.unpack_from(records, _LENGTH_AT)[0]
+    if HEADER_SIZE <= size < len(records):
+        raise InvalidRecord(f"{partition}: Produce {version} takes exactly one record batch for a partition")
+    codec = _INT16.unpack_from(records, _ATTRIBUTES_AT)[0] & _CODEC_MASK
+    if codec == Codec.ZSTD and version < _ZSTD_SINCE:
+        raise UnsupportedCompression(f"{partition}: zstd needs Produce {_ZSTD_SINCE} or later, not {version}")
+
+
+def refuse_old(header: RequestHeader, frame: bytearray, pos: int) -> bytes:
+    """The whole answer to versions 0-2: UNSUPPORTED_VERSION for each partition.
+
+    Their request is version 3's without the transactional id before it. Of the answer version 2 has the
+    layout of version 3, 1 lacks the append time, and 0 the throttle time as well.
+
+    Raises:
+        CloseConnection: acks 0, where no answer can be given.
+        InvalidRequest: the body does not follow the schema.
+    """
+    body = memoryview(_NO_TRANSACTIONAL_ID + frame[pos:])
+    request = decode_request(replace(header, api_version=3), body, 0)
+    if request.acks == 0:
+        raise CloseConnection("Produce 0-2 is not served: producers of Kafka 0.11 and later send 3 or more")
+    out = bytearray(_INT32.pack(header.correlation_id) + _INT32.pack(len(request.topic_data)))
+    for topic in request.topic_data:
+        name = topic.name.encode()
+        out += _INT16.pack(len(name)) + name + _INT32.pack(len(topic.partition_data))
+        for data in topic.partition_data:
+            out += _INT32.pack(data.index) + _INT16.pack(ErrorCode.UNSUPPORTED_VERSION) + _INT64.pack(-1)
+            if header.api_version == 2:
+                out += _INT64.pack(-1)
+    if header.api_version >= 1:
+        out += _INT32.pack(0)
+    return _INT32.pack(len(out)) + bytes(out)

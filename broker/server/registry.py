@@ -1,0 +1,70 @@
+"""Which API is served in which versions, and by which function: filled by the `handles` decorator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pyspark_kafkalog.protocol.exchange import ApiKey
+
+if TYPE_CHECKING:
+    from broker.server.context import Context
+
+
+class CloseConnection(Exception):
+    """A handler raises this where only the end of the connection can tell the client what went wrong."""
+
+
+class _Later:
+    """The type of `LATER` alone."""
+
+    def __repr__(self) -> str:
+        return "LATER"
+
+
+LATER = _Later()
+"""A handler returns this where it will answer through its `Context` itself, now or from another thread."""
+
+Handler = Callable[[Any, "Context"], Any]
+"""``(request, context) -> response``, or None for no answer, or `LATER`; may raise `CloseConnection`."""
+
+_H = TypeVar("_H", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """One API as this broker serves it. Both version ranges are inclusive.
+
+    ``advertised`` is what ApiVersions says; it is wider than ``versions`` only for Produce.
+    """
+
+    key: ApiKey
+    versions: tuple[int, int]
+    advertised: tuple[int, int]
+    handler: Handler
+
+
+_registrations: dict[ApiKey, Registration] = {}
+
+REGISTRY: Mapping[ApiKey, Registration] = MappingProxyType(_registrations)
+"""Filled when `broker.server.handlers` is imported; read-only after that."""
+
+
+def handles(
+    key: ApiKey, *, versions: tuple[int, int], advertised: tuple[int, int] | None = None
+) -> Callable[[_H], _H]:
+    """Register the decorated function as the handler of ``key``.
+
+    Raises:
+        ValueError: the key has a handler already (a mistake in the code).
+    """
+
+    def register(handler: _H) -> _H:
+        if key in _registrations:
+            raise ValueError(f"{key.name} has a handler already")
+        _registrations[key] = Registration(key, versions, advertised or versions, handler)
+        return handler
+
+    return register

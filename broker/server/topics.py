@@ -1,0 +1,191 @@
+"""The topics of this broker: which names are allowed, who has which id, making and deleting them."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Iterable, Mapping
+from uuid import UUID, uuid4
+
+from broker.config import BrokerConfig
+from broker.group.offsets import OFFSETS_TOPIC
+from broker.log.manager import LogManager, StoredTopic
+from pyspark_kafkalog.errors import (
+    ErrorCode,
+    InvalidPartitions,
+    InvalidTopic,
+    ServerError,
+    TopicAlreadyExists,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+
+MAX_NAME_LENGTH = 249
+"""Kafka's: 255 for a file name less what a partition's directory adds."""
+
+MAX_PARTITIONS = 10_000
+"""Partitions of one topic: each is a directory with open files, so a request must not ask for any number."""
+
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC})
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
+
+_log = logging.getLogger(__name__)
+
+
+def validate_name(name: str) -> None:
+    """Refuse what Kafka refuses as a topic name.
+
+    Raises:
+        InvalidTopic: empty, ``.`` or ``..``, over 249 characters, or a character outside ``[a-zA-Z0-9._-]``.
+    """
+    if not name:
+        raise InvalidTopic("a topic name cannot be empty")
+    if name in (".", ".."):
+        raise InvalidTopic(f"a topic cannot be called {name!r}")
+    if len(name) > MAX_NAME_LENGTH:
+        raise InvalidTopic(f"topic name of {len(name)} characters; the limit is {MAX_NAME_LENGTH}")
+    if not _LEGAL.match(name):
+        raise InvalidTopic(f"topic name {name!r} has others than ASCII letters, digits, '.', '_', '-'")
+
+
+def collision(name: str, others: Iterable[str]) -> str | None:
+    """The first of ``others`` that differs from ``name`` in ``.`` against ``_`` only.
+
+    Kafka refuses such pairs because metric names turn both characters into one.
+    """
+    folded = name.replace(".", "_")
+    return next((o for o in others if o != name and o.replace(".", "_") == folded), None)
+
+
+class Topics:
+    """*Thread-safe.* Names, ids and partition counts, over the log manager that stores them.
+
+    ``_changing`` is held while a topic is made, widened or deleted, so that two requests cannot make one
+    topic twice; reading takes no lock: the manager hands out snapshots.
+    """
+
+    def __init__(self, logs: LogManager, config: BrokerConfig) -> None:
+        self._logs = logs
+        self._config = config
+        self._changing = threading.RLock()
+
+    def all(self) -> Mapping[str, StoredTopic]:
+        """Every topic by name."""
+        return self._logs.topics()
+
+    def get(self, name: str) -> StoredTopic:
+        """The topic of this name.
+
+        Raises:
+            UnknownTopicOrPartition: there is none.
+        """
+        try:
+            return self._logs.topics()[name]
+        except KeyError:
+            raise UnknownTopicOrPartition(f"topic {name!r} does not exist") from None
+
+    def name_of(self, topic_id: UUID) -> str:
+        """The name of the topic with this id.
+
+        Raises:
+            UnknownTopicId: no topic has it.
+        """
+        for name, topic in self._logs.topics().items():
+            if topic.topic_id == topic_id:
+                return name
+        raise UnknownTopicId(f"no topic has the id {topic_id}")
+
+    def check_new(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> None:
+        """All that `create` checks, without making anything.
+
+        Raises:
+            InvalidTopic: the name is not allowed or differs from another's in ``.`` and ``_`` only.
+            TopicAlreadyExists: there is such a topic.
+            InvalidPartitions: not at least one partition.
+            ServerError: POLICY_VIOLATION above `MAX_PARTITIONS`.
+            InvalidConfig: an override is unknown or has a value it cannot have.
+        """
+        validate_name(name)
+        topics = self._logs.topics()
+        if name in topics:
+            raise TopicAlreadyExists(f"topic {name!r} already exists")
+        clash = collision(name, topics)
+        if clash is not None:
+            raise InvalidTopic(f"topic {name!r} collides with {clash!r}: '.' and '_' count as one character")
+        check_partition_count(partition_count)
+        self._config.log_defaults().overridden(overrides)
+
+    def create(
+        self, name: str, partition_count: int | None = None, overrides: Mapping[str, str] | None = None
+    ) -> StoredTopic:
+        """Make a topic with a new random id; ``partition_count`` None means ``num.partitions``.
+
+        Raises:
+            KafkaError: what `check_new` raises, or `StorageError`.
+        """
+        count = self._config.num_partitions if partition_count is None else partition_count
+        overrides = overrides or {}
+        with self._changing:
+            self.check_new(name, count, overrides)
+            self._logs.create_topic(name, uuid4(), count, overrides)
+            _log.info("created topic %s with %d partitions", name, count)
+            return self.get(name)
+
+    def get_or_create(self, name: str) -> StoredTopic:
+        """The topic, made with the defaults where it does not exist yet.
+
+        Raises:
+            KafkaError: what `create` raises.
+        """
+        with self._changing:
+            existing = self._logs.topics().get(name)
+            return existing if existing is not None else self.create(name)
+
+    def add_partitions(self, name: str, total: int, *, validate_only: bool = False) -> None:
+        """Widen the topic to ``total`` partitions.
+
+        Raises:
+            UnknownTopicOrPartition: no such topic.
+            InvalidPartitions: ``total`` is not above the present count.
+        """
+        with self._changing:
+            present = len(self.get(name).partitions)
+            if total <= present:
+                raise InvalidPartitions(
+                    f"topic {name!r} has {present} partitions already; {total} would not be an increase"
+                )
+            check_partition_count(total)
+            if not validate_only:
+                self._logs.add_partitions(name, total)
+                _log.info("topic %s now has %d partitions", name, total)
+
+    def delete(self, name: str) -> None:
+        """Delete the topic and its logs.
+
+        Raises:
+            UnknownTopicOrPartition: no such topic.
+            InvalidTopic: the topic is the broker's own.
+        """
+        if name in INTERNAL_TOPICS:
+            raise InvalidTopic(f"topic {name!r} is internal and cannot be deleted")
+        with self._changing:
+            self.get(name)
+            self._logs.delete_topic(name)
+            _log.info("deleted topic %s", name)
+
+
+def check_partition_count(count: int) -> None:
+    """Refuse a partition count that cannot be had.
+
+    Raises:
+        InvalidPartitions: below 1.
+        ServerError: POLICY_VIOLATION above `MAX_PARTITIONS`.
+    """
+    if count < 1:
+        raise InvalidPartitions(f"a topic needs at least 1 partition, not {count}")
+    if count > MAX_PARTITIONS:
+        raise ServerError(
+            ErrorCode.POLICY_VIOLATION, f"{count} partitions; this broker allows {MAX_PARTITIONS} in a topic"
+        )
