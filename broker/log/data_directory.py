@@ -1,0 +1,179 @@
+"""One directory of ``log.dirs``: who holds it, whom it belongs to, and whether its disk still works."""
+
+from __future__ import annotations
+
+import base64
+import errno
+import logging
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker.log.checkpoint import read_table, write_table
+from broker.log.filesystem import Closeable, FileSystem, read_file, replace_file
+from pyspark_kafkalog.config.properties import format_properties, parse_properties
+from pyspark_kafkalog.errors import InvalidConfig, StorageError
+
+LOCK_NAME = ".lock"
+META_NAME = "meta.properties"
+CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
+RECOVERY_POINTS_NAME = "recovery-points"
+
+_PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Refusals that say nothing of the disk's health: it is full, or the process has no descriptors left."""
+
+_logger = logging.getLogger(__name__)
+
+Table = Mapping[str, tuple[int, ...]]
+
+
+class DataDirectory:
+    """*Thread-safe.* A data directory; ``_lock`` guards ``_failure``, which is set once and never cleared.
+
+    After a failed write or fsync nobody knows what is on the disk: the directory goes offline for as long
+    as the broker runs, and the next start recovers it.
+    """
+
+    def __init__(self, path: Path, files: FileSystem) -> None:
+        self.path = path
+        self.files = files
+        self._held: Closeable | None = None
+        self._failure: str | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def online(self) -> bool:
+        """Whether its logs can be used."""
+        return self._failure is None
+
+    @property
+    def held(self) -> bool:
+        """Whether it was opened and not closed since."""
+        return self._held is not None
+
+    def check(self) -> None:
+        """Raises `StorageError` when the directory is offline."""
+        if self._failure is not None:
+            raise StorageError(self._failure)
+
+    def refused(self, doing: str, error: OSError) -> StorageError:
+        """The error for what the disk did to ``doing``; unless that may pass, it goes offline."""
+        if error.errno in _PASSING:
+            return StorageError(f"{self.path}: {doing} failed: {error}")
+        return self.failed(doing, error)
+
+    def failed(self, doing: str, error: OSError) -> StorageError:
+        """Take the directory offline; the error says why."""
+        with self._lock:
+            if self._failure is None:
+                self._failure = f"{self.path} is offline: {doing} failed: {error}"
+                _logger.error("%s", self._failure)
+            return StorageError(self._failure)
+
+    def open(self) -> None:
+        """Make the directory if need be, and hold it.
+
+        Raises:
+            StorageError: another broker holds it.
+            OSError: it cannot be made or written.
+        """
+        self.files.make_directory(self.path)
+        self.files.sync_directory(self.path.parent)
+        try:
+            self._held = self.files.lock(self.path / LOCK_NAME)
+        except BlockingIOError:
+            raise StorageError(f"{self.path} is in use by another broker") from None
+
+    def close(self) -> None:
+        """Let another broker have the directory."""
+        held, self._held = self._held, None
+        if held is not None:
+            held.close()
+
+    def read_meta(self) -> dict[str, str]:
+        """``meta.properties``; empty when there is none. Raises `OSError`."""
+        try:
+            text = read_file(self.files, self.path / META_NAME).decode("utf-8")
+        except FileNotFoundError:
+            return {}
+        return parse_properties(text)
+
+    def write_meta(self, meta: Mapping[str, str]) -> None:
+        """Replace ``meta.properties``, durably. Raises `OSError`."""
+        text = format_properties(meta)
+        replace_file(self.files, self.path / META_NAME, text.encode("utf-8"), durable=True)
+
+    def take_clean_shutdown(self) -> dict[str, tuple[int, ...]] | None:
+        """What was written at a clean stop, once: it is gone before anything is appended.
+
+        None after a crash. Raises `OSError`.
+        """
+        marker = self.path / CLEAN_SHUTDOWN_NAME
+        table = read_table(self.files, marker)
+        try:
+            self.files.remove(marker)
+        except FileNotFoundError:
+            return None
+        self.files.sync_directory(self.path)
+        return table
+
+    def mark_clean_shutdown(self, table: Table) -> None:
+        """Say that everything is on the disk and closed. Raises `OSError`."""
+        write_table(self.files, self.path / CLEAN_SHUTDOWN_NAME, table, durable=True)
+
+    def read_recovery_points(self) -> dict[str, tuple[int, ...]]:
+        """Offset below which each log is known to be on the disk. Raises `OSError`."""
+        return read_table(self.files, self.path / RECOVERY_POINTS_NAME) or {}
+
+    def write_recovery_points(self, table: Table) -> None:
+        """Replace the offsets; an old table only makes recovery read more. Raises `OSError`."""
+        write_table(self.files, self.path / RECOVERY_POINTS_NAME, table, durable=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """Whose data it is: ``meta.properties``."""
+
+    cluster_id: str
+    node_id: int
+
+
+def agree_on_meta(directories: Sequence[DataDirectory], node_id: int) -> Meta:
+    """What all directories say; written where one says nothing yet.
+
+    Raises:
+        InvalidConfig: the directories belong to different clusters, or to another broker.
+        OSError: the disk refused.
+    """
+    found = [directory.read_meta() for directory in directories]
+    clusters = {meta["cluster.id"] for meta in found if "cluster.id" in meta}
+    if len(clusters) > 1:
+        raise InvalidConfig(f"log.dirs belong to different clusters: {', '.join(sorted(clusters))}")
+    for directory, meta in zip(directories, found, strict=True):
+        owner = meta.get("node.id", str(node_id))
+        if owner != str(node_id):
+            raise InvalidConfig(f"{directory.path} belongs to node.id {owner}, not to {node_id}")
+    agreed = Meta(next(iter(clusters), None) or new_cluster_id(), node_id)
+    for directory, meta in zip(directories, found, strict=True):
+        if not {"cluster.id", "node.id"} <= meta.keys():
+            directory.write_meta({"version": "1", "cluster.id": agreed.cluster_id, "node.id": str(node_id)})
+    return agreed
+
+
+def new_cluster_id() -> str:
+    """A random id of 22 characters of ``[a-zA-Z0-9_-]``, the first no dash: tools take that for an option."""
+    while (name := encode_id(uuid.uuid4())).startswith("-"):
+        pass
+    return name
+
+
+def encode_id(value: uuid.UUID) -> str:
+    """A UUID in 22 URL-safe characters, as Kafka writes cluster and topic ids."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode("ascii")
+
+
+def decode_id(text: str) -> uuid.UUID:
+    """The UUID that `encode_id` wrote. Raises `ValueError` when it is none."""
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))

@@ -1,0 +1,84 @@
+"""A part of a segment file that goes from the page cache to the socket without passing through us."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from broker.log.open_files import OpenFile, OpenFiles
+
+
+class FileSlice:
+    """*Not thread-safe: one owner at a time.* ``size`` bytes of a file, from ``position`` on.
+
+    Keeps its file open until it is closed or collected, also when the segment's name is long gone.
+    ``len()`` is the whole size, however much of it has been sent.
+    """
+
+    __slots__ = ("_file", "_pool", "_sent", "position", "size")
+
+    def __init__(self, pool: OpenFiles | None, file: OpenFile | None, position: int, size: int) -> None:
+        """Takes over one lease of ``file``; an empty slice has none."""
+        self._pool = pool
+        self._file = file
+        self._sent = 0
+        self.position = position
+        self.size = size
+
+    @classmethod
+    def empty(cls) -> FileSlice:
+        """A slice of nothing, which holds nothing."""
+        return cls(None, None, 0, 0)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __del__(self) -> None:
+        self.close()
+
+    def send_to(self, sock: socket.socket) -> bool:
+        """Send what the socket takes now. True once the slice is finished.
+
+        Raises:
+            EOFError: the file became shorter than the slice.
+            OSError: the connection broke.
+        """
+        if self._sent == self.size:
+            return True
+        file = self._held()
+        while self._sent < self.size:
+            try:
+                sent = os.sendfile(
+                    sock.fileno(), file.file.fileno(), self.position + self._sent, self.size - self._sent
+                )
+            except BlockingIOError:
+                return False
+            if sent == 0:
+                raise EOFError(f"{file.path.name} ends before byte {self.position + self.size}")
+            self._sent += sent
+        return True
+
+    def read(self) -> bytes:
+        """All bytes of the slice.
+
+        Raises:
+            EOFError: the file became shorter than the slice.
+        """
+        if self.size == 0:
+            return b""
+        file = self._held()
+        data = file.file.read_at(self.position, self.size)
+        if len(data) != self.size:
+            raise EOFError(f"{file.path.name} ends before byte {self.position + self.size}")
+        return data
+
+    def close(self) -> None:
+        """Let go of the file; may be called again."""
+        file, self._file = self._file, None
+        if file is not None and self._pool is not None:
+            self._pool.release(file)
+
+    def _held(self) -> OpenFile:
+        if self._file is None:
+            raise ValueError("the slice is closed")
+        return self._file

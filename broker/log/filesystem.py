@@ -1,0 +1,254 @@
+"""The few calls through which the log touches the disk, so that tests can make each of them fail.
+
+Nothing else in ``broker.log`` opens, renames or syncs a file. Positions and sizes are bytes.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+Data = bytes | bytearray | memoryview
+
+
+class Entry(NamedTuple):
+    """One name in a directory. ``size`` is 0 for a directory, ``modified_ms`` is since the epoch."""
+
+    name: str
+    is_directory: bool
+    size: int
+    modified_ms: int
+
+
+class File(Protocol):
+    """A file open for reading and writing at explicit positions; it has no position of its own."""
+
+    def fileno(self) -> int:
+        """The descriptor, for ``sendfile``."""
+        ...
+
+    def write_at(self, position: int, data: Data) -> int:
+        """Write at ``position``; returns how many bytes were taken, which may be fewer than given."""
+        ...
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Up to ``size`` bytes; fewer only at the end of the file."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to ``size``."""
+        ...
+
+    def sync(self) -> None:
+        """Make the content durable. Never called again after it failed: the kernel may have dropped the
+        pages it could not write and would report success.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        ...
+
+
+class Closeable(Protocol):
+    """What `FileSystem.lock` returns."""
+
+    def close(self) -> None:
+        """Let go of the lock."""
+        ...
+
+
+class FileSystem(Protocol):
+    """All of the disk that the log knows. Every call raises `OSError` when the disk refuses."""
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        """Open for reading and writing; with ``create`` the file is made when missing, never cut."""
+        ...
+
+    def scan(self, directory: Path) -> list[Entry]:
+        """What is in the directory, in no order."""
+        ...
+
+    def make_directory(self, path: Path) -> None:
+        """Make one directory and those above it; nothing happens when it is there."""
+        ...
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename within one file system; a file at ``target`` is replaced at once."""
+        ...
+
+    def remove(self, path: Path) -> None:
+        """Remove a file."""
+        ...
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory."""
+        ...
+
+    def sync_directory(self, path: Path) -> None:
+        """Make the names in a directory durable: what was created, renamed and removed in it."""
+        ...
+
+    def lock(self, path: Path) -> Closeable:
+        """Hold a lock file until closed or until the process ends.
+
+        Raises:
+            BlockingIOError: someone holds it, in this process or another.
+        """
+        ...
+
+
+class OsFile:
+    """*Thread-safe*, as every call names its position. A descriptor of the operating system."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def write_at(self, position: int, data: Data) -> int:
+        return os.pwrite(self._fd, data, position)
+
+    def read_at(self, position: int, size: int) -> bytes:
+        data = os.pread(self._fd, size, position)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        have = len(data)
+        while have < size:
+            more = os.pread(self._fd, size - have, position + have)
+            if not more:
+                break
+            parts.append(more)
+            have += len(more)
+        return b"".join(parts)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class OsFileSystem:
+    """*Thread-safe.* The operating system's files."""
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return OsFile(os.open(path, flags, 0o644))
+
+    def scan(self, directory: Path) -> list[Entry]:
+        found = []
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    found.append(Entry(entry.name, True, 0, 0))
+                else:
+                    facts = entry.stat()
+                    found.append(Entry(entry.name, False, facts.st_size, facts.st_mtime_ns // 1_000_000))
+        return found
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+
+    def rename(self, source: Path, target: Path) -> None:
+        source.replace(target)
+
+    def remove(self, path: Path) -> None:
+        path.unlink()
+
+    def remove_directory(self, path: Path) -> None:
+        path.rmdir()
+
+    def sync_directory(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: Path) -> Closeable:
+        file = OsFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+        try:
+            # flock, not lockf: it also holds off a second manager in the same process.
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            raise
+        return file
+
+
+def write_all(file: File, position: int, data: Data) -> None:
+    """Write all of ``data``, however few bytes the disk takes at once.
+
+    Raises:
+        OSError: the disk refused; some of the data may have been written.
+    """
+    written = file.write_at(position, data)
+    if written == len(data):
+        return
+    view = memoryview(data)
+    while written < len(view):
+        taken = file.write_at(position + written, view[written:])
+        if taken <= 0:
+            raise OSError(errno.EIO, "the disk takes no more bytes and gives no reason")
+        written += taken
+
+
+def read_file(files: FileSystem, path: Path) -> bytes:
+    """The whole content of a small file. Raises `FileNotFoundError` when there is none."""
+    file = files.open(path)
+    try:
+        parts = []
+        position = 0
+        while chunk := file.read_at(position, 1 << 16):
+            parts.append(chunk)
+            position += len(chunk)
+        return b"".join(parts)
+    finally:
+        file.close()
+
+
+def replace_file(files: FileSystem, path: Path, data: bytes, *, durable: bool) -> None:
+    """Put ``data`` in the place of what is at ``path``, so that a reader finds the old or the new.
+
+    With ``durable`` the new content is on the disk when this returns. Without, a power cut may leave
+    either, or a file that is cut short: its reader must be able to tell.
+    """
+    new = path.with_name(f".{path.name}.tmp" if len(path.name) < 240 else ".long-name.tmp")
+    file = files.open(new, create=True)
+    try:
+        file.truncate(0)
+        write_all(file, 0, data)
+        if durable:
+            file.sync()
+    finally:
+        file.close()
+    files.rename(new, path)
+    if durable:
+        files.sync_directory(path.parent)
+
+
+def remove_tree(files: FileSystem, directory: Path) -> None:
+    """Remove a directory with all that is in it; nothing happens when it is gone already."""
+    try:
+        entries = files.scan(directory)
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        if entry.is_directory:
+            remove_tree(files, directory / entry.name)
+        else:
+            files.remove(directory / entry.name)
+    files.remove_directory(directory)

@@ -1,0 +1,411 @@
+"""The log of one partition: appended to by one writer at a time, read by any number."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from bisect import bisect_right
+from collections.abc import Callable
+from pathlib import Path
+
+from broker.config import LogConfig
+from broker.log.data_directory import DataDirectory
+from broker.log.file_slice import FileSlice
+from broker.log.loading import CleanState, LogTools, new_segment
+from broker.log.retention import RetentionPolicy, SegmentFacts
+from broker.log.segment import Segment
+from broker.log.snapshot import read_snapshot, write_snapshot
+from broker.log.validation import AppendGuard, AppendResult, assign_offsets, check_batches
+from pyspark_kafkalog.errors import CorruptMessage, OffsetOutOfRange, StorageError, UnknownTopicOrPartition
+from pyspark_kafkalog.formats.base import Frame
+from pyspark_kafkalog.formats.batch import HEADER_SIZE, BatchHeader, read_header
+from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType, TopicPartition
+
+_logger = logging.getLogger(__name__)
+
+
+class Log:
+    """*Thread-safe.* Readers take no lock: they see an immutable tuple of segments and a published end.
+
+    ``_lock`` guards everything that an append changes: the segments, the end, the guard, what is unflushed.
+    ``_maintenance`` lets one flush or retention run at a time, and is taken before ``_lock``; the disk is
+    synced without ``_lock``, so appends go on meanwhile.
+    """
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        path: Path,
+        segments: list[Segment],
+        config: LogConfig,
+        directory: DataDirectory,
+        tools: LogTools,
+        guard: AppendGuard,
+        *,
+        flushed_offset: int,
+    ) -> None:
+        """``flushed_offset``: what is below it is known to be on the disk."""
+        self.topic_partition = topic_partition
+        self.path = path
+        self.config = config
+        self.directory = directory
+        self._tools = tools
+        self._guard = guard
+        self._guard_loaded = False
+        self._segments: tuple[Segment, ...] = tuple(segments)
+        self._end_offset = segments[-1].next_offset
+        self._flushed_offset = min(flushed_offset, self._end_offset)
+        # What a crash left is in the page cache at best, and is synced as if it had just been appended.
+        lost_track = self._flushed_offset < self._end_offset
+        self._unflushed_since: float | None = tools.clock.monotonic() if lost_track else None
+        self._names_changed = True  # until the first flush nobody knows that the file's name is durable
+        self._created_ms = tools.clock.time_ms()
+        self._closed: Callable[[], Exception] | None = None
+        self._lock = threading.RLock()
+        self._maintenance = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Log({self.topic_partition}, [{self.start_offset}, {self.end_offset}))"
+
+    @property
+    def start_offset(self) -> int:
+        """First offset that can be read."""
+        return self._segments[0].base_offset
+
+    @property
+    def end_offset(self) -> int:
+        """Offset of the next record to be appended; without replicas also the high watermark."""
+        return self._end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where a reader of committed data stops: the end, as no transaction can be open here."""
+        return self._end_offset
+
+    @property
+    def flushed_offset(self) -> int:
+        """What is below this is known to be on the disk."""
+        return self._flushed_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments, without their indexes."""
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def segment_count(self) -> int:
+        """Number of segment files."""
+        return len(self._segments)
+
+    def append(self, data: bytearray | memoryview | bytes, *, internal: bool = False) -> AppendResult:
+        """Append one or more whole batches, which get their offsets in place.
+
+        ``internal`` is for the broker's own batches. Readers see the records when this returns; on the
+        disk they are after the next flush.
+
+        Raises:
+            CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge, UnsupportedCompression: a batch
+                may not be appended, so none of them was.
+            OutOfOrderSequence, InvalidProducerEpoch: as the guard found.
+            StorageError: the disk is full or failed; nothing was appended.
+        """
+        view = memoryview(bytearray(data) if isinstance(data, bytes) else data)
+        config = self.config
+        now_ms = self._tools.clock.time_ms()
+        headers = check_batches(view, config, now_ms, internal=internal)
+        append_time = now_ms if config.timestamp_type is TimestampType.LOG_APPEND_TIME else None
+        with self._lock:
+            self._check_open()
+            duplicate = self._check_producers(headers)
+            if duplicate is not None:
+                return AppendResult(*duplicate, NO_TIMESTAMP, self.start_offset, duplicate=True)
+            frames = assign_offsets(view, headers, self._end_offset, append_time)
+            self._write(view, frames, now_ms)
+            for header, frame in zip(headers, frames, strict=True):
+                if header.producer_id >= 0:
+                    self._guard.record(header, frame.first_offset, frame.last_offset, now_ms)
+            base_offset, last_offset = frames[0].first_offset, frames[-1].last_offset
+            self._end_offset = last_offset + 1
+            if self._unflushed_since is None:
+                self._unflushed_since = self._tools.clock.monotonic()
+            must_flush = self._end_offset - self._flushed_offset >= config.flush_messages
+        if must_flush:
+            self.flush()
+        return AppendResult(
+            base_offset, last_offset, NO_TIMESTAMP if append_time is None else append_time, self.start_offset
+        )
+
+    def read(
+        self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False
+    ) -> FileSlice:
+        """Whole batches from the one with ``offset`` on, at most ``max_bytes``, to the end of the segment.
+
+        The first batch may exceed ``max_bytes`` if ``at_least_one``; a batch that begins before ``offset``
+        is given whole. Empty at the end of the log, or when the first batch does not fit. The caller closes
+        the slice.
+
+        Raises:
+            OffsetOutOfRange: not within ``[start_offset, end_offset]``.
+            CorruptMessage: the file is not what was written.
+            StorageError: the disk failed.
+        """
+        while True:
+            self._check_open()
+            end_offset = self._end_offset  # before the segments: what is below it is in them
+            segments = self._segments
+            if not segments[0].base_offset <= offset <= end_offset:
+                raise OffsetOutOfRange(str(self.topic_partition), offset, segments[0].base_offset, end_offset)
+            limit = self.last_stable_offset if committed_only else end_offset
+            if offset >= limit:
+                return FileSlice.empty()
+            segment = segments[_position_of(segments, offset)]
+            try:
+                found = segment.slice(offset, limit, max_bytes, at_least_one=at_least_one)
+            except OSError as e:
+                if segment.deleted:
+                    continue  # by retention, just now: the start has moved
+                raise self.directory.refused(f"reading {segment.path.name}", e) from e
+            if found is not None:
+                return found
+            offset = segment.next_offset  # its last batches were compacted away
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """Timestamp and offset of the first record with this time or a later one; None when there is none.
+
+        Raises:
+            CorruptMessage, StorageError: as `read`.
+            MessageTooLarge: the batch in question is too large to be opened.
+        """
+        while True:
+            self._check_open()
+            end_offset = self._end_offset
+            for segment in self._segments:
+                try:
+                    if segment.largest[0] < timestamp_ms:
+                        continue
+                    found = segment.first_at_or_after(timestamp_ms, end_offset)
+                except OSError as e:
+                    if segment.deleted:
+                        break
+                    raise self.directory.refused(f"reading {segment.path.name}", e) from e
+                if found is not None:
+                    return found
+            else:
+                return None
+
+    def max_timestamp(self) -> tuple[int, int] | None:
+        """The largest timestamp of all records and the offset of the first that has it; None without any.
+
+        Raises:
+            As `offset_for_timestamp`.
+        """
+        while True:
+            self._check_open()
+            segments = self._segments
+            try:
+                newest = max(segments, key=lambda segment: segment.largest[0])
+                return None if newest.largest[0] == NO_TIMESTAMP else newest.newest_record()
+            except OSError as e:
+                if segments[0] is self._segments[0]:
+                    raise self.directory.refused(f"reading {self.path.name}", e) from e
+
+    def flush_due(self, monotonic_now: float) -> bool:
+        """Whether the oldest record that may not be on the disk is older than ``flush.ms``."""
+        since = self._unflushed_since
+        return since is not None and (monotonic_now - since) * 1000 >= self.config.flush_ms
+
+    def flush(self) -> None:
+        """Put everything that has been appended on the disk.
+
+        Raises:
+            StorageError: it failed; the directory is offline.
+        """
+        with self._maintenance:
+            with self._lock:
+                self._check_open()
+                end_offset = self._end_offset
+                since = self._unflushed_since
+                if since is None:
+                    return
+                unflushed = [s for s in self._segments if s.next_offset > self._flushed_offset]
+                names_changed, self._names_changed = self._names_changed, False
+                self._unflushed_since = None
+            try:
+                # Oldest first: what a power cut leaves has no holes.
+                for segment in unflushed:
+                    segment.sync()
+                if names_changed:
+                    self._tools.files.sync_directory(self.path)
+                    self._tools.files.sync_directory(self.path.parent)
+            except OSError as e:
+                raise self.directory.failed(f"syncing {self.path.name}", e) from e
+            with self._lock:
+                self._flushed_offset = max(self._flushed_offset, end_offset)
+
+    def retire(self, policy: RetentionPolicy, now_ms: int) -> list[Path]:
+        """Drop the oldest segments that ``policy`` lets go; their files have lost their names.
+
+        Returns the files that are to be removed. Reads that are under way go on.
+
+        Raises:
+            StorageError: the disk failed.
+        """
+        with self._maintenance:
+            self._check_open()
+            try:
+                if not policy.expired(_facts(self._segments), now_ms):
+                    return []
+                with self._lock:
+                    # Asked again: the active segment may have got a record meanwhile.
+                    count = policy.expired(_facts(self._segments), now_ms)
+                    if count == len(self._segments):
+                        self._roll(now_ms)
+                    expired, self._segments = self._segments[:count], self._segments[count:]
+                gone = [path for segment in expired for path in segment.rename_deleted()]
+                self._tools.files.sync_directory(self.path)
+            except OSError as e:
+                raise self.directory.refused(f"deleting segments of {self.path.name}", e) from e
+            _logger.info("%s: %d segments expired, log starts at %d", self.path, count, self.start_offset)
+            return gone
+
+    def expire_producers(self, now_ms: int) -> None:
+        """Let the guard forget those who have been silent for too long."""
+        with self._lock:
+            if self._guard_loaded:
+                self._guard.forget_before(now_ms)
+
+    def close(self) -> CleanState:
+        """Put everything on the disk and take no more; returns what the next start wants to know.
+
+        Raises:
+            StorageError: the disk failed.
+        """
+        self.flush()
+        with self._maintenance, self._lock:
+            self._check_open()
+            active = self._segments[-1]
+            active.save_index(growing=True)
+            if self._guard_loaded:
+                self._save_snapshot()
+            self._closed = lambda: StorageError(f"{self.topic_partition}: the log is closed")
+            return CleanState(self._end_offset, active.base_offset, active.size)
+
+    def drop(self) -> None:
+        """The topic is deleted: nobody finds anything here any more."""
+        with self._maintenance, self._lock:
+            self._closed = lambda: UnknownTopicOrPartition(f"{self.topic_partition} was deleted")
+            for segment in self._segments:
+                segment.forget_files()
+
+    def load_guard(self) -> None:
+        """Let the guard know the producers in the log, from the snapshot on. Raises `StorageError`."""
+        with self._lock:
+            if self._guard_loaded:
+                return
+            try:
+                self._replay()
+            except OSError as e:
+                raise self.directory.refused(f"reading {self.path.name}", e) from e
+            self._guard_loaded = True
+
+    def _check_open(self) -> None:
+        if self._closed is not None:
+            raise self._closed()
+        self.directory.check()
+
+    def _check_producers(self, headers: list[BatchHeader]) -> tuple[int, int] | None:
+        if not self._guard_loaded:
+            self.load_guard()
+        for header in headers:
+            if header.producer_id >= 0:
+                duplicate = self._guard.check(header)
+                if duplicate is not None:
+                    return duplicate
+        return None
+
+    def _write(self, view: memoryview, frames: list[Frame], now_ms: int) -> None:
+        """Append to the active segment, a new one if that is due. All or nothing is appended."""
+        try:
+            if self._must_roll(len(view), frames, now_ms):
+                self._roll(now_ms)
+            active = self._segments[-1]
+            try:
+                active.append(view, frames, now_ms)
+            except OSError:
+                self._cut_back(active)
+                raise
+        except OSError as e:
+            raise self.directory.refused(f"appending to {self.path.name}", e) from e
+
+    def _cut_back(self, active: Segment) -> None:
+        """Recovery must not find half an append in front of the next one."""
+        try:
+            active.cut_back()
+        except OSError as e:
+            raise self.directory.failed(f"cutting {self.path.name} back", e) from e
+
+    def _must_roll(self, size_bytes: int, frames: list[Frame], now_ms: int) -> bool:
+        """Kafka's rule: full by size or index, or older than ``segment.ms`` by its first record's time."""
+        active, config = self._segments[-1], self.config
+        if not active.size:
+            return False
+        if active.size + size_bytes > config.segment_bytes:
+            return True
+        last = frames[-1]
+        end = Frame(active.size, size_bytes, frames[0].first_offset, last.last_offset, last.next_offset, -1)
+        if not active.has_room(end, config.segment_index_bytes):
+            return True
+        first = active.first_timestamp()
+        newest = max(frame.max_timestamp for frame in frames)
+        age_ms = newest - first if first >= 0 and newest >= 0 else now_ms - self._created_ms
+        return age_ms > config.segment_ms
+
+    def _roll(self, now_ms: int) -> None:
+        """Begin a new segment. Raises `OSError`; the old one then goes on."""
+        active = self._segments[-1]
+        if not active.size:
+            return
+        fresh = new_segment(self.path, self._end_offset, self.config, self._tools)
+        self._names_changed = True
+        self._created_ms = now_ms
+        active.save_index(growing=False)
+        self._segments = (*self._segments, fresh)
+        if self._guard_loaded:
+            self._save_snapshot()
+
+    def _save_snapshot(self) -> None:
+        try:
+            write_snapshot(self._tools.files, self.path, self._end_offset, self._guard.dump())
+        except OSError as e:
+            # The last one stays; only more of the log is replayed after a crash.
+            _logger.warning("%s: producers could not be noted: %s", self.path, e)
+
+    def _replay(self) -> None:
+        guard = self._guard
+        guard.clear()
+        noted = read_snapshot(self._tools.files, self.path)
+        offset = self.start_offset
+        if noted is not None and noted[0] <= self._end_offset:
+            try:
+                guard.restore(noted[1])
+                offset = max(offset, noted[0])
+            except CorruptMessage as e:
+                _logger.warning("%s: the log is replayed: %s", self.path, e)
+                guard.clear()
+        now_ms = self._tools.clock.time_ms()
+        for segment in self._segments:
+            if segment.next_offset <= offset:
+                continue
+            for frame, head in segment.heads(offset, HEADER_SIZE):
+                header = read_header(head)
+                if header.producer_id >= 0:
+                    # By the broker's clock, so that none is forgotten because its records are old.
+                    guard.record(header, frame.first_offset, frame.last_offset, now_ms)
+
+
+def _facts(segments: tuple[Segment, ...]) -> list[SegmentFacts]:
+    return [SegmentFacts(s.base_offset, s.size, s.age_timestamp) for s in segments if s.size]
+
+
+def _position_of(segments: tuple[Segment, ...], offset: int) -> int:
+    return bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1

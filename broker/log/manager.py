@@ -1,0 +1,410 @@
+"""All logs of a broker: which topics there are, where their partitions lie, what is done to all of them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from uuid import UUID
+
+from broker.config import LogConfig
+from broker.log.data_directory import DataDirectory, Meta, agree_on_meta
+from broker.log.filesystem import FileSystem, OsFileSystem, remove_tree
+from broker.log.loading import LogTools
+from broker.log.log import Log
+from broker.log.open_files import OpenFiles
+from broker.log.retention import RetentionPolicy, policy_of
+from broker.log.startup import DELETED_PREFIX, Startup, open_partition, remove_if_empty
+from broker.log.topic_store import StoredTopic, TopicStore, directory_name, write_partition_metadata
+from broker.log.validation import AppendGuard
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.errors import (
+    InvalidPartitions,
+    InvalidTopic,
+    StorageError,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from pyspark_kafkalog.formats.batch import V2Format
+from pyspark_kafkalog.types import TopicPartition
+
+MAX_OPEN_FILES = 512
+"""Segment files kept open: half of the 1,024 descriptors that a process usually may have."""
+
+__all__ = ["LogManager", "StoredTopic"]
+
+_logger = logging.getLogger(__name__)
+
+
+class LogManager:
+    """*Thread-safe.* ``_lock`` guards the set of topics and what is to be removed; it is held while a topic
+    is made, changed or deleted. Looking a log up takes no lock: ``_topics`` and ``_logs`` are replaced, never
+    changed.
+    """
+
+    def __init__(
+        self,
+        dirs: Sequence[Path],
+        *,
+        defaults: LogConfig,
+        guard_factory: Callable[[], AppendGuard],
+        clock: Clock = SYSTEM_CLOCK,
+        files: FileSystem | None = None,
+        max_open_files: int = MAX_OPEN_FILES,
+        node_id: int = 0,
+        retention: Callable[[LogConfig], RetentionPolicy] = policy_of,
+    ) -> None:
+        """``retention`` makes a topic's policy of its properties; another one can be put in its place."""
+        self._files = files if files is not None else OsFileSystem()
+        self._directories = [DataDirectory(Path(path).absolute(), self._files) for path in dirs]
+        self._defaults = defaults
+        self._guard_factory = guard_factory
+        self._clock = clock
+        self._node_id = node_id
+        self._retention = retention
+        self._pool = OpenFiles(self._files, max_open_files)
+        self._tools = LogTools(self._files, self._pool, clock, V2Format())
+        self._topics: Mapping[str, StoredTopic] = MappingProxyType({})
+        self._stores: dict[str, DataDirectory] = {}
+        self._logs: dict[TopicPartition, Log] = {}
+        self._doomed: list[tuple[float, Path]] = []
+        self._meta: Meta | None = None
+        self._noted_points: dict[DataDirectory, dict[str, tuple[int, ...]]] = {}
+        self._lock = threading.RLock()
+
+    @property
+    def meta(self) -> Meta:
+        """Cluster and node id. Raises `StorageError` before `start`."""
+        if self._meta is None:
+            raise StorageError("the log manager has not been started")
+        return self._meta
+
+    def start(self) -> None:
+        """Hold the directories, finish what a crash interrupted, and open every log.
+
+        A directory whose disk fails is left out as long as another one works.
+
+        Raises:
+            StorageError: a directory is in use by another broker, none works, or a record is not understood.
+            InvalidConfig: the directories belong to another broker or to different clusters.
+        """
+        with self._lock:
+            opened: list[DataDirectory] = []
+            try:
+                for directory in self._directories:
+                    try:
+                        directory.open()
+                    except OSError as e:
+                        directory.failed("opening it", e)
+                    else:
+                        opened.append(directory)
+                if not opened:
+                    raise StorageError("none of log.dirs can be used")
+                try:
+                    self._meta = agree_on_meta(opened, self._node_id)
+                except OSError as e:
+                    raise StorageError(f"meta.properties: {e}") from e
+                found = Startup(opened, self._defaults, self._tools, self._guard_factory).run(
+                    all_online=len(opened) == len(self._directories)
+                )
+            except BaseException:
+                self._pool.close()
+                for directory in opened:
+                    directory.close()
+                raise
+            self._topics = MappingProxyType(found.topics)
+            self._stores = found.stores
+            self._logs = found.logs
+            _logger.info("%d partitions of %d topics", len(self._logs), len(self._topics))
+
+    def topics(self) -> Mapping[str, StoredTopic]:
+        """All topics by name; a view that never changes."""
+        return self._topics
+
+    def log(self, partition: TopicPartition) -> Log:
+        """The log of a partition.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such partition.
+            StorageError: it is in a directory that could not be opened.
+        """
+        log = self._logs.get(partition)
+        if log is not None:
+            return log
+        topic = self._topics.get(partition.topic)
+        if topic is not None and partition.partition in topic.partitions:
+            raise StorageError(f"{partition}: its directory is offline")
+        raise UnknownTopicOrPartition(f"{partition} does not exist")
+
+    def create_topic(
+        self, name: str, topic_id: UUID, partition_count: int, overrides: Mapping[str, str] | None = None
+    ) -> None:
+        """Make a topic that is there after any crash, or none at all.
+
+        Raises:
+            TopicAlreadyExists: there is one of this name.
+            InvalidTopic, InvalidPartitions, InvalidConfig: it cannot be made.
+            StorageError: the disk refused; nothing of it stays.
+        """
+        if not name or "/" in name or "\0" in name or name.startswith(".") or len(name) > 249:
+            raise InvalidTopic(f"{name[:249]!r} cannot be the name of a directory")
+        if partition_count < 1:
+            raise InvalidPartitions(f"a topic has at least one partition, not {partition_count}")
+        config = self._defaults.overridden(overrides or {})
+        topic = StoredTopic(topic_id, tuple(range(partition_count)), dict(overrides or {}))
+        with self._lock:
+            if name in self._topics:
+                raise TopicAlreadyExists(f"topic {name} exists")
+            store = self._online()[0]
+            logs = self._make_partitions(name, topic, topic.partitions, config)
+            self._commit(name, topic, store, logs)
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Give a topic more partitions, ``total`` in all.
+
+        Raises:
+            UnknownTopicOrPartition, InvalidPartitions: there is no such topic, or it has as many already.
+            StorageError: the disk refused; the topic is as it was.
+        """
+        with self._lock:
+            old = self._topic(name)
+            if total <= len(old.partitions):
+                raise InvalidPartitions(f"topic {name} has {len(old.partitions)} partitions already")
+            topic = StoredTopic(old.topic_id, tuple(range(total)), old.overrides, old.generation)
+            added = topic.partitions[len(old.partitions) :]
+            logs = self._make_partitions(name, topic, added, self._defaults.overridden(old.overrides))
+            self._commit(name, topic, self._stores[name], logs)
+
+    def set_overrides(self, name: str, overrides: Mapping[str, str]) -> None:
+        """Replace the properties that a topic sets for itself.
+
+        Raises:
+            UnknownTopicOrPartition, InvalidConfig: there is no such topic, or it cannot have these.
+            StorageError: the disk refused; the properties are as they were.
+        """
+        with self._lock:
+            old = self._topic(name)
+            config = self._defaults.overridden(overrides)
+            topic = StoredTopic(old.topic_id, old.partitions, dict(overrides), old.generation)
+            self._commit(name, topic, self._stores[name], {})
+            for number in topic.partitions:
+                log = self._logs.get(TopicPartition(name, number))
+                if log is not None:
+                    log.config = config
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with its logs; it is gone at once, the files after ``file.delete.delay.ms``.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic.
+            StorageError: the disk refused. If that was after the first step, the next start goes on with it.
+        """
+        with self._lock:
+            topic, store = self._topic(name), self._stores[name]
+            config = self._defaults.overridden(topic.overrides)
+            records = TopicStore(store.path, self._files)
+            store.check()
+            try:
+                records.put(name, topic, deleting=True)
+            except OSError as e:
+                raise store.refused(f"deleting topic {name}", e) from e
+            logs = {tp: log for tp, log in self._logs.items() if tp.topic == name}
+            self._logs = {tp: log for tp, log in self._logs.items() if tp.topic != name}
+            self._topics = MappingProxyType({n: t for n, t in self._topics.items() if n != name})
+            del self._stores[name]
+            try:
+                for log in logs.values():
+                    self._rename_away(log, config.file_delete_delay_ms)
+                for directory in {log.directory for log in logs.values()}:
+                    self._files.sync_directory(directory.path)
+                records.remove(name)
+            except OSError as e:
+                raise store.refused(f"deleting topic {name}", e) from e
+        self._purge()
+
+    def flush_due(self) -> None:
+        """Put on the disk what has waited for ``flush.ms``, and note how far each log is there."""
+        now = self._clock.monotonic()
+        for log in list(self._logs.values()):
+            if log.flush_due(now) and log.directory.online:
+                try:
+                    log.flush()
+                except (StorageError, UnknownTopicOrPartition) as e:
+                    _logger.warning("%s", e)
+        for directory in self._directories:
+            self._note_recovery_points(directory)
+        self._purge()
+
+    def apply_retention(self) -> None:
+        """Delete the segments that their topics' policies let go."""
+        for log in list(self._logs.values()):
+            if not log.directory.online:
+                continue
+            config = log.config
+            try:
+                gone = log.retire(self._retention(config), self._clock.time_ms())
+            except (StorageError, UnknownTopicOrPartition) as e:
+                _logger.warning("%s", e)
+                continue
+            due = self._clock.monotonic() + config.file_delete_delay_ms / 1000
+            with self._lock:
+                self._doomed += [(due, path) for path in gone]
+        self._purge()
+
+    def expire_producers(self) -> None:
+        """Forget idempotent producers that have been silent for too long."""
+        now_ms = self._clock.time_ms()
+        for log in list(self._logs.values()):
+            log.expire_producers(now_ms)
+
+    def close(self) -> None:
+        """Put everything on the disk and let go of it. May be called again."""
+        with self._lock:
+            held = [directory for directory in self._directories if directory.held]
+            tables: dict[DataDirectory, dict[str, tuple[int, ...]]] = {directory: {} for directory in held}
+            for log in self._logs.values():
+                if not log.directory.online:
+                    continue
+                try:
+                    state = log.close()
+                except StorageError as e:
+                    _logger.warning("%s", e)
+                else:
+                    tables[log.directory][log.path.name] = (
+                        state.end_offset, state.last_base_offset, state.last_size,
+                    )  # fmt: skip
+            self._pool.close()
+            for directory, table in tables.items():
+                if directory.online:
+                    try:
+                        directory.mark_clean_shutdown(table)
+                    except OSError as e:
+                        _logger.warning("%s: the next start recovers it: %s", directory.path, e)
+                directory.close()
+            self._logs = {}
+            self._topics = MappingProxyType({})
+
+    def _topic(self, name: str) -> StoredTopic:
+        topic = self._topics.get(name)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"topic {name} does not exist")
+        return topic
+
+    def _online(self) -> list[DataDirectory]:
+        """The directories that work, in their order."""
+        online = [directory for directory in self._directories if directory.held and directory.online]
+        if not online:
+            raise StorageError("none of log.dirs can be used")
+        return online
+
+    def _make_partitions(
+        self, name: str, topic: StoredTopic, numbers: Sequence[int], config: LogConfig
+    ) -> dict[TopicPartition, Log]:
+        """Directories and logs of new partitions, each where the fewest are; all of them or none."""
+        online = self._online()
+        load = dict.fromkeys(online, 0)
+        for log in self._logs.values():
+            if log.directory in load:
+                load[log.directory] += 1
+        made: dict[TopicPartition, Log] = {}
+        for number in numbers:
+            partition = TopicPartition(name, number)
+            directory = min(online, key=lambda place: load[place])
+            load[directory] += 1
+            path = directory.path / directory_name(partition)
+            try:
+                self._clear_the_way(path)
+                self._files.make_directory(path)
+                write_partition_metadata(self._files, path, topic)
+                made[partition] = open_partition(
+                    directory, partition, config, self._tools, self._guard_factory(),
+                    clean=None, recovery_point=0,
+                )  # fmt: skip
+            except OSError as e:
+                self._undo(made, path)
+                raise directory.refused(f"making {path.name}", e) from e
+            except StorageError:
+                self._undo(made)
+                raise
+        return made
+
+    def _clear_the_way(self, path: Path) -> None:
+        """A creation that failed may have left its directory; one with data in it is not ours to remove."""
+        try:
+            empty = remove_if_empty(self._files, path)
+        except FileNotFoundError:
+            return
+        if not empty:
+            raise StorageError(f"{path} is in the way: it holds data and belongs to no topic")
+
+    def _undo(self, made: Mapping[TopicPartition, Log], *more: Path) -> None:
+        """Remove what was made for a topic that there will not be; the next start removes what stays."""
+        for log in made.values():
+            log.drop()
+        for path in (*(log.path for log in made.values()), *more):
+            try:
+                remove_tree(self._files, path)
+            except OSError as e:
+                _logger.warning("%s stays until the next start: %s", path, e)
+        for log in made.values():
+            log.drop()
+
+    def _commit(
+        self, name: str, topic: StoredTopic, store: DataDirectory, made: Mapping[TopicPartition, Log]
+    ) -> None:
+        """Make the topic's record durable, which is what makes it so, and then show it."""
+        store.check()
+        try:
+            TopicStore(store.path, self._files).put(name, topic)
+        except OSError as e:
+            self._undo(made)
+            raise store.refused(f"writing the record of topic {name}", e) from e
+        self._logs = {**self._logs, **made}
+        self._stores[name] = store
+        self._topics = MappingProxyType({**self._topics, name: topic})
+
+    def _rename_away(self, log: Log, delay_ms: int) -> None:
+        log.drop()
+        target = log.directory.path / f"{DELETED_PREFIX}{uuid.uuid4().hex}"
+        self._files.rename(log.path, target)
+        # Again: a reader may have opened a file between the first call and the new name.
+        log.drop()
+        self._doomed.append((self._clock.monotonic() + delay_ms / 1000, target))
+
+    def _purge(self) -> None:
+        """Remove the files whose time has come."""
+        now = self._clock.monotonic()
+        with self._lock:
+            due = [path for when, path in self._doomed if when <= now]
+            self._doomed = [(when, path) for when, path in self._doomed if when > now]
+        for path in due:
+            try:
+                if path.name.startswith(DELETED_PREFIX):
+                    remove_tree(self._files, path)
+                else:
+                    self._files.remove(path)
+            except FileNotFoundError:
+                continue  # its topic was deleted meanwhile
+            except OSError as e:
+                _logger.warning("%s stays until the next start: %s", path, e)
+
+    def _note_recovery_points(self, directory: DataDirectory) -> None:
+        if not (directory.held and directory.online):
+            return
+        topics = self._topics
+        points = {
+            log.path.name: (topics[tp.topic].topic_id.int, log.flushed_offset)
+            for tp, log in list(self._logs.items())
+            if log.directory is directory and tp.topic in topics
+        }
+        if points == self._noted_points.get(directory):
+            return
+        try:
+            directory.write_recovery_points(points)
+        except OSError as e:
+            _logger.warning("%s: recovery after a crash will read more: %s", directory.path, e)
+        else:
+            self._noted_points[directory] = dict(points)

@@ -1,0 +1,83 @@
+"""Finds how much of a segment survived a crash: its entries one by one, each with its checksum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker.log.filesystem import File
+from broker.log.walk import SCAN_BYTES, moved
+from pyspark_kafkalog.errors import CorruptMessage
+from pyspark_kafkalog.formats.base import Frame, MessageFormat
+
+
+@dataclass(frozen=True, slots=True)
+class Survivors:
+    """The valid beginning of a segment: ``size`` bytes up to ``next_offset``, and why it ends there
+    (None where the file ends too).
+    """
+
+    size: int
+    next_offset: int
+    fault: str | None
+
+
+def check_segment(
+    file: File,
+    fmt: MessageFormat,
+    size: int,
+    base_offset: int,
+    on_frame: Callable[[Frame], None],
+    *,
+    gaps_allowed: bool,
+) -> Survivors:
+    """Check ``size`` bytes of a segment from its beginning; ``on_frame`` gets each valid frame.
+
+    An entry is valid if it lies whole in the file, its checksum holds, and its offsets follow those before
+    it. Both kinds of damage end at the first entry that is not: a lost block and a nonsense block. With
+    ``gaps_allowed`` (a compacted log) offsets need only rise.
+
+    Raises:
+        OSError: the disk refused to read, which is not taken for damage.
+    """
+    position, next_offset = 0, base_offset
+    while position < size:
+        buf = memoryview(file.read_at(position, min(SCAN_BYTES, size - position)))
+        inside = 0
+        while position < size:
+            try:
+                frame = _valid_frame(file, fmt, buf, inside, position, size, next_offset)
+                if frame is None:
+                    break
+                gap = frame.first_offset - next_offset
+                if gap < 0 or (gap and not gaps_allowed):
+                    raise CorruptMessage(f"offset {frame.first_offset} follows {next_offset - 1}")
+            except CorruptMessage as e:
+                return Survivors(position, next_offset, str(e))
+            on_frame(moved(frame, position))
+            inside += frame.size
+            position += frame.size
+            next_offset = frame.next_offset
+    return Survivors(position, next_offset, None)
+
+
+def _valid_frame(
+    file: File, fmt: MessageFormat, buf: memoryview, inside: int, position: int, size: int, offset: int
+) -> Frame | None:
+    """The frame at byte ``inside`` of ``buf``, checked; None when more of the file must be read first."""
+    frame = fmt.frame_at(buf, inside, offset)
+    if frame is None:
+        if inside == 0:
+            raise CorruptMessage(f"an entry is cut short at byte {size}")
+        return None
+    # Before memory is taken for it: a nonsense length cannot be larger than the file.
+    if position + frame.size > size:
+        raise CorruptMessage(f"the entry at byte {position} does not end in the file's {size} bytes")
+    if frame.end <= len(buf):
+        fmt.verify(buf, frame)
+        return frame
+    if inside:
+        return None
+    whole = memoryview(file.read_at(position, frame.size))
+    fmt.verify(whole, moved(frame, 0))
+    return frame

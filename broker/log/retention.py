@@ -1,0 +1,84 @@
+"""Which of a log's oldest segments may go. Pure; a policy sees facts and answers with a number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker.config import LogConfig
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """What a policy may know of a segment.
+
+    ``age_timestamp`` in ms is the largest of its records' times, the file's last change where they have
+    none.
+    """
+
+    base_offset: int
+    size_bytes: int
+    age_timestamp: int
+
+
+class RetentionPolicy(Protocol):
+    """Decides over the oldest segments of a log; later ones go only after earlier ones."""
+
+    def expired(self, segments: Sequence[SegmentFacts], now_ms: int) -> int:
+        """How many of ``segments``, which are in the log's order, may be deleted from the front."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ByAge:
+    """A segment goes once its newest record is older than ``retention_ms``."""
+
+    retention_ms: int
+
+    def expired(self, segments: Sequence[SegmentFacts], now_ms: int) -> int:
+        count = 0
+        for segment in segments:
+            if now_ms - segment.age_timestamp <= self.retention_ms:
+                break
+            count += 1
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class BySize:
+    """Segments go while those behind them still hold ``retention_bytes``."""
+
+    retention_bytes: int
+
+    def expired(self, segments: Sequence[SegmentFacts], now_ms: int) -> int:  # noqa: ARG002 - the protocol's
+        left = sum(segment.size_bytes for segment in segments)
+        count = 0
+        for segment in segments:
+            left -= segment.size_bytes
+            if left < self.retention_bytes:
+                break
+            count += 1
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """A segment goes as soon as one of the policies lets it go."""
+
+    policies: tuple[RetentionPolicy, ...]
+
+    def expired(self, segments: Sequence[SegmentFacts], now_ms: int) -> int:
+        return max((policy.expired(segments, now_ms) for policy in self.policies), default=0)
+
+
+def policy_of(config: LogConfig) -> RetentionPolicy:
+    """The policy that a topic's properties ask for; -1 turns either bound off."""
+    if "delete" not in config.cleanup_policy:
+        return Either(())
+    policies: list[RetentionPolicy] = []
+    if config.retention_ms >= 0:
+        policies.append(ByAge(config.retention_ms))
+    if config.retention_bytes >= 0:
+        policies.append(BySize(config.retention_bytes))
+    return Either(tuple(policies))

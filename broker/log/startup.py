@@ -1,0 +1,224 @@
+"""What the data directories hold when the broker starts: topics, their logs, and what a crash left behind."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from broker.config import LogConfig
+from broker.log.data_directory import DataDirectory
+from broker.log.filesystem import FileSystem, remove_tree
+from broker.log.loading import CleanState, LogTools, load_segments
+from broker.log.log import Log
+from broker.log.segment import base_offset_of
+from broker.log.snapshot import SNAPSHOT_NAME
+from broker.log.topic_store import (
+    PARTITION_METADATA,
+    StoredTopic,
+    TopicStore,
+    directory_name,
+    partition_of,
+    read_partition_metadata,
+    write_partition_metadata,
+)
+from broker.log.validation import AppendGuard
+from pyspark_kafkalog.errors import StorageError
+from pyspark_kafkalog.types import TopicPartition
+
+DELETED_PREFIX = ".deleted-"
+"""Directories of deleted partitions, until their files are removed too."""
+
+_OUR_SUFFIXES = (".index", ".timeindex", ".deleted", ".tmp")
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Found:
+    """The topics, in which directory each one's record lies, and the logs."""
+
+    topics: dict[str, StoredTopic] = field(default_factory=dict)
+    stores: dict[str, DataDirectory] = field(default_factory=dict)
+    logs: dict[TopicPartition, Log] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Contents:
+    """What one data directory holds."""
+
+    clean: dict[str, tuple[int, ...]] | None
+    points: dict[str, tuple[int, ...]]
+    partitions: set[TopicPartition]
+
+
+class Startup:
+    """*Not thread-safe: runs once, before anybody knows of the logs.*"""
+
+    def __init__(
+        self,
+        directories: Sequence[DataDirectory],
+        defaults: LogConfig,
+        tools: LogTools,
+        guard_factory: Callable[[], AppendGuard],
+    ) -> None:
+        self._directories = directories
+        self._defaults = defaults
+        self._tools = tools
+        self._files = tools.files
+        self._guard_factory = guard_factory
+        self._contents: dict[DataDirectory, _Contents] = {}
+
+    def run(self, *, all_online: bool) -> Found:
+        """Open what is there. Unless ``all_online``, a partition that is not found may lie elsewhere.
+
+        Raises:
+            StorageError: no directory works, or what is there contradicts itself.
+        """
+        found = Found()
+        deleting: list[tuple[TopicStore, str]] = []
+        for directory in self._directories:
+            try:
+                deleting += self._read(directory, found)
+            except OSError as e:
+                directory.failed("reading it", e)
+                self._contents.pop(directory, None)
+                all_online = False
+        if not self._contents:
+            raise StorageError("none of log.dirs can be read")
+        self._finish_deletions(deleting, all_online)
+        for name, topic in found.topics.items():
+            config = self._defaults.overridden(topic.overrides)
+            for number in topic.partitions:
+                log = self._open(TopicPartition(name, number), topic, config, all_online)
+                if log is not None:
+                    found.logs[log.topic_partition] = log
+        self._clear_leftovers(found)
+        return found
+
+    def _read(self, directory: DataDirectory, found: Found) -> list[tuple[TopicStore, str]]:
+        """Take in one directory; returns the deletions that were under way there. Raises `OSError`."""
+        store = TopicStore(directory.path, self._files)
+        store.open()
+        clean, points = directory.take_clean_shutdown(), directory.read_recovery_points()
+        topics, ended = store.load()
+        for name, topic in topics.items():
+            if name in found.topics:
+                raise StorageError(f"topic {name} is in {directory.path} and in {found.stores[name].path}")
+            found.topics[name] = topic
+            found.stores[name] = directory
+        partitions = set()
+        for entry in self._files.scan(directory.path):
+            if not entry.is_directory:
+                continue
+            if entry.name.startswith(DELETED_PREFIX):
+                remove_tree(self._files, directory.path / entry.name)
+            elif (partition := partition_of(entry.name)) is not None:
+                partitions.add(partition)
+        self._contents[directory] = _Contents(clean, points, partitions)
+        return [(store, name) for name in ended]
+
+    def _finish_deletions(self, deleting: list[tuple[TopicStore, str]], all_online: bool) -> None:
+        for store, name in deleting:
+            for directory, contents in self._contents.items():
+                gone = {partition for partition in contents.partitions if partition.topic == name}
+                try:
+                    for partition in gone:
+                        remove_tree(self._files, directory.path / directory_name(partition))
+                    self._files.sync_directory(directory.path)
+                except OSError as e:
+                    raise directory.refused(f"deleting topic {name}", e) from e
+                contents.partitions -= gone
+            if all_online:
+                store.remove(name)
+            _logger.info("the deletion of topic %s is finished", name)
+
+    def _open(
+        self, partition: TopicPartition, topic: StoredTopic, config: LogConfig, all_online: bool
+    ) -> Log | None:
+        """The partition's log, made anew where its directory was never durable; None when it is offline."""
+        places = [d for d, contents in self._contents.items() if partition in contents.partitions]
+        if len(places) > 1:
+            raise StorageError(f"{partition} is in {places[0].path} and in {places[1].path}")
+        if not places:
+            if not all_online:
+                _logger.error("%s is in none of the directories that can be read", partition)
+                return None
+            places = [min(self._contents, key=lambda directory: len(self._contents[directory].partitions))]
+            self._contents[places[0]].partitions.add(partition)
+            _logger.info("%s is made in %s", partition, places[0].path)
+        directory = places[0]
+        name = directory_name(partition)
+        contents = self._contents[directory]
+        clean = contents.clean.get(name, ()) if contents.clean is not None else ()
+        topic_number, point = contents.points.get(name, (0, 0))
+        try:
+            self._own(directory.path / name, partition, topic)
+            log = open_partition(
+                directory, partition, config, self._tools, self._guard_factory(),
+                clean=CleanState(*clean) if len(clean) == 3 else None,
+                # A number from before the topic was deleted and made again says nothing.
+                recovery_point=point if topic_number == topic.topic_id.int else 0,
+            )  # fmt: skip
+        except OSError as e:
+            directory.failed(f"opening {name}", e)
+            return None
+        return log if directory.online else None
+
+    def _own(self, path: Path, partition: TopicPartition, topic: StoredTopic) -> None:
+        """See that the directory is this topic's, and make what a crash has lost of it."""
+        try:
+            metadata = read_partition_metadata(self._files, path)
+        except NotADirectoryError:
+            raise StorageError(f"{path} is in the way of {partition}") from None
+        if metadata is None:
+            self._files.make_directory(path)
+            write_partition_metadata(self._files, path, topic)
+        elif metadata != (topic.topic_id, topic.generation):
+            raise StorageError(f"{path} belongs to another topic than {partition.topic}: {metadata}")
+
+    def _clear_leftovers(self, found: Found) -> None:
+        """Remove what a creation made before the crash; what holds data is left alone, and not served."""
+        for directory, contents in self._contents.items():
+            for partition in contents.partitions:
+                topic = found.topics.get(partition.topic)
+                if topic is not None and partition.partition in topic.partitions:
+                    continue
+                path = directory.path / directory_name(partition)
+                if not remove_if_empty(self._files, path):
+                    _logger.warning("%s belongs to no topic; it is left as it is", path)
+
+
+def open_partition(
+    directory: DataDirectory,
+    partition: TopicPartition,
+    config: LogConfig,
+    tools: LogTools,
+    guard: AppendGuard,
+    *,
+    clean: CleanState | None,
+    recovery_point: int,
+) -> Log:
+    """The log in a partition's directory, which is there. Raises as `load_segments`."""
+    path = directory.path / directory_name(partition)
+    segments, flushed = load_segments(path, config, tools, clean=clean, recovery_point=recovery_point)
+    log = Log(partition, path, segments, config, directory, tools, guard, flushed_offset=flushed)
+    if clean is None:
+        log.load_guard()
+    return log
+
+
+def remove_if_empty(files: FileSystem, path: Path) -> bool:
+    """Remove a partition's directory if no record is in it, and nothing that is not ours.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    for entry in files.scan(path):
+        empty_segment = base_offset_of(entry.name) is not None and entry.size == 0
+        ours = entry.name in (PARTITION_METADATA, SNAPSHOT_NAME) or entry.name.endswith(_OUR_SUFFIXES)
+        if entry.is_directory or not (empty_segment or ours):
+            return False
+    remove_tree(files, path)
+    return True
