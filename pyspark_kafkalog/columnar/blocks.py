@@ -1,0 +1,185 @@
+"""Walks one fetch answer, batch by batch, to the blocks of records that a reader may see.
+
+Here is everything that is decided per batch: where the answer ends, checksums, decompression, control batches,
+aborted transactions and the offsets asked for. What is decided per record is the engines' work.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from pyspark_kafkalog.errors import CorruptMessage, KafkaError
+from pyspark_kafkalog.formats.batch import (
+    BATCH_OVERHEAD,
+    HEADER_SIZE,
+    MAGIC,
+    BatchHeader,
+    ControlType,
+    control_type,
+    decode_records,
+    read_header,
+    record_block,
+    verify_crc,
+)
+from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.message_set import frames
+from pyspark_kafkalog.formats.record import MIN_RECORD_BYTES
+from pyspark_kafkalog.types import TimestampType, TopicPartition
+
+_LENGTH_POSITION = 8
+_MAGIC_POSITION = 16
+_MIN_LENGTH = HEADER_SIZE - BATCH_OVERHEAD
+
+
+class Block(NamedTuple):
+    """The records of one batch, decompressed: ``count`` of them in ``buffer[start:end]``.
+
+    Records with an offset delta in ``[low, high)`` are wanted. ``timestamp`` is the base of their times, or the
+    time of all of them where ``append_time`` is set; milliseconds.
+    """
+
+    buffer: memoryview
+    start: int
+    end: int
+    count: int
+    base_offset: int
+    last_delta: int
+    low: int
+    high: int
+    timestamp: int
+    append_time: bool
+
+
+class AbortedTransactions:
+    """Which batches belong to transactions that were aborted, within one fetch answer.
+
+    *Not thread-safe: belongs to one `Answer`.* The broker lists with every answer the aborted transactions that
+    reach into it, so nothing is kept from one answer to the next.
+    Source: Kafka protocol guide, Fetch, ``aborted_transactions``.
+    """
+
+    def __init__(self, listed: Sequence[tuple[int, int]]) -> None:
+        self._upcoming = [(first_offset, producer_id) for producer_id, first_offset in listed]
+        heapq.heapify(self._upcoming)
+        self._aborted: set[int] = set()
+
+    def advance(self, last_offset: int) -> None:
+        """Note the transactions that begin at ``last_offset`` or before."""
+        while self._upcoming and self._upcoming[0][0] <= last_offset:
+            self._aborted.add(heapq.heappop(self._upcoming)[1])
+
+    def end(self, producer_id: int) -> None:
+        """Note an abort marker: what the producer sends after it belongs to another transaction."""
+        self._aborted.discard(producer_id)
+
+    def __contains__(self, producer_id: int) -> bool:
+        return producer_id in self._aborted
+
+
+class Answer:
+    """One fetch answer for one partition.
+
+    *Not thread-safe: one caller walks it, once.* ``next_offset`` is right at every moment for what has been walked.
+    """
+
+    def __init__(
+        self,
+        data: memoryview,
+        log: TopicPartition,
+        start: int,
+        end: int,
+        *,
+        aborted: Sequence[tuple[int, int]] | None,
+        max_batch_bytes: int,
+    ) -> None:
+        """``aborted`` None means uncommitted and aborted records are to be seen as well."""
+        self._data, self._log = data, log
+        self._end = end
+        self._aborted = None if aborted is None else AbortedTransactions(aborted)
+        self._max_batch_bytes = max_batch_bytes
+        self.next_offset = start
+
+    def blocks(self) -> Iterator[Block]:
+        """The blocks with records in the range asked for, in the answer's order.
+
+        What comes after the range's end is not looked at: nothing in it can spoil the range.
+
+        Raises:
+            CorruptMessage: a batch's length, header, checksum or compressed data is wrong.
+            MessageTooLarge: a batch decompresses to more than the limit.
+            UnsupportedCompression: a codec is unknown, or its library not installed.
+            UnsupportedVersion: a message of format v0 or v1.
+        """
+        pos, data = 0, self._data
+        at = self.next_offset
+        try:
+            while self.next_offset < self._end and (size := self._whole_batch(pos)) is not None:
+                at = self.next_offset
+                header = read_header(data, pos)
+                if header.base_offset >= self._end:
+                    self.next_offset = header.base_offset
+                    return
+                # The checksum comes before anything is believed, also of a batch that is then left out.
+                verify_crc(data, pos, header)
+                wanted = self._visible(pos, header) and at < header.next_offset
+                if wanted and (header.record_count or size > HEADER_SIZE):
+                    block = self._block(pos, header, at)
+                    self.next_offset = header.next_offset
+                    yield block
+                self.next_offset = max(at, header.next_offset)
+                pos += size
+        except KafkaError as e:
+            raise type(e)(f"{self._log}, reading on from offset {at}: {e}") from e
+
+    def _whole_batch(self, pos: int) -> int | None:
+        """Bytes of the batch at ``pos``; None where the answer ends or cuts it short."""
+        data, left = self._data, len(self._data) - pos
+        if left < BATCH_OVERHEAD:
+            return None
+        length = int.from_bytes(data[pos + _LENGTH_POSITION : pos + BATCH_OVERHEAD], "big", signed=True)
+        if length < _MIN_LENGTH or (left > _MAGIC_POSITION and data[pos + _MAGIC_POSITION] != MAGIC):
+            # Another format or no format at all: the walk over all of them knows what to say.
+            for _ in frames(data[pos:]):
+                raise CorruptMessage(f"impossible batch length {length}")
+            return None
+        size = BATCH_OVERHEAD + length
+        return size if size <= left else None
+
+    def _visible(self, pos: int, header: BatchHeader) -> bool:
+        """Whether the batch's records are for users: neither control records nor, if so asked, aborted ones."""
+        if self._aborted is None or header.producer_id < 0:
+            return not header.is_control
+        self._aborted.advance(header.last_offset)
+        if header.is_control:
+            records = decode_records(self._data, pos, header, self._max_batch_bytes, check_crc=False)
+            if records and control_type(records[0]) is ControlType.ABORT:
+                self._aborted.end(header.producer_id)
+            return False
+        return not (header.is_transactional and header.producer_id in self._aborted)
+
+    def _block(self, pos: int, header: BatchHeader, low: int) -> Block:
+        """The batch's records, decompressed, of which those from offset ``low`` on are wanted."""
+        if header.codec is Codec.NONE:
+            buffer, start, end = self._data, pos + HEADER_SIZE, pos + header.size
+        else:
+            buffer = record_block(self._data, pos, header, self._max_batch_bytes)
+            start, end = 0, len(buffer)
+        if header.record_count * MIN_RECORD_BYTES > end - start:
+            raise CorruptMessage(
+                f"batch at offset {header.base_offset}: {header.record_count} records cannot be in {end - start} bytes"
+            )
+        append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+        return Block(
+            buffer,
+            start,
+            end,
+            header.record_count,
+            header.base_offset,
+            header.last_offset_delta,
+            max(0, low - header.base_offset),
+            min(header.last_offset_delta + 1, self._end - header.base_offset),
+            header.max_timestamp if append_time else header.base_timestamp,
+            append_time,
+        )

@@ -1,0 +1,125 @@
+"""Gets the compiled kernel, from numba's cache on disk where there is one, and never fails.
+
+Compiling takes seconds, loading from the cache a tenth of one. numba looks for a directory it may write: that
+of ``NUMBA_CACHE_DIR``, the package's own ``__pycache__``, the user's cache directory. Where none can be written a
+private one under the temporary directory serves, and where even that fails the kernel lives in this
+process only. A cache that cannot be read is thrown away and made anew. numba writes its files under another name and
+renames them, so processes that compile at the same time do no harm.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+_log = logging.getLogger(__name__)
+
+Kernel = Callable[[Any, Any, Any, Any, Any], int]
+
+_lock = threading.Lock()
+_loaded: tuple[Kernel | None, str] | None = None
+"""The kernel, or the reason why there is none; None until it is asked for. Guarded by ``_lock``."""
+
+
+def kernel() -> tuple[Kernel | None, str]:
+    """The compiled `kernels.fill_columns`, or None and the reason. Loaded once per process.
+
+    *Thread-safe.*
+    """
+    global _loaded
+    with _lock:
+        if _loaded is None:
+            try:
+                _loaded = _load(), ""
+            except Exception as e:  # whatever numba or LLVM may raise, plain Python does the same work
+                _loaded = None, f"{type(e).__name__}: {e}"
+                _log.info("no compiled kernels, decoding in plain Python: %s", _loaded[1])
+        return _loaded
+
+
+def _load() -> Kernel:
+    from pyspark_kafkalog.columnar import kernels
+
+    for directory in (None, _temporary_directory):
+        dispatcher = _cached_dispatcher(kernels.fill_columns, directory)
+        if dispatcher is not None and _compile(dispatcher, kernels.SIGNATURE):
+            return _sealed(dispatcher)
+    _log.info("no directory for numba's cache; kernels are compiled for this process only")
+    from numba import njit
+
+    dispatcher = njit(nogil=True)(kernels.fill_columns)
+    dispatcher.compile(kernels.SIGNATURE)
+    return _sealed(dispatcher)
+
+
+def _sealed(dispatcher: Any) -> Kernel:
+    """Without further compilation: arguments of other types are refused instead."""
+    dispatcher.disable_compile()
+    found: Kernel = dispatcher
+    return found
+
+
+def _cached_dispatcher(function: Any, directory: Callable[[], Path | None] | None) -> Any | None:
+    """numba's dispatcher with a cache in ``directory``, or where numba itself finds room; None without room."""
+    import numba
+
+    configured = numba.config.CACHE_DIR
+    try:
+        if directory is not None:
+            path = directory()
+            if path is None:
+                return None
+            # Looked at only while the dispatcher is made; other users of numba keep their own setting.
+            numba.config.CACHE_DIR = str(path)
+        return numba.njit(nogil=True, cache=True)(function)
+    except (RuntimeError, OSError) as e:
+        _log.debug("numba's cache: %s", e)
+        return None
+    finally:
+        numba.config.CACHE_DIR = configured
+
+
+def _compile(dispatcher: Any, signature: Any) -> bool:
+    """Load or compile; whether the dispatcher can be used. A cache that cannot be read is removed first."""
+    for _ in range(2):
+        try:
+            dispatcher.compile(signature)
+        except Exception as e:  # a damaged cache raises what unpickling raises: anything
+            if dispatcher.signatures:
+                _log.info("kernels are compiled but could not be cached: %s", e)
+                return True
+            _log.info("numba's cache cannot be used, making it anew: %s: %s", type(e).__name__, e)
+            _remove_cache(dispatcher)
+        else:
+            return True
+    return False
+
+
+def _remove_cache(dispatcher: Any) -> None:
+    name = f"kernels.{dispatcher.py_func.__name__}-*.nb?"
+    for path in Path(dispatcher.stats.cache_path).glob(name):
+        try:
+            path.unlink()
+        except OSError as e:
+            _log.debug("%s: %s", path, e)
+
+
+def _temporary_directory() -> Path | None:
+    """A directory under the temporary one that only this user can write: what is cached there is run."""
+    user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
+    path = Path(tempfile.gettempdir()) / f"kafkalog-numba-{user}"
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        found = path.lstat()
+    except OSError as e:
+        _log.debug("%s: %s", path, e)
+        return None
+    if not stat.S_ISDIR(found.st_mode) or (hasattr(os, "getuid") and found.st_uid != os.getuid()):
+        return None
+    return None if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else path

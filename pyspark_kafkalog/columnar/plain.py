@@ -1,0 +1,387 @@
+"""The engine in plain Python: the fallback where numba is absent, and the oracle of the kernel.
+
+`_scan` takes all good records in one loop that checks only what it must, since in Python a check costs as much as the
+work: lengths that are not negative and end exactly where the record ends have all been inside it. At the first
+record that is not good it stops, and `_fault` looks at that one slowly, in the kernel's order, to say what is wrong.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate
+
+import pyarrow as pa
+
+from pyspark_kafkalog.columnar.blocks import Block
+from pyspark_kafkalog.columnar.engine import MAX_TIMESTAMP_MS, Cursor, Filled, Limits, Status, Wanted
+from pyspark_kafkalog.columnar.types import (
+    BINARY,
+    HEADER,
+    HEADERS,
+    INT32,
+    INT64,
+    STRING,
+    TIMESTAMP,
+    header_name,
+)
+
+_NULL = 1
+"""-1 in zigzag: the length of what is null."""
+
+_Headers = list[tuple[bytes, "bytes | None"]]
+
+
+class _BadRecord(Exception):
+    """What is wrong with the record at hand: status and the number that is wrong."""
+
+    def __init__(self, status: Status, number: int = 0) -> None:
+        super().__init__(status, number)
+        self.status, self.number = status, number
+
+
+class PlainEngine:
+    """Blocks to columns without compiled code. *Thread-safe:* it holds nothing."""
+
+    name = "plain"
+
+    def fill(self, blocks: Sequence[Block], cursor: Cursor, limits: Limits, wanted: Wanted) -> Filled:
+        """Columns of the records from ``cursor`` on; see `engine.Engine`."""
+        rows = _Rows(limits, wanted)
+        while cursor.block < len(blocks):
+            block = blocks[cursor.block]
+            data = bytes(block.buffer[block.start + cursor.position : block.end])
+            taken = rows.take(data, block, cursor)
+            stopped = rows.why_not_more(data[taken:], block, cursor)
+            if stopped is not None:
+                return stopped
+            cursor.block += 1
+            cursor.position, cursor.record, cursor.previous_delta = 0, 0, -1
+        return rows.filled(Status.DONE)
+
+
+class _Scan:
+    """Fields of records as they stand in the data: numbers still zigzag coded. *Not thread-safe.*"""
+
+    __slots__ = ("deltas", "headers", "keys", "position", "times", "values")
+
+    def __init__(self) -> None:
+        self.times: list[int] = []
+        self.deltas: list[int] = []
+        self.keys: list[bytes | None] = []
+        self.values: list[bytes | None] = []
+        self.headers: dict[int, _Headers] = {}
+        self.position = 0
+
+
+def _scan(data: bytes, count: int, stop: int, wanted: Wanted) -> _Scan:
+    """The leading good records of ``data``, at most ``count`` of them, that end at ``stop`` or before.
+
+    Whether offsets rise, and whether times can be had in microseconds, is the caller's to check.
+    """
+    scan = _Scan()
+    add_time, add_delta = scan.times.append, scan.deltas.append
+    add_key, add_value = scan.keys.append, scan.values.append
+    with_key, with_value = wanted.key, wanted.value
+    pos = 0
+    try:
+        for index in range(count):
+            if (size := data[pos]) < 128:
+                pos += 1
+            elif (high := data[pos + 1]) < 128:
+                size += high - 1 << 7
+                pos += 2
+            else:
+                size, pos = _long(data, pos, 32)
+            end = pos + (size >> 1)
+            if end > stop:
+                break
+            pos += 1
+            if (time := data[pos]) < 128:
+                pos += 1
+            elif (high := data[pos + 1]) < 128:
+                time += high - 1 << 7
+                pos += 2
+            else:
+                time, pos = _long(data, pos, 64)
+            if (delta := data[pos]) < 128:
+                pos += 1
+            elif (high := data[pos + 1]) < 128:
+                delta += high - 1 << 7
+                pos += 2
+            else:
+                delta, pos = _long(data, pos, 32)
+            k, pos = (k, pos + 1) if (k := data[pos]) < 128 else _long(data, pos, 32)
+            key_pos = pos
+            if k != _NULL:
+                pos += k >> 1
+            if (v := data[pos]) < 128:
+                pos += 1
+            elif (high := data[pos + 1]) < 128:
+                v += high - 1 << 7
+                pos += 2
+            else:
+                v, pos = _long(data, pos, 32)
+            value_pos = pos
+            if v != _NULL:
+                pos += v >> 1
+            headers_pos = pos
+            if data[pos] == 0:
+                pos += 1
+            else:
+                scan.headers[index], pos = _headers(data, pos, end)
+            if pos != end or (size | delta) & 1 or (k & 1 and k != _NULL) or (v & 1 and v != _NULL):
+                scan.headers.pop(index, None)
+                break
+            add_time(time)
+            add_delta(delta)
+            if with_key:
+                add_key(None if k == _NULL else data[key_pos : key_pos + (k >> 1)])
+            if with_value:
+                add_value(None if v == _NULL else data[value_pos:headers_pos])
+            scan.position = pos
+    except (IndexError, _BadRecord):
+        pass
+    return scan
+
+
+def _long(data: bytes, pos: int, bits: int) -> tuple[int, int]:
+    """The number at ``pos``, still zigzag coded, and the position after it.
+
+    Raises:
+        _BadRecord: it is longer than ``bits`` need. IndexError: it is cut short.
+    """
+    value = shift = 0
+    while True:
+        byte = data[pos]
+        pos += 1
+        if shift + 7 > bits and byte >> bits - shift:
+            raise _BadRecord(Status.BAD_NUMBER)
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, pos
+        shift += 7
+
+
+def _number(data: bytes, pos: int, end: int, bits: int = 32) -> tuple[int, int]:
+    """The number at ``pos``, which ends at ``end`` or before, and the position after it.
+
+    Raises:
+        _BadRecord: it is cut short or longer than ``bits`` need.
+    """
+    try:
+        value, after = _long(data, pos, bits)
+    except IndexError:
+        raise _BadRecord(Status.BAD_NUMBER) from None
+    if after > end:
+        raise _BadRecord(Status.BAD_NUMBER)
+    return value >> 1 ^ -(value & 1), after
+
+
+def _field(data: bytes, pos: int, end: int, smallest: int = -1) -> tuple[bytes | None, int]:
+    """The bytes that begin with their length at ``pos``, None for a length of -1, and the position after them.
+
+    Raises:
+        _BadRecord: the length is below ``smallest`` or more than there is before ``end``.
+    """
+    size, pos = _number(data, pos, end)
+    if not smallest <= size <= end - pos:
+        raise _BadRecord(Status.BAD_FIELD, size)
+    return (None, pos) if size < 0 else (data[pos : pos + size], pos + size)
+
+
+def _headers(data: bytes, pos: int, end: int) -> tuple[_Headers, int]:
+    """The headers that begin with their count at ``pos``, and the position after them.
+
+    Raises:
+        _BadRecord: their lengths or their count do not fit what there is before ``end``.
+    """
+    count, pos = _number(data, pos, end)
+    if not 0 <= count <= (end - pos) // 2:
+        raise _BadRecord(Status.BAD_HEADERS, count)
+    headers: _Headers = []
+    for _ in range(count):
+        name, pos = _field(data, pos, end, smallest=0)
+        value, pos = _field(data, pos, end)
+        headers.append((name or b"", value))
+    return headers, pos
+
+
+class _Rows:
+    """Columns as lists, filled block by block. *Not thread-safe: one call fills it.*"""
+
+    def __init__(self, limits: Limits, wanted: Wanted) -> None:
+        self._limits, self._wanted = limits, wanted
+        self._taken_bytes = self._seen = self._rows = 0
+        self._keys: list[bytes | None] = []
+        self._values: list[bytes | None] = []
+        self._offsets = array("q")
+        self._times = array("q")
+        self._types = array("i")
+        self._headers: list[_Headers] = []
+        self._header_count = 0
+
+    def take(self, data: bytes, block: Block, cursor: Cursor) -> int:
+        """Take the good records that ``data`` begins with and move ``cursor`` behind them; their bytes.
+
+        ``data`` is the block from ``cursor`` on.
+        """
+        count = min(block.count - cursor.record, self._limits.records - self._seen)
+        stop = min(len(data), self._limits.data_bytes - self._taken_bytes)
+        scan = _scan(data, count, stop, self._wanted)
+        while (good := self._good(scan, block, cursor.previous_delta)) < len(scan.deltas):
+            scan = _scan(data, good, stop, self._wanted)
+        if scan.deltas:
+            self._add(scan, block)
+            cursor.position += scan.position
+            cursor.record += len(scan.deltas)
+            cursor.previous_delta = scan.deltas[-1] >> 1
+            self._taken_bytes += scan.position
+            self._seen += len(scan.deltas)
+        return scan.position
+
+    def _good(self, scan: _Scan, block: Block, previous: int) -> int:
+        """How many of the scanned records can be taken: offsets rise, times fit, there is room for headers."""
+        deltas = scan.deltas
+        good = len(deltas)
+        if not good:
+            return 0
+        dense = deltas == list(range(deltas[0], deltas[0] + 2 * good, 2))
+        if not dense or deltas[0] >> 1 <= previous or deltas[-1] >> 1 > block.last_delta:
+            for index, delta in enumerate(deltas):
+                if not previous < delta >> 1 <= block.last_delta:
+                    good = index
+                    break
+                previous = delta >> 1
+        first, last = _kept(deltas, good, block)
+        if self._wanted.headers and scan.headers:
+            room = self._limits.headers - self._header_count
+            totals = accumulate(len(scan.headers.get(index, ())) for index in range(first, last))
+            full = next((first + i for i, total in enumerate(totals) if total > room), None)
+            if full is not None:
+                good = last = full
+        if self._wanted.timestamp:
+            try:
+                _microseconds(scan, block, first, last)
+            except OverflowError:
+                good = next(i for i in range(first, last) if abs(_time(block, scan.times[i])) > MAX_TIMESTAMP_MS)
+        return good
+
+    def _add(self, scan: _Scan, block: Block) -> None:
+        """Append the scanned records, as far as their offsets are asked for, to the columns."""
+        wanted, count = self._wanted, len(scan.deltas)
+        first, last = _kept(scan.deltas, count, block)
+        self._rows += last - first
+        if wanted.key:
+            self._keys += scan.keys[first:last]
+        if wanted.value:
+            self._values += scan.values[first:last]
+        if wanted.offset:
+            base = block.base_offset
+            self._offsets.extend([base + (delta >> 1) for delta in scan.deltas[first:last]])
+        if wanted.timestamp:
+            self._times.extend(_microseconds(scan, block, first, last))
+        if wanted.timestamp_type:
+            self._types.extend([block.append_time] * (last - first))
+        if wanted.headers:
+            headers = [scan.headers.get(index, []) for index in range(first, last)]
+            self._headers += headers
+            self._header_count += sum(map(len, headers))
+
+    def why_not_more(self, data: bytes, block: Block, cursor: Cursor) -> Filled | None:
+        """What stopped `take` before the end of the block, of which ``data`` is left; None if nothing did."""
+        if cursor.record == block.count:
+            return self.filled(Status.TRAILING, number=len(data)) if data else None
+        if self._seen == self._limits.records:
+            return self.filled(Status.FULL)
+        try:
+            return self._why_full(data, block, cursor.previous_delta)
+        except _BadRecord as e:
+            return self.filled(e.status, number=e.number)
+
+    def _why_full(self, data: bytes, block: Block, previous: int) -> Filled:
+        """Which room the record that ``data`` begins with did not find. In the kernel's order.
+
+        Raises:
+            _BadRecord: it is not a good record.
+        """
+        size, pos = _number(data, 0, len(data))
+        if not 0 <= size <= len(data) - pos:
+            raise _BadRecord(Status.BAD_LENGTH, size)
+        end = pos + size
+        if end > self._limits.data_bytes - self._taken_bytes:
+            return self.filled(Status.FULL, need_bytes=end)
+        time, pos = _number(data, pos + 1, end, 64)
+        delta, pos = _number(data, pos, end)
+        _, pos = _field(data, pos, end)
+        _, pos = _field(data, pos, end)
+        headers, pos = _headers(data, pos, end)
+        if pos != end:
+            raise _BadRecord(Status.LEFT_OVER, end - pos)
+        if not previous < delta <= block.last_delta:
+            raise _BadRecord(Status.BAD_OFFSET, delta)
+        if self._wanted.headers and self._header_count + len(headers) > self._limits.headers:
+            return self.filled(Status.FULL, need_headers=len(headers))
+        return Filled(Status.BAD_TIMESTAMP, self._rows, {}, number=time, offset_delta=delta)
+
+    def filled(self, status: Status, *, number: int = 0, need_bytes: int = 0, need_headers: int = 0) -> Filled:
+        """What this call gave; the columns only where nothing is wrong."""
+        columns = self._columns() if status <= Status.FULL else {}
+        return Filled(status, self._rows, columns, number, need_bytes, need_headers)
+
+    def _columns(self) -> dict[str, pa.Array]:
+        wanted, columns = self._wanted, {}
+        if wanted.key:
+            columns["key"] = pa.array(self._keys, BINARY)
+        if wanted.value:
+            columns["value"] = pa.array(self._values, BINARY)
+        for asked, name, kind, numbers in (
+            (wanted.offset, "offset", INT64, self._offsets),
+            (wanted.timestamp, "timestamp", TIMESTAMP, self._times),
+            (wanted.timestamp_type, "timestampType", INT32, self._types),
+        ):
+            if asked:
+                columns[name] = pa.Array.from_buffers(kind, self._rows, [None, pa.py_buffer(numbers)], 0)
+        if wanted.headers:
+            columns["headers"] = self._header_column()
+        return columns
+
+    def _header_column(self) -> pa.Array:
+        """Lists of headers; a record without headers has null, as in Spark's rows, and not an empty list."""
+        pairs = [pair for headers in self._headers for pair in headers]
+        names = pa.array([header_name(name) for name, _ in pairs], STRING)
+        contents = pa.array([content for _, content in pairs], BINARY)
+        starts: list[int | None] = [0]
+        for headers in self._headers:
+            start = starts[-1] or 0
+            starts.append(start + len(headers))
+        bounds = [start if headers else None for start, headers in zip(starts, self._headers, strict=False)]
+        return pa.ListArray.from_arrays(
+            pa.array([*bounds, starts[-1]], pa.int32()),
+            pa.StructArray.from_arrays([names, contents], fields=list(HEADER)),
+            type=HEADERS,
+        )
+
+
+def _kept(deltas: list[int], count: int, block: Block) -> tuple[int, int]:
+    """The first ``count`` records' part within the range asked for. Offsets rise, so it is one piece."""
+    first = bisect_left(deltas, 2 * block.low, 0, count)
+    return first, bisect_left(deltas, 2 * block.high, first, count)
+
+
+def _time(block: Block, zigzag: int) -> int:
+    """A record's time in milliseconds."""
+    return block.timestamp if block.append_time else block.timestamp + (zigzag >> 1 ^ -(zigzag & 1))
+
+
+def _microseconds(scan: _Scan, block: Block, first: int, last: int) -> array[int]:
+    """The times of records ``first`` to ``last``.
+
+    Raises:
+        OverflowError: one does not fit 64 bits.
+    """
+    base = block.timestamp
+    if block.append_time:
+        return array("q", [base * 1000] * (last - first))
+    return array("q", [(base + (t >> 1 ^ -(t & 1))) * 1000 for t in scan.times[first:last]])

@@ -1,0 +1,189 @@
+"""Fetch answers to `pyarrow.RecordBatch` with exactly the schema Spark expects of its Kafka rows.
+
+The way of the bytes: `blocks` walks the answer and says what may be seen, an engine (`arena` over `kernels`, or
+`plain`) turns records into columns, and here the columns that are the same in every row are added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pyspark_kafkalog.columnar.blocks import Answer, Block
+from pyspark_kafkalog.columnar.choice import EngineName, chooser, decoded
+from pyspark_kafkalog.columnar.engine import Cursor, Engine, Filled, Limits, Status, Wanted, describe
+from pyspark_kafkalog.columnar.types import COLUMNS, INT32, STRING, arrow_schema
+from pyspark_kafkalog.errors import CorruptMessage, InvalidTimestamp, KafkaError
+from pyspark_kafkalog.types import TopicPartition
+
+__all__ = ["COLUMNS", "Decoded", "RecordBatchDecoder", "arrow_schema"]
+
+MAX_BATCH_BYTES = 128 << 20
+"""What one batch may decompress to, unless the caller says otherwise: no client sends batches near it."""
+
+ROWS = 1 << 16
+DATA_BYTES = 1 << 20
+HEADERS = 1 << 16
+"""The size of a record batch: Spark gains nothing from larger ones, and its memory stays in the caches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """One fetch answer as Arrow.
+
+    ``next_offset`` is where reading goes on: behind all that was read, also where no row came of it.
+    """
+
+    batches: list[pa.RecordBatch]
+    next_offset: int
+    records: int
+
+
+class RecordBatchDecoder:
+    """Decodes the fetch answers of one partition.
+
+    *Not thread-safe: belongs to one reader.* It holds no state of the log, only the columns that are the same in
+    every row; each answer stands for itself.
+    """
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        partition: int,
+        columns: Sequence[str],
+        broker: int | None = None,
+        read_committed: bool = False,
+        engine: EngineName = "auto",
+        max_batch_bytes: int = MAX_BATCH_BYTES,
+    ) -> None:
+        """``columns`` in the order wanted. A batch may decompress to ``max_batch_bytes``.
+
+        ``engine``: ``numba`` or ``plain`` as said; ``auto`` begins plain and loads numba, if it is installed, once
+        this process has decoded enough records for that to pay.
+
+        Raises:
+            InvalidConfig: a column that does not exist, an unknown engine, or ``numba`` where it cannot be had.
+        """
+        self.schema = arrow_schema(columns)
+        self._log = TopicPartition(topic, partition)
+        self._read_committed = read_committed
+        self._max_batch_bytes = max_batch_bytes
+        self._wanted = Wanted(
+            *(name in columns for name in ("key", "value", "offset", "timestamp", "timestampType", "headers"))
+        )
+        self._constant = {
+            name: _Constant(value, kind)
+            for name, value, kind in (
+                ("topic", topic, STRING),
+                ("partition", partition, INT32),
+                ("broker", broker, INT32),
+            )
+            if name in columns
+        }
+        self._choose = chooser(engine)
+
+    @property
+    def engine(self) -> str:
+        """``numba`` or ``plain``: which one the next answer is decoded with."""
+        return self._choose().name
+
+    def decode(
+        self, data: memoryview, start: int, end: int, aborted: Sequence[tuple[int, int]] | None = ()
+    ) -> Decoded:
+        """The rows of one fetch answer with offsets in ``[start, end)``.
+
+        ``aborted`` is what the answer lists: (producer id, first offset); looked at only with ``read_committed``.
+        An incomplete batch at the end is left out. ``data`` may be used again as soon as this returns.
+
+        Raises:
+            CorruptMessage: a checksum, length, count or offset is wrong.
+            MessageTooLarge: a batch decompresses to more than the limit.
+            UnsupportedCompression: a codec is unknown, or its library not installed.
+            UnsupportedVersion: a message of format v0 or v1.
+            InvalidTimestamp: a time that is wanted does not fit 64 bits in microseconds.
+        """
+        answer = Answer(
+            memoryview(data).cast("B"),
+            self._log,
+            start,
+            end,
+            aborted=(aborted or ()) if self._read_committed else None,
+            max_batch_bytes=self._max_batch_bytes,
+        )
+        engine = self._choose()
+        batches = [batch for group in _groups(answer.blocks()) for batch in self._batches(group, engine)]
+        records = sum(batch.num_rows for batch in batches)
+        decoded(records)
+        return Decoded(batches, answer.next_offset, records)
+
+    def _batches(self, blocks: Sequence[Block], engine: Engine) -> Iterator[pa.RecordBatch]:
+        """The record batches of some blocks: one, unless a single block is larger than that."""
+        cursor, usual = Cursor(), Limits(ROWS, DATA_BYTES, HEADERS)
+        limits, status = usual, Status.FULL
+        while status is Status.FULL:
+            before = cursor.record, cursor.block
+            filled = engine.fill(blocks, cursor, limits, self._wanted)
+            status = filled.status
+            if status > Status.FULL:
+                raise self._fault(blocks[cursor.block], cursor, filled)
+            if filled.rows:
+                yield self._record_batch(filled)
+            if (cursor.record, cursor.block) != before:
+                limits = usual
+            else:
+                # One record alone is larger than all that a record batch usually has. Its length is checked.
+                limits = Limits(ROWS, max(DATA_BYTES, filled.need_bytes), max(HEADERS, filled.need_headers))
+
+    def _record_batch(self, filled: Filled) -> pa.RecordBatch:
+        columns = [
+            filled.columns[name] if name in filled.columns else self._constant[name].rows(filled.rows)
+            for name in self.schema.names
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _fault(self, block: Block, cursor: Cursor, filled: Filled) -> KafkaError:
+        where = f"record {cursor.record} of {block.count} in the batch at offset {block.base_offset}"
+        if filled.status is Status.BAD_TIMESTAMP:
+            time = block.timestamp if block.append_time else block.timestamp + filled.number
+            return InvalidTimestamp(
+                f"[KAFKA_MALFORMED_RECORD_TIMESTAMP] topic {self._log.topic}, partition {self._log.partition},"
+                f" offset {block.base_offset + filled.offset_delta}: the record's timestamp of {time} ms does not fit"
+                " 64 bits in microseconds. Kafka's timestamps are milliseconds since the epoch; perhaps the"
+                " producer set it in another unit. SQLSTATE: 22008"
+            )
+        return CorruptMessage(f"{self._log}, {where}: {describe(filled.status, filled.number)}")
+
+
+def _groups(blocks: Iterator[Block]) -> Iterator[list[Block]]:
+    """Blocks by as many as fit one record batch; a larger block is alone.
+
+    A call has a price of its own, some 20 us: one per batch would cost more than the records.
+    """
+    group: list[Block] = []
+    records = size = 0
+    for block in blocks:
+        records += block.count
+        size += block.end - block.start
+        if group and (records > ROWS or size > DATA_BYTES):
+            yield group
+            group, records, size = [], block.count, block.end - block.start
+        group.append(block)
+    if group:
+        yield group
+
+
+class _Constant:
+    """A column with the same value in every row, made once. *Not thread-safe: belongs to one decoder.*"""
+
+    def __init__(self, value: str | int | None, kind: pa.DataType) -> None:
+        self._scalar = pa.scalar(value, kind)
+        self._rows = pa.repeat(self._scalar, 0)
+
+    def rows(self, count: int) -> pa.Array:
+        """``count`` rows of it, without copying."""
+        if count > len(self._rows):
+            self._rows = pa.repeat(self._scalar, max(count, min(2 * count, ROWS)))
+        return self._rows.slice(0, count)

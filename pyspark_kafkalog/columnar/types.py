@@ -1,0 +1,67 @@
+"""The Arrow types of Spark's Kafka rows, and the two details of headers that Arrow cannot do by itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from pyspark_kafkalog.errors import InvalidConfig
+
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "broker")
+"""All columns there are, in their usual order; `broker` is the id of the broker that answered."""
+
+BINARY, STRING, INT32, INT64 = pa.binary(), pa.string(), pa.int32(), pa.int64()
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+HEADER = pa.struct([pa.field("key", STRING), pa.field("value", BINARY)])
+HEADERS = pa.list_(pa.field("element", HEADER))
+
+_TYPES = {
+    "key": BINARY,
+    "value": BINARY,
+    "topic": STRING,
+    "partition": INT32,
+    "offset": INT64,
+    "timestamp": TIMESTAMP,
+    "timestampType": INT32,
+    "headers": HEADERS,
+    "broker": INT32,
+}
+
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+_REPLACEMENT = "\ufffd".encode()
+
+
+def arrow_schema(columns: Sequence[str]) -> pa.Schema:
+    """The schema that PySpark makes of these columns' Spark types: Spark takes no other.
+
+    Raises:
+        InvalidConfig: there is no such column, or it is asked for twice.
+    """
+    for at, name in enumerate(columns):
+        if name not in _TYPES:
+            raise InvalidConfig(f"no column {name!r}; there are: {', '.join(COLUMNS)}")
+        if name in columns[:at]:
+            raise InvalidConfig(f"column {name!r} is asked for twice")
+    return pa.schema([pa.field(name, _TYPES[name]) for name in columns])
+
+
+def header_name(raw: bytes) -> str:
+    """``raw`` as Java reads it: with U+FFFD for what is not UTF-8.
+
+    Python and Java agree on how many bytes one U+FFFD stands for, but for a surrogate coded in UTF-8, which is one
+    fault for Java and up to three for Python.
+    """
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return _SURROGATE.sub(_REPLACEMENT, raw).decode("utf-8", "replace")
+
+
+def replaced_names(names: pa.Array) -> pa.Array:
+    """Binary header names as strings."""
+    try:
+        return names.cast(STRING)
+    except pa.ArrowInvalid:
+        return pa.array([header_name(name) for name in names.to_pylist()], STRING)
