@@ -26,13 +26,13 @@ from pyspark_kafkalog.formats.batch_header import (
     UNCOVERED,
     BatchHeader,
     batch_end,
-    read_header_fields,
     read_header,
+    read_header_fields,
     verify_crc,
 )
 from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.compression import Codec, compress, decompress
-from pyspark_kafkalog.formats.record import encode_record, parse_records
+from pyspark_kafkalog.formats.record import check_timestamp, encode_record, parse_records
 from pyspark_kafkalog.formats.varint import Buffer
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, Record, TimestampType
 
@@ -51,6 +51,7 @@ __all__ = [
     "encode_control",
     "read_header",
     "record_block",
+    "seal_batch",
     "verify_crc",
 ]
 
@@ -172,7 +173,7 @@ def encode_batch(
         raise InvalidRecord(f"a batch of {len(records)} records cannot end at offset delta {last}")
     base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
     block = b"".join([encode_record(r, base_timestamp, d) for r, d in zip(records, deltas, strict=True)])
-    return _seal(
+    return seal_batch(
         compress(codec, block, level) if block else block,
         base_offset=base_offset,
         leader_epoch=leader_epoch,
@@ -220,19 +221,25 @@ def encode_control(
     )
 
 
-def _seal(
+def seal_batch(
     block: bytes,
     *,
-    base_offset: int,
-    leader_epoch: int,
     attributes: int,
     last_offset_delta: int,
     base_timestamp: int,
     max_timestamp: int,
-    producer: tuple[int, int, int],
     record_count: int,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    base_offset: int = 0,
+    leader_epoch: int = -1,
 ) -> bytes:
-    """The batch of an encoded ``block``; ``producer`` is id, epoch, base sequence."""
+    """The batch of a ``block`` of records that is encoded and compressed already, as ``attributes`` say.
+
+    ``producer`` is its id, epoch and base sequence. The block is taken as it is.
+
+    Raises:
+        InvalidRecord: a number does not fit its field.
+    """
     try:
         covered = COVERED.pack(
             attributes, last_offset_delta, base_timestamp, max_timestamp, *producer, record_count
@@ -303,6 +310,8 @@ class BatchBuilder:
         Raises:
             InvalidRecord: a length or timestamp does not fit its field.
         """
+        if not self.count:
+            check_timestamp(record.timestamp)
         base = self._base_timestamp if self.count else record.timestamp
         piece = encode_record(record, base, self.count)
         size = self.size_bytes + len(piece)
@@ -326,7 +335,7 @@ class BatchBuilder:
         """
         if not self.count:
             raise InvalidRecord("a batch to be sent holds at least one record")
-        return _seal(
+        return seal_batch(
             compress(self._codec, b"".join(self._pieces), self._level),
             base_offset=0,
             leader_epoch=-1,

@@ -245,8 +245,10 @@ def _xerial_blocks(view: memoryview) -> list[memoryview]:
     while pos < len(view):
         length = int.from_bytes(view[pos : pos + 4], "big", signed=True)
         pos += 4
-        if not 0 < length <= len(view) - pos:
-            raise _corrupt(Codec.SNAPPY, f"a xerial block of {length} bytes where {len(view) - pos} are left")
+        if pos > len(view) or not 0 < length <= len(view) - pos:
+            raise _corrupt(
+                Codec.SNAPPY, f"a xerial block of {length} bytes where {max(0, len(view) - pos)} are left"
+            )
         blocks.append(view[pos : pos + length])
         pos += length
     return blocks

@@ -182,7 +182,7 @@ def encode_record(record: NewRecord, base_timestamp: int, offset_delta: int) -> 
     body = b"".join(
         (
             _NO_ATTRIBUTES,
-            table[time] if 0 <= time < size else varlong_bytes(time),
+            table[time] if 0 <= time < size else _timestamp_delta(record.timestamp, base_timestamp),
             table[offset_delta] if offset_delta < size else varint_bytes(offset_delta),
             table[key_length] if key_length < size else varint_bytes(key_length),
             key or b"",
@@ -193,6 +193,17 @@ def encode_record(record: NewRecord, base_timestamp: int, offset_delta: int) -> 
     )
     length = len(body)
     return (table[length] if length < size else varint_bytes(length)) + body
+
+
+def _timestamp_delta(timestamp: int, base_timestamp: int) -> bytes:
+    check_timestamp(timestamp)
+    return varlong_bytes(timestamp - base_timestamp)
+
+
+def check_timestamp(timestamp: int) -> None:
+    """Raise `InvalidRecord` where ``timestamp`` does not fit 64 bits."""
+    if not -(1 << 63) <= timestamp < 1 << 63:
+        raise InvalidRecord(f"timestamp {timestamp} does not fit 64 bits")
 
 
 def _encode_headers(headers: Sequence[Header]) -> bytes:

@@ -1,0 +1,482 @@
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+
+from pyspark_kafkalog.errors import (
+    CorruptMessage,
+    InvalidConfig,
+    InvalidRecord,
+    MessageTooLarge,
+    UnsupportedCompression,
+)
+from pyspark_kafkalog.formats.batch import (
+    HEADER_SIZE,
+    BatchBuilder,
+    BatchHeader,
+    ControlType,
+    V2Format,
+    assign,
+    control_type,
+    decode_records,
+    encode_batch,
+    encode_control,
+    read_header,
+    record_block,
+    verify_crc,
+)
+from pyspark_kafkalog.formats.checksum import crc32c
+from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.types import NewRecord, Record, TimestampType
+
+LIMIT = 1 << 24
+THREE = [
+    NewRecord(b"v0", b"k0", 1000, (("h", b"x"), ("h", None), ("é", b""))),
+    NewRecord(None, b"", 1500),
+    NewRecord(b"", None, 900),
+]
+
+
+def decode(batch: bytes | bytearray, **kw: Any) -> list[Record]:
+    return decode_records(batch, 0, read_header(batch), LIMIT, **kw)
+
+
+def resealed(batch: bytes | bytearray) -> bytes:
+    """The batch with the checksum and length that fit its bytes."""
+    out = bytearray(batch)
+    struct.pack_into(">i", out, 8, len(out) - 12)
+    struct.pack_into(">I", out, 17, crc32c(out[21:]))
+    return bytes(out)
+
+
+def with_block(block: bytes, *, count: int, last_delta: int | None = None) -> bytes:
+    """An uncompressed batch of exactly these record bytes."""
+    batch = bytearray(encode_batch([], last_offset_delta=count - 1 if last_delta is None else last_delta))
+    struct.pack_into(">i", batch, 57, count)
+    return resealed(batch + block)
+
+
+def patched(batch: bytes, fmt: str, position: int, value: int) -> bytes:
+    out = bytearray(batch)
+    struct.pack_into(fmt, out, position, value)
+    return resealed(out) if position >= 21 else bytes(out)
+
+
+def test_a_batch_is_laid_out_byte_for_byte_as_the_protocol_says() -> None:
+    batch = encode_batch(
+        [NewRecord(b"v", b"k", 1000, (("h", None),)), NewRecord(None, None, 999)],
+        base_offset=7,
+        producer_id=5,
+        producer_epoch=2,
+        base_sequence=9,
+        leader_epoch=3,
+    )
+    assert batch[:8] == (7).to_bytes(8, "big")
+    assert batch[8:12] == (len(batch) - 12).to_bytes(4, "big")
+    assert batch[12:17] == bytes.fromhex("00000003 02")
+    assert batch[17:21] == crc32c(batch[21:]).to_bytes(4, "big")
+    assert batch[21:61] == bytes.fromhex(
+        "0000 00000001 00000000000003e8 00000000000003e8 0000000000000005 0002 00000009 00000002"
+    )
+    first = bytes.fromhex("16 00 00 00 02 6b 02 76 02 02 68 01")
+    second = bytes.fromhex("0c 00 01 02 01 01 00")
+    assert batch[61:] == first + second
+
+
+def test_header_properties_are_read_from_the_attributes() -> None:
+    header = BatchHeader(10, 49, 0, 0, 0b1111100, 4, 0, 0, 1, 0, 2**31 - 3, 5)
+    assert header.codec is Codec.ZSTD
+    assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert header.is_transactional
+    assert header.is_control
+    assert header.has_delete_horizon
+    assert (header.size, header.last_offset, header.next_offset) == (61, 14, 15)
+    assert header.last_sequence == 1  # 2**31 - 3, -2, -1, 0, 1
+
+
+def test_without_a_sequence_there_is_no_last_one() -> None:
+    assert read_header(encode_batch(THREE)).last_sequence == -1
+    assert read_header(encode_batch(THREE, base_sequence=2**31 - 2)).last_sequence == 0
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_nulls_empties_and_repeated_headers_come_back_from_every_codec(codec: Codec) -> None:
+    found = decode(encode_batch(THREE, codec=codec, base_offset=40))
+    assert [(r.offset, r.next_offset) for r in found] == [(40, 41), (41, 42), (42, 43)]
+    assert [NewRecord(r.value, r.key, r.timestamp, r.headers) for r in found] == THREE
+    assert {r.timestamp_type for r in found} == {TimestampType.CREATE_TIME}
+
+
+def test_lengths_at_the_borders_of_their_encodings_come_back() -> None:
+    sizes = (0, 1, 63, 64, 8190, 8191, 8192, 1 << 20)
+    new = [NewRecord(bytes(a), bytes(b), t) for a, b, t in zip(sizes, sizes[::-1], range(8), strict=True)]
+    new += [NewRecord(b"x", None, t) for t in (0, 63, 64, 8191, 8192, 1 << 40, 0)]
+    found = decode(encode_batch(new))
+    assert [NewRecord(r.value, r.key, r.timestamp) for r in found] == new
+
+
+def test_ten_thousand_records_have_their_offsets() -> None:
+    found = decode(encode_batch([NewRecord(b"x")] * 10_000, base_offset=5))
+    assert [r.offset for r in found] == list(range(5, 10_005))
+    assert {r.timestamp for r in found} == {-1}
+
+
+def test_timestamps_before_the_first_and_outside_64_bits() -> None:
+    times = [0, -1, -(2**62), 2**62]
+    batch = encode_batch([NewRecord(b"", None, t) for t in times])
+    assert [r.timestamp for r in decode(batch)] == times
+    assert read_header(batch).max_timestamp == 2**62
+    with pytest.raises(InvalidRecord):
+        encode_batch([NewRecord(b"", None, 2**63)])
+    with pytest.raises(InvalidRecord, match="varlong of 64 bits"):
+        encode_batch([NewRecord(b"", None, -(2**62)), NewRecord(b"", None, 2**63 - 1)])
+    with pytest.raises(InvalidRecord, match="timestamp 9223372036854775808"):
+        encode_batch([NewRecord(b"", None, 2**62), NewRecord(b"", None, 2**63)])
+
+
+def test_log_append_time_is_the_time_of_every_record() -> None:
+    batch = encode_batch(THREE, timestamp_type=TimestampType.LOG_APPEND_TIME)
+    found = decode(batch)
+    assert {(r.timestamp, r.timestamp_type) for r in found} == {(1500, TimestampType.LOG_APPEND_TIME)}
+
+
+def test_an_empty_batch_still_says_where_to_go_on() -> None:
+    batch = encode_batch([], base_offset=20, last_offset_delta=4, codec=Codec.GZIP, producer_id=8)
+    assert len(batch) == HEADER_SIZE
+    header = read_header(batch)
+    assert (header.record_count, header.last_offset, header.next_offset) == (0, 24, 25)
+    assert decode(batch) == []
+
+
+def test_gaps_stay_gaps_and_the_last_record_leads_to_the_next_batch() -> None:
+    batch = encode_batch(THREE, base_offset=100, offset_deltas=[1, 4, 6], last_offset_delta=9)
+    assert [(r.offset, r.next_offset) for r in decode(batch)] == [(101, 102), (104, 105), (106, 110)]
+
+
+@pytest.mark.parametrize(
+    ("deltas", "last"),
+    [([0, 1], None), ([0, 2, 1], None), ([0, 0, 1], None), ([-1, 0, 1], None), ([0, 1, 5], 4), (None, 1)],
+)
+def test_offsets_that_cannot_be_are_not_written(deltas: list[int] | None, last: int | None) -> None:
+    with pytest.raises(InvalidRecord, match="3 records"):
+        encode_batch(THREE, offset_deltas=deltas, last_offset_delta=last)
+
+
+def test_a_batch_of_nothing_needs_its_last_offset() -> None:
+    with pytest.raises(InvalidRecord, match="0 records"):
+        encode_batch([])
+
+
+@pytest.mark.parametrize(
+    "kw",
+    [
+        {"producer_id": 2**63},
+        {"producer_epoch": 2**15},
+        {"base_sequence": 2**31},
+        {"base_offset": -(2**63) - 1},
+        {"leader_epoch": 2**31},
+        {"last_offset_delta": 2**31},
+        {"offset_deltas": [0, 1, 2**31]},
+    ],
+)
+def test_a_number_that_does_not_fit_its_field_is_not_written(kw: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRecord):
+        encode_batch(THREE, **kw)
+
+
+def test_a_header_name_of_half_a_character_is_not_written() -> None:
+    with pytest.raises(InvalidRecord, match="not UTF-8"):
+        encode_batch([NewRecord(b"", headers=(("\ud800", None),))])
+
+
+def test_a_header_name_that_is_not_utf_8_is_read_with_replacement() -> None:
+    batch = encode_batch([NewRecord(b"", headers=(("ab", None),))])
+    broken = resealed(batch.replace(b"\x04ab", b"\x04\xff\xfe"))
+    assert decode(broken)[0].headers == (("\ufffd\ufffd", None),)
+
+
+# --- reading what cannot be
+
+
+@pytest.mark.parametrize(
+    ("fmt", "position", "value", "why"),
+    [
+        (">b", 16, 1, "magic 1, not 2"),
+        (">i", 8, 48, "impossible batch length 48"),
+        (">i", 8, -1, "impossible batch length -1"),
+        (">i", 57, -1, "-1 records"),
+        (">i", 57, 4, "4 records with a last offset delta of 2"),
+        (">i", 23, -1, "last offset delta of -1"),
+        (">q", 0, 2**63 - 3, "do not fit 64 bits"),
+    ],
+)
+def test_a_header_that_cannot_be_is_corrupt(fmt: str, position: int, value: int, why: str) -> None:
+    with pytest.raises(CorruptMessage, match=why):
+        read_header(patched(encode_batch(THREE), fmt, position, value) if position != 8 else _raw(value))
+
+
+def _raw(length: int) -> bytes:
+    out = bytearray(encode_batch(THREE))
+    struct.pack_into(">i", out, 8, length)
+    return bytes(out)
+
+
+def test_a_header_cut_short_is_corrupt_and_for_a_log_incomplete() -> None:
+    batch = encode_batch(THREE)
+    for end in range(HEADER_SIZE):
+        with pytest.raises(CorruptMessage, match=f"{end} of 61 bytes"):
+            read_header(batch[:end])
+        assert V2Format().frame_at(memoryview(batch)[:end], 0, 0) is None
+    assert V2Format().frame_at(memoryview(batch)[:HEADER_SIZE], 0, 0) is not None
+
+
+def test_a_batch_cut_short_is_corrupt_wherever_it_is_needed_whole() -> None:
+    batch = encode_batch(THREE)
+    header = read_header(batch)
+    for part in (
+        lambda b: verify_crc(b, 0, header),
+        lambda b: record_block(b, 0, header, LIMIT),
+        lambda b: decode_records(b, 0, header, LIMIT),
+    ):
+        with pytest.raises(CorruptMessage, match=f"cut short: {len(batch) - 1} of {len(batch)} bytes"):
+            part(batch[:-1])
+
+
+def test_every_flipped_bit_under_the_checksum_is_found() -> None:
+    batch = encode_batch(THREE, base_offset=3)
+    header = read_header(batch)
+    for position in range(17, len(batch)):
+        for bit in range(8):
+            flipped = bytearray(batch)
+            flipped[position] ^= 1 << bit
+            with pytest.raises(CorruptMessage):
+                decode(flipped)
+    with pytest.raises(CorruptMessage, match="batch at offset 3: CRC-32C is"):
+        verify_crc(batch[:-1] + b"!", 0, header)
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec is not Codec.NONE])
+def test_the_checksum_is_compared_before_anything_is_decompressed(
+    codec: Codec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyspark_kafkalog.formats import batch as module
+
+    def refuse(*args: object) -> bytes:
+        raise AssertionError("decompressed before the checksum was compared")
+
+    batch = bytearray(encode_batch(THREE, codec=codec))
+    batch[-1] ^= 1
+    monkeypatch.setattr(module, "decompress", refuse)
+    with pytest.raises(CorruptMessage, match="CRC-32C"):
+        decode(batch)
+    with pytest.raises(AssertionError, match="before"):
+        decode(batch, check_crc=False)
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec is not Codec.NONE])
+def test_a_batch_that_decompresses_to_too_much_is_refused(codec: Codec) -> None:
+    batch = encode_batch([NewRecord(bytes(1 << 20))], codec=codec)
+    header = read_header(batch)
+    size = len(record_block(batch, 0, header, LIMIT))
+    assert len(decode_records(batch, 0, header, size)) == 1
+    with pytest.raises(MessageTooLarge, match=f"limit is {size - 1}"):
+        decode_records(batch, 0, header, size - 1)
+
+
+def test_without_compression_the_block_is_the_batch_s_own_memory() -> None:
+    batch = encode_batch(THREE)
+    block = record_block(batch, 0, read_header(batch), 0)
+    assert block.obj is batch
+    assert block == batch[HEADER_SIZE:]
+
+
+def test_an_unknown_codec_is_unsupported_and_not_corrupt() -> None:
+    batch = patched(encode_batch(THREE), ">h", 21, 5)
+    verify_crc(batch, 0, read_header(batch))
+    with pytest.raises(UnsupportedCompression, match="codec 5"):
+        decode(batch)
+
+
+@pytest.mark.parametrize(
+    ("block", "count", "why"),
+    [
+        ("0c 00 00 00 01 01 00", 2, "2 records cannot be in 7 bytes"),
+        ("0c 00 00 00 01 01 00 00", 1, "1 bytes follow"),
+        ("0c 00 00 00 01 01", 1, "1 records cannot be in 6 bytes"),
+        ("0e 00 00 00 01 01 00", 1, "do not add up"),
+        ("0a 00 00 00 01 01 00", 1, "do not add up"),
+        ("0d 00 00 00 01 01 00", 1, "do not add up"),
+        ("0e 00 00 00 03 01 00 00", 1, "do not add up"),
+        ("0e 00 00 00 01 03 00 00", 1, "do not add up"),
+        ("0c 00 00 01 01 01 00", 1, "do not add up"),
+        ("0c 00 00 02 01 01 00", 1, "offset delta 1 after -1 in a batch that ends at 0"),
+        ("0c 00 00 00 01 c8 01", 1, "cut short"),
+        ("0c 00 00 00 01 01 02", 1, "1 headers cannot be in 0 bytes"),
+        ("0c 00 00 00 01 01 01", 1, "-1 headers"),
+        ("10 00 00 00 01 01 02 01 00", 1, "name of -1 bytes"),
+        ("10 00 00 00 01 01 02 04 00", 1, "name of 2 bytes where 1 are left"),
+        ("10 00 00 00 01 01 02 00 03", 1, "value of -2 bytes"),
+        ("10 00 00 00 01 01 02 00 02", 1, "value of 1 bytes where 0 are left"),
+        ("ff ff ff ff ff ff ff ff ff ff", 1, "64 bits"),
+        ("0c 00 00 00 ff ff ff ff ff ff ff", 1, "cut short"),
+    ],
+)
+def test_records_that_cannot_be_are_corrupt(block: str, count: int, why: str) -> None:
+    with pytest.raises(CorruptMessage, match=f"batch at offset 0: .*{why}"):
+        decode(with_block(bytes.fromhex(block), count=count))
+
+
+def test_offsets_that_do_not_rise_are_corrupt() -> None:
+    one = bytes.fromhex("0c 00 00 00 01 01 00")
+    with pytest.raises(CorruptMessage, match="offset delta 0 after 0 in a batch that ends at 4"):
+        decode(with_block(one + one, count=2, last_delta=4))
+
+
+def test_attributes_of_a_record_are_ignored() -> None:
+    assert len(decode(with_block(bytes.fromhex("0c ff 00 00 01 01 00"), count=1))) == 1
+
+
+# --- control batches
+
+
+@pytest.mark.parametrize("kind", [ControlType.ABORT, ControlType.COMMIT])
+def test_a_marker_says_how_its_transaction_ended(kind: ControlType) -> None:
+    batch = encode_control(kind, producer_id=4000, producer_epoch=1, timestamp=77, coordinator_epoch=3)
+    header = read_header(batch)
+    assert header.is_control
+    assert header.is_transactional
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (4000, 1, -1)
+    (record,) = decode(batch)
+    assert control_type(record) is kind
+    assert record.value == bytes.fromhex("0000 00000003")
+    assert record.timestamp == 77
+
+
+def test_the_log_s_format_gives_no_control_records() -> None:
+    batch = encode_control(ControlType.COMMIT, producer_id=1, producer_epoch=0, timestamp=0, base_offset=9)
+    fmt, view = V2Format(), memoryview(batch)
+    frame = fmt.frame_at(view, 0, 0)
+    assert frame is not None
+    assert frame.next_offset == 10
+    assert list(fmt.records(view, frame, max_bytes=LIMIT)) == []
+
+
+def record_with_key(key: bytes | None) -> Record:
+    return Record(5, 6, 0, TimestampType.CREATE_TIME, key, b"")
+
+
+def test_control_types_of_later_kafkas_are_unknown_and_no_error() -> None:
+    assert control_type(record_with_key(bytes.fromhex("0000 0002"))) is ControlType.UNKNOWN
+    assert control_type(record_with_key(bytes.fromhex("0001 0001 ff"))) is ControlType.COMMIT
+
+
+@pytest.mark.parametrize("key", [None, b"", b"\0\0\0", b"\xff\xff\0\0"])
+def test_a_control_record_without_a_type_is_corrupt(key: bytes | None) -> None:
+    with pytest.raises(CorruptMessage, match="control record at offset 5"):
+        control_type(record_with_key(key))
+
+
+def test_a_marker_of_unknown_type_or_epoch_is_not_written() -> None:
+    with pytest.raises(InvalidRecord, match="must abort or commit"):
+        encode_control(ControlType.UNKNOWN, producer_id=1, producer_epoch=0, timestamp=0)
+    with pytest.raises(InvalidRecord, match="coordinator epoch"):
+        encode_control(
+            ControlType.ABORT, producer_id=1, producer_epoch=0, timestamp=0, coordinator_epoch=2**31
+        )
+
+
+# --- assign
+
+
+@pytest.mark.parametrize("wrap", [bytearray, lambda b: memoryview(bytearray(b))])
+def test_a_log_assigns_offset_and_epoch_without_touching_the_checksum(wrap: Any) -> None:
+    batch = encode_batch(THREE)
+    buf = wrap(b"xx" + batch)
+    assign(buf, 2, base_offset=1_000_000, leader_epoch=4)
+    header = read_header(buf, 2)
+    assert (header.base_offset, header.partition_leader_epoch) == (1_000_000, 4)
+    assert bytes(buf[2 + 16 :]) == batch[16:]
+    assert [r.offset for r in decode_records(buf, 2, header, LIMIT)] == [1_000_000, 1_000_001, 1_000_002]
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_log_append_time_is_set_for_the_whole_batch_under_a_new_checksum(codec: Codec) -> None:
+    buf = bytearray(encode_batch(THREE, codec=codec, producer_id=3, producer_epoch=0, base_sequence=0))
+    before = read_header(buf)
+    assign(buf, 0, base_offset=8, leader_epoch=0, log_append_time=123_456)
+    header = read_header(buf)
+    assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert header.codec is codec
+    assert header.crc != before.crc
+    assert {r.timestamp for r in decode(buf)} == {123_456}
+    assert len(buf) == before.size
+
+
+def test_a_batch_cut_short_is_not_given_a_time() -> None:
+    buf = bytearray(encode_batch(THREE))[:-1]
+    with pytest.raises(CorruptMessage, match="cut short"):
+        assign(buf, 0, base_offset=0, leader_epoch=0, log_append_time=1)
+
+
+# --- the builder
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_the_builder_makes_the_batch_that_encoding_at_once_makes(codec: Codec) -> None:
+    builder = BatchBuilder(limit_bytes=LIMIT, codec=codec, transactional=True)
+    for record in THREE:
+        assert builder.append(record)
+    assert builder.count == 3
+    kw: Any = {"producer_id": 6, "producer_epoch": 1, "base_sequence": 2}
+    expected = encode_batch(THREE, codec=codec, transactional=True, **kw)
+    assert builder.build(**kw) == expected
+    assert builder.build(**kw) == expected  # a retry builds the same again
+
+
+def test_the_builder_s_size_is_that_of_the_batch_before_compression() -> None:
+    builder = BatchBuilder(limit_bytes=LIMIT)
+    assert builder.size_bytes == HEADER_SIZE
+    for record in THREE * 100:
+        builder.append(record)
+    assert builder.size_bytes == len(builder.build())
+
+
+def test_the_builder_refuses_what_would_exceed_its_limit_but_takes_any_first_record() -> None:
+    size = len(encode_batch(THREE))
+    builder = BatchBuilder(limit_bytes=size)
+    assert [builder.append(record) for record in [*THREE, NewRecord(None)]] == [True, True, True, False]
+    assert (builder.count, builder.size_bytes) == (3, size)
+    assert builder.build() == encode_batch(THREE)
+    large = BatchBuilder(limit_bytes=100)
+    assert large.append(NewRecord(bytes(1000)))
+    assert not large.append(NewRecord(None))
+    assert decode(large.build())[0].value == bytes(1000)
+
+
+def test_the_builder_builds_nothing_of_nothing() -> None:
+    with pytest.raises(InvalidRecord, match="at least one record"):
+        BatchBuilder(limit_bytes=100).build()
+
+
+def test_a_record_the_builder_cannot_write_leaves_it_as_it_was() -> None:
+    builder = BatchBuilder(limit_bytes=LIMIT)
+    builder.append(NewRecord(b"a", None, 0))
+    with pytest.raises(InvalidRecord, match="timestamp 9223372036854775808"):
+        builder.append(NewRecord(b"b", None, 2**63))
+    builder.append(NewRecord(b"c", None, 1))
+    assert [r.value for r in decode(builder.build())] == [b"a", b"c"]
+
+
+@pytest.mark.parametrize("timestamp", [2**63, -(2**63) - 1])
+def test_the_builder_takes_no_first_record_whose_time_does_not_fit(timestamp: int) -> None:
+    builder = BatchBuilder(limit_bytes=LIMIT)
+    with pytest.raises(InvalidRecord, match="timestamp"):
+        builder.append(NewRecord(b"a", None, timestamp))
+    assert (builder.count, builder.size_bytes) == (0, HEADER_SIZE)
+
+
+def test_a_level_that_the_codec_lacks_is_a_configuration_error() -> None:
+    with pytest.raises(InvalidConfig, match="1 to 9"):
+        encode_batch(THREE, codec=Codec.GZIP, level=30)
