@@ -119,8 +119,7 @@ class Log:
             duplicate = self._check_producers(headers)
             if duplicate is not None:
                 return AppendResult(*duplicate, NO_TIMESTAMP, self.start_offset, duplicate=True)
-            frames = assign_offsets(view, headers, self._end_offset, append_time)
-            self._write(view, frames, now_ms)
+            frames = self._write(view, headers, append_time, now_ms)
             for header, frame in zip(headers, frames, strict=True):
                 if header.producer_id >= 0:
                     self._guard.record(header, frame.first_offset, frame.last_offset, now_ms)
@@ -323,12 +322,15 @@ class Log:
                     return duplicate
         return None
 
-    def _write(self, view: memoryview, frames: list[Frame], now_ms: int) -> None:
+    def _write(
+        self, view: memoryview, headers: list[BatchHeader], append_time: int | None, now_ms: int
+    ) -> list[Frame]:
         """Append to the active segment, a new one if that is due. All or nothing is appended."""
         try:
-            if self._must_roll(len(view), frames, now_ms):
+            if self._must_roll(len(view), headers, append_time, now_ms):
                 self._roll(now_ms)
             active = self._segments[-1]
+            frames = assign_offsets(view, headers, self._end_offset, active.size, append_time)
             try:
                 active.append(view, frames, now_ms)
             except OSError:
@@ -336,6 +338,7 @@ class Log:
                 raise
         except OSError as e:
             raise self.directory.refused(f"appending to {self.path.name}", e) from e
+        return frames
 
     def _cut_back(self, active: Segment) -> None:
         """Recovery must not find half an append in front of the next one."""
@@ -344,19 +347,20 @@ class Log:
         except OSError as e:
             raise self.directory.failed(f"cutting {self.path.name} back", e) from e
 
-    def _must_roll(self, size_bytes: int, frames: list[Frame], now_ms: int) -> bool:
+    def _must_roll(
+        self, size_bytes: int, headers: list[BatchHeader], append_time: int | None, now_ms: int
+    ) -> bool:
         """Kafka's rule: full by size or index, or older than ``segment.ms`` by its first record's time."""
         active, config = self._segments[-1], self.config
         if not active.size:
             return False
         if active.size + size_bytes > config.segment_bytes:
             return True
-        last = frames[-1]
-        end = Frame(active.size, size_bytes, frames[0].first_offset, last.last_offset, last.next_offset, -1)
-        if not active.has_room(end, config.segment_index_bytes):
+        last_offset = self._end_offset - 1 + sum(header.last_offset_delta + 1 for header in headers)
+        if not active.has_room(size_bytes, last_offset, config.segment_index_bytes):
             return True
         first = active.first_timestamp()
-        newest = max(frame.max_timestamp for frame in frames)
+        newest = append_time if append_time is not None else max(header.max_timestamp for header in headers)
         age_ms = newest - first if first >= 0 and newest >= 0 else now_ms - self._created_ms
         return age_ms > config.segment_ms
 

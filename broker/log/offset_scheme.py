@@ -31,8 +31,8 @@ class OffsetScheme(Protocol):
         """A frame was written; called in order, for each."""
         ...
 
-    def has_room(self, frame: Frame, limit_bytes: int) -> bool:
-        """Whether the frame, at the position it says, can still be found in this segment."""
+    def has_room(self, size: int, last_offset: int, limit_bytes: int) -> bool:
+        """Whether the segment can grow to this size and offset, its index to one more row."""
         ...
 
     def start_for_offset(self, offset: int) -> int:
@@ -89,8 +89,8 @@ class LogicalOffsets:
             self._bytes_since_row = 0
         self._bytes_since_row += frame.size
 
-    def has_room(self, frame: Frame, limit_bytes: int) -> bool:
-        if frame.last_offset - self._base_offset > MAX_RELATIVE or frame.end > MAX_RELATIVE:
+    def has_room(self, size: int, last_offset: int, limit_bytes: int) -> bool:
+        if last_offset - self._base_offset > MAX_RELATIVE or size > MAX_RELATIVE:
             return False
         offsets_bytes = self._offsets.size_bytes + OFFSET_ROW.size
         return offsets_bytes <= limit_bytes and self._times.size_bytes + TIME_ROW.size <= limit_bytes

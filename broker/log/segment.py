@@ -89,12 +89,12 @@ class Segment:
             self._first_timestamp = first.max_timestamp
         return self._first_timestamp
 
-    def has_room(self, frame: Frame, index_bytes: int) -> bool:
-        """Whether the indexes could still find a frame appended at the end."""
-        return self._index().has_room(frame, index_bytes)
+    def has_room(self, size_bytes: int, last_offset: int, index_bytes: int) -> bool:
+        """Whether the indexes could still find what is appended."""
+        return self._index().has_room(self.size + size_bytes, last_offset, index_bytes)
 
     def append(self, data: memoryview, frames: list[Frame], now_ms: int) -> None:
-        """Write whole frames behind the last one; their positions count from the beginning of ``data``.
+        """Write whole frames behind the last one, where their positions say.
 
         Raises:
             OSError: the disk refused. The file may be longer than ``size`` then: `cut_back`.
@@ -107,7 +107,9 @@ class Segment:
         finally:
             self._pool.release(held)
         for frame in frames:
-            scheme.on_append(moved(frame, position + frame.position))
+            scheme.on_append(frame)
+        if not position:
+            self._first_timestamp = frames[0].max_timestamp
         self.modified_ms = now_ms
         self.next_offset = frames[-1].next_offset
         self.size = position + len(data)

@@ -163,8 +163,12 @@ class Startup:
             )  # fmt: skip
         except OSError as e:
             directory.failed(f"opening {name}", e)
-            return None
-        return log if directory.online else None
+        except StorageError:
+            if directory.online:
+                raise
+        else:
+            return log
+        return None
 
     def _own(self, path: Path, partition: TopicPartition, topic: StoredTopic) -> None:
         """See that the directory is this topic's, and make what a crash has lost of it."""

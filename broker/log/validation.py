@@ -116,9 +116,13 @@ def check_batches(data: memoryview, config: LogConfig, now_ms: int, *, internal:
 
 
 def assign_offsets(
-    data: memoryview, headers: Sequence[BatchHeader], base_offset: int, log_append_time_ms: int | None
+    data: memoryview,
+    headers: Sequence[BatchHeader],
+    base_offset: int,
+    file_position: int,
+    log_append_time_ms: int | None,
 ) -> list[Frame]:
-    """Number the batches in place from ``base_offset`` on; positions count from the beginning of ``data``.
+    """Number the batches in place from ``base_offset`` on, for a file where they begin at ``file_position``.
 
     Only a ``log_append_time_ms`` costs a new checksum.
     """
@@ -134,7 +138,7 @@ def assign_offsets(
         )
         last = base_offset + header.last_offset_delta
         timestamp = header.max_timestamp if log_append_time_ms is None else log_append_time_ms
-        frames.append(Frame(position, header.size, base_offset, last, last + 1, timestamp))
+        frames.append(Frame(file_position + position, header.size, base_offset, last, last + 1, timestamp))
         base_offset = last + 1
         position += header.size
     return frames
