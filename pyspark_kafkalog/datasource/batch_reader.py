@@ -16,11 +16,7 @@ from pyspark_kafkalog.types import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pyspark_kafkalog.config.consumer import ConsumerConfig
     from pyspark_kafkalog.datasource.lookup import Lookup
-
-_BULK_DEFAULTS = {"max.partition.fetch.bytes": "4194304", "client.id": "spark-kafka-relation"}
-"""A task reads one partition to its end: fewer, larger fetches than Kafka's own default of 1 MiB."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +42,6 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: BatchOptions, columns: Sequence[str]) -> None:
         self._options = options
         self._columns = tuple(columns)
-        self._consumer_config()  # a wrong kafka.* property is told now, not by the tasks
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks, in the order of topic, partition and offset.
@@ -100,7 +95,7 @@ class BatchReader(DataSourceReader):
             try:
                 reader = RangeReader(
                     self._columns,
-                    self._consumer_config(),
+                    self._options.consumer,
                     lookup,
                     self._options.fail_on_data_loss,
                     self._options.poll_timeout_ms,
@@ -110,14 +105,7 @@ class BatchReader(DataSourceReader):
             finally:
                 lookup.close()
 
-    def _consumer_config(self) -> ConsumerConfig:
-        from pyspark_kafkalog.config.consumer import ConsumerConfig
-        from pyspark_kafkalog.config.definition import parse_layers
-
-        layers = [("defaults of kafkalog", _BULK_DEFAULTS), ("options kafka.*", self._options.kafka)]
-        return parse_layers(ConsumerConfig, layers)
-
     def _lookup(self) -> Lookup:
         from pyspark_kafkalog.datasource.lookup import Lookup
 
-        return Lookup(self._consumer_config(), self._options)
+        return Lookup(self._options)

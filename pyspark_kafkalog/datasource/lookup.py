@@ -9,7 +9,6 @@ from typing import TypeVar
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.datasource.options import Assign, BatchOptions, SubscribePattern
 from pyspark_kafkalog.errors import KafkaError, UnknownTopicOrPartition
 from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, TopicPartition
@@ -25,11 +24,10 @@ class Lookup:
     connections, as Spark's connector does.
     """
 
-    def __init__(self, config: ClientConfig, options: BatchOptions, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._config = config
+    def __init__(self, options: BatchOptions, clock: Clock = SYSTEM_CLOCK) -> None:
         self._options = options
         self._clock = clock
-        self.cluster = Cluster(config)
+        self.cluster = Cluster(options.consumer)
 
     def close(self) -> None:
         """Close the connections."""
@@ -70,7 +68,9 @@ class Lookup:
         for name in names:
             topic = topics.get(name)
             if topic is None or not topic.partitions:
-                raise UnknownTopicOrPartition(f"topic {name!r} is not on {self._config.bootstrap_servers}")
+                raise UnknownTopicOrPartition(
+                    f"topic {name!r} is not on {self._options.consumer.bootstrap_servers}"
+                )
             for number, partition in topic.partitions.items():
                 found[TopicPartition(name, number)] = partition.leader
         if isinstance(subscription, Assign):
@@ -92,4 +92,4 @@ class Lookup:
                 log.warning("look-up failed (%d of %d): %s", failures, self._options.offset_retries, e)
             self._clock.sleep(self._options.offset_retry_interval_ms / 1000)
             self.cluster.close()
-            self.cluster = Cluster(self._config)
+            self.cluster = Cluster(self._options.consumer)

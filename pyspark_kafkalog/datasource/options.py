@@ -12,6 +12,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pyspark_kafkalog.config.consumer import ConsumerConfig
+from pyspark_kafkalog.config.definition import parse_layers
 from pyspark_kafkalog.datasource import offsets
 from pyspark_kafkalog.datasource.offsets import (
     EARLIEST,
@@ -115,6 +117,8 @@ OPTIONS = (
 
 _BY_KEY = {option.name.lower(): option for option in OPTIONS}
 _SUBSCRIPTIONS = ("subscribe", "subscribepattern", "assign")
+_BULK_DEFAULTS = {"max.partition.fetch.bytes": "4194304", "client.id": "spark-kafka-relation"}
+"""A task reads one partition to its end: fewer, larger fetches than Kafka's own default of 1 MiB."""
 _REFUSED = {
     "kafka.auto.offset.reset": "Instead set the source option 'startingOffsets' to 'earliest' or 'latest'.",
     "kafka.key.deserializer": "Keys are binary: use DataFrame operations to decode them.",
@@ -180,8 +184,8 @@ class BatchOptions:
     poll_timeout_ms: int
     offset_retries: int
     offset_retry_interval_ms: int
-    kafka: Mapping[str, str]
-    """The client's properties, ``kafka.`` taken off."""
+    consumer: ConsumerConfig
+    """What the ``kafka.*`` options say to the client."""
 
 
 def parse_batch_options(given: Mapping[str, str]) -> BatchOptions:
@@ -212,7 +216,7 @@ def parse_batch_options(given: Mapping[str, str]) -> BatchOptions:
         poll_timeout_ms=_number(options, "kafkaConsumer.pollTimeoutMs", least=1),
         offset_retries=_number(options, "fetchOffset.numRetries", least=0),
         offset_retry_interval_ms=_number(options, "fetchOffset.retryIntervalMs", least=0),
-        kafka=_client_properties(options) | {"isolation.level": isolation},
+        consumer=_consumer_config(options, isolation),
     )
 
 
@@ -290,13 +294,15 @@ def _limit(options: Mapping[str, str], side: str, default: offsets.Edge) -> Offs
     return default if text is None else offsets.parse_offsets(f"{side}Offsets", text)
 
 
-def _client_properties(options: Mapping[str, str]) -> dict[str, str]:
+def _consumer_config(options: Mapping[str, str], isolation: str) -> ConsumerConfig:
     prefix = "kafka."
-    return {
+    given = {
         key[len(prefix) :]: value
         for key, value in options.items()
         if key.startswith(prefix) and key != "kafka.group.id"
     }
+    given["isolation.level"] = isolation
+    return parse_layers(ConsumerConfig, [("defaults", _BULK_DEFAULTS), ("options kafka.*", given)])
 
 
 def _choice(options: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:

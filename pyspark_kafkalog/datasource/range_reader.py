@@ -81,12 +81,12 @@ class RangeReader:
             config=self.config,
             poll_timeout_ms=self.poll_timeout_ms,
         )
-        decoder = None
+        decoder, decodes_for = None, None
         try:
             for fetched in fetcher:
                 self._check_gap(wanted, position, fetched)
-                if decoder is None or decoder.broker != fetched.broker_id:
-                    decoder = self._decoder(wanted, fetched.broker_id)
+                if decoder is None or decodes_for != fetched.broker_id:
+                    decoder, decodes_for = self._decoder(wanted, fetched.broker_id), fetched.broker_id
                 decoded = decoder.decode(fetched.data, position, wanted.end, fetched.aborted)
                 position = decoded.next_offset
                 fetcher.advance(position)
