@@ -193,8 +193,8 @@ def decode_request(header: RequestHeader, frame: bytes | bytearray | memoryview,
 def decode_response(key: ApiKey, version: int, frame: bytes | bytearray | memoryview) -> tuple[int, Any]:
     """Correlation id and message of an answer to a request of ``version``.
 
-    Record sets are slices of ``frame``. An ApiVersions answer that says the version is not supported is
-    in version 0, whatever was asked.
+    Record sets are slices of ``frame``. A broker that does not know the version of an ApiVersions request
+    answers in version 0: that is read too.
 
     Raises:
         UnsupportedVersion: the tables do not hold this version.
@@ -205,13 +205,26 @@ def decode_response(key: ApiKey, version: int, frame: bytes | bytearray | memory
     buf = memoryview(frame)
     try:
         correlation_id, pos = headers.read_response_header(buf, flexible=api.flexible_answer_header(version))
-        if key == ApiKey.API_VERSIONS:
-            (error,) = primitives.INT16.unpack_from(buf, pos)
-            if error == ErrorCode.UNSUPPORTED_VERSION:
-                message = _codec(api, api.response, 0)
-    except (StructError, IndexError, InvalidRequest) as problem:
-        raise InvalidRequest(f"header of {message}: {problem}") from None
-    return correlation_id, message.read(buf, pos)
+    except (StructError, IndexError, InvalidRequest) as error:
+        raise InvalidRequest(f"header of {message}: {error}") from None
+    try:
+        return correlation_id, message.read(buf, pos)
+    except InvalidRequest:
+        if key != ApiKey.API_VERSIONS or version == 0:
+            raise
+        refusal = _refusal(buf, pos)
+        if refusal is None:
+            raise
+        return correlation_id, refusal
+
+
+def _refusal(buf: memoryview, pos: int) -> ApiVersionsResponse | None:
+    """What a broker says that does not know the version asked, if these bytes are that."""
+    try:
+        answer: ApiVersionsResponse = codec(ApiVersionsResponse, 0, False).read(buf, pos)
+    except InvalidRequest:
+        return None
+    return answer if answer.error_code == ErrorCode.UNSUPPORTED_VERSION else None
 
 
 def _find(key: int) -> Api | None:
