@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -9,6 +10,8 @@ import pytest
 
 from broker.embedded import EmbeddedBroker, start_broker
 from tests.support.raw_client import RawClient
+
+_numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +29,7 @@ def client(running_broker: EmbeddedBroker) -> Iterator[RawClient]:
 @pytest.fixture
 def topic_name(request: pytest.FixtureRequest) -> str:
     """A name that no other test uses."""
-    return re.sub(r"[^a-zA-Z0-9-]+", "-", request.node.nodeid.split("::")[-1])[:200]
+    return f"{next(_numbers)}-{re.sub(r'[^a-zA-Z0-9]+', '-', request.node.originalname)[:200]}"
 
 
 @pytest.fixture

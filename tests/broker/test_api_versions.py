@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import pytest
+
+from broker.embedded import EmbeddedBroker
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, decode_response
+from tests.support.raw_client import RawClient, versions
+
+ASK = ApiVersionsRequest(client_software_name="raw-client", client_software_version="1.0")
+SERVED = {
+    0: (0, 11),
+    1: (4, 12),
+    2: (1, 7),
+    3: (0, 12),
+    8: (2, 8),
+    9: (1, 8),
+    10: (0, 4),
+    18: (0, 4),
+    19: (2, 7),
+    20: (1, 6),
+    22: (0, 4),
+    32: (1, 4),
+    37: (0, 3),
+}
+
+
+def table(response: ApiVersionsResponse) -> dict[int, tuple[int, int]]:
+    return {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.API_VERSIONS))
+def test_every_version_gets_the_whole_table(client: RawClient, version: int) -> None:
+    response = client.ask(ASK, version)
+    assert response.error_code == ErrorCode.NONE
+    assert table(response) == SERVED
+
+
+def test_no_more_is_advertised_than_the_codecs_know(client: RawClient) -> None:
+    for key, (low, high) in table(client.ask(ASK)).items():
+        known = APIS[ApiKey(key)].versions
+        assert high == known.max
+        assert low == known.min or (key, low) == (ApiKey.PRODUCE, 0)
+
+
+def test_an_unknown_version_is_answered_in_the_body_of_version_0(running_broker: EmbeddedBroker) -> None:
+    with RawClient(running_broker.port) as client:
+        header = b"\x00\x12" + b"\x00\x63" + b"\x00\x00\x00\x07" + b"\xff\xff" + b"\x00"
+        client.send_bytes(len(header).to_bytes(4, "big") + header)
+        correlation_id, response = decode_response(ApiKey.API_VERSIONS, 0, client.receive_frame())
+        assert correlation_id == 7
+        assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert table(response) == SERVED
+        assert client.ask(ASK, 3).error_code == ErrorCode.NONE  # the connection goes on
+
+
+@pytest.mark.parametrize("name", ["", "-x", "a b", "x.", "é"])
+def test_a_client_without_a_proper_name_is_told_so(client: RawClient, name: str) -> None:
+    request = ApiVersionsRequest(client_software_name=name, client_software_version="1")
+    assert client.ask(request, 3).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_answers_come_in_the_order_of_pipelined_requests(client: RawClient) -> None:
+    for version in (0, 3, 1, 4):
+        client.send(ASK, version)
+    assert [table(client.receive()) for _ in range(4)] == [SERVED] * 4

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+import broker
+from broker.embedded import start_broker
+from tests.support.raw_client import RawClient, batch
+
+
+def gone(pid: int, seconds: float = 20) -> bool:
+    try:
+        psutil.Process(pid).wait(seconds)
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.TimeoutExpired:
+        return False
+    return True
+
+
+def test_it_serves_within_a_second() -> None:
+    times = []
+    for _ in range(3):
+        began = time.monotonic()
+        with broker.start_broker() as running:
+            times.append(time.monotonic() - began)
+            assert running.bootstrap_servers == f"127.0.0.1:{running.port}"
+            with RawClient(running.port) as client:
+                assert client.create_topic("t").error_code == 0
+    assert min(times) < 1
+
+
+def test_it_runs_in_a_process_of_its_own_and_ends_with_the_block() -> None:
+    with start_broker() as running:
+        pid = running.pid
+        assert pid not in (os.getpid(), -1)
+        assert running.running
+        assert running.data_dir.is_dir()
+    assert gone(pid)
+    assert not running.data_dir.exists()
+    assert (running.pid, running.running) == (-1, False)
+
+
+def test_stopping_twice_changes_nothing() -> None:
+    running = start_broker()
+    running.stop()
+    running.stop()
+
+
+def test_kill_leaves_the_data_for_a_new_start() -> None:
+    with start_broker() as running:
+        with RawClient(running.port) as client:
+            client.create_topic("t")
+            client.produce("t", batch(b"x"))
+        running.kill()
+        assert not running.running
+        running.start()
+        with RawClient(running.port) as client:
+            assert [r.value for r in client.read("t")] == [b"x"]
+
+
+PARENT = """
+import sys
+from broker.embedded import start_broker
+b = start_broker()
+print(b.pid, b.data_dir, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_it_ends_with_its_parent_however_that_goes() -> None:
+    root = str(Path(broker.__file__).parent.parent)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": root},
+        text=True,
+    )
+    with parent:
+        assert parent.stdout is not None
+        pid, data_dir = parent.stdout.readline().split()
+        assert psutil.pid_exists(int(pid))
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+    assert gone(int(pid))
+    assert not Path(data_dir).exists()
+
+
+def imported(code: str, *names: str) -> list[str]:
+    """Which of ``names`` a fresh interpreter has loaded after ``code``."""
+    script = f"import sys\n{code}\nprint(*[m for m in {names!r} if m in sys.modules])"
+    out = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    return out.stdout.split()
+
+
+def test_the_package_is_imported_without_the_broker_or_spark() -> None:
+    assert imported("import broker", "broker.embedded", "broker.server", "pyspark", "pyarrow") == []
+
+
+def test_the_brokers_process_imports_nothing_heavy() -> None:
+    heavy = ("pyspark", "pyarrow", "numpy", "numba", "pandas", "asyncio")
+    assert imported("import broker.server.broker", *heavy) == []

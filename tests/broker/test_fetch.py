@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from broker.embedded import EmbeddedBroker, start_broker
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchTopic
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from tests.support.raw_client import RawClient, batch, decode, fetch_request, versions
+
+
+@pytest.fixture
+def filled(client: RawClient, topic: str) -> str:
+    """Partition 0 with offsets 0-9 in five batches of two."""
+    for i in range(5):
+        client.produce(topic, batch(b"v%d" % (2 * i), b"v%d" % (2 * i + 1)))
+    return topic
+
+
+BATCH_SIZE = len(batch(b"v0", b"v1"))
+
+
+class TestReading:
+    @pytest.mark.parametrize("version", versions(ApiKey.FETCH))
+    def test_every_version_gets_the_records_and_the_log_ends(
+        self, client: RawClient, filled: str, version: int
+    ) -> None:
+        data = client.fetch(filled, 4, version=version)
+        assert (data.error_code, data.high_watermark, data.last_stable_offset) == (ErrorCode.NONE, 10, 10)
+        assert data.log_start_offset == (0 if version >= 5 else -1)
+        assert data.aborted_transactions is None
+        assert [(r.offset, r.value) for r in decode(data)] == [(i, b"v%d" % i) for i in range(4, 10)]
+
+    def test_a_fetch_inside_a_batch_gets_the_whole_batch(self, client: RawClient, filled: str) -> None:
+        assert [r.offset for r in decode(client.fetch(filled, 5))] == [4, 5, 6, 7, 8, 9]
+
+    def test_the_end_is_empty_and_beyond_it_is_out_of_range(self, client: RawClient, filled: str) -> None:
+        end = client.fetch(filled, 10)
+        assert (end.error_code, bytes(end.records or b"")) == (ErrorCode.NONE, b"")
+        for offset in (11, -1):
+            beyond = client.fetch(filled, offset)
+            assert beyond.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+            assert (beyond.log_start_offset, beyond.high_watermark) == (0, 10)
+
+    def test_read_committed_gets_a_list_of_aborted_transactions(self, client: RawClient, filled: str) -> None:
+        data = client.fetch(filled, 0, isolation_level=1)
+        assert (data.aborted_transactions, len(decode(data))) == ((), 10)
+
+    def test_one_bad_partition_does_not_fail_the_others(self, client: RawClient, filled: str) -> None:
+        request = fetch_request({("never-made", 0): 0, (filled, 9): 0, (filled, 0): 8})
+        results = [t.partitions[0] for t in client.ask(request).responses]
+        assert [r.error_code for r in results] == [3, 3, 0]
+        assert [r.offset for r in decode(results[2])] == [8, 9]
+
+    @pytest.mark.parametrize(
+        ("epoch", "code"),
+        [
+            (-1, ErrorCode.NONE),
+            (0, ErrorCode.NONE),
+            (1, ErrorCode.UNKNOWN_LEADER_EPOCH),
+            (-2, ErrorCode.FENCED_LEADER_EPOCH),
+        ],
+    )
+    def test_a_client_that_knows_another_leader_is_told(
+        self, client: RawClient, filled: str, epoch: int, code: ErrorCode
+    ) -> None:
+        want = FetchPartition(
+            partition=0, fetch_offset=0, partition_max_bytes=1000, current_leader_epoch=epoch
+        )
+        response = client.ask(FetchRequest(topics=(FetchTopic(filled, (want,)),)))
+        assert response.responses[0].partitions[0].error_code == code
+
+    def test_there_are_no_sessions(self, client: RawClient, filled: str) -> None:
+        opened = client.ask(fetch_request({(filled, 0): 0}, session_epoch=0))
+        assert (opened.error_code, opened.session_id, len(opened.responses)) == (ErrorCode.NONE, 0, 1)
+        for fields in ({"session_id": 5}, {"session_epoch": 1}):
+            refused = client.ask(fetch_request({(filled, 0): 0}, **fields))
+            assert (refused.error_code, refused.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ())
+
+    def test_zstd_is_not_sent_to_versions_before_10(self, client: RawClient, topic: str) -> None:
+        client.produce(topic, batch(b"plain"))
+        client.produce(topic, batch(b"zstd", codec=Codec.ZSTD))
+        assert [r.value for r in decode(client.fetch(topic, 0, version=9))] == [b"plain"]
+        refused = client.fetch(topic, 1, version=9)
+        assert (refused.error_code, bytes(refused.records or b"")) == (
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            b"",
+        )
+        assert [r.value for r in decode(client.fetch(topic, 1, version=10))] == [b"zstd"]
+
+
+class TestLimits:
+    def test_a_partitions_limit_holds_from_the_second_batch_on(self, client: RawClient, filled: str) -> None:
+        assert len(client.fetch(filled, 0, max_bytes=1).records or b"") == BATCH_SIZE
+        assert len(client.fetch(filled, 0, max_bytes=2 * BATCH_SIZE + 5).records or b"") == 2 * BATCH_SIZE
+
+    def test_only_the_first_partition_with_data_may_exceed_the_limits(
+        self, client: RawClient, filled: str
+    ) -> None:
+        client.produce(filled, batch(b"v0", b"v1"), 1)
+        request = fetch_request({(filled, 0): 10, (filled, 1): 0}, 1 << 20, max_bytes=1)
+        sizes = [len(t.partitions[0].records or b"") for t in client.ask(request).responses]
+        assert sizes == [0, BATCH_SIZE]
+        request = fetch_request({(filled, 0): 0, (filled, 1): 0}, 1, max_bytes=1 << 20)
+        sizes = [len(t.partitions[0].records or b"") for t in client.ask(request).responses]
+        assert sizes == [BATCH_SIZE, 0]
+
+    def test_the_requests_limit_is_for_all_partitions_together(self, client: RawClient, filled: str) -> None:
+        for _ in range(5):
+            client.produce(filled, batch(b"v0", b"v1"), 1)
+        request = fetch_request({(filled, 0): 0, (filled, 1): 0}, max_bytes=7 * BATCH_SIZE)
+        sizes = [len(t.partitions[0].records or b"") for t in client.ask(request).responses]
+        assert sizes == [5 * BATCH_SIZE, 2 * BATCH_SIZE]
+
+    def test_the_brokers_own_limit_goes_before_the_clients(self) -> None:
+        with start_broker({"fetch.max.bytes": 2048}) as broker, RawClient(broker.port) as client:
+            client.create_topic("t")
+            for _ in range(4):
+                client.produce("t", batch(b"x" * 900))
+            assert [r.offset for r in decode(client.fetch("t", 0))] == [0, 1]
+
+
+class TestWaiting:
+    def test_a_parked_fetch_is_woken_by_an_append(
+        self, running_broker: EmbeddedBroker, client: RawClient, topic: str
+    ) -> None:
+        with RawClient(running_broker.port) as consumer:
+            consumer.send(fetch_request({(topic, 0): 0, (topic, 1): 0}, max_wait_ms=20_000))
+            time.sleep(0.1)
+            began = time.monotonic()
+            client.produce(topic, batch(b"wake up"), 1)
+            response = consumer.receive()
+            assert time.monotonic() - began < 5
+            assert [r.value for r in decode(response.responses[1].partitions[0])] == [b"wake up"]
+
+    def test_a_fetch_waits_for_min_bytes(
+        self, running_broker: EmbeddedBroker, client: RawClient, topic: str
+    ) -> None:
+        size = len(batch(b"x"))
+        with RawClient(running_broker.port) as consumer:
+            consumer.send(fetch_request({(topic, 0): 0}, max_wait_ms=20_000, min_bytes=3 * size))
+            client.produce(topic, batch(b"x"))
+            client.produce(topic, batch(b"x"))
+            consumer.socket.settimeout(0.3)
+            with pytest.raises(TimeoutError):
+                consumer.socket.recv(1)
+            consumer.socket.settimeout(20)
+            client.produce(topic, batch(b"x"))
+            assert len(decode(consumer.receive().responses[0].partitions[0])) == 3
+
+    def test_a_parked_fetch_times_out_in_time_with_what_there_is(self, client: RawClient, topic: str) -> None:
+        client.produce(topic, batch(b"little"))
+        began = time.monotonic()
+        response = client.ask(fetch_request({(topic, 0): 0}, max_wait_ms=400, min_bytes=1 << 20))
+        assert 0.4 <= time.monotonic() - began < 2
+        assert [r.value for r in decode(response.responses[0].partitions[0])] == [b"little"]
+
+    def test_an_error_is_answered_at_once(self, client: RawClient, topic: str) -> None:
+        began = time.monotonic()
+        response = client.ask(fetch_request({(topic, 0): 0, ("never-made", 0): 0}, max_wait_ms=20_000))
+        assert time.monotonic() - began < 5
+        assert [t.partitions[0].error_code for t in response.responses] == [0, 3]
+
+    def test_a_parked_fetch_holds_up_no_other_connection(
+        self, running_broker: EmbeddedBroker, client: RawClient, topic: str
+    ) -> None:
+        consumers = [RawClient(running_broker.port) for _ in range(50)]
+        try:
+            for consumer in consumers:
+                consumer.send(fetch_request({(topic, 0): 0}, max_wait_ms=20_000))
+            began = time.monotonic()
+            assert client.fetch(topic, 0, 1).error_code == ErrorCode.NONE
+            assert time.monotonic() - began < 5
+            client.produce(topic, batch(b"for all"))
+            for consumer in consumers:
+                assert len(decode(consumer.receive().responses[0].partitions[0])) == 1
+        finally:
+            for consumer in consumers:
+                consumer.close()
+
+    def test_a_deleted_topic_wakes_those_who_wait_for_it(
+        self, running_broker: EmbeddedBroker, client: RawClient, topic: str
+    ) -> None:
+        with RawClient(running_broker.port) as consumer:
+            consumer.send(fetch_request({(topic, 0): 0}, max_wait_ms=20_000))
+            time.sleep(0.1)
+            client.ask(DeleteTopicsRequest(topics=(DeleteTopicState(name=topic),)))
+            partition = consumer.receive().responses[0].partitions[0]
+            assert partition.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def test_a_client_that_hangs_up_leaves_nothing_behind(
+        self, running_broker: EmbeddedBroker, client: RawClient, topic: str
+    ) -> None:
+        for _ in range(50):
+            with RawClient(running_broker.port) as consumer:
+                consumer.send(fetch_request({(topic, 0): 0}, max_wait_ms=20_000))
+        client.produce(topic, batch(b"x"))
+        assert [r.value for r in client.read(topic)] == [b"x"]
+
+    def test_stopping_answers_what_is_parked(self) -> None:
+        with start_broker() as broker, RawClient(broker.port) as consumer:
+            consumer.create_topic("t")
+            consumer.send(fetch_request({("t", 0): 0}, max_wait_ms=60_000))
+            time.sleep(0.1)
+            began = time.monotonic()
+            broker.stop()
+            assert time.monotonic() - began < 5
+            assert consumer.receive().responses[0].partitions[0].error_code == ErrorCode.NONE
+
+    def test_no_append_is_missed_between_reading_and_parking(
+        self, running_broker: EmbeddedBroker, client: RawClient, topic: str
+    ) -> None:
+        """Producer and consumer race for one record at a time; a lost wake-up would cost its 10 s wait."""
+        rounds = 300
+
+        def produce() -> None:
+            with RawClient(running_broker.port) as producer:
+                for i in range(rounds):
+                    producer.produce(topic, batch(b"%d" % i))
+
+        thread = threading.Thread(target=produce)
+        began = time.monotonic()
+        thread.start()
+        offset = 0
+        while offset < rounds:
+            response = client.ask(fetch_request({(topic, 0): offset}, max_wait_ms=10_000))
+            found = decode(response.responses[0].partitions[0])
+            assert found[0].offset <= offset
+            offset = found[-1].next_offset
+        thread.join()
+        assert time.monotonic() - began < 10

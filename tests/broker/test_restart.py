@@ -1,0 +1,106 @@
+"""What a broker still knows after a stop, and after a crash."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from broker.embedded import BrokerNotStarted, EmbeddedBroker, start_broker
+from pyspark_kafkalog.errors import ErrorCode, InvalidConfig
+from pyspark_kafkalog.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from pyspark_kafkalog.protocol.api.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    ResourceType,
+)
+from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataResponse
+from tests.support.raw_client import RawClient, batch
+
+
+def stop_and_start(broker: EmbeddedBroker) -> None:
+    broker.restart()
+
+
+def kill_and_start(broker: EmbeddedBroker) -> None:
+    broker.kill()
+    broker.start()
+
+
+again = pytest.mark.parametrize("again", [stop_and_start, kill_and_start])
+
+
+def metadata(client: RawClient) -> MetadataResponse:
+    response: MetadataResponse = client.ask(MetadataRequest())
+    return response
+
+
+@again
+def test_topics_ids_configs_and_records_stay(again: Callable[[EmbeddedBroker], None]) -> None:
+    resource = DescribeConfigsRequest((DescribeConfigsResource(ResourceType.TOPIC, "a"),))
+    with start_broker() as broker:
+        with RawClient(broker.port) as client:
+            client.create_topic("a", 2, {"retention.ms": "123456789", "max.message.bytes": "5000"})
+            client.create_topic("b")
+            client.create_topic("gone")
+            client.ask(CreatePartitionsRequest((CreatePartitionsTopic("b", 3),), timeout_ms=1000))
+            client.ask(DeleteTopicsRequest((DeleteTopicState(name="gone"),)))
+            for i in range(5):
+                client.produce("a", batch(b"%d" % i), i % 2)
+            before, configs = metadata(client), client.ask(resource)
+            records = [client.read("a", 0, p) for p in (0, 1)]
+        port = broker.port
+        again(broker)
+        assert broker.port == port
+        with RawClient(broker.port) as client:
+            after = metadata(client)
+            assert (after.cluster_id, after.brokers) == (before.cluster_id, before.brokers)
+            assert {t.name: t for t in after.topics} == {t.name: t for t in before.topics}
+            assert client.ask(resource) == configs
+            assert [client.read("a", 0, p) for p in (0, 1)] == records
+            assert client.produce("a", batch(b"next")).base_offset == 3
+            assert client.produce("a", batch(b"x" * 6000)).error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_another_broker_keeps_another_cluster_id() -> None:
+    with start_broker() as one, start_broker() as two, RawClient(one.port) as a, RawClient(two.port) as b:
+        assert metadata(a).cluster_id != metadata(b).cluster_id
+
+
+def test_a_directory_of_ones_own_is_kept(tmp_path: Path) -> None:
+    with start_broker(data_dir=tmp_path / "data") as broker, RawClient(broker.port) as client:
+        client.create_topic("t")
+        client.produce("t", batch(b"kept"))
+    with start_broker(data_dir=tmp_path / "data") as broker, RawClient(broker.port) as client:
+        assert [r.value for r in client.read("t")] == [b"kept"]
+
+
+def test_two_brokers_cannot_share_a_directory(tmp_path: Path) -> None:
+    with start_broker(data_dir=tmp_path / "data"), pytest.raises(BrokerNotStarted, match=str(tmp_path)):
+        start_broker(data_dir=tmp_path / "data")
+
+
+def test_another_node_cannot_take_over_a_directory(tmp_path: Path) -> None:
+    start_broker({"node.id": 1}, data_dir=tmp_path / "data").stop()
+    with pytest.raises(BrokerNotStarted, match=r"node\.id"):
+        start_broker({"node.id": 2}, data_dir=tmp_path / "data")
+
+
+def test_a_port_in_use_is_told_by_name() -> None:
+    with start_broker() as broker:
+        listeners = f"PLAINTEXT://127.0.0.1:{broker.port}"
+        with pytest.raises(BrokerNotStarted, match=f"127.0.0.1:{broker.port}"):
+            start_broker(listeners=listeners)
+
+
+def test_a_bad_property_is_told_by_name() -> None:
+    with pytest.raises(BrokerNotStarted, match=r"num\.partitions"):
+        start_broker(**{"num.partitions": "many"})
+
+
+@pytest.mark.parametrize("name", ["log.dirs", "log.dir"])
+def test_the_directory_is_not_a_property(name: str) -> None:
+    with pytest.raises(InvalidConfig, match="data_dir"):
+        start_broker({name: "/somewhere"})
