@@ -28,8 +28,8 @@ class Codec:
     reader: Reader
     writer: Writer
 
-    def read(self, buf: memoryview, pos: int) -> Any:
-        """The message that begins at ``pos`` and ends with ``buf``.
+    def read(self, buf: memoryview, pos: int, *, exact: bool = True) -> Any:
+        """The message that begins at ``pos`` and, if ``exact``, ends with ``buf``.
 
         Raises:
             InvalidRequest: the bytes do not follow the schema, end too early or go on after it.
@@ -39,7 +39,7 @@ class Codec:
             end = self.reader(buf, pos, values)
         except (StructError, IndexError, UnicodeDecodeError, InvalidRequest) as error:
             raise InvalidRequest(f"{self}: {error}") from None
-        if end != len(buf):
+        if exact and end != len(buf):
             raise InvalidRequest(f"{self}: {len(buf) - end} bytes after its end")
         return values[0]
 

@@ -180,6 +180,9 @@ def decode_header(frame: bytes | bytearray | memoryview) -> tuple[RequestHeader,
 def decode_request(header: RequestHeader, frame: bytes | bytearray | memoryview, pos: int) -> Any:
     """The request whose body begins at ``pos``. Record sets are slices of ``frame``.
 
+    Bytes after its end are ignored, as Kafka does: librdkafka 2.16 leaves three behind a flexible Metadata
+    request for all topics.
+
     Raises:
         UnsupportedVersion: the tables hold no such API, or not this version of it.
         InvalidRequest: the body does not follow its schema.
@@ -187,7 +190,7 @@ def decode_request(header: RequestHeader, frame: bytes | bytearray | memoryview,
     api = _find(header.api_key)
     if api is None:
         raise UnsupportedVersion(f"unknown API {header.api_key} (version {header.api_version})")
-    return _codec(api, api.request, header.api_version).read(memoryview(frame), pos)
+    return _codec(api, api.request, header.api_version).read(memoryview(frame), pos, exact=False)
 
 
 def decode_response(key: ApiKey, version: int, frame: bytes | bytearray | memoryview) -> tuple[int, Any]:
