@@ -30,6 +30,10 @@ _TICK_SECONDS = 0.5
 """How often idle connections are looked for and metrics are brought up to date."""
 
 
+class _CloseRequested(Exception):
+    """A reply asked for the end of its connection."""
+
+
 class Counter(Protocol):
     """A metric that grows; prometheus's Counter."""
 
@@ -92,8 +96,9 @@ class Processor:
     the connections and their channels among it, belongs to the thread. ``reply_lock`` guards the state
     of replies and nothing more; no call is made while it is held.
 
-    An answer that the handler gives before it returns is sent on the spot, without another round of the
-    selector. Any other answer goes through a queue.
+    An answer that the handler gives before it returns is sent in the same turn, without another round of
+    the selector; answers to requests that came together go out together. Any other answer goes through a
+    queue.
     """
 
     def __init__(
@@ -203,15 +208,17 @@ class Processor:
         """Do some work for one connection; whatever fails, only that connection is closed."""
         try:
             work(connection, argument)
+        except _CloseRequested:
+            self._close(connection, last_words=True)
         except FrameTooLarge as e:
             _log.warning("closing the connection from %s: %s", connection.peer, e)
-            self._close(connection)
+            self._close(connection, last_words=True)
         except OSError as e:
             _log.debug("connection from %s lost: %s", connection.peer, e)
             self._close(connection)
         except Exception:
             _log.exception("closing the connection from %s", connection.peer)
-            self._close(connection)
+            self._close(connection, last_words=True)
 
     def _ready(self, connection: _Connection, mask: int) -> None:
         connection.last_active = self._now
@@ -219,7 +226,7 @@ class Processor:
             self._serve(connection)
         if mask & selectors.EVENT_READ and connection.open:
             self._read(connection)
-        self._watch(connection)
+        self._settle(connection)
 
     def _read(self, connection: _Connection) -> None:
         """Read until the socket is empty or the channel has enough for now; handle what came whole."""
@@ -245,8 +252,9 @@ class Processor:
 
     def _serve(self, connection: _Connection) -> None:
         """Have the waiting requests handled, one after the other, until one is not answered at once."""
+        channel = connection.channel
         while self._deadline is None:
-            request = connection.channel.take()
+            request = channel.take()
             if request is None:
                 return
             reply = Reply(self, connection, connection.peer)
@@ -257,27 +265,28 @@ class Processor:
             finally:
                 self._serving = None
             del request  # it may be large, and sending takes its time
-            if not answered or not self._finish(connection, reply):
+            if not answered:
+                return
+            self._finish(connection, reply)
+            if channel.muted and not self._send(connection):
                 return
 
     def _late_answer(self, connection: _Connection, reply: Reply) -> None:
         connection.last_active = self._now
-        if self._finish(connection, reply):
+        self._finish(connection, reply)
+        if self._send(connection):
             self._serve(connection)
-        self._watch(connection)
+        self._settle(connection)
 
-    def _finish(self, connection: _Connection, reply: Reply) -> bool:
-        """Act on the outcome of the request in hand; True if the channel is free for the next one."""
+    def _finish(self, connection: _Connection, reply: Reply) -> None:
+        """Act on the outcome of the request in hand."""
         if reply.outcome is Outcome.CLOSE:
-            self._close(connection)
-            return False
+            raise _CloseRequested
         connection.reply = None
         transmission = reply.transmission
         connection.channel.answer(transmission)
-        if transmission is None:
-            return True
-        connection.unsent_bytes = transmission.size_bytes
-        return self._send(connection)
+        if transmission is not None:
+            connection.unsent_bytes += transmission.size_bytes
 
     def _send(self, connection: _Connection) -> bool:
         """Send what the socket takes now; True once nothing is left to send."""
@@ -287,13 +296,20 @@ class Processor:
         connection.unsent_bytes = 0
         return True
 
+    def _settle(self, connection: _Connection) -> None:
+        """Before the thread turns to something else: send what was held, and tell the selector."""
+        if connection.open:
+            if connection.channel.wants_write and not connection.mask & selectors.EVENT_WRITE:
+                self._send(connection)
+            self._watch(connection)
+
     def _watch(self, connection: _Connection) -> None:
         """Tell the selector what the channel waits for now."""
         channel = connection.channel
         mask = selectors.EVENT_READ if channel.wants_read else 0
         if channel.wants_write:
             mask |= selectors.EVENT_WRITE
-        if mask == connection.mask or not connection.open:
+        if mask == connection.mask:
             return
         if not mask:
             self._selector.unregister(connection.sock)
@@ -309,10 +325,19 @@ class Processor:
         self._metrics.connections.inc()
         self._watch(connection)
 
-    def _close(self, connection: _Connection) -> None:
-        """Close the socket, drop what it still had to send, tell the request in hand."""
+    def _close(self, connection: _Connection, *, last_words: bool = False) -> None:
+        """Close the socket, drop what it still had to send, tell the request in hand.
+
+        ``last_words``: requests before the one that failed were carried out; what is held for them is
+        sent if the socket takes it.
+        """
         if not connection.open:
             return
+        if last_words:
+            try:
+                self._send(connection)
+            except (OSError, EOFError) as e:
+                _log.debug("connection from %s lost: %s", connection.peer, e)
         connection.open = False
         self._connections.discard(connection)
         if connection.mask:

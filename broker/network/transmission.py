@@ -72,6 +72,15 @@ class Transmission:
         self._next = 0
         self.size_bytes = sum(map(len, self._parts))
 
+    def is_bytes(self) -> bool:
+        """Whether no file is held, so that it may wait without costing more than its bytes."""
+        return all(isinstance(part, _BUFFERS) for part in self._parts)
+
+    def append(self, other: Transmission) -> None:
+        """Take over the parts of ``other``, to be sent after these."""
+        self._parts += other._parts
+        self.size_bytes += other.size_bytes
+
     def send_to(self, sock: socket.socket) -> bool:
         """Send what ``sock`` takes now without waiting; True once everything is sent.
 

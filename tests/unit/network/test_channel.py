@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.network.channel import READ_AHEAD_BYTES, Channel
+from broker.network.channel import HELD_BYTES, READ_AHEAD_BYTES, Channel
 from broker.network.transmission import Transmission
 from pyspark_kafkalog.errors import FrameTooLarge
 from tests.support.network import FakeRegion, FakeSocket, frame
@@ -74,20 +74,71 @@ def test_a_request_belongs_to_who_took_it() -> None:
     assert request == b"XYcdmore"
 
 
-def test_the_next_request_waits_until_the_answer_is_sent() -> None:
+def test_the_next_request_waits_until_a_large_answer_is_sent() -> None:
     channel = Channel(LIMIT)
     put(channel, frame(b"1") + frame(b"2"))
     assert channel.take() == b"1"
-    channel.answer(Transmission([b"answer"]))
+    channel.answer(Transmission([bytes(HELD_BYTES)]))
     assert channel.wants_write
+    assert channel.muted
     assert channel.take() is None
     assert channel.send_to(FakeSocket(iter([3, 0]))) is False  # type: ignore[arg-type]
     assert channel.take() is None
     sock = FakeSocket()
     assert channel.send_to(sock) is True  # type: ignore[arg-type]
-    assert bytes(sock.taken) == b"wer"
+    assert len(sock.taken) == HELD_BYTES - 3
     assert not channel.wants_write
     assert channel.take() == b"2"
+
+
+def test_small_answers_wait_for_each_other_and_leave_in_one_call() -> None:
+    channel = Channel(LIMIT)
+    put(channel, b"".join(frame(bytes([65 + i])) for i in range(4)))
+    for i in range(4):
+        assert channel.take() == bytes([65 + i])
+        channel.answer(Transmission([b"<", bytes([97 + i]), b">"]) if i != 2 else None)
+        assert channel.wants_write
+        assert not channel.muted
+    sock = FakeSocket()
+    assert channel.send_to(sock) is True  # type: ignore[arg-type]
+    assert bytes(sock.taken) == b"<a><b><d>"
+    assert sock.calls == ["send"]
+    assert not channel.wants_write
+
+
+def test_a_large_answer_or_a_region_takes_the_held_ones_along() -> None:
+    for large in (bytes(HELD_BYTES), FakeRegion(b"of a file")):
+        channel = Channel(LIMIT)
+        put(channel, frame(b"1") + frame(b"2") + frame(b"3"))
+        channel.take()
+        channel.answer(Transmission([b"small"]))
+        assert channel.take() == b"2"
+        channel.answer(Transmission([large]))
+        assert channel.take() is None
+        sock = FakeSocket()
+        assert channel.send_to(sock) is True  # type: ignore[arg-type]
+        assert bytes(sock.taken) == b"small" + (large if isinstance(large, bytes) else large.read())
+        assert channel.take() == b"3"
+
+
+def test_answers_behind_one_that_is_half_sent_are_not_begun() -> None:
+    channel = Channel(LIMIT)
+    put(channel, frame(b"1") + frame(b"2"))
+    channel.take()
+    channel.answer(Transmission([b"first"]))
+    assert channel.send_to(FakeSocket([2, 0])) is False  # type: ignore[arg-type]
+    assert channel.take() is None, "the socket is full: no further request is begun"
+
+
+def test_held_answers_are_bounded() -> None:
+    channel = Channel(LIMIT)
+    put(channel, frame(b"") * 100)
+    answered = 0
+    while channel.take() is not None:
+        channel.answer(Transmission([bytes(1000)]))
+        answered += 1
+    assert answered == HELD_BYTES // 1000 + 1
+    assert channel.muted
 
 
 def test_reading_goes_on_behind_a_request_in_hand_up_to_the_limit() -> None:
