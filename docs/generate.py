@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 from broker.config import BrokerConfig, LogConfig
@@ -57,10 +58,38 @@ def configuration() -> str:
     return "\n".join([INTRODUCTION, *chapters])
 
 
+FILES_HEADING = """\
+# File map
+
+Every module and the first sentence it says of itself; written by `make docs`. How they work together:
+[design.md](design.md).
+"""
+PACKAGES = ("pyspark_kafkalog", "broker")
+
+
+def file_map() -> str:
+    """The text of ``docs/files.md``: one table for each folder."""
+    folders: dict[Path, list[str]] = {}
+    for package in PACKAGES:
+        for module in sorted((ROOT / package).rglob("*.py")):
+            said = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or ""
+            sentence = said.split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+            name = "the package" if module.stem == "__init__" else f"`{module.name}`"
+            row = f"| {name} | {sentence} |"
+            rows = folders.setdefault(module.parent.relative_to(ROOT), [])
+            rows.insert(0, row) if module.stem == "__init__" else rows.append(row)
+    tables = [
+        f"## {folder}/\n\n| Module | |\n| --- | --- |\n" + "\n".join(rows) + "\n"
+        for folder, rows in folders.items()
+    ]
+    return "\n".join([FILES_HEADING, *tables])
+
+
 def generated() -> dict[Path, str]:
     """Each generated file and what it should hold."""
     return {
         ROOT / "docs" / "configuration.md": configuration(),
+        ROOT / "docs" / "files.md": file_map(),
         ROOT / "conf" / "server.properties": properties_file(BrokerConfig, SERVER_HEADING),
     }
 
