@@ -164,6 +164,8 @@ def _usual_reader(table: Codec, flexible: bool) -> Reader:
         start = pos + _HEAD.size
         if flexible:
             aborted = buf[start] - 1
+            if aborted > 0:  # what follows is not what the next lines take it for
+                return table.reader(buf, pos, values)
             (replica,) = _REPLICA.unpack_from(buf, start + 1)
             length, start = read_length(buf, start + 5)
             length -= 1

@@ -1,0 +1,157 @@
+"""Every message against kio (the versions of Kafka 4) and kafka-python (all of them)."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import importlib
+import io
+from enum import IntEnum
+from typing import Any
+from uuid import UUID
+
+import kafka.protocol.admin
+import kafka.protocol.consumer
+import kafka.protocol.metadata
+import kafka.protocol.producer
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kio.serial import entity_reader, entity_writer
+
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsResponse
+from pyspark_kafkalog.protocol.schema import specs
+from tests.support.messages import CASES, Case, messages
+
+FEW = settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+
+KIO_NAMES = {
+    "throttle_time_ms": "throttle_time",
+    "timeout_ms": "timeout",
+    "max_wait_ms": "max_wait",
+    "transaction_timeout_ms": "transaction_timeout",
+    "retention_time_ms": "retention_time",
+    "log_append_time_ms": "log_append_time",
+}
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+
+
+def kio_class(case: Case) -> Any:
+    package = f"kio.schema.{case.api.key.name.lower()}.v{case.version}"
+    try:
+        module = importlib.import_module(package)
+    except ModuleNotFoundError:
+        return None
+    return getattr(module, case.cls.__name__)
+
+
+KIO_CASES = [case for case in CASES if kio_class(case) is not None]
+
+
+def plain(value: Any, version: int) -> Any:
+    """A message of ours, or a part of one, as dicts, lists and numbers; fields of other versions left out."""
+    if dataclasses.is_dataclass(value):
+        return {
+            name: plain(getattr(value, name), version)
+            for name, spec, _ in specs(value)
+            if spec.exists_in(version)
+        }
+    return plain_value(value, lambda item: plain(item, version))
+
+
+def plain_kio(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        names = {theirs: ours for ours, theirs in KIO_NAMES.items()}
+        out = {}
+        for field in dataclasses.fields(value):
+            item = getattr(value, field.name)
+            # kio has no object for a time that is not there.
+            absent = -1 if field.name == "log_append_time" and item is None else plain_kio(item)
+            out[names.get(field.name, field.name)] = absent
+        return out
+    return plain_value(value, plain_kio)
+
+
+def plain_kafka_python(value: Any, like: Any, version: int) -> Any:
+    """The same fields of an object of kafka-python."""
+    if dataclasses.is_dataclass(like):
+        return {
+            name: plain_kafka_python(kafka_python_field(value, name), getattr(like, name), version)
+            for name, spec, _ in specs(like)
+            if spec.exists_in(version)
+        }
+    if isinstance(like, tuple) and value is not None:
+        assert len(value) == len(like)
+        return [plain_kafka_python(item, other, version) for item, other in zip(value, like, strict=True)]
+    return plain_value(value, lambda item: item)
+
+
+def kafka_python_field(value: Any, name: str) -> Any:
+    if name not in ("cluster_authorized_operations", "topic_authorized_operations"):
+        return getattr(value, name)
+    bits = value.authorized_operations  # a set of bit numbers; None for bit 31 alone
+    number = sum(1 << bit for bit in ({31} if bits is None else bits))
+    return number - (1 << 32) if number >= 1 << 31 else number
+
+
+def plain_value(value: Any, convert: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return [convert(item) for item in value]
+    if isinstance(value, datetime.timedelta):
+        return value // datetime.timedelta(milliseconds=1)
+    if isinstance(value, datetime.datetime):
+        return (value - EPOCH) // datetime.timedelta(milliseconds=1)
+    if isinstance(value, UUID):
+        return None if value.int == 0 else str(value)
+    if isinstance(value, IntEnum):
+        return int(value)
+    if isinstance(value, memoryview | bytearray):
+        return bytes(value)
+    return value
+
+
+def kafka_python_class(case: Case) -> Any:
+    for module in (
+        kafka.protocol.metadata,
+        kafka.protocol.producer,
+        kafka.protocol.consumer,
+        kafka.protocol.admin,
+    ):
+        if hasattr(module, case.cls.__name__):
+            return getattr(module, case.cls.__name__)
+    raise AssertionError(f"kafka-python has no {case.cls.__name__}")
+
+
+@pytest.mark.parametrize("case", KIO_CASES, ids=str)
+@FEW
+@given(st.data())
+def test_kio_reads_ours_and_we_read_kios(case: Case, data: st.DataObject) -> None:
+    message = data.draw(messages(case.cls, case.version))
+    frame = case.frame(message)
+    header = case.header_bytes
+    theirs, size = entity_reader(kio_class(case))(frame, len(header))
+    assert size == len(frame) - len(header)
+    assert plain_kio(theirs) == plain(message, case.version)
+    out = io.BytesIO()
+    entity_writer(kio_class(case))(out, theirs)
+    assert case.read(header + out.getvalue()) == message
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@FEW
+@given(st.data())
+def test_kafka_python_reads_ours_and_we_read_kafka_pythons(case: Case, data: st.DataObject) -> None:
+    message = data.draw(messages(case.cls, case.version))
+    if case.cls is ApiVersionsResponse:  # with any error at all it reads version 0
+        message = dataclasses.replace(message, error_code=ErrorCode.NONE)
+    frame = case.frame(message)
+    header = case.header_bytes
+    theirs = kafka_python_class(case).decode(frame[len(header) :], version=case.version)
+    assert plain_kafka_python(theirs, message, case.version) == plain(message, case.version)
+    theirs._header = None  # its decoder leaves this out, its encoder asks for it
+    assert case.read(header + bytes(theirs.encode(version=case.version))) == message
+
+
+def test_kio_is_asked_about_every_version_that_it_has() -> None:
+    assert len(KIO_CASES) == len(CASES)
