@@ -1,0 +1,457 @@
+"""Three clients that are not ours behind one face, so that what one writes the others can be made to read."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+WAIT_SECONDS = 30.0
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+class Message(NamedTuple):
+    """A record as every client can say it."""
+
+    value: bytes | None
+    key: bytes | None
+    timestamp: int
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def messages(count: int = 120) -> list[Message]:
+    """Records with missing, empty and ordinary parts in turn; never without key and value, which two of the
+    clients refuse to send.
+    """
+    values = (b"", None, b"value", b"long " * 200)
+    keys = (None, b"key", b"")
+    headers: tuple[tuple[tuple[str, bytes | None], ...], ...] = (
+        (),
+        (("h", b"1"),),
+        (("twice", b"a"), ("twice", b"b"), ("naïve", b"\x00\xff")),
+        (("empty", b""),),
+    )
+    return [
+        Message(
+            values[i % 4],
+            keys[i % 3] if values[i % 4] is not None else b"gone",
+            1_600_000_000_000 + 7 * i,
+            headers[i // 4 % 4],
+        )
+        for i in range(count)
+    ]
+
+
+class ForeignClient(Protocol):
+    """What the tests need of a client. Blocking, and each call makes and closes its own connections."""
+
+    name: str
+
+    def create_topic(self, servers: str, topic: str, partitions: int) -> None:
+        """Make a topic through the client's admin interface."""
+        ...
+
+    def delete_topic(self, servers: str, topic: str) -> None:
+        """Delete it the same way."""
+        ...
+
+    def topics(self, servers: str) -> set[str]:
+        """Names of all topics."""
+        ...
+
+    def produce(
+        self,
+        servers: str,
+        topic: str,
+        partition: int,
+        batch: Sequence[Message],
+        codec: str,
+        *,
+        idempotent: bool,
+    ) -> list[int]:
+        """Write and wait for every answer; the offsets."""
+        ...
+
+    def consume(self, servers: str, topic: str, partition: int, offset: int, count: int) -> list[Message]:
+        """Read ``count`` records from ``offset`` on, by assignment."""
+        ...
+
+    def commit(self, servers: str, group: str, topic: str, partition: int, offset: int) -> None:
+        """Store an offset for a group without members."""
+        ...
+
+    def committed(self, servers: str, group: str, topic: str, partition: int) -> int | None:
+        """The stored offset; None if there is none."""
+        ...
+
+    def offsets(
+        self, servers: str, topic: str, partition: int, timestamp: int
+    ) -> tuple[int, int, int | None]:
+        """First offset, end offset, and the first at or after ``timestamp`` (None: there is none)."""
+        ...
+
+
+class Confluent:
+    """librdkafka."""
+
+    name = "confluent-kafka"
+
+    def create_topic(self, servers: str, topic: str, partitions: int) -> None:
+        from confluent_kafka.admin import NewTopic
+
+        admin = self._admin(servers)
+        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(WAIT_SECONDS)
+
+    def delete_topic(self, servers: str, topic: str) -> None:
+        admin = self._admin(servers)
+        admin.delete_topics([topic])[topic].result(WAIT_SECONDS)
+
+    def topics(self, servers: str) -> set[str]:
+        admin = self._admin(servers)
+        return set(admin.list_topics(timeout=WAIT_SECONDS).topics)
+
+    def produce(
+        self,
+        servers: str,
+        topic: str,
+        partition: int,
+        batch: Sequence[Message],
+        codec: str,
+        *,
+        idempotent: bool,
+    ) -> list[int]:
+        from confluent_kafka import Producer
+
+        producer = Producer(
+            {
+                "bootstrap.servers": servers,
+                "compression.type": codec,
+                "enable.idempotence": idempotent,
+                "linger.ms": 5,
+                "batch.num.messages": 50,
+            }
+        )
+        offsets: list[int] = []
+        errors: list[object] = []
+
+        def delivered(error: object, message: Any) -> None:
+            if error is None:
+                offsets.append(message.offset())
+            else:
+                errors.append(error)
+
+        for m in batch:
+            producer.produce(
+                topic,
+                m.value,
+                m.key,
+                partition,
+                on_delivery=delivered,
+                timestamp=m.timestamp,
+                headers=list(m.headers) or None,
+            )
+        assert producer.flush(WAIT_SECONDS) == 0
+        assert errors == []
+        return offsets
+
+    def consume(self, servers: str, topic: str, partition: int, offset: int, count: int) -> list[Message]:
+        from confluent_kafka import TopicPartition
+
+        consumer = self._consumer(servers, "reads-by-assignment")
+        consumer.assign([TopicPartition(topic, partition, offset)])
+        found: list[Message] = []
+        deadline = time.monotonic() + WAIT_SECONDS
+        while len(found) < count and time.monotonic() < deadline:
+            for m in consumer.consume(count - len(found), 0.5):
+                assert m.error() is None, m.error()
+                found.append(Message(m.value(), m.key(), m.timestamp()[1], tuple(m.headers() or ())))
+        consumer.close()
+        return found
+
+    def commit(self, servers: str, group: str, topic: str, partition: int, offset: int) -> None:
+        from confluent_kafka import TopicPartition
+
+        consumer = self._consumer(servers, group)
+        consumer.commit(offsets=[TopicPartition(topic, partition, offset)], asynchronous=False)
+        consumer.close()
+
+    def committed(self, servers: str, group: str, topic: str, partition: int) -> int | None:
+        from confluent_kafka import TopicPartition
+
+        consumer = self._consumer(servers, group)
+        (found,) = consumer.committed([TopicPartition(topic, partition)], timeout=WAIT_SECONDS)
+        consumer.close()
+        return found.offset if found.offset >= 0 else None
+
+    def offsets(
+        self, servers: str, topic: str, partition: int, timestamp: int
+    ) -> tuple[int, int, int | None]:
+        from confluent_kafka import OFFSET_END, TopicPartition
+
+        consumer = self._consumer(servers, "asks-for-offsets")
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=WAIT_SECONDS)
+        (at,) = consumer.offsets_for_times(
+            [TopicPartition(topic, partition, timestamp)], timeout=WAIT_SECONDS
+        )
+        consumer.close()
+        return low, high, None if at.offset == OFFSET_END else at.offset
+
+    def _consumer(self, servers: str, group: str) -> Any:
+        from confluent_kafka import Consumer
+
+        return Consumer(
+            {"bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False, "check.crcs": True}
+        )
+
+    def _admin(self, servers: str) -> Any:
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient({"bootstrap.servers": servers})
+
+
+class KafkaPython:
+    """kafka-python: all in Python."""
+
+    name = "kafka-python"
+
+    def create_topic(self, servers: str, topic: str, partitions: int) -> None:
+        from kafka.admin import KafkaAdminClient, NewTopic
+
+        admin = KafkaAdminClient(bootstrap_servers=servers)
+        admin.create_topics([NewTopic(name=topic, num_partitions=partitions, replication_factor=1)])
+        admin.close()
+
+    def delete_topic(self, servers: str, topic: str) -> None:
+        from kafka.admin import KafkaAdminClient
+
+        admin = KafkaAdminClient(bootstrap_servers=servers)
+        admin.delete_topics([topic])
+        admin.close()
+
+    def topics(self, servers: str) -> set[str]:
+        from kafka.admin import KafkaAdminClient
+
+        admin = KafkaAdminClient(bootstrap_servers=servers)
+        names = set(admin.list_topics())
+        admin.close()
+        return names
+
+    def produce(
+        self,
+        servers: str,
+        topic: str,
+        partition: int,
+        batch: Sequence[Message],
+        codec: str,
+        *,
+        idempotent: bool,
+    ) -> list[int]:
+        from kafka import KafkaProducer
+
+        producer = KafkaProducer(
+            bootstrap_servers=servers,
+            compression_type=None if codec == "none" else codec,
+            enable_idempotence=idempotent,
+            linger_ms=5,
+            batch_size=8192,
+        )
+        futures = [
+            producer.send(
+                topic, m.value, m.key, headers=list(m.headers), partition=partition, timestamp_ms=m.timestamp
+            )
+            for m in batch
+        ]
+        producer.flush(WAIT_SECONDS)
+        offsets = [future.get(WAIT_SECONDS).offset for future in futures]
+        producer.close()
+        return offsets
+
+    def consume(self, servers: str, topic: str, partition: int, offset: int, count: int) -> list[Message]:
+        from kafka import TopicPartition
+
+        consumer = self._consumer(servers, "reads-by-assignment", consumer_timeout_ms=WAIT_SECONDS * 1000)
+        consumer.assign([TopicPartition(topic, partition)])
+        consumer.seek(TopicPartition(topic, partition), offset)
+        found: list[Message] = []
+        for m in consumer:
+            found.append(Message(m.value, m.key, m.timestamp, tuple(m.headers)))
+            if len(found) == count:
+                break
+        consumer.close()
+        return found
+
+    def commit(self, servers: str, group: str, topic: str, partition: int, offset: int) -> None:
+        from kafka import TopicPartition
+        from kafka.structs import OffsetAndMetadata
+
+        consumer = self._consumer(servers, group)
+        consumer.assign([TopicPartition(topic, partition)])
+        consumer.commit({TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1)})
+        consumer.close()
+
+    def committed(self, servers: str, group: str, topic: str, partition: int) -> int | None:
+        from kafka import TopicPartition
+
+        consumer = self._consumer(servers, group)
+        consumer.assign([TopicPartition(topic, partition)])
+        found: int | None = consumer.committed(TopicPartition(topic, partition))
+        consumer.close()
+        return found
+
+    def offsets(
+        self, servers: str, topic: str, partition: int, timestamp: int
+    ) -> tuple[int, int, int | None]:
+        from kafka import TopicPartition
+
+        consumer = self._consumer(servers, "asks-for-offsets")
+        tp = TopicPartition(topic, partition)
+        low, high = consumer.beginning_offsets([tp])[tp], consumer.end_offsets([tp])[tp]
+        at = consumer.offsets_for_times({tp: timestamp})[tp]
+        consumer.close()
+        return low, high, None if at is None else at.offset
+
+    def _consumer(self, servers: str, group: str, **options: Any) -> Any:
+        from kafka import KafkaConsumer
+
+        return KafkaConsumer(bootstrap_servers=servers, group_id=group, enable_auto_commit=False, **options)
+
+
+class Aiokafka:
+    """aiokafka: asyncio, with its decoder in C."""
+
+    name = "aiokafka"
+
+    def create_topic(self, servers: str, topic: str, partitions: int) -> None:
+        async def run() -> None:
+            from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+            admin = AIOKafkaAdminClient(bootstrap_servers=servers)
+            await admin.start()
+            await admin.create_topics([NewTopic(topic, partitions, 1)])
+            await admin.close()
+
+        asyncio.run(run())
+
+    def delete_topic(self, servers: str, topic: str) -> None:
+        async def run() -> None:
+            from aiokafka.admin import AIOKafkaAdminClient
+
+            admin = AIOKafkaAdminClient(bootstrap_servers=servers)
+            await admin.start()
+            await admin.delete_topics([topic])
+            await admin.close()
+
+        asyncio.run(run())
+
+    def topics(self, servers: str) -> set[str]:
+        async def run() -> set[str]:
+            from aiokafka.admin import AIOKafkaAdminClient
+
+            admin = AIOKafkaAdminClient(bootstrap_servers=servers)
+            await admin.start()
+            names = set(await admin.list_topics())
+            await admin.close()
+            return names
+
+        return asyncio.run(run())
+
+    def produce(
+        self,
+        servers: str,
+        topic: str,
+        partition: int,
+        batch: Sequence[Message],
+        codec: str,
+        *,
+        idempotent: bool,
+    ) -> list[int]:
+        async def run() -> list[int]:
+            from aiokafka import AIOKafkaProducer
+
+            producer = AIOKafkaProducer(
+                bootstrap_servers=servers,
+                compression_type=None if codec == "none" else codec,
+                enable_idempotence=idempotent,
+                linger_ms=5,
+                max_batch_size=8192,
+            )
+            await producer.start()
+            futures = [
+                await producer.send(
+                    topic, m.value, m.key, partition, m.timestamp, headers=list(m.headers) or None
+                )
+                for m in batch
+            ]
+            offsets = [(await asyncio.wait_for(future, WAIT_SECONDS)).offset for future in futures]
+            await producer.stop()
+            return offsets
+
+        return asyncio.run(run())
+
+    def consume(self, servers: str, topic: str, partition: int, offset: int, count: int) -> list[Message]:
+        async def run() -> list[Message]:
+            from aiokafka import TopicPartition
+
+            consumer = self._consumer(servers, "reads-by-assignment")
+            await consumer.start()
+            consumer.assign([TopicPartition(topic, partition)])
+            consumer.seek(TopicPartition(topic, partition), offset)
+            found: list[Message] = []
+            while len(found) < count:
+                m = await asyncio.wait_for(consumer.getone(), WAIT_SECONDS)
+                found.append(Message(m.value, m.key, m.timestamp, tuple(m.headers)))
+            await consumer.stop()
+            return found
+
+        return asyncio.run(run())
+
+    def commit(self, servers: str, group: str, topic: str, partition: int, offset: int) -> None:
+        async def run() -> None:
+            from aiokafka import TopicPartition
+
+            consumer = self._consumer(servers, group)
+            await consumer.start()
+            consumer.assign([TopicPartition(topic, partition)])
+            await consumer.commit({TopicPartition(topic, partition): offset})
+            await consumer.stop()
+
+        asyncio.run(run())
+
+    def committed(self, servers: str, group: str, topic: str, partition: int) -> int | None:
+        async def run() -> int | None:
+            from aiokafka import TopicPartition
+
+            consumer = self._consumer(servers, group)
+            await consumer.start()
+            consumer.assign([TopicPartition(topic, partition)])
+            found: int | None = await consumer.committed(TopicPartition(topic, partition))
+            await consumer.stop()
+            return found
+
+        return asyncio.run(run())
+
+    def offsets(
+        self, servers: str, topic: str, partition: int, timestamp: int
+    ) -> tuple[int, int, int | None]:
+        async def run() -> tuple[int, int, int | None]:
+            from aiokafka import TopicPartition
+
+            consumer = self._consumer(servers, "asks-for-offsets")
+            await consumer.start()
+            tp = TopicPartition(topic, partition)
+            low, high = (await consumer.beginning_offsets([tp]))[tp], (await consumer.end_offsets([tp]))[tp]
+            at = (await consumer.offsets_for_times({tp: timestamp}))[tp]
+            await consumer.stop()
+            return low, high, None if at is None else at.offset
+
+        return asyncio.run(run())
+
+    def _consumer(self, servers: str, group: str) -> Any:
+        from aiokafka import AIOKafkaConsumer
+
+        return AIOKafkaConsumer(bootstrap_servers=servers, group_id=group, enable_auto_commit=False)
+
+
+CLIENTS: tuple[ForeignClient, ...] = (Confluent(), KafkaPython(), Aiokafka())
