@@ -121,7 +121,9 @@ class ProducerStateMachine(RuleBasedStateMachine):
     def time_passes(self, ms: int) -> None:
         self.now_ms += ms
         self.state.forget_before(self.now_ms)
-        for producer in [p for p, known in self.model.items() if known.last_ms + EXPIRATION_MS <= self.now_ms]:
+        for producer in [
+            p for p, known in self.model.items() if known.last_ms + EXPIRATION_MS <= self.now_ms
+        ]:
             del self.model[producer]
             self.log = [entry for entry in self.log if entry[0].producer_id != producer]
 

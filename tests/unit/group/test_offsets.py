@@ -15,7 +15,7 @@ from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.types import TopicPartition
 
 KEY = OffsetKey("grp", TopicPartition("orders", 7))
-KEY_BYTES = bytes.fromhex("0001" "0003") + b"grp" + bytes.fromhex("0006") + b"orders" + bytes.fromhex("00000007")
+KEY_BYTES = bytes.fromhex("00010003") + b"grp" + bytes.fromhex("0006") + b"orders" + bytes.fromhex("00000007")
 
 
 def test_a_key_has_kafkas_layout() -> None:
@@ -33,7 +33,7 @@ def test_a_group_metadata_key_is_no_offset() -> None:
 
 def test_a_value_without_an_expiry_is_version_3() -> None:
     value = CommittedOffset(258, leader_epoch=5, metadata="m", commit_timestamp_ms=16)
-    data = bytes.fromhex("0003" "0000000000000102" "00000005" "0001") + b"m" + bytes.fromhex("0000000000000010")
+    data = bytes.fromhex("00030000000000000102000000050001") + b"m" + bytes.fromhex("0000000000000010")
     assert encode_value(value) == data
     assert decode_value(data) == value
 
@@ -41,9 +41,7 @@ def test_a_value_without_an_expiry_is_version_3() -> None:
 def test_a_value_with_an_expiry_is_version_1_which_has_no_leader_epoch() -> None:
     value = CommittedOffset(258, 5, "m", 16, expire_timestamp_ms=32)
     data = (
-        bytes.fromhex("0001" "0000000000000102" "0001")
-        + b"m"
-        + bytes.fromhex("0000000000000010" "0000000000000020")
+        bytes.fromhex("000100000000000001020001") + b"m" + bytes.fromhex("00000000000000100000000000000020")
     )
     assert encode_value(value) == data
     assert decode_value(data) == CommittedOffset(258, -1, "m", 16, 32)
@@ -53,7 +51,7 @@ def test_a_value_with_an_expiry_is_version_1_which_has_no_leader_epoch() -> None
 def test_values_of_versions_0_and_2_are_read(version: int) -> None:
     data = (
         version.to_bytes(2, "big")
-        + bytes.fromhex("0000000000000102" "0001")
+        + bytes.fromhex("00000000000001020001")
         + b"m"
         + bytes.fromhex("0000000000000010")
     )
