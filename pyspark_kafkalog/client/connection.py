@@ -61,6 +61,7 @@ class Connection:
         self.host, self.port = host, port
         self.peer = peer_name(host, port)
         self.broken = False
+        self._failure: KafkaError | None = None
         self._config, self._clock = config, clock
         self._correlation_id = 0
         self._waiting: deque[Ticket] = deque()
@@ -192,19 +193,25 @@ class Connection:
     def receive_now(self) -> list[tuple[Ticket, Any]]:
         """The answers that are there, in the order of their requests; it does not wait.
 
+        Where something goes wrong after good answers, these are returned and the next call raises.
+
         Raises:
             ConnectionLost: the connection broke.
             InvalidRequest: an answer is not one.
         """
-        answers = []
+        answers: list[tuple[Ticket, Any]] = []
         try:
+            if self._failure is not None:
+                raise self._failure
             for frame in self.transport.receive_now():
                 ticket = self._match(frame)
                 if not ticket.dropped:
                     answers.append((ticket, self._decode(ticket)))
-        except KafkaError:
+        except KafkaError as e:
             self.close()
-            raise
+            if not answers:
+                raise
+            self._failure = e
         return answers
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from pyspark_kafkalog.errors import ErrorCode, KafkaError, error_for
 _SETTLES_SOON = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.CORRUPT_MESSAGE}
 )
-_SOON_RETRIES = 4
+_SOON_RETRIES = 5
 """News of a created topic spreads in well under a second, and bytes damaged on their way are whole the
 next time; after that a missing topic is a missing topic and damaged bytes are damaged."""
 
@@ -61,11 +61,13 @@ class RetryPolicy:
     backoff_ms: int = 100
     backoff_max_ms: int = 1000
     max_retries: int = 2**31 - 1
+    patient: bool = False
+    """Whether to wait also for what as a rule settles soon: a producer knows that its topic was there."""
 
     @classmethod
-    def of(cls, config: ClientConfig) -> RetryPolicy:
+    def of(cls, config: ClientConfig, *, patient: bool = False) -> RetryPolicy:
         """The policy that a client's properties ask for."""
-        return cls(config.retry_backoff_ms, config.retry_backoff_max_ms, config.retries)
+        return cls(config.retry_backoff_ms, config.retry_backoff_max_ms, config.retries, patient)
 
     def backoff(self, failures: int) -> float:
         """Seconds to wait after the ``failures``-th failure in a row, counted from 1."""
@@ -79,7 +81,7 @@ class RetryPolicy:
         ``failures`` counts this one. Deadlines are the caller's to keep.
         """
         allowed = self.max_retries
-        if error.code in _SETTLES_SOON:
+        if error.code in _SETTLES_SOON and not self.patient:
             allowed = min(allowed, _SOON_RETRIES)
         if not error.retriable or failures > allowed:
             return None

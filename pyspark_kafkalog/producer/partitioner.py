@@ -27,8 +27,8 @@ def murmur2(data: bytes) -> int:
     length = len(data)
     whole = length >> 2
     h = _SEED ^ length
-    for k in _words(whole).unpack_from(data):
-        k = k * _MULTIPLIER & _MASK
+    for word in _words(whole).unpack_from(data):
+        k = word * _MULTIPLIER & _MASK
         h = h * _MULTIPLIER & _MASK ^ ((k ^ k >> 24) * _MULTIPLIER & _MASK)
     if length & 3:
         h = (h ^ int.from_bytes(data[whole << 2 :], "little")) * _MULTIPLIER & _MASK
@@ -42,9 +42,9 @@ def partition_for(key: bytes, partition_count: int) -> int:
 
 
 class KeyPartitioner:
-    """*Not thread-safe: its producer's lock guards it.* `partition_for` that remembers the last keys' answers.
+    """*Thread-safe: each step is one operation on a dict.* `partition_for` with a memory.
 
-    Hashing in Python costs microseconds, and keys repeat. Holds at most 10,000 keys.
+    Hashing in Python costs microseconds, and keys repeat. Remembers about 10,000 keys.
     """
 
     def __init__(self, partition_count: int) -> None:
@@ -62,7 +62,7 @@ class KeyPartitioner:
 
 
 class StickyPartitioner:
-    """*Not thread-safe: its producer's lock guards it.* The partition that records without a key go to now.
+    """*Thread-safe.* The partition that records without a key go to now.
 
     It stays until `moved`, so that batches fill up instead of many staying small (KIP-480); then another
     one is drawn, among those that have a leader as long as there are any.

@@ -1,0 +1,329 @@
+"""Records waiting to be sent, gathered into batches within a bounded buffer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from math import inf
+
+from pyspark_kafkalog.client.retry import Deadline
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.config.producer import ProducerConfig
+from pyspark_kafkalog.errors import KafkaError, MessageTooLarge, RequestTimedOut
+from pyspark_kafkalog.producer.batch import ProducerBatch
+from pyspark_kafkalog.producer.columns import Columns
+from pyspark_kafkalog.producer.delivery import Delivery, OnDelivery
+from pyspark_kafkalog.producer.encoder import BATCH_HEADER_BYTES
+from pyspark_kafkalog.producer.partition_queue import PartitionQueue, ProducerIdentity
+from pyspark_kafkalog.types import Header, TopicPartition
+
+Settled = Callable[[ProducerBatch], None]
+
+
+class Accumulator:
+    """*Thread-safe.* Its lock guards every queue, and every batch until it is taken.
+
+    Application threads `append`; the sender takes, repeats and settles. ``wake`` is called when the sender
+    ought to look sooner than it means to; ``on_settled`` for each batch with callbacks, before anybody
+    who waits for it can know. Both are called under the lock and must return at once.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        *,
+        wake: Callable[[], None],
+        on_settled: Settled,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._lock = threading.Lock()
+        self.changed = threading.Condition(self._lock)
+        self.identity: ProducerIdentity | None = None
+        """What new batches are numbered under; the sender's thread sets it."""
+        self._batch_size = max(config.batch_size, 1)
+        self._limit = config.buffer_memory
+        self._linger = config.linger_ms / 1000
+        self._delivery_seconds = config.delivery_timeout_ms / 1000
+        self._max_in_flight = config.max_in_flight
+        self._max_block_ms = config.max_block_ms
+        self._wake, self._on_settled, self._clock = wake, on_settled, clock
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._active: dict[PartitionQueue, None] = {}
+        self._used = 0
+        self._waiters = 0
+        self._batches = 0
+        self._sender_wakes_at = inf
+        self._closed = False
+
+    def queue(self, tp: TopicPartition) -> PartitionQueue:
+        """The queue of a partition; made when it is first asked for."""
+        with self._lock:
+            return self._queues.setdefault(tp, PartitionQueue(tp))
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What the records not yet settled take of the buffer."""
+        return self._used
+
+    def append(
+        self,
+        queue: PartitionQueue,
+        value: bytes | None,
+        key: bytes | None,
+        time: int,
+        headers: Sequence[Header],
+        size: int,
+        on_delivery: OnDelivery | None,
+        deadline: Deadline | None = None,
+    ) -> Delivery:
+        """Add one record of at most ``size`` bytes; waits for room until ``deadline``, else `max.block.ms`.
+
+        Raises:
+            RequestTimedOut: the buffer stayed full.
+            MessageTooLarge: the record can never fit the buffer.
+            KafkaError: the producer is closed.
+        """
+        with self._lock:
+            batch = queue.open
+            if (
+                batch is None
+                or batch.size + size > self._batch_size
+                or self._used + size > self._limit
+                or self._closed
+            ):
+                batch = self._batch_with_room(queue, size, deadline)
+            index = batch.add(value, key, time, headers, size)
+            self._used += size
+            if on_delivery is not None:
+                batch.callbacks.append((index, on_delivery))
+            return Delivery(batch, index)
+
+    def append_rows(
+        self,
+        queue: PartitionQueue,
+        rows: Columns,
+        start: int,
+        stop: int,
+        watcher: Callable[[], object] | None = None,
+        deadline: Deadline | None = None,
+    ) -> tuple[ProducerBatch, int, int]:
+        """Add as many of ``rows[start:stop]`` as the growing batch takes, at least one.
+
+        The batch, the index of the first in it, and how many.
+
+        Raises:
+            RequestTimedOut, MessageTooLarge, KafkaError: as in `append`.
+        """
+        with self._lock:
+            first = rows.size(start, start + 1)
+            batch = self._batch_with_room(queue, first, deadline)
+            room = min(self._batch_size - batch.size, self._limit - self._used)
+            end = max(start + 1, rows.most_within(start, stop, room))
+            size = rows.size(start, end)
+            index = batch.extend(
+                rows.values[start:end],
+                rows.keys[start:end] if rows.keys is not None else None,
+                rows.times[start:end],
+                rows.headers[start:end] if rows.headers is not None else None,
+                size,
+            )
+            self._used += size
+            if watcher is not None and watcher not in batch.watchers:
+                batch.watchers.append(watcher)
+            return batch, index, end - start
+
+    def ready(self, now: float) -> tuple[list[PartitionQueue], float]:
+        """The queues of which a batch can be taken now, and when to look again if nothing happens before."""
+        with self._lock:
+            hurry = self._closed or self._waiters > 0
+            found, soonest = [], inf
+            for queue in self._active:
+                at = queue.ready_at(now, self._max_in_flight, hurry)
+                if at is None:
+                    continue
+                if at <= now:
+                    found.append(queue)
+                else:
+                    soonest = min(soonest, at)
+            self._sender_wakes_at = soonest
+            return found, soonest
+
+    def take(self, queue: PartitionQueue, now: float) -> ProducerBatch | None:
+        """The next batch of a queue, in flight from now on; None if none can be sent now."""
+        with self._lock:
+            at = queue.ready_at(now, self._max_in_flight, self._closed or self._waiters > 0)
+            if at is None or at > now:
+                return None
+            return queue.take(self.identity)
+
+    def repeat(self, batch: ProducerBatch, not_before: float) -> None:
+        """``batch`` is to be sent again, before anything later of its partition."""
+        with self._lock:
+            self._queues[batch.tp].repeat(batch, not_before)
+
+    def repeat_refused(self, batch: ProducerBatch, not_before: float, *, new_id: bool) -> bool:
+        """The broker refused the numbers of ``batch``: send it again. True where it gets new ones.
+
+        An earlier batch that is still to be repeated explains the refusal; without one the broker has
+        lost count, and under the old numbers it would refuse for ever. ``new_id`` asks for another
+        producer id instead of the next epoch.
+        """
+        with self._lock:
+            queue = self._queues[batch.tp]
+            first = queue.is_first(batch)
+            queue.repeat(batch, not_before)
+            if first:
+                self._begin_anew(queue, new_id=new_id)
+            return first
+
+    def give_up(self, batch: ProducerBatch, error: KafkaError) -> None:
+        """``batch`` failed for good. If it was numbered, what follows it gets new numbers."""
+        with self._lock:
+            if batch.base_sequence >= 0 and not batch.settled:
+                self._begin_anew(self._queues[batch.tp], new_id=False)
+        self.settle(batch, error=error)
+
+    def split(self, batch: ProducerBatch, not_before: float) -> None:
+        """Send ``batch``, of at least two records, again as two."""
+        with self._lock:
+            queue = self._queues[batch.tp]
+            queue.landed(batch)
+            self._used -= batch.size
+            for part in batch.split():
+                self._used += part.size
+                queue.repeat(part, not_before)
+
+    def settle(
+        self,
+        batch: ProducerBatch,
+        base_offset: int = -1,
+        append_time: int = -1,
+        error: KafkaError | None = None,
+    ) -> None:
+        """It is known what became of ``batch``. Settling it again does nothing."""
+        with self._lock:
+            if batch.settled:
+                return
+            queue = self._queues[batch.tp]
+            queue.remove(batch)
+            if queue.empty:
+                self._active.pop(queue, None)
+            self._used -= batch.size
+            batch.settle(base_offset, append_time, error)
+            if batch.callbacks or batch.watchers:
+                self._on_settled(batch)
+            self.changed.notify_all()
+
+    def expired(self, now: float) -> list[ProducerBatch]:
+        """The batches whose delivery timeout has passed."""
+        with self._lock:
+            return [
+                batch
+                for queue in self._active
+                if any(head.deadline <= now for head in queue.oldest())
+                for batch in queue.every()
+                if batch.deadline <= now
+            ]
+
+    def unsettled(self) -> list[ProducerBatch]:
+        """Every batch of which it is not known what became of it."""
+        with self._lock:
+            return [batch for queue in self._active for batch in queue.every()]
+
+    def flush(self, deadline: Deadline | None) -> None:
+        """Send all that is here without lingering and wait until it is settled.
+
+        Raises:
+            TimeoutError: not all was settled by ``deadline``.
+        """
+        with self._lock:
+            left = [batch for queue in self._active for batch in queue.every()]
+            for batch in left:
+                batch.due = 0.0
+            self._wake_sender(0.0)
+            while left := [batch for batch in left if not batch.all_settled]:
+                if not self.changed.wait(deadline.left if deadline else None):
+                    records = sum(batch.count for batch in left)
+                    raise TimeoutError(f"flush: {records} records are not settled yet")
+
+    def close(self) -> None:
+        """Take no more records; what is here is sent without lingering."""
+        with self._lock:
+            self._closed = True
+            self.changed.notify_all()
+            self._wake_sender(0.0)
+
+    def abandon(self) -> None:
+        """`close` for a finalizer, which may run while this thread holds the lock: takes none."""
+        self._closed = True
+        self._wake()
+
+    @property
+    def drained(self) -> bool:
+        """Whether every record was settled and no more will come."""
+        with self._lock:
+            return self._closed and not self._active
+
+    def _batch_with_room(self, queue: PartitionQueue, size: int, deadline: Deadline | None) -> ProducerBatch:
+        """The queue's growing batch, with room for a record. Caller holds the lock."""
+        needed = size + BATCH_HEADER_BYTES
+        if self._closed:
+            raise KafkaError("the producer is closed")
+        if needed > self._limit:
+            raise MessageTooLarge(
+                f"{queue.tp}: a record of about {size} bytes can never fit; buffer.memory is {self._limit}"
+            )
+        if self._used + needed > self._limit:
+            self._await_room(queue, needed, deadline)
+        batch = queue.open
+        if batch is not None and batch.size + size > self._batch_size:
+            queue.waiting.append(batch)
+            queue.open = batch = None
+            self._wake_sender(0.0)
+        return batch if batch is not None else self._open_batch(queue)
+
+    def _open_batch(self, queue: PartitionQueue) -> ProducerBatch:
+        now = self._clock.monotonic()
+        self._batches += 1
+        batch = queue.open = ProducerBatch(
+            queue.tp,
+            (self._batches, 0),
+            self.changed,
+            created=now,
+            due=now + self._linger,
+            deadline=now + self._delivery_seconds,
+        )
+        self._used += batch.size
+        self._active[queue] = None
+        self._wake_sender(batch.due)
+        return batch
+
+    def _await_room(self, queue: PartitionQueue, needed: int, deadline: Deadline | None) -> None:
+        limit = deadline or Deadline.after(self._max_block_ms / 1000, self._clock)
+        self._waiters += 1
+        self._wake_sender(0.0)
+        try:
+            while self._used + needed > self._limit:
+                if not self.changed.wait(limit.left) and limit.passed:
+                    raise RequestTimedOut(
+                        f"{queue.tp}: no room for a record of {needed} bytes: {self._used} of the "
+                        f"{self._limit} bytes of buffer.memory were taken for max.block.ms="
+                        f"{self._max_block_ms}; records are sent faster than they can be delivered"
+                    )
+                if self._closed:
+                    raise KafkaError("the producer was closed while a record waited for room")
+        finally:
+            self._waiters -= 1
+
+    def _begin_anew(self, queue: PartitionQueue, *, new_id: bool) -> None:
+        """Have the queue number its batches from 0, never under the identity that it used before."""
+        queue.restarting = True
+        if self.identity is not None and queue.identity == self.identity:
+            # None makes the sender ask for another producer id.
+            self.identity = None if new_id else self.identity.next_epoch()
+
+    def _wake_sender(self, at: float) -> None:
+        """Wake the sender if it means to look only after ``at``. Caller holds the lock."""
+        if at < self._sender_wakes_at:
+            self._sender_wakes_at = at
+            self._wake()

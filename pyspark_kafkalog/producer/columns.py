@@ -1,0 +1,184 @@
+"""Many records as columns, and an Arrow table as such columns."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any
+
+from pyspark_kafkalog.errors import InvalidRecord
+from pyspark_kafkalog.producer.encoder import record_size_bound
+from pyspark_kafkalog.types import Header
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ALLOWED = ("value", "key", "headers", "timestamp", "partition")
+_MAX_ROWS = 65_536
+"""Rows turned into Python objects at once: memory stays small however large the table is."""
+
+
+class Columns:
+    """*Not thread-safe.* Rows of equal length; ``keys``, ``headers`` and ``partitions`` may be missing."""
+
+    def __init__(
+        self,
+        values: list[bytes | None],
+        keys: list[bytes | None] | None,
+        times: list[int],
+        headers: list[Sequence[Header]] | None,
+        partitions: list[int | None] | None,
+        *,
+        own_times: bool,
+    ) -> None:
+        self.values, self.keys, self.times, self.headers = values, keys, times, headers
+        self.partitions = partitions
+        self._own_times = own_times
+        self._ends = list(accumulate(self._sizes()))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def size(self, start: int, stop: int) -> int:
+        """What rows ``start`` to ``stop`` take at most, in bytes before compression."""
+        return self._ends[stop - 1] - (self._ends[start - 1] if start else 0)
+
+    def most_within(self, start: int, stop: int, room: int) -> int:
+        """The end of the longest run of rows from ``start`` on that takes at most ``room`` bytes."""
+        before = self._ends[start - 1] if start else 0
+        return bisect_right(self._ends, before + room, start, stop)
+
+    def largest(self) -> int:
+        """What the largest row takes at most."""
+        return max((b - a for a, b in pairwise([0, *self._ends])), default=0)
+
+    def select(self, rows: Sequence[int]) -> Columns:
+        """The rows with these indexes, in this order."""
+        return Columns(
+            [self.values[row] for row in rows],
+            [self.keys[row] for row in rows] if self.keys is not None else None,
+            [self.times[row] for row in rows],
+            [self.headers[row] for row in rows] if self.headers is not None else None,
+            None,
+            own_times=self._own_times,
+        )
+
+    def _sizes(self) -> Iterator[int]:
+        contents = [len(value) if value is not None else 0 for value in self.values]
+        if self.keys is not None:
+            contents = [
+                size + (len(key) if key is not None else 0)
+                for size, key in zip(contents, self.keys, strict=True)
+            ]
+        own = self._own_times
+        if self.headers is None:
+            # What comes on top grows with the content: that of the largest row is enough for all.
+            most = max(contents, default=0)
+            overhead = record_size_bound(most, (), own) - most
+            return (size + overhead for size in contents)
+        return (
+            record_size_bound(size, headers, own)
+            for size, headers in zip(contents, self.headers, strict=True)
+        )
+
+
+def arrow_columns(data: pa.Table | pa.RecordBatch, now_ms: int) -> Iterator[Columns]:
+    """The rows of an Arrow table or batch, at most 65,536 at a time.
+
+    Columns ``value`` (binary or string), ``key`` (the same), ``headers`` (list of name and value),
+    ``timestamp`` (timestamp, or milliseconds as int64) and ``partition`` (integer); only ``value`` is
+    required. Rows without a time get ``now_ms``.
+
+    Raises:
+        InvalidRecord: a column is missing, unknown or of a type that cannot be sent.
+    """
+    names = data.schema.names
+    unknown = [name for name in names if name not in _ALLOWED]
+    if unknown or "value" not in names or len(set(names)) != len(names):
+        raise InvalidRecord(
+            f"columns {', '.join(names)} cannot be sent; value is required, allowed besides are "
+            f"{', '.join(_ALLOWED[1:])}, each once"
+        )
+    batches = data.to_batches(max_chunksize=_MAX_ROWS) if hasattr(data, "to_batches") else [data]
+    for batch in batches:
+        for start in range(0, batch.num_rows, _MAX_ROWS):
+            yield _columns(batch.slice(start, _MAX_ROWS), now_ms)
+
+
+def _columns(batch: pa.RecordBatch, now_ms: int) -> Columns:
+    found = {name: batch.column(index) for index, name in enumerate(batch.schema.names)}
+    times = _times(found["timestamp"]) if "timestamp" in found else None
+    keys = _bytes("key", found["key"]) if "key" in found else None
+    return Columns(
+        _bytes("value", found["value"]),
+        keys if keys is None or any(key is not None for key in keys) else None,
+        [now_ms] * batch.num_rows if times is None else [now_ms if t is None else t for t in times],
+        _headers(found["headers"]) if "headers" in found else None,
+        _partitions(found["partition"]) if "partition" in found else None,
+        own_times=times is not None,
+    )
+
+
+def _bytes(name: str, column: Any) -> list[bytes | None]:
+    """The cells of a binary or string column; cut out of its buffer, not made one by one by Arrow."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_dictionary(kind) or kind in (pa.string_view(), pa.binary_view()):
+        column = column.cast(pa.large_binary())
+        kind = column.type
+    if pa.types.is_null(kind):
+        return [None] * len(column)
+    wide = kind in (pa.large_binary(), pa.large_string())
+    if not wide and kind not in (pa.binary(), pa.string()):
+        raise InvalidRecord(f"column {name} is of type {kind}; it must be binary or string")
+    if not len(column):
+        return []
+    _, offsets_buffer, data = column.buffers()
+    start, count = column.offset, len(column)
+    cells_at = memoryview(offsets_buffer).cast("B")
+    offsets = (cells_at.cast("q") if wide else cells_at.cast("i"))[start : start + count + 1].tolist()
+    first = offsets[0]
+    raw = bytes(memoryview(data)[first : offsets[-1]]) if data is not None else b""
+    cells: list[bytes | None] = [raw[a - first : b - first] for a, b in pairwise(offsets)]
+    if column.null_count:
+        for row, valid in enumerate(column.is_valid().to_pylist()):
+            if not valid:
+                cells[row] = None
+    return cells
+
+
+def _times(column: Any) -> list[int | None]:
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(column.type):
+        # Java clients and Spark cut to the millisecond as well.
+        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
+    if not pa.types.is_integer(column.type):
+        raise InvalidRecord(f"column timestamp is of type {column.type}; it must be timestamp or int64")
+    times: list[int | None] = column.to_pylist()
+    return times
+
+
+def _partitions(column: Any) -> list[int | None]:
+    import pyarrow as pa
+
+    if not (pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
+        raise InvalidRecord(f"column partition is of type {column.type}; it must be an integer")
+    partitions: list[int | None] = column.to_pylist()
+    return partitions
+
+
+def _headers(column: Any) -> list[Sequence[Header]] | None:
+    if not len(column) or column.null_count == len(column):
+        return None
+    try:
+        return [
+            tuple((header["key"], header["value"]) for header in cell) if cell else ()
+            for cell in column.to_pylist()
+        ]
+    except (KeyError, TypeError):
+        raise InvalidRecord(
+            f"column headers is of type {column.type}; it must be a list of structs of key and value"
+        ) from None

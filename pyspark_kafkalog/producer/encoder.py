@@ -1,0 +1,166 @@
+"""Records held as columns to a batch's bytes: the producer's hot loop.
+
+A batch under construction holds lists of values, keys, times and headers rather than objects, and is
+encoded when it is sent, all records in one loop: 140 ns for a value of 100 bytes where a `NewRecord`
+for each would cost ten times that (benchmarks/pipeline.py). The layout is `formats.record`'s.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from pyspark_kafkalog.formats.batch import HEADER_SIZE, seal_batch
+from pyspark_kafkalog.formats.compression import Codec, compress
+from pyspark_kafkalog.formats.record import encode_record
+from pyspark_kafkalog.formats.varint import varint_bytes
+from pyspark_kafkalog.types import Header, NewRecord
+
+_VARINTS = [varint_bytes(value) for value in range(8192)]
+"""Ready-made varints of 0, 1, ...: grown to what a batch needs, up to `_MAX_TABLE`."""
+
+_NULL = varint_bytes(-1)
+_KEYLESS = [_NULL + length for length in _VARINTS]
+"""A null key and a value's length, by that length."""
+
+_growing = threading.Lock()
+"""Guards the growth of both tables; readers need no lock, as they never shrink."""
+
+_MAX_TABLE = 1 << 17
+_MOST_OVERHEAD = 32
+"""More than the fields around key and value take where every number is in the table."""
+
+BATCH_HEADER_BYTES = HEADER_SIZE
+
+SMALL_CONTENT = 4096
+SMALL_OVERHEAD = 16
+"""What a record of less than `SMALL_CONTENT` bytes of key and value takes at most on top of them, without
+headers and with the producer's own time."""
+
+
+def record_size_bound(content_bytes: int, headers: Sequence[Header], own_time: bool) -> int:
+    """No record whose key and value have ``content_bytes`` takes more before compression.
+
+    ``own_time`` is whether the caller chose the timestamp: those can be far apart within a batch.
+    """
+    size = content_bytes + (SMALL_OVERHEAD if content_bytes < SMALL_CONTENT else 24) + (6 if own_time else 0)
+    for name, value in headers:
+        size += 4 * len(name) + 10 + (len(value) if value is not None else 0)
+    return size
+
+
+def encode_block(
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None,
+    times: Sequence[int],
+    headers: Sequence[Sequence[Header]] | None,
+) -> bytes:
+    """The records' bytes, uncompressed. ``keys`` and ``headers`` are None where no record has any.
+
+    Times are milliseconds and count from the first one.
+
+    Raises:
+        InvalidRecord: a length or time does not fit its field.
+    """
+    if headers is None and _fits_table(values, keys, times):
+        return _with_keys(values, keys, times) if keys is not None else _without_keys(values, times)
+    rows = zip(
+        values,
+        keys if keys is not None else [None] * len(values),
+        times,
+        headers if headers is not None else [()] * len(values),
+        strict=True,
+    )
+    return b"".join(
+        encode_record(NewRecord(value, key, time, tuple(own)), times[0], delta)
+        for delta, (value, key, time, own) in enumerate(rows)
+    )
+
+
+def encode_batch(
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None,
+    times: Sequence[int],
+    headers: Sequence[Sequence[Header]] | None,
+    *,
+    codec: Codec = Codec.NONE,
+    level: int | None = None,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytes:
+    """One batch of at least one record, at base offset 0.
+
+    Raises:
+        InvalidRecord: a length or time does not fit its field.
+        UnsupportedCompression: the codec's library is not installed.
+    """
+    block = encode_block(values, keys, times, headers)
+    return seal_batch(
+        compress(codec, block, level),
+        attributes=int(codec),
+        last_offset_delta=len(values) - 1,
+        base_timestamp=times[0],
+        max_timestamp=max(times),
+        producer=(producer_id, producer_epoch, base_sequence),
+        record_count=len(values),
+    )
+
+
+def _fits_table(
+    values: Sequence[bytes | None], keys: Sequence[bytes | None] | None, times: Sequence[int]
+) -> bool:
+    """Whether the table has every length and delta, grown if need be, and no value is null."""
+    if None in values or min(times) < times[0]:
+        return False
+    longest = max(map(len, values))  # type: ignore[arg-type]
+    if keys is not None:
+        longest += max((len(key) for key in keys if key is not None), default=0)
+    needed = max(longest + _MOST_OVERHEAD, len(values), max(times) - times[0] + 1)
+    if needed > _MAX_TABLE:
+        return False
+    if needed > len(_VARINTS):
+        _grow_table(1 << (needed - 1).bit_length())
+    return True
+
+
+def _grow_table(size: int) -> None:
+    """Make the tables at least ``size`` long. Several producers' threads may do so at once."""
+    with _growing:
+        more = [varint_bytes(value) for value in range(len(_VARINTS), size)]
+        _KEYLESS.extend(_NULL + length for length in more)
+        _VARINTS.extend(more)
+
+
+def _without_keys(values: Sequence[bytes | None], times: Sequence[int]) -> bytes:
+    varints, keyless, base = _VARINTS, _KEYLESS, times[0]
+    pieces: list[bytes | None] = []
+    last = None
+    start, rest = b"", 0
+    for offset, value, time in zip(varints, values, times):  # noqa: B905  (the table is longer)
+        if time != last:
+            # Records of one millisecond are many: their first bytes are made once.
+            last, start = time, b"\0" + varints[time - base]
+            rest = len(start) + 1
+        size = len(value)  # type: ignore[arg-type]
+        length = keyless[size]
+        pieces += (varints[size + rest + len(offset) + len(length)], start, offset, length, value, b"\0")
+    return b"".join(pieces)  # type: ignore[arg-type]
+
+
+def _with_keys(values: Sequence[bytes | None], keys: Sequence[bytes | None], times: Sequence[int]) -> bytes:
+    varints, base = _VARINTS, times[0]
+    pieces: list[bytes | None] = []
+    last = None
+    start = b""
+    for offset, value, key, time in zip(varints, values, keys, times):  # noqa: B905  (the table is longer)
+        if time != last:
+            last, start = time, b"\0" + varints[time - base]
+        size = len(value)  # type: ignore[arg-type]
+        if key is None:
+            front = start + offset + _NULL
+        else:
+            front = start + offset + varints[len(key)] + key
+        length = varints[size]
+        pieces += (varints[len(front) + len(length) + size + 1], front, length, value, b"\0")
+    return b"".join(pieces)  # type: ignore[arg-type]

@@ -1,0 +1,161 @@
+"""What an answer, or the lack of one, means for a batch: delivered, to be repeated, or failed."""
+
+from __future__ import annotations
+
+import logging
+
+from pyspark_kafkalog.client.connection import Connection
+from pyspark_kafkalog.client.retry import RetryPolicy
+from pyspark_kafkalog.config.producer import ProducerConfig
+from pyspark_kafkalog.errors import (
+    ErrorCode,
+    InvalidRequest,
+    KafkaError,
+    MessageTooLarge,
+    RequestTimedOut,
+    UnsupportedCompression,
+    UnsupportedVersion,
+    error_for,
+)
+from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.producer.accumulator import Accumulator
+from pyspark_kafkalog.producer.batch import ProducerBatch
+from pyspark_kafkalog.producer.directory import Directory
+from pyspark_kafkalog.protocol.api.produce import PartitionProduceResponse
+from pyspark_kafkalog.protocol.exchange import ApiKey
+
+logger = logging.getLogger(__name__)
+
+_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+_SEQUENCE_ERRORS = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+"""The broker does not go on from the numbers it was sent; it has stored nothing of the batch."""
+
+_MOVED = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+_ZSTD_VERSION = 7
+
+
+class OutcomeHandler:
+    """*Not thread-safe: the sender's thread alone.* Holds no batches of its own."""
+
+    def __init__(
+        self, accumulator: Accumulator, directory: Directory, policy: RetryPolicy, config: ProducerConfig
+    ) -> None:
+        self._accumulator, self._directory = accumulator, directory
+        self._policy, self._config = policy, config
+        self._unreachable: KafkaError | None = None
+
+    def answered(
+        self, batch: ProducerBatch, result: PartitionProduceResponse | None, peer: str, now: float
+    ) -> None:
+        """A broker answered for ``batch``; None is an answer that leaves it out."""
+        self._unreachable = None
+        if batch.settled:
+            return  # it expired before its answer came
+        if result is None:
+            text = f"{peer}: the answer to a produce request leaves out {batch.tp}"
+            self.failed(batch, InvalidRequest(text), now)
+            return
+        code = result.error_code
+        if code == ErrorCode.NONE:
+            self._accumulator.settle(batch, result.base_offset, result.log_append_time_ms)
+        elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            # Stored by an earlier attempt, too long ago for the broker to know where.
+            self._accumulator.settle(batch)
+        elif code in _SEQUENCE_ERRORS and batch.base_sequence >= 0:
+            self._renumber(batch, code, now)
+        elif code in _TOO_LARGE and batch.count > 1:
+            logger.warning(
+                "%s: a batch of %d records is too large for %s; sent as two", batch.tp, batch.count, peer
+            )
+            self._accumulator.split(batch, now)
+        else:
+            if code in _MOVED:
+                self._directory.mark_stale()
+            self.failed(batch, self._error(batch, result, peer), now)
+
+    def failed(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
+        """``batch`` was not delivered this time."""
+        if batch.settled:
+            return
+        batch.last_failure = error
+        wait = self._policy.again(error, batch.attempts)
+        if wait is not None:
+            self._accumulator.repeat(batch, now + wait)
+            return
+        self._accumulator.give_up(batch, error)
+
+    def expired(self, batch: ProducerBatch) -> None:
+        """The time for delivering ``batch`` is over."""
+        reason = batch.last_failure or self._unreachable
+        if reason is None:
+            leader = self._directory.leader(batch.tp)
+            why = "no broker leads the partition" if leader is None else "no answer has come"
+        else:
+            why = str(reason)
+        text = (
+            f"{batch.tp}: {batch.count} record(s) not delivered within delivery.timeout.ms="
+            f"{self._config.delivery_timeout_ms}: {why}"
+        )
+        if batch.sent:
+            text += "; they may have been stored all the same"
+        self._accumulator.give_up(batch, RequestTimedOut(text))
+
+    def unreachable(self, error: KafkaError) -> None:
+        """A broker cannot be reached at the moment: why batches wait."""
+        self._unreachable = error
+
+    def no_identity(self, error: KafkaError) -> None:
+        """No producer id is to be had: nothing can be sent idempotently."""
+        if isinstance(error, UnsupportedVersion):
+            error = UnsupportedVersion(
+                f"{error}; idempotent producers need Kafka 0.11 or later, or enable.idempotence=false"
+            )
+        for batch in self._accumulator.unsettled():
+            self._accumulator.give_up(batch, error)
+
+    def check_codec(self, connection: Connection, codec: Codec) -> None:
+        """Raise where a broker is too old for the codec.
+
+        Raises:
+            UnsupportedCompression: zstd, and the broker is older than 2.1.
+        """
+        if codec == Codec.ZSTD and connection.version(ApiKey.PRODUCE) < _ZSTD_VERSION:
+            raise UnsupportedCompression(
+                f"{connection.peer}: the broker is too old for compression.type=zstd"
+            )
+
+    def _renumber(self, batch: ProducerBatch, code: ErrorCode, now: float) -> None:
+        """Repeat a batch whose numbers the broker refused; begin anew if they can never become right."""
+        batch.last_failure = error_for(code, f"{batch.tp}: {code.name} at sequence {batch.base_sequence}")
+        again = now + self._policy.backoff(batch.attempts)
+        forgotten = code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if self._accumulator.repeat_refused(batch, again, new_id=forgotten):
+            logger.warning("%s; going on under new numbers", batch.last_failure)
+
+    def _error(self, batch: ProducerBatch, result: PartitionProduceResponse, peer: str) -> KafkaError:
+        detail = result.error_message or result.error_code.name
+        wrong = "; ".join(
+            f"record {entry.batch_index}: {entry.batch_index_error_message}" for entry in result.record_errors
+        )
+        text = f"{peer}: {batch.tp}: {detail}" + (f" ({wrong})" if wrong else "")
+        if result.error_code in _TOO_LARGE:
+            return MessageTooLarge(
+                f"{text}: a single record of about {batch.size} bytes is above the topic's max.message.bytes"
+            )
+        return error_for(result.error_code, text)

@@ -1,0 +1,240 @@
+"""The producer that applications use."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark_kafkalog.client.retry import Deadline
+from pyspark_kafkalog.client.transport import Poller
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.config.definition import parse
+from pyspark_kafkalog.config.producer import ProducerConfig
+from pyspark_kafkalog.errors import MessageTooLarge
+from pyspark_kafkalog.producer.accumulator import Accumulator
+from pyspark_kafkalog.producer.callbacks import CallbackRunner
+from pyspark_kafkalog.producer.columns import Columns, arrow_columns
+from pyspark_kafkalog.producer.delivery import BulkDelivery, Delivery, OnBulkDelivery, OnDelivery
+from pyspark_kafkalog.producer.directory import Directory
+from pyspark_kafkalog.producer.encoder import SMALL_CONTENT, SMALL_OVERHEAD, record_size_bound
+from pyspark_kafkalog.producer.partition_queue import PartitionQueue
+from pyspark_kafkalog.producer.routing import Route
+from pyspark_kafkalog.producer.sender import Sender
+from pyspark_kafkalog.types import Header
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger(__name__)
+
+_open_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+
+
+class Producer:
+    """*Thread-safe.* Sends records to Kafka in batches, in the background.
+
+    Idempotent unless told otherwise: what is repeated after a failure is stored once, and each partition
+    keeps the order of `send`. Records wait in a bounded buffer; `send` blocks only while it is full or the
+    topic is not known yet. Use it as a context manager, or call `close`: both deliver what is left.
+
+        with Producer({"bootstrap.servers": "localhost:9092"}) as producer:
+            producer.send("flights", b"...", key=b"JFK")
+    """
+
+    def __init__(self, config: Mapping[str, object] | ProducerConfig, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        """Start the producer's thread. Nothing is sent or looked up before the first record.
+
+        Raises:
+            InvalidConfig: a property that is missing or not allowed.
+        """
+        if not isinstance(config, ProducerConfig):
+            config = parse(ProducerConfig, config, source="producer")
+        self.config = config
+        self._clock, self._time_ms = clock, clock.time_ms
+        self._callbacks = CallbackRunner()
+        poller = Poller()
+        self._accumulator = Accumulator(
+            config, wake=poller.wake, on_settled=self._callbacks.submit, clock=clock
+        )
+        self._directory = Directory(config, clock=clock)
+        self._sender = Sender(self._accumulator, self._directory, poller, config, clock=clock)
+        self._routes: dict[str, Route] = {}
+        self._closed = False
+        self._sender.start()
+        _open_producers.add(self)
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Sequence[Header] = (),
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """Hand over one record; returns as soon as it is in the buffer.
+
+        Without ``partition`` the key's hash decides, as in Kafka's own client, and without a key records go
+        to one partition after the other, batch by batch. ``timestamp_ms`` is now unless given.
+        ``on_delivery(metadata, error)`` is called on the producer's callback thread.
+
+        Raises:
+            TypeError: ``value`` or ``key`` is neither bytes nor None.
+            MessageTooLarge: the record is above ``max.request.size``.
+            UnknownTopicOrPartition: no such topic or partition.
+            RequestTimedOut: the buffer stayed full for ``max.block.ms``.
+            ConnectionLost: the topic could not be looked up within ``max.block.ms``.
+            KafkaError: the producer is closed.
+        """
+        if value.__class__ is not bytes:
+            value = _as_bytes("value", value)
+        if key is not None and key.__class__ is not bytes:
+            key = _as_bytes("key", key)
+        content = (len(value) if value is not None else 0) + (len(key) if key is not None else 0)
+        if content < SMALL_CONTENT and timestamp_ms is None and not headers:
+            size = content + SMALL_OVERHEAD
+        else:
+            size = record_size_bound(content, headers, timestamp_ms is not None)
+            if size > self.config.max_request_size:
+                raise self._too_large(topic, size)
+        route = self._routes.get(topic)
+        if route is None or route.version != self._directory.version:
+            route = self._route(topic)
+        if partition is not None:
+            queue = route.queue(partition)
+        elif key is not None and route.by_key is not None:
+            queue = route.queues[route.by_key(key)]
+        else:
+            queue = route.sticky(size)
+        if timestamp_ms is None:
+            timestamp_ms = self._time_ms()
+        return self._accumulator.append(queue, value, key, timestamp_ms, headers, size, on_delivery)
+
+    def send_arrow(
+        self, topic: str, data: pa.Table | pa.RecordBatch, on_delivery: OnBulkDelivery | None = None
+    ) -> BulkDelivery:
+        """Hand over every row of an Arrow table or batch; returns when all are in the buffer or delivered.
+
+        Columns: ``value`` (binary or string), and optionally ``key``, ``headers``, ``timestamp`` and
+        ``partition``, meaning what `send`'s arguments mean. ``on_delivery(delivery)`` is called once on the
+        callback thread, when it is known what became of every row.
+
+        Raises:
+            InvalidRecord: a column is missing, unknown or of a type that cannot be sent; nothing is sent.
+            MessageTooLarge, UnknownTopicOrPartition, RequestTimedOut, ConnectionLost, KafkaError: as in
+                `send`; rows before the one that failed are sent.
+        """
+        delivery = BulkDelivery(on_delivery)
+        try:
+            for rows in arrow_columns(data, self._time_ms()):
+                if (largest := rows.largest()) > self.config.max_request_size:
+                    raise self._too_large(topic, largest)
+                self._send_rows(self._route(topic), rows, delivery)
+        finally:
+            delivery.complete()
+        return delivery
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Send what is in the buffer without lingering; wait until all of it is settled and every callback
+        was called. Failures are told by the deliveries and callbacks, not here.
+
+        Raises:
+            TimeoutError: not all was settled within ``timeout`` seconds.
+        """
+        deadline = Deadline.after(timeout, self._clock) if timeout is not None else None
+        self._accumulator.flush(deadline)
+        if not self._callbacks.wait(deadline):
+            raise TimeoutError("flush: not every delivery callback has returned")
+
+    def close(self, timeout: float | None = None) -> None:
+        """Deliver what is left, within ``timeout`` seconds or ``delivery.timeout.ms``, and end the threads.
+
+        What could not be delivered by then is settled as failed, so its callbacks are called too. A
+        second call does nothing.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        _open_producers.discard(self)
+        longest = self.config.delivery_timeout_ms / 1000 + self.config.request_timeout_ms / 1000
+        deadline = Deadline.after(longest if timeout is None else timeout, self._clock)
+        self._accumulator.close()
+        if not self._sender.join(deadline):
+            self._sender.stop()
+            self._sender.join(Deadline.after(self.config.request_timeout_ms / 1000, self._clock))
+        self._callbacks.stop(Deadline.after(max(deadline.left, 1.0), self._clock))
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # Forgotten without close: the threads deliver what they have and then end by themselves.
+        accumulator = getattr(self, "_accumulator", None)
+        if accumulator is not None and not self._closed:
+            accumulator.abandon()
+
+    def _route(self, topic: str) -> Route:
+        """The topic's partitions as they are known now; waits for them the first time."""
+        version = self._directory.version
+        route = self._routes.get(topic)
+        if route is None or route.version != version:
+            found = self._directory.topic(topic, Deadline.after(self.config.max_block_ms / 1000, self._clock))
+            version = self._directory.version
+            route = self._routes[topic] = Route.of(
+                found, version, self._accumulator, self.config, previous=route
+            )
+        return route
+
+    def _send_rows(self, route: Route, rows: Columns, delivery: BulkDelivery) -> None:
+        """Append ``rows`` to the queues they belong to, each queue's in their order."""
+        if rows.partitions is None and (rows.keys is None or route.by_key is None):
+            position = 0
+            while position < len(rows):
+                queue = route.sticky(rows.size(position, position + 1))
+                taken = self._append(queue, rows, position, delivery)
+                route.spread(rows.size(position, position + taken))
+                position += taken
+            return
+        chosen: dict[PartitionQueue, list[int]] = {}
+        for row, queue in enumerate(route.choose(rows)):
+            chosen.setdefault(queue, []).append(row)
+        for queue, indexes in chosen.items():
+            own = rows if len(indexes) == len(rows) else rows.select(indexes)
+            position = 0
+            while position < len(own):
+                position += self._append(queue, own, position, delivery)
+
+    def _append(self, queue: PartitionQueue, rows: Columns, start: int, delivery: BulkDelivery) -> int:
+        part = self._accumulator.append_rows(queue, rows, start, len(rows), delivery.watcher)
+        delivery.add(*part)
+        return part[2]
+
+    def _too_large(self, topic: str, size: int) -> MessageTooLarge:
+        limit = self.config.max_request_size
+        return MessageTooLarge(f"{topic}: a record of about {size} bytes is above max.request.size={limit}")
+
+
+def _as_bytes(name: str, value: Any) -> bytes | None:
+    if value is None:
+        return None
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise TypeError(f"{name} must be bytes or None, not {type(value).__name__}")
+
+
+def _close_at_exit() -> None:
+    """A program may end without closing its producer; what it sent is delivered all the same."""
+    for producer in list(_open_producers):
+        logger.warning("a producer was not closed; delivering what is left")
+        producer.close()
+
+
+atexit.register(_close_at_exit)

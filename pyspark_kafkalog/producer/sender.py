@@ -1,0 +1,352 @@
+"""The producer's thread: takes batches, sends them to their leaders, sees to the answers."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from math import inf
+
+from pyspark_kafkalog.client.connection import Connection, Ticket
+from pyspark_kafkalog.client.retry import Deadline, RetryPolicy
+from pyspark_kafkalog.client.transport import Poller
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.config.producer import ProducerConfig
+from pyspark_kafkalog.errors import ConnectionLost, KafkaError, RequestTimedOut
+from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.producer.accumulator import Accumulator
+from pyspark_kafkalog.producer.batch import ProducerBatch
+from pyspark_kafkalog.producer.chores import Chores
+from pyspark_kafkalog.producer.directory import Directory
+from pyspark_kafkalog.producer.outcome import OutcomeHandler
+from pyspark_kafkalog.producer.partition_queue import PartitionQueue, ProducerIdentity
+from pyspark_kafkalog.protocol.api.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_WAIT = 1.0
+"""Seconds between two looks at timeouts when nothing else happens."""
+
+
+class _Link:
+    """One broker as the sender sees it: its connection, if any, and the batches it has not answered."""
+
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+        self.connection: Connection | None = None
+        self.sent: dict[Ticket, list[ProducerBatch]] = {}
+        self.unconfirmed: list[ProducerBatch] = []
+        self.failures = 0
+        self.not_before = 0.0
+
+    def batches(self) -> list[ProducerBatch]:
+        """Every batch given to this broker of which nothing is known."""
+        return [batch for batches in self.sent.values() for batch in batches] + self.unconfirmed
+
+
+class Sender:
+    """*Owned by its own thread*; `start`, `wake`, `stop` and `join` may be called from any.
+
+    The loop never waits for one broker: connecting, looking up leaders and asking for a producer id are
+    `Chores`. It ends when the accumulator is closed and empty, or at `stop`.
+    """
+
+    def __init__(
+        self,
+        accumulator: Accumulator,
+        directory: Directory,
+        poller: Poller,
+        config: ProducerConfig,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._accumulator, self._directory, self._poller = accumulator, directory, poller
+        self._config, self._clock = config, clock
+        self._policy = RetryPolicy.of(config, patient=True)
+        self._outcome = OutcomeHandler(accumulator, directory, self._policy, config)
+        self._codec = Codec.named(config.compression_type)
+        self._links: dict[int, _Link] = {}
+        self._chores = Chores(poller.wake)
+        self._identity_failures = 0
+        self._identity_not_before = self._refresh_not_before = 0.0
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="kafkalog-producer", daemon=True)
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Give up what is not delivered yet and end the thread soon."""
+        self._stopping = True
+        self._poller.wake()
+
+    def join(self, deadline: Deadline | None) -> bool:
+        """Wait for the thread's end until ``deadline``; True once it has ended."""
+        if threading.current_thread() is self._thread:
+            return False
+        self._thread.join(deadline.left if deadline else None)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._stopping and not self._accumulator.drained:
+            try:
+                self._step()
+            except Exception:
+                logger.exception("the producer's thread goes on after an unexpected failure")
+                self._clock.sleep(self._policy.backoff(1))
+        for batch in self._accumulator.unsettled():
+            self._accumulator.settle(
+                batch,
+                error=KafkaError(
+                    f"{batch.tp}: the producer was closed before {batch.count} records were delivered"
+                ),
+            )
+        for link in self._links.values():
+            if link.connection is not None:
+                link.connection.close()
+        self._chores.close()
+        self._poller.close()
+        self._directory.close()
+
+    def _step(self) -> None:
+        """Send what can be sent, wait for something to happen, and see to it."""
+        now = self._clock.monotonic()
+        self._chores.collect()
+        self._expire(now)
+        self._check_request_timeouts(now)
+        self._refresh_metadata(now)
+        look_again = self._dispatch(now)
+        wait = max(0.0, min(look_again - self._clock.monotonic(), _LONGEST_WAIT))
+        for link, readable, writable in self._poller.wait(wait):
+            if writable:
+                self._flush(link)
+            if readable:
+                self._read(link)
+
+    def _dispatch(self, now: float) -> float:
+        """Send every batch that can be sent now; when to look again if nothing happens before."""
+        if self._config.enable_idempotence and self._accumulator.identity is None:
+            _, soonest = self._accumulator.ready(now)
+            self._ask_identity(now)
+            return max(soonest, self._identity_not_before)
+        queues, soonest = self._accumulator.ready(now)
+        by_node: dict[int, list[PartitionQueue]] = defaultdict(list)
+        for queue in queues:
+            node_id = self._directory.leader(queue.tp)
+            if node_id is None:
+                self._directory.mark_stale()
+                soonest = min(soonest, now + self._policy.backoff(1))
+            else:
+                by_node[node_id].append(queue)
+        for node_id, own in by_node.items():
+            link = self._links.setdefault(node_id, _Link(node_id))
+            if link.connection is None:
+                self._connect(link, now)
+                soonest = min(soonest, link.not_before if link.not_before > now else inf)
+            else:
+                self._send_to(link, own, now)
+        return soonest
+
+    def _send_to(self, link: _Link, queues: list[PartitionQueue], now: float) -> None:
+        """Fill requests, one batch of each partition in each, as long as the broker may have more."""
+        while queues and link.connection is not None:
+            if len(link.sent) >= self._config.max_in_flight or link.connection.transport.unsent:
+                return
+            batches: list[ProducerBatch] = []
+            later: list[PartitionQueue] = []
+            again: list[PartitionQueue] = []
+            size = 0
+            for queue in queues:
+                if batches and size + queue.next_size() > self._config.max_request_size:
+                    later.append(queue)
+                    continue
+                batch = self._accumulator.take(queue, now)
+                if batch is not None and self._encoded(batch):
+                    batches.append(batch)
+                    size += batch.size
+                    again.append(queue)
+            if batches:
+                self._send(link, batches, now)
+            queues = later + again
+
+    def _encoded(self, batch: ProducerBatch) -> bool:
+        """Whether the batch's bytes could be made; if not, it is settled."""
+        try:
+            batch.encode(self._codec, self._config.compression_level)
+        except KafkaError as e:
+            self._accumulator.give_up(batch, e)
+            return False
+        return True
+
+    def _send(self, link: _Link, batches: list[ProducerBatch], now: float) -> None:
+        connection = link.connection
+        if connection is None:
+            return
+        answered = self._config.required_acks != 0
+        for batch in batches:
+            batch.attempts += 1
+            batch.sent = True
+        try:
+            self._outcome.check_codec(connection, self._codec)
+        except KafkaError as e:
+            for batch in batches:
+                self._accumulator.give_up(batch, e)
+            return
+        try:
+            ticket = connection.send_now(self._request(batches), answered=answered)
+        except KafkaError as e:
+            link.unconfirmed += batches
+            self._lost(link, e, now)
+            return
+        if answered:
+            link.sent[ticket] = batches
+        else:
+            link.unconfirmed += batches
+        self._watch(link)
+
+    def _request(self, batches: Sequence[ProducerBatch]) -> ProduceRequest:
+        topics: dict[str, list[PartitionProduceData]] = defaultdict(list)
+        for batch in batches:
+            topics[batch.tp.topic].append(
+                PartitionProduceData(index=batch.tp.partition, records=batch.encoded)
+            )
+        return ProduceRequest(
+            acks=self._config.required_acks,
+            timeout_ms=self._config.request_timeout_ms,
+            topic_data=tuple(
+                TopicProduceData(name=name, partition_data=tuple(data)) for name, data in topics.items()
+            ),
+        )
+
+    def _watch(self, link: _Link) -> None:
+        """Have the poller report what this connection waits for; settle what needs no answer."""
+        connection = link.connection
+        if connection is None:
+            return
+        self._poller.watch(connection.transport, link, writing=connection.transport.unsent)
+        if self._config.required_acks == 0 and not connection.transport.unsent:
+            batches, link.unconfirmed = link.unconfirmed, []
+            for batch in batches:
+                self._accumulator.settle(batch)
+
+    def _flush(self, link: _Link) -> None:
+        if link.connection is None:
+            return
+        try:
+            link.connection.flush_now()
+        except KafkaError as e:
+            self._lost(link, e, self._clock.monotonic())
+        else:
+            self._watch(link)
+
+    def _read(self, link: _Link) -> None:
+        connection = link.connection
+        if connection is None:
+            return
+        try:
+            answers = connection.receive_now()
+            for ticket, answer in answers:
+                self._answered(link, link.sent.pop(ticket), answer)
+            if connection.broken:
+                connection.receive_now()
+        except KafkaError as e:
+            self._lost(link, e, self._clock.monotonic())
+
+    def _answered(self, link: _Link, batches: list[ProducerBatch], answer: ProduceResponse) -> None:
+        link.failures = 0
+        results = {
+            (topic.name, result.index): result
+            for topic in answer.responses
+            for result in topic.partition_responses
+        }
+        now = self._clock.monotonic()
+        peer = link.connection.peer if link.connection is not None else ""
+        for batch in batches:
+            self._outcome.answered(batch, results.get((batch.tp.topic, batch.tp.partition)), peer, now)
+
+    def _connect(self, link: _Link, now: float) -> None:
+        address = self._directory.address(link.node_id)
+        if address is None or now < link.not_before:
+            return
+
+        def connected(connection: Connection | None, error: KafkaError | None) -> None:
+            if connection is None:
+                self._lost(link, error or ConnectionLost("no connection"), self._clock.monotonic())
+                return
+            link.connection, link.failures = connection, 0
+            self._watch(link)
+
+        host, port = address
+        self._chores.start(
+            f"connect-{link.node_id}",
+            lambda: Connection(host, port, self._config, clock=self._clock),
+            connected,
+        )
+
+    def _lost(self, link: _Link, error: KafkaError, now: float) -> None:
+        """The connection is gone: what was on its way is sent again; its leader may be another by now."""
+        connection, link.connection = link.connection, None
+        batches = link.batches()
+        link.sent, link.unconfirmed = {}, []
+        if connection is not None:
+            self._poller.forget(connection.transport)
+            connection.close()
+        link.failures += 1
+        link.not_before = now + self._policy.backoff(link.failures)
+        logger.info(
+            "producer: broker %d: %s; %d batches are to be sent again", link.node_id, error, len(batches)
+        )
+        self._directory.mark_stale()
+        self._outcome.unreachable(error)
+        for batch in batches:
+            self._outcome.failed(batch, error, now)
+
+    def _expire(self, now: float) -> None:
+        for batch in self._accumulator.expired(now):
+            self._outcome.expired(batch)
+
+    def _check_request_timeouts(self, now: float) -> None:
+        limit = self._config.request_timeout_ms / 1000
+        for link in self._links.values():
+            connection = link.connection
+            if connection is None or not link.sent:
+                continue
+            sent_at = connection.oldest_sent_at
+            if sent_at is not None and now - sent_at > limit:
+                text = f"{connection.peer}: no answer within request.timeout.ms={int(limit * 1000)}"
+                self._lost(link, RequestTimedOut(text), now)
+
+    def _refresh_metadata(self, now: float) -> None:
+        if not self._directory.due(now) or now < self._refresh_not_before:
+            return
+        self._refresh_not_before = now + self._policy.backoff(1)
+
+        def refreshed(_: object, error: KafkaError | None) -> None:
+            if error is not None:
+                logger.info("producer: refreshing topics failed: %s", error)
+
+        self._chores.start("metadata", self._directory.refresh, refreshed)
+
+    def _ask_identity(self, now: float) -> None:
+        if now < self._identity_not_before or not self._accumulator.unsettled():
+            return
+
+        def received(identity: ProducerIdentity | None, error: KafkaError | None) -> None:
+            if identity is not None:
+                self._accumulator.identity, self._identity_failures = identity, 0
+                return
+            self._identity_failures += 1
+            failure = error or KafkaError("no producer id")
+            wait = self._policy.again(failure, self._identity_failures)
+            self._identity_not_before = self._clock.monotonic() + (wait or 0.0)
+            if wait is None:
+                self._outcome.no_identity(failure)
+
+        self._chores.start("producer-id", self._directory.new_identity, received)
