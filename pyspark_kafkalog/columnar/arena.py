@@ -1,15 +1,15 @@
 """The fast engine: columns made by the compiled kernel in one Arrow buffer, the *arena*.
 
-One allocation holds all columns of a record batch, each region on a 64-byte boundary as Arrow likes it; the arrays
-are slices of it. Bytes regions have room for everything that is read, since how it divides into keys
-and values is known only afterwards; what is not written costs address space, not memory.
-Buffers come from Arrow's allocator: it keeps them, while new memory from the system costs a page fault for
-every 4 KiB (16 against 26 Mrecords/s at 1 MiB when this was tried).
+One piece of memory holds all columns of a record batch, each region on a 64-byte boundary as Arrow likes
+it; the arrays are slices of it. Regions for bytes have room for everything that is read, since how it
+divides into keys and values is known only afterwards; what is not written costs address space, not memory.
 """
 
 from __future__ import annotations
 
+import weakref
 from array import array
+from collections import deque
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pyspark_kafkalog.columnar import kernels as k
+from pyspark_kafkalog.columnar import layout as k
 from pyspark_kafkalog.columnar.blocks import Block
 from pyspark_kafkalog.columnar.engine import Cursor, Filled, Limits, Status, Wanted
 from pyspark_kafkalog.columnar.kernel_cache import Kernel
@@ -33,6 +33,41 @@ from pyspark_kafkalog.columnar.types import (
 )
 
 _ALIGNMENT = 64
+_KEPT_BYTES = 32 << 20
+_USUAL_BYTES = 4 << 20
+"""What is allocated at least, so that the next call finds it large enough whatever its records are like."""
+
+
+class _Pool:
+    """Memory for arenas, used again when the last Arrow array in it is gone.
+
+    *Thread-safe: appending to a deque and popping from it are.* New memory costs a page fault for every 4
+    KiB, more than decoding does, and Arrow's own allocator gives it back to the system while a reader waits
+    for Spark or the broker.
+    """
+
+    def __init__(self) -> None:
+        self._free: deque[Any] = deque()
+
+    def take(self, size: int) -> Any:
+        """An array of ``size`` bytes or more. It comes back by itself: what refers to it keeps it from
+        doing so.
+        """
+        memory = self._free.pop() if self._free else None
+        if memory is None or len(memory) < size:
+            raw = np.empty(max(size, _USUAL_BYTES) + _ALIGNMENT, np.uint8)
+            skip = -raw.ctypes.data % _ALIGNMENT
+            memory = raw[skip : len(raw) - _ALIGNMENT + skip]
+        lease = memory[:]
+        weakref.finalize(lease, self._give_back, memory).atexit = False
+        return lease
+
+    def _give_back(self, memory: Any) -> None:
+        if len(memory) + sum(map(len, self._free)) <= _KEPT_BYTES:
+            self._free.append(memory)
+
+
+_pool = _Pool()
 
 
 class CompiledEngine:
@@ -68,8 +103,8 @@ class CompiledEngine:
             int(state[k.ROWS]),
             arena.columns(wanted) if status <= Status.FULL else {},
             number=0 if full else int(state[k.NUMBER]),
-            need_bytes=int(state[k.NEED]) if full else 0,
-            need_headers=int(state[k.NUMBER]) if full else 0,
+            need_bytes=int(state[k.NUMBER]) if full else 0,
+            need_headers=int(state[k.NEED]) if full else 0,
             offset_delta=int(state[k.NEED]) if status is Status.BAD_TIMESTAMP else 0,
         )
 
@@ -81,10 +116,9 @@ def _buffer_of(block: Block) -> int:
 def _table(blocks: Sequence[Block]) -> Any:
     """The blocks as the kernel's table; all lie in one buffer."""
     fields = array("q")
-    for b in blocks:
-        fields.extend(
-            (b.start, b.end, b.count, b.last_delta, b.low, b.high, b.base_offset, b.timestamp, b.append_time)
-        )
+    for block in blocks:
+        # Its fields but for the buffer are those of a row, in the same order.
+        fields.extend(block[1:])
     table = np.frombuffer(fields, np.int64).reshape(-1, k.BLOCK_FIELDS)
     table.flags.writeable = False
     return table
@@ -94,7 +128,7 @@ class _Arena:
     """One buffer with a region for each part of each column. *Not thread-safe: one call fills it.*"""
 
     def __init__(self, blocks: Sequence[Block], limits: Limits, wanted: Wanted) -> None:
-        rows = min(limits.records, sum(block.count for block in blocks))
+        rows = min(limits.records, sum(block.record_count for block in blocks))
         size = min(limits.data_bytes, sum(block.end - block.start for block in blocks))
         headers = limits.headers if wanted.headers else 0
         layout = np.full(k.LAYOUT_FIELDS, -1, np.int64)
@@ -125,10 +159,9 @@ class _Arena:
                 for region, length in regions:
                     layout[region] = at
                     at += -(-length // _ALIGNMENT) * _ALIGNMENT
-        self._buffer = pa.allocate_buffer(at)
-        self.bytes = np.frombuffer(self._buffer, np.uint8)
+        self.bytes = _pool.take(at)
+        self._buffer = pa.py_buffer(self.bytes)
         self.state = np.zeros(k.STATE_FIELDS, np.int64)
-        self.state[k.NAMES_ARE_ASCII] = 1
         layout.flags.writeable = False
         self.layout = layout
 
@@ -147,7 +180,9 @@ class _Arena:
             columns["key"] = self._variable(BINARY, rows, k.KEY_STARTS, k.KEY_DATA, k.KEY_BYTES, *valid)
         if wanted.value:
             valid = self._valid(k.VALUE_VALID, k.VALUE_NULLS, rows)
-            columns["value"] = self._variable(BINARY, rows, k.VALUE_STARTS, k.VALUE_DATA, k.VALUE_BYTES, *valid)
+            columns["value"] = self._variable(
+                BINARY, rows, k.VALUE_STARTS, k.VALUE_DATA, k.VALUE_BYTES, *valid
+            )
         if wanted.headers:
             columns["headers"] = self._headers(rows)
         return columns
@@ -159,7 +194,7 @@ class _Arena:
             contents = self._variable(
                 BINARY, count, k.CONTENT_STARTS, k.CONTENT_DATA, k.CONTENT_BYTES, *valid
             )
-            names_type = STRING if self.state[k.NAMES_ARE_ASCII] else BINARY
+            names_type = BINARY if self.state[k.NAMES_NOT_ASCII] else STRING
             names = self._variable(names_type, count, k.NAME_STARTS, k.NAME_DATA, k.NAME_BYTES)
             if names_type is BINARY:
                 names = replaced_names(names)

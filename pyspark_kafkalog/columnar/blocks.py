@@ -1,7 +1,7 @@
 """Walks one fetch answer, batch by batch, to the blocks of records that a reader may see.
 
-Here is everything that is decided per batch: where the answer ends, checksums, decompression, control batches,
-aborted transactions and the offsets asked for. What is decided per record is the engines' work.
+Here is everything that is decided per batch: where the answer ends, checksums, decompression, control
+batches, aborted transactions and the offsets asked for. What is decided per record is the engines' work.
 """
 
 from __future__ import annotations
@@ -11,22 +11,24 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError
-from pyspark_kafkalog.formats.batch import (
+from pyspark_kafkalog.formats.batch import ControlType, control_type, decode_records, record_block
+from pyspark_kafkalog.formats.batch_header import (
+    ATTRIBUTES_POSITION,
     BATCH_OVERHEAD,
+    CODEC_BITS,
+    CONTROL_BIT,
     HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
     MAGIC,
-    BatchHeader,
-    ControlType,
-    control_type,
-    decode_records,
+    TRANSACTIONAL_BIT,
     read_header,
-    record_block,
+    read_header_fields,
     verify_crc,
 )
-from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.message_set import frames
 from pyspark_kafkalog.formats.record import MIN_RECORD_BYTES
-from pyspark_kafkalog.types import TimestampType, TopicPartition
+from pyspark_kafkalog.types import TopicPartition
 
 _LENGTH_POSITION = 8
 _MAGIC_POSITION = 16
@@ -34,29 +36,29 @@ _MIN_LENGTH = HEADER_SIZE - BATCH_OVERHEAD
 
 
 class Block(NamedTuple):
-    """The records of one batch, decompressed: ``count`` of them in ``buffer[start:end]``.
+    """The records of one batch, decompressed: ``record_count`` of them in ``buffer[start:end]``.
 
-    Records with an offset delta in ``[low, high)`` are wanted. ``timestamp`` is the base of their times, or the
-    time of all of them where ``append_time`` is set; milliseconds.
+    Records with an offset delta in ``[low, high)`` are wanted. ``timestamp`` is the base of their times, or
+    the time of all of them where ``append_time`` is not 0; milliseconds.
     """
 
     buffer: memoryview
     start: int
     end: int
-    count: int
-    base_offset: int
+    record_count: int
     last_delta: int
     low: int
     high: int
+    base_offset: int
     timestamp: int
-    append_time: bool
+    append_time: int
 
 
 class AbortedTransactions:
     """Which batches belong to transactions that were aborted, within one fetch answer.
 
-    *Not thread-safe: belongs to one `Answer`.* The broker lists with every answer the aborted transactions that
-    reach into it, so nothing is kept from one answer to the next.
+    *Not thread-safe: belongs to one `Answer`.* The broker lists with every answer the aborted transactions
+    that reach into it, so nothing is kept from one answer to the next.
     Source: Kafka protocol guide, Fetch, ``aborted_transactions``.
     """
 
@@ -81,7 +83,8 @@ class AbortedTransactions:
 class Answer:
     """One fetch answer for one partition.
 
-    *Not thread-safe: one caller walks it, once.* ``next_offset`` is right at every moment for what has been walked.
+    *Not thread-safe: one caller walks it, once.* ``next_offset`` is right at every moment for what has been
+    walked.
     """
 
     def __init__(
@@ -112,23 +115,28 @@ class Answer:
             UnsupportedCompression: a codec is unknown, or its library not installed.
             UnsupportedVersion: a message of format v0 or v1.
         """
-        pos, data = 0, self._data
-        at = self.next_offset
+        pos, at, data = 0, self.next_offset, self._data
         try:
             while self.next_offset < self._end and (size := self._whole_batch(pos)) is not None:
                 at = self.next_offset
-                header = read_header(data, pos)
-                if header.base_offset >= self._end:
-                    self.next_offset = header.base_offset
+                # A batch object would cost as much as the checksum of 16 KiB.
+                (base, _, _, _, crc, attributes, last_delta, base_time, max_time, producer_id, _, _, count
+                 ) = read_header_fields(data, pos)  # fmt: skip
+                if base >= self._end:
+                    self.next_offset = base
                     return
                 # The checksum comes before anything is believed, also of a batch that is then left out.
-                verify_crc(data, pos, header)
-                wanted = self._visible(pos, header) and at < header.next_offset
-                if wanted and (header.record_count or size > HEADER_SIZE):
-                    block = self._block(pos, header, at)
-                    self.next_offset = header.next_offset
-                    yield block
-                self.next_offset = max(at, header.next_offset)
+                if crc32c(data[pos + ATTRIBUTES_POSITION : pos + size]) != crc:
+                    verify_crc(data, pos, read_header(data, pos))
+                visible = self._visible(pos, attributes, producer_id, base + last_delta)
+                if visible and base + last_delta >= at and (count or size > HEADER_SIZE):
+                    append_time = attributes & LOG_APPEND_TIME_BIT
+                    where = self._records(pos, size, count, attributes & CODEC_BITS)
+                    low, high = max(0, at - base), min(last_delta + 1, self._end - base)
+                    time = max_time if append_time else base_time
+                    self.next_offset = base + last_delta + 1
+                    yield Block(*where, count, last_delta, low, high, base, time, append_time >> 3)
+                self.next_offset = max(at, base + last_delta + 1)
                 pos += size
         except KafkaError as e:
             raise type(e)(f"{self._log}, reading on from offset {at}: {e}") from e
@@ -147,39 +155,27 @@ class Answer:
         size = BATCH_OVERHEAD + length
         return size if size <= left else None
 
-    def _visible(self, pos: int, header: BatchHeader) -> bool:
-        """Whether the batch's records are for users: neither control records nor, if so asked, aborted ones."""
-        if self._aborted is None or header.producer_id < 0:
-            return not header.is_control
-        self._aborted.advance(header.last_offset)
-        if header.is_control:
+    def _visible(self, pos: int, attributes: int, producer_id: int, last_offset: int) -> bool:
+        """Whether the batch's records are for users: neither control records nor, if so asked, aborted
+        ones.
+        """
+        if self._aborted is None or producer_id < 0:
+            return not attributes & CONTROL_BIT
+        self._aborted.advance(last_offset)
+        if attributes & CONTROL_BIT:
+            header = read_header(self._data, pos)
             records = decode_records(self._data, pos, header, self._max_batch_bytes, check_crc=False)
             if records and control_type(records[0]) is ControlType.ABORT:
-                self._aborted.end(header.producer_id)
+                self._aborted.end(producer_id)
             return False
-        return not (header.is_transactional and header.producer_id in self._aborted)
+        return not (attributes & TRANSACTIONAL_BIT and producer_id in self._aborted)
 
-    def _block(self, pos: int, header: BatchHeader, low: int) -> Block:
-        """The batch's records, decompressed, of which those from offset ``low`` on are wanted."""
-        if header.codec is Codec.NONE:
-            buffer, start, end = self._data, pos + HEADER_SIZE, pos + header.size
-        else:
-            buffer = record_block(self._data, pos, header, self._max_batch_bytes)
+    def _records(self, pos: int, size: int, count: int, codec: int) -> tuple[memoryview, int, int]:
+        """Where the batch's records are once decompressed: buffer, start, end."""
+        buffer, start, end = self._data, pos + HEADER_SIZE, pos + size
+        if codec:
+            buffer = record_block(self._data, pos, read_header(self._data, pos), self._max_batch_bytes)
             start, end = 0, len(buffer)
-        if header.record_count * MIN_RECORD_BYTES > end - start:
-            raise CorruptMessage(
-                f"batch at offset {header.base_offset}: {header.record_count} records cannot be in {end - start} bytes"
-            )
-        append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-        return Block(
-            buffer,
-            start,
-            end,
-            header.record_count,
-            header.base_offset,
-            header.last_offset_delta,
-            max(0, low - header.base_offset),
-            min(header.last_offset_delta + 1, self._end - header.base_offset),
-            header.max_timestamp if append_time else header.base_timestamp,
-            append_time,
-        )
+        if count * MIN_RECORD_BYTES > end - start:
+            raise CorruptMessage(f"{count} records cannot be in {end - start} bytes")
+        return buffer, start, end

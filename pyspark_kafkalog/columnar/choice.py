@@ -14,8 +14,8 @@ from pyspark_kafkalog.errors import InvalidConfig
 EngineName = Literal["auto", "numba", "plain"]
 
 WARM_UP_RECORDS = 200_000
-"""What ``auto`` decodes in plain Python before it loads numba: importing it and loading the kernel takes some 0.4 s,
-and plain Python decodes about so many records in half of that. Small reads thus start at once."""
+"""What ``auto`` decodes in plain Python before it loads numba: importing it and loading the kernel takes
+some 0.4 s, and plain Python decodes about so many records in half of that. Small reads thus start at once."""
 
 _PLAIN = PlainEngine()
 

@@ -22,7 +22,7 @@ MAX_TIMESTAMP_MS = ((1 << 63) - 1) // 1000
 
 
 class Status(IntEnum):
-    """Why an engine stopped. numba's cache looks at the time of kernels.py alone: touch it when these change."""
+    """Why an engine stopped: at the end, where its columns were full, or at a fault in the data."""
 
     DONE = 0
     FULL = 1
@@ -57,7 +57,9 @@ class Wanted(NamedTuple):
 
 @dataclass(slots=True)
 class Cursor:
-    """Where an engine goes on: block, byte within the block, record, and the offset delta of the record before."""
+    """Where an engine goes on: block, byte within the block, record, and the offset delta of the record
+    before.
+    """
 
     block: int = 0
     position: int = 0
@@ -68,9 +70,9 @@ class Cursor:
 class Filled(NamedTuple):
     """What one call gave.
 
-    ``columns`` are arrays of ``rows`` rows by column name. ``number`` is what was wrong where ``status`` is a fault
-    at ``cursor``: of a bad timestamp it is the time delta, and ``offset_delta`` names the record. Where it is FULL,
-    ``need_bytes`` and ``need_headers`` are what the next record takes alone.
+    ``columns`` are arrays of ``rows`` rows by column name. ``number`` is what was wrong where ``status`` is
+    a fault at ``cursor``: of a bad timestamp it is the time delta, and ``offset_delta`` names the record.
+    Where it is FULL, ``need_bytes`` and ``need_headers`` are what the next record takes alone.
     """
 
     status: Status

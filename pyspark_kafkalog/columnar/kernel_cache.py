@@ -1,10 +1,10 @@
 """Gets the compiled kernel, from numba's cache on disk where there is one, and never fails.
 
 Compiling takes seconds, loading from the cache a tenth of one. numba looks for a directory it may write: that
-of ``NUMBA_CACHE_DIR``, the package's own ``__pycache__``, the user's cache directory. Where none can be written a
-private one under the temporary directory serves, and where even that fails the kernel lives in this
-process only. A cache that cannot be read is thrown away and made anew. numba writes its files under another name and
-renames them, so processes that compile at the same time do no harm.
+of ``NUMBA_CACHE_DIR``, the package's own ``__pycache__``, the user's cache directory. Where none can be
+written a private one under the temporary directory serves, and where even that fails the kernel lives in this
+process only. A cache that cannot be read is thrown away and made anew. numba writes its files under another
+name and renames them, so processes that compile at the same time do no harm.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import stat
 import tempfile
 import threading
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,8 +45,13 @@ def kernel() -> tuple[Kernel | None, str]:
 
 
 def _load() -> Kernel:
-    from pyspark_kafkalog.columnar import kernels
+    from pyspark_kafkalog.columnar import engine, kernels, layout, memory
 
+    # numba knows its cache by the time and size of one file; the kernel depends on what all of these say.
+    digest = 0
+    for module in (engine, kernels, layout, memory):
+        digest = zlib.crc32(Path(str(module.__file__)).read_bytes(), digest)
+    kernels.fill_columns.__qualname__ = f"fill_columns_{digest:08x}"
     for directory in (None, _temporary_directory):
         dispatcher = _cached_dispatcher(kernels.fill_columns, directory)
         if dispatcher is not None and _compile(dispatcher, kernels.SIGNATURE):
@@ -66,23 +72,26 @@ def _sealed(dispatcher: Any) -> Kernel:
 
 
 def _cached_dispatcher(function: Any, directory: Callable[[], Path | None] | None) -> Any | None:
-    """numba's dispatcher with a cache in ``directory``, or where numba itself finds room; None without room."""
+    """numba's dispatcher with a cache in ``directory``, or where numba itself finds room; None without
+    room.
+    """
     import numba
 
-    configured = numba.config.CACHE_DIR
+    config: Any = numba.config
+    configured = config.CACHE_DIR
     try:
         if directory is not None:
             path = directory()
             if path is None:
                 return None
             # Looked at only while the dispatcher is made; other users of numba keep their own setting.
-            numba.config.CACHE_DIR = str(path)
+            config.CACHE_DIR = str(path)
         return numba.njit(nogil=True, cache=True)(function)
     except (RuntimeError, OSError) as e:
         _log.debug("numba's cache: %s", e)
         return None
     finally:
-        numba.config.CACHE_DIR = configured
+        config.CACHE_DIR = configured
 
 
 def _compile(dispatcher: Any, signature: Any) -> bool:
@@ -102,7 +111,7 @@ def _compile(dispatcher: Any, signature: Any) -> bool:
 
 
 def _remove_cache(dispatcher: Any) -> None:
-    name = f"kernels.{dispatcher.py_func.__name__}-*.nb?"
+    name = f"kernels.{dispatcher.py_func.__qualname__}-*.nb?"
     for path in Path(dispatcher.stats.cache_path).glob(name):
         try:
             path.unlink()

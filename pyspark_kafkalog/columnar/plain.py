@@ -1,8 +1,9 @@
 """The engine in plain Python: the fallback where numba is absent, and the oracle of the kernel.
 
-`_scan` takes all good records in one loop that checks only what it must, since in Python a check costs as much as the
-work: lengths that are not negative and end exactly where the record ends have all been inside it. At the first
-record that is not good it stops, and `_fault` looks at that one slowly, in the kernel's order, to say what is wrong.
+`_scan` takes all good records in one loop that checks only what it must, since in Python a check costs as
+much as the work: lengths that are not negative and end exactly where the record ends have all been inside
+it. At the first record that is not good it stops, and `_fault` looks at that one slowly, in the kernel's
+order, to say what is wrong.
 """
 
 from __future__ import annotations
@@ -180,7 +181,8 @@ def _number(data: bytes, pos: int, end: int, bits: int = 32) -> tuple[int, int]:
 
 
 def _field(data: bytes, pos: int, end: int, smallest: int = -1) -> tuple[bytes | None, int]:
-    """The bytes that begin with their length at ``pos``, None for a length of -1, and the position after them.
+    """The bytes that begin with their length at ``pos``, None for a length of -1, and the position after
+    them.
 
     Raises:
         _BadRecord: the length is below ``smallest`` or more than there is before ``end``.
@@ -227,7 +229,7 @@ class _Rows:
 
         ``data`` is the block from ``cursor`` on.
         """
-        count = min(block.count - cursor.record, self._limits.records - self._seen)
+        count = min(block.record_count - cursor.record, self._limits.records - self._seen)
         stop = min(len(data), self._limits.data_bytes - self._taken_bytes)
         scan = _scan(data, count, stop, self._wanted)
         while (good := self._good(scan, block, cursor.previous_delta)) < len(scan.deltas):
@@ -242,7 +244,9 @@ class _Rows:
         return scan.position
 
     def _good(self, scan: _Scan, block: Block, previous: int) -> int:
-        """How many of the scanned records can be taken: offsets rise, times fit, there is room for headers."""
+        """How many of the scanned records can be taken: offsets rise, times fit, there is room for
+        headers.
+        """
         deltas = scan.deltas
         good = len(deltas)
         if not good:
@@ -265,7 +269,9 @@ class _Rows:
             try:
                 _microseconds(scan, block, first, last)
             except OverflowError:
-                good = next(i for i in range(first, last) if abs(_time(block, scan.times[i])) > MAX_TIMESTAMP_MS)
+                good = next(
+                    i for i in range(first, last) if abs(_time(block, scan.times[i])) > MAX_TIMESTAMP_MS
+                )
         return good
 
     def _add(self, scan: _Scan, block: Block) -> None:
@@ -291,7 +297,7 @@ class _Rows:
 
     def why_not_more(self, data: bytes, block: Block, cursor: Cursor) -> Filled | None:
         """What stopped `take` before the end of the block, of which ``data`` is left; None if nothing did."""
-        if cursor.record == block.count:
+        if cursor.record == block.record_count:
             return self.filled(Status.TRAILING, number=len(data)) if data else None
         if self._seen == self._limits.records:
             return self.filled(Status.FULL)
@@ -325,7 +331,9 @@ class _Rows:
             return self.filled(Status.FULL, need_headers=len(headers))
         return Filled(Status.BAD_TIMESTAMP, self._rows, {}, number=time, offset_delta=delta)
 
-    def filled(self, status: Status, *, number: int = 0, need_bytes: int = 0, need_headers: int = 0) -> Filled:
+    def filled(
+        self, status: Status, *, number: int = 0, need_bytes: int = 0, need_headers: int = 0
+    ) -> Filled:
         """What this call gave; the columns only where nothing is wrong."""
         columns = self._columns() if status <= Status.FULL else {}
         return Filled(status, self._rows, columns, number, need_bytes, need_headers)

@@ -1,7 +1,8 @@
 """Fetch answers to `pyarrow.RecordBatch` with exactly the schema Spark expects of its Kafka rows.
 
-The way of the bytes: `blocks` walks the answer and says what may be seen, an engine (`arena` over `kernels`, or
-`plain`) turns records into columns, and here the columns that are the same in every row are added.
+The way of the bytes: `blocks` walks the answer and says what may be seen, an engine (`arena` over
+`kernels`, or `plain`) turns records into columns, and here the columns that are the same in every row are
+added.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class Decoded:
 class RecordBatchDecoder:
     """Decodes the fetch answers of one partition.
 
-    *Not thread-safe: belongs to one reader.* It holds no state of the log, only the columns that are the same in
-    every row; each answer stands for itself.
+    *Not thread-safe: belongs to one reader.* It holds no state of the log, only the columns that are the
+    same in every row; each answer stands for itself.
     """
 
     def __init__(
@@ -61,11 +62,12 @@ class RecordBatchDecoder:
     ) -> None:
         """``columns`` in the order wanted. A batch may decompress to ``max_batch_bytes``.
 
-        ``engine``: ``numba`` or ``plain`` as said; ``auto`` begins plain and loads numba, if it is installed, once
-        this process has decoded enough records for that to pay.
+        ``engine``: ``numba`` or ``plain`` as said; ``auto`` begins plain and loads numba, if it is
+        installed, once this process has decoded enough records for that to pay.
 
         Raises:
-            InvalidConfig: a column that does not exist, an unknown engine, or ``numba`` where it cannot be had.
+            InvalidConfig: a column that does not exist, an unknown engine, or ``numba`` where it cannot be
+            had.
         """
         self.schema = arrow_schema(columns)
         self._log = TopicPartition(topic, partition)
@@ -95,8 +97,9 @@ class RecordBatchDecoder:
     ) -> Decoded:
         """The rows of one fetch answer with offsets in ``[start, end)``.
 
-        ``aborted`` is what the answer lists: (producer id, first offset); looked at only with ``read_committed``.
-        An incomplete batch at the end is left out. ``data`` may be used again as soon as this returns.
+        ``aborted`` is what the answer lists: (producer id, first offset); looked at only with
+        ``read_committed``. An incomplete batch at the end is left out. ``data`` may be used again as soon
+        as this returns.
 
         Raises:
             CorruptMessage: a checksum, length, count or offset is wrong.
@@ -145,14 +148,15 @@ class RecordBatchDecoder:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _fault(self, block: Block, cursor: Cursor, filled: Filled) -> KafkaError:
-        where = f"record {cursor.record} of {block.count} in the batch at offset {block.base_offset}"
+        where = f"record {cursor.record} of {block.record_count} in the batch at offset {block.base_offset}"
         if filled.status is Status.BAD_TIMESTAMP:
             time = block.timestamp if block.append_time else block.timestamp + filled.number
+            offset = block.base_offset + filled.offset_delta
             return InvalidTimestamp(
                 f"[KAFKA_MALFORMED_RECORD_TIMESTAMP] topic {self._log.topic}, partition {self._log.partition},"
-                f" offset {block.base_offset + filled.offset_delta}: the record's timestamp of {time} ms does not fit"
-                " 64 bits in microseconds. Kafka's timestamps are milliseconds since the epoch; perhaps the"
-                " producer set it in another unit. SQLSTATE: 22008"
+                f" offset {offset}: the record's timestamp of {time} ms does not fit 64 bits in microseconds."
+                " Kafka's timestamps are milliseconds since the epoch; perhaps the producer set it in another"
+                " unit. SQLSTATE: 22008"
             )
         return CorruptMessage(f"{self._log}, {where}: {describe(filled.status, filled.number)}")
 
@@ -165,11 +169,11 @@ def _groups(blocks: Iterator[Block]) -> Iterator[list[Block]]:
     group: list[Block] = []
     records = size = 0
     for block in blocks:
-        records += block.count
+        records += block.record_count
         size += block.end - block.start
         if group and (records > ROWS or size > DATA_BYTES):
             yield group
-            group, records, size = [], block.count, block.end - block.start
+            group, records, size = [], block.record_count, block.end - block.start
         group.append(block)
     if group:
         yield group

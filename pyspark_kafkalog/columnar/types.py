@@ -50,8 +50,8 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
 def header_name(raw: bytes) -> str:
     """``raw`` as Java reads it: with U+FFFD for what is not UTF-8.
 
-    Python and Java agree on how many bytes one U+FFFD stands for, but for a surrogate coded in UTF-8, which is one
-    fault for Java and up to three for Python.
+    Python and Java agree on how many bytes one U+FFFD stands for, but for a surrogate coded in UTF-8, which
+    is one fault for Java and up to three for Python.
     """
     try:
         return raw.decode()
