@@ -21,7 +21,7 @@ _FIRST_LINE = "kafkalog 1"
 def write_table(files: FileSystem, path: Path, rows: Mapping[str, tuple[int, ...]], *, durable: bool) -> None:
     """Replace the table at ``path``. Raises `OSError`."""
     lines = [_FIRST_LINE]
-    lines += [f"{name} {' '.join(map(str, numbers))}" for name, numbers in rows.items()]
+    lines += [" ".join((name, *map(str, numbers))) for name, numbers in rows.items()]
     body = ("\n".join(lines) + "\n").encode("ascii")
     replace_file(files, path, body + b"crc32c %08x\n" % crc32c(body), durable=durable)
 

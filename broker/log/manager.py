@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,9 @@ MAX_OPEN_FILES = 512
 """Segment files kept open: half of the 1,024 descriptors that a process usually may have."""
 
 __all__ = ["LogManager", "StoredTopic"]
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+"""With a partition's number and no more than 255 characters, these are file names everywhere."""
 
 _logger = logging.getLogger(__name__)
 
@@ -149,8 +153,8 @@ class LogManager:
             InvalidTopic, InvalidPartitions, InvalidConfig: it cannot be made.
             StorageError: the disk refused; nothing of it stays.
         """
-        if not name or "/" in name or "\0" in name or name.startswith(".") or len(name) > 249:
-            raise InvalidTopic(f"{name[:249]!r} cannot be the name of a directory")
+        if not _LEGAL_NAME.fullmatch(name) or name in (".", ".."):
+            raise InvalidTopic(f"{name[:250]!r} cannot be the name of a directory")
         if partition_count < 1:
             raise InvalidPartitions(f"a topic has at least one partition, not {partition_count}")
         config = self._defaults.overridden(overrides or {})

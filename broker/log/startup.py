@@ -27,8 +27,8 @@ from broker.log.validation import AppendGuard
 from pyspark_kafkalog.errors import StorageError
 from pyspark_kafkalog.types import TopicPartition
 
-DELETED_PREFIX = ".deleted-"
-"""Directories of deleted partitions, until their files are removed too."""
+DELETED_PREFIX = ".deleted~"
+"""Directories of deleted partitions, until their files are removed too; no topic's name has a tilde."""
 
 _OUR_SUFFIXES = (".index", ".timeindex", ".deleted", ".tmp")
 

@@ -165,6 +165,8 @@ def _check_sender(header: BatchHeader) -> None:
     if header.is_control:
         raise InvalidRecord("clients may not write control records")
     if header.is_transactional:
+        if header.producer_id < 0:
+            raise InvalidRecord("a transactional batch without a producer id")
         raise ServerError(
             ErrorCode.INVALID_TXN_STATE, "a transactional batch, and no transaction is open in this partition"
         )

@@ -1,0 +1,111 @@
+"""Logs for tests: batches in a line, managers that are opened and crashed at will."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from broker.config import LogConfig
+from broker.log.file_slice import FileSlice
+from broker.log.filesystem import FileSystem
+from broker.log.log import Log
+from broker.log.manager import LogManager
+from broker.transaction.producer_state import ProducerState
+from pyspark_kafkalog.formats.batch import encode_batch
+from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.message_set import records
+from pyspark_kafkalog.types import NewRecord, Record, TopicPartition
+from tests.support.manual_clock import ManualClock
+
+START_MS = 1_700_000_000_000
+TOPIC = "my_topic"
+PARTITION = TopicPartition(TOPIC, 0)
+FIRST = "00000000000"
+"""Stem of the first segment's files."""
+
+
+def batch(
+    *values: bytes, timestamps: Sequence[int] | None = None, codec: Codec = Codec.NONE, **fields: Any
+) -> bytearray:
+    """One batch with a record per value, at `START_MS` unless ``timestamps`` says otherwise."""
+    times = timestamps if timestamps is not None else [START_MS] * len(values)
+    new = [NewRecord(value, None, time) for value, time in zip(values, times, strict=True)]
+    return bytearray(encode_batch(new, codec=codec, **fields))
+
+
+_opened: list[LogManager] = []
+
+
+def open_manager(
+    *paths: Path,
+    clock: ManualClock | None = None,
+    files: FileSystem | None = None,
+    max_open_files: int = 512,
+    node_id: int = 0,
+    **config: Any,
+) -> LogManager:
+    """A started manager; ``config`` are fields of `LogConfig`."""
+    manager = LogManager(
+        paths,
+        defaults=LogConfig(**config),
+        clock=clock or ManualClock(START_MS),
+        files=files,
+        guard_factory=lambda: ProducerState(86_400_000),
+        max_open_files=max_open_files,
+        node_id=node_id,
+    )
+    manager.start()
+    _opened.append(manager)
+    return manager
+
+
+def open_log(*paths: Path, **options: Any) -> tuple[LogManager, Log]:
+    """A manager with one topic of one partition, and its log; the topic is made when it is missing."""
+    manager = open_manager(*paths, **options)
+    if TOPIC not in manager.topics():
+        manager.create_topic(TOPIC, uuid.uuid4(), 1, {})
+    return manager, manager.log(PARTITION)
+
+
+def crash(manager: LogManager) -> None:
+    """What a killed process does: descriptors and locks are gone, nothing is written."""
+    manager._pool.close()
+    for directory in manager._directories:
+        directory.close()
+    manager._logs = {}
+    if manager in _opened:
+        _opened.remove(manager)
+
+
+def crash_all() -> None:
+    """Give back what the managers of a test still hold."""
+    for manager in list(_opened):
+        crash(manager)
+
+
+def contents(piece: FileSlice) -> bytes:
+    """The bytes of a slice, which is closed."""
+    try:
+        return piece.read()
+    finally:
+        piece.close()
+
+
+def read_all(log: Log, *, start: int | None = None, max_bytes: int = 1 << 20) -> list[Record]:
+    """Every record from ``start`` on, fetched as a consumer would."""
+    found: list[Record] = []
+    offset = log.start_offset if start is None else start
+    while offset < log.end_offset:
+        data = contents(log.read(offset, max_bytes, at_least_one=True))
+        got = list(records(memoryview(data), start_offset=offset, max_bytes=1 << 26))
+        assert got, f"nothing to read at {offset} before {log.end_offset}"
+        found += got
+        offset = got[-1].next_offset
+    return found
+
+
+def values(log: Log, **options: Any) -> list[bytes | None]:
+    """The values of `read_all`."""
+    return [record.value for record in read_all(log, **options)]

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from broker.log.checkpoint import read_table, write_table
+from broker.log.filesystem import OsFileSystem
+from tests.support.faulty_files import FaultyFiles
+from tests.support.logs import START_MS, batch, crash, open_log, values
+from tests.support.manual_clock import ManualClock
+
+ONE = len(batch(b"0"))
+
+
+def _segments(files: FaultyFiles) -> list[str]:
+    return [path.name for path in files.synced if path.suffix == ".kafka"]
+
+
+def test_the_log_is_synced_after_so_many_messages(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    _, log = open_log(tmp_path, files=files, flush_messages=3)
+    files.synced.clear()
+    log.append(batch(b"0", b"1"))
+    assert files.synced == []
+    log.append(batch(b"2"))
+    assert files.synced == [log.path / "00000000000.kafka", log.path, tmp_path]
+    assert log.flushed_offset == 3
+    log.append(batch(b"3", b"4", b"5", b"6"))
+    assert log.flushed_offset == 7
+    assert files.synced[3:] == [log.path / "00000000000.kafka"]  # its name is durable already
+
+
+def test_the_log_is_synced_when_its_oldest_message_has_waited_long_enough(tmp_path: Path) -> None:
+    clock, files = ManualClock(START_MS), FaultyFiles()
+    manager, log = open_log(tmp_path, clock=clock, files=files, flush_ms=3000)
+    clock.advance(100)
+    log.append(batch(b"0"))
+    clock.advance(2)
+    log.append(batch(b"1"))
+    manager.flush_due()
+    assert log.flushed_offset == 0
+    clock.advance(1)
+    manager.flush_due()
+    assert log.flushed_offset == 2
+    files.synced.clear()
+    clock.advance(100)
+    manager.flush_due()
+    assert files.synced == []
+
+
+def test_messages_are_readable_before_they_are_synced(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    _, log = open_log(tmp_path, files=files)
+    log.append(batch(b"0"))
+    assert (_segments(files), log.end_offset, log.flushed_offset) == ([], 1, 0)
+    assert values(log) == [b"0"]
+
+
+def test_every_segment_with_unsynced_messages_is_synced_oldest_first(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    _, log = open_log(tmp_path, files=files, segment_bytes=ONE)
+    log.append(batch(b"0"))
+    log.append(batch(b"1"))
+    log.flush()
+    log.append(batch(b"2"))
+    log.append(batch(b"3"))
+    files.synced.clear()
+    log.flush()
+    assert files.synced == [
+        log.path / "00000000002.kafka",
+        log.path / "00000000003.kafka",
+        log.path,
+        tmp_path,
+    ]
+    files.synced.clear()
+    log.flush()
+    assert files.synced == []
+
+
+def test_a_clean_stop_syncs_what_is_left_and_the_next_start_reads_no_segment(tmp_path: Path) -> None:
+    manager, log = open_log(tmp_path)
+    log.append(batch(b"0", b"1"))
+    manager.close()
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    files = FaultyFiles()
+    opened: list[str] = []
+
+    def note(path: Path) -> bool:
+        opened.append(path.name)
+        return False
+
+    files.open_fails = note
+    manager, log = open_log(tmp_path, files=files)
+    assert not any(name.endswith((".kafka", ".index", ".timeindex", ".snapshot")) for name in opened)
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    assert (log.end_offset, log.flushed_offset) == (2, 2)
+
+
+def test_recovery_points_keep_flushed_segments_from_being_checked(tmp_path: Path) -> None:
+    manager, log = open_log(tmp_path, segment_bytes=ONE, flush_ms=0)
+    for number in range(4):
+        log.append(batch(b"%d" % number))
+    manager.flush_due()
+    crash(manager)
+    with (log.path / "00000000001.kafka").open("r+b") as file:
+        file.seek(64)
+        file.write(b"\xff\xff")
+    manager, log = open_log(tmp_path, segment_bytes=ONE)
+    assert log.end_offset == 4
+    crash(manager)
+    (tmp_path / "recovery-points").write_bytes(b"torn")
+    manager, log = open_log(tmp_path, segment_bytes=ONE)
+    assert values(log) == [b"0"]
+
+
+def test_what_a_crash_left_in_the_page_cache_is_synced_like_new_messages(tmp_path: Path) -> None:
+    manager, log = open_log(tmp_path)
+    log.append(batch(b"0"))
+    crash(manager)
+    clock, files = ManualClock(START_MS), FaultyFiles()
+    manager, log = open_log(tmp_path, clock=clock, files=files, flush_ms=1000)
+    assert (log.end_offset, log.flushed_offset) == (1, 0)
+    clock.advance(1)
+    manager.flush_due()
+    assert (_segments(files), log.flushed_offset) == (["00000000000.kafka"], 1)
+
+
+def test_a_log_that_is_not_as_it_was_closed_is_checked(tmp_path: Path) -> None:
+    manager, log = open_log(tmp_path)
+    log.append(batch(b"0"))
+    log.append(batch(b"1"))
+    manager.close()
+    segment = log.path / "00000000000.kafka"
+    segment.write_bytes(segment.read_bytes()[:-1])
+    _, log = open_log(tmp_path)
+    assert values(log) == [b"0"]
+    assert segment.stat().st_size == ONE
+
+
+def test_a_table_is_read_back_and_any_change_to_it_is_seen(tmp_path: Path) -> None:
+    files, path = OsFileSystem(), tmp_path / "table"
+    assert read_table(files, path) is None
+    for table in ({}, {"t_0": (1, 2, 3), "u_1": (), "v_2": (10**30, -1)}):
+        write_table(files, path, table, durable=False)
+        assert read_table(files, path) == table
+    good = path.read_bytes()
+    for position in range(len(good)):
+        path.write_bytes(good[:position])
+        assert read_table(files, path) is None
+        path.write_bytes(good[:position] + bytes([good[position] ^ 1]) + good[position + 1 :])
+        assert read_table(files, path) is None

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import gc
+import socket
+from pathlib import Path
+
+import pytest
+
+from broker.log.file_slice import FileSlice
+from pyspark_kafkalog.errors import OffsetOutOfRange
+from pyspark_kafkalog.formats.batch import read_header
+from tests.support.logs import batch, contents, open_log, read_all, values
+
+SIZE = len(batch(b"value 0", b"value 1", b"value 2"))
+
+
+def _three_each(log: object, count: int) -> None:
+    for number in range(count):
+        log.append(batch(*(b"value %d" % (number % 3) for _ in range(3))))  # type: ignore[attr-defined]
+
+
+def _offsets(data: bytes) -> list[int]:
+    found, position = [], 0
+    while position < len(data):
+        header = read_header(data, position)
+        found.append(header.base_offset)
+        position += header.size
+    assert position == len(data)
+    return found
+
+
+@pytest.mark.parametrize("offset", range(12))
+def test_a_fetch_inside_a_batch_returns_the_batch_from_its_beginning(tmp_path: Path, offset: int) -> None:
+    _, log = open_log(tmp_path)
+    _three_each(log, 4)
+    data = contents(log.read(offset, 1 << 20, at_least_one=True))
+    assert _offsets(data) == list(range(offset - offset % 3, 12, 3))
+
+
+@pytest.mark.parametrize("interval", [0, 300, 4096])
+@pytest.mark.parametrize("max_bytes", [SIZE, SIZE + 1, 2 * SIZE - 1, 2 * SIZE, 7 * SIZE + 5, 50 * SIZE])
+def test_only_whole_batches_within_the_limit_are_given(tmp_path: Path, max_bytes: int, interval: int) -> None:
+    _, log = open_log(tmp_path, index_interval_bytes=interval)
+    _three_each(log, 30)
+    for offset in (0, 1, 30, 45, 86, 89):
+        data = contents(log.read(offset, max_bytes, at_least_one=False))
+        first = offset - offset % 3
+        assert _offsets(data) == list(range(first, min(90, first + 3 * (max_bytes // SIZE)), 3))
+
+
+def test_a_first_batch_above_the_limit_is_given_only_if_one_must_be(tmp_path: Path) -> None:
+    _, log = open_log(tmp_path)
+    _three_each(log, 2)
+    assert _offsets(contents(log.read(0, SIZE - 1, at_least_one=True))) == [0]
+    assert contents(log.read(0, SIZE - 1, at_least_one=False)) == b""
+    assert contents(log.read(0, 0, at_least_one=False)) == b""
+    assert _offsets(contents(log.read(4, 0, at_least_one=True))) == [3]
+
+
+def test_at_the_end_there_is_nothing_and_beyond_it_the_valid_range_is_told(tmp_path: Path) -> None:
+    _, log = open_log(tmp_path)
+    assert contents(log.read(0, 100, at_least_one=True)) == b""
+    _three_each(log, 1)
+    assert len(log.read(3, 100, at_least_one=True)) == 0
+    for offset in (4, -1):
+        with pytest.raises(OffsetOutOfRange) as out:
+            log.read(offset, 100, at_least_one=True)
+        assert (out.value.offset, out.value.start, out.value.end) == (offset, 0, 3)
+        assert str(out.value) == f"my_topic-0: offset {offset} is outside [0, 3]"
+
+
+def test_a_read_ends_with_its_segment_and_the_next_one_goes_on(tmp_path: Path) -> None:
+    _, log = open_log(tmp_path, segment_bytes=3 * SIZE)
+    _three_each(log, 7)
+    assert log.segment_count == 3
+    assert _offsets(contents(log.read(0, 1 << 20, at_least_one=True))) == [0, 3, 6]
+    assert _offsets(contents(log.read(10, 1 << 20, at_least_one=True))) == [9, 12, 15]
+    assert len(read_all(log)) == 21
+    assert len(read_all(log, max_bytes=1)) == 21
+
+
+def test_committed_reads_go_up_to_the_end_as_there_are_no_transactions(tmp_path: Path) -> None:
+    _, log = open_log(tmp_path)
+    _three_each(log, 2)
+    assert _offsets(contents(log.read(0, 1 << 20, at_least_one=True, committed_only=True))) == [0, 3]
+
+
+def test_a_slice_goes_to_a_socket_in_pieces_and_says_when_it_is_done(tmp_path: Path) -> None:
+    _, log = open_log(tmp_path)
+    log.append(batch(b"x" * 700_000))
+    piece = log.read(0, 1 << 20, at_least_one=True)
+    wanted = piece.read()
+    assert len(piece) == len(wanted)
+    left, right = socket.socketpair()
+    with left, right:
+        left.setblocking(False)
+        received = b""
+        rounds = 0
+        while not piece.send_to(left):
+            rounds += 1
+            received += right.recv(65536)
+        left.close()
+        while data := right.recv(1 << 20):
+            received += data
+    assert received == wanted
+    assert rounds > 1
+    assert piece.send_to(left)
+    assert len(piece) == len(wanted)
+    piece.close()
+
+
+def test_a_slice_of_a_file_that_became_shorter_ends_with_an_error(tmp_path: Path) -> None:
+    _, log = open_log(tmp_path)
+    log.append(batch(b"x" * 1000))
+    piece = log.read(0, 1 << 20, at_least_one=True)
+    with (log.path / "00000000000.kafka").open("r+b") as file:
+        file.truncate(100)
+    left, right = socket.socketpair()
+    with left, right, pytest.raises(EOFError, match="ends before byte"):
+        piece.send_to(left)
+    with pytest.raises(EOFError):
+        piece.read()
+    piece.close()
+
+
+def test_a_slice_gives_its_file_back_when_it_is_closed_or_forgotten(tmp_path: Path) -> None:
+    manager, log = open_log(tmp_path)
+    _three_each(log, 1)
+    pool = manager._pool
+
+    def leases() -> int:
+        return sum(entry.leases for entry in pool._open.values())
+
+    piece = log.read(0, 100, at_least_one=True)
+    assert leases() == 1
+    piece.close()
+    piece.close()
+    assert leases() == 0
+    piece = log.read(0, 100, at_least_one=True)
+    del piece
+    gc.collect()
+    assert leases() == 0
+    with pytest.raises(ValueError, match="closed"):
+        _closed(log.read(0, 100, at_least_one=True)).read()
+
+
+def _closed(piece: FileSlice) -> FileSlice:
+    piece.close()
+    return piece
+
+
+def test_an_empty_slice_is_sent_at_once() -> None:
+    left, right = socket.socketpair()
+    with left, right:
+        assert FileSlice.empty().send_to(left)
+    assert (len(FileSlice.empty()), FileSlice.empty().read()) == (0, b"")
+
+
+def test_a_deleted_segment_is_served_to_those_who_have_a_slice_of_it(tmp_path: Path) -> None:
+    manager, log = open_log(tmp_path, segment_bytes=SIZE, retention_bytes=0, file_delete_delay_ms=0)
+    _three_each(log, 3)
+    piece = log.read(0, 1 << 20, at_least_one=True)
+    manager.apply_retention()
+    assert log.start_offset == 9
+    assert not (log.path / "00000000000.kafka").exists()
+    assert _offsets(contents(piece)) == [0]
+    with pytest.raises(OffsetOutOfRange):
+        log.read(0, 1 << 20, at_least_one=True)
+    assert values(log) == []

@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from broker.config import LogConfig
+from broker.log.manager import LogManager
+from broker.log.retention import ByAge, BySize, Either, SegmentFacts, policy_of
+from broker.transaction.producer_state import ProducerState
+from pyspark_kafkalog.errors import OffsetOutOfRange
+from pyspark_kafkalog.formats.message_set import records
+from tests.support.logs import PARTITION, START_MS, batch, contents, open_log, open_manager, values
+from tests.support.manual_clock import ManualClock
+
+ONE = len(batch(b"0"))
+
+
+def _facts(*pairs: tuple[int, int]) -> list[SegmentFacts]:
+    return [SegmentFacts(number, size, time) for number, (size, time) in enumerate(pairs)]
+
+
+@pytest.mark.parametrize(("now", "count"), [(100, 0), (110, 0), (111, 1), (120, 1), (121, 3), (131, 4)])
+def test_by_age_segments_go_from_the_oldest_on_until_one_is_young_enough(now: int, count: int) -> None:
+    segments = _facts((1, 100), (1, 110), (1, 90), (1, 120))
+    assert ByAge(10).expired(segments, now) == count
+
+
+@pytest.mark.parametrize(("limit", "count"), [(61, 0), (60, 0), (50, 1), (49, 1), (30, 2), (29, 2), (0, 3)])
+def test_by_size_segments_go_while_those_behind_them_are_enough(limit: int, count: int) -> None:
+    segments = _facts((10, 0), (20, 0), (30, 0))
+    assert BySize(limit).expired(segments, 0) == count
+
+
+def test_either_policy_suffices() -> None:
+    segments = _facts((10, 100), (10, 200), (10, 300))
+    assert Either((ByAge(50), BySize(20))).expired(segments, 160) == 1
+    assert Either((ByAge(50), BySize(0))).expired(segments, 160) == 3
+    assert Either((ByAge(50), BySize(100))).expired(segments, 260) == 2
+    assert Either(()).expired(segments, 10**15) == 0
+
+
+def test_minus_one_turns_a_bound_off_and_compacted_topics_keep_everything() -> None:
+    segments = _facts((10, 0), (10, 0))
+    assert policy_of(LogConfig(retention_ms=-1)).expired(segments, 10**15) == 0
+    assert policy_of(LogConfig(retention_ms=-1, retention_bytes=0)).expired(segments, 0) == 2
+    assert policy_of(LogConfig()).expired(segments, 10**15) == 2
+    assert policy_of(LogConfig(cleanup_policy=("compact",))).expired(segments, 10**15) == 0
+    assert policy_of(LogConfig(cleanup_policy=("compact", "delete"))).expired(segments, 10**15) == 2
+
+
+def test_segments_go_by_the_time_of_their_newest_record(tmp_path: Path) -> None:
+    clock = ManualClock(START_MS)
+    manager, log = open_log(tmp_path, clock=clock, segment_bytes=2 * ONE, retention_ms=10_000)
+    for number, ms in enumerate((0, 5000, 1000, 2000, 9000)):
+        log.append(batch(b"%d" % number, timestamps=[START_MS + ms]))
+    manager.apply_retention()
+    assert log.start_offset == 0
+    clock.advance(12)
+    manager.apply_retention()
+    assert log.start_offset == 0  # the second is old enough, but not the first
+    clock.advance(3.001)
+    manager.apply_retention()
+    assert (log.start_offset, log.end_offset) == (4, 5)
+    clock.advance(4)
+    manager.apply_retention()
+    assert (log.start_offset, log.end_offset) == (5, 5)
+    assert sorted(p.name for p in log.path.glob("*.kafka")) == ["00000000005.kafka"]
+    assert log.append(batch(b"5")).base_offset == 5
+
+
+def test_times_of_segments_are_known_after_a_restart(tmp_path: Path) -> None:
+    clock = ManualClock(START_MS)
+    config = {"segment_bytes": 2 * ONE, "retention_ms": 10_000}
+    manager, log = open_log(tmp_path, clock=clock, **config)
+    for number, ms in enumerate((5000, 0, 1000, 20_000, 9000)):
+        log.append(batch(b"%d" % number, timestamps=[START_MS + ms]))
+    manager.close()
+    clock.advance(15.001)
+    manager, log = open_log(tmp_path, clock=clock, **config)
+    manager.apply_retention()
+    assert values(log) == [b"2", b"3", b"4"]
+
+
+def test_without_timestamps_a_segment_is_as_old_as_its_file(tmp_path: Path) -> None:
+    clock = ManualClock(START_MS)
+    manager, log = open_log(tmp_path, clock=clock, retention_ms=10_000)
+    log.append(batch(b"0", timestamps=[-1]))
+    clock.advance(5)
+    log.append(batch(b"1", timestamps=[-1]))
+    clock.advance(10)
+    manager.apply_retention()
+    assert log.start_offset == 0
+    clock.advance(0.001)
+    manager.apply_retention()
+    assert log.start_offset == 2
+
+
+def test_by_size_at_least_the_limit_is_kept(tmp_path: Path) -> None:
+    manager, log = open_log(tmp_path, segment_bytes=2 * ONE, retention_bytes=3 * ONE)
+    for number in range(9):
+        log.append(batch(b"%d" % number))
+    manager.apply_retention()
+    assert values(log) == [b"%d" % number for number in range(6, 9)]
+    assert log.size_bytes == 3 * ONE
+
+
+def test_files_of_deleted_segments_stay_for_the_delay_and_then_go(tmp_path: Path) -> None:
+    clock = ManualClock(START_MS)
+    manager, log = open_log(
+        tmp_path, clock=clock, segment_bytes=ONE, retention_bytes=ONE, file_delete_delay_ms=60_000
+    )
+    log.append(batch(b"0"))
+    log.append(batch(b"1"))
+    manager.apply_retention()
+    names = {p.name for p in log.path.iterdir()}
+    assert "00000000000.kafka.deleted" in names
+    assert not {"00000000000.kafka", "00000000000.index", "00000000000.timeindex"} & names
+    clock.advance(59.9)
+    manager.flush_due()
+    assert (log.path / "00000000000.kafka.deleted").exists()
+    clock.advance(0.1)
+    manager.flush_due()
+    assert not list(log.path.glob("*.deleted"))
+
+
+def test_files_left_to_be_deleted_are_removed_at_the_next_start(tmp_path: Path) -> None:
+    manager, log = open_log(tmp_path, segment_bytes=ONE, retention_bytes=ONE)
+    for number in range(3):
+        log.append(batch(b"%d" % number))
+    manager.apply_retention()
+    manager.close()
+    open_manager(tmp_path)
+    assert not list(log.path.glob("*.deleted"))
+
+
+def test_another_policy_can_be_put_in_its_place(tmp_path: Path) -> None:
+    class AllButTwo:
+        def expired(self, segments: Sequence[SegmentFacts], now_ms: int) -> int:
+            return max(0, len(segments) - 2)
+
+    manager = LogManager(
+        [tmp_path],
+        defaults=LogConfig(segment_bytes=ONE),
+        guard_factory=lambda: ProducerState(1),
+        retention=lambda config: AllButTwo(),
+    )
+    manager.start()
+    manager.create_topic("my_topic", uuid4(), 1, {})
+    log = manager.log(PARTITION)
+    for number in range(5):
+        log.append(batch(b"%d" % number))
+    manager.apply_retention()
+    assert values(log) == [b"3", b"4"]
+    manager.close()
+
+
+@pytest.fixture
+def _threads_take_turns_often() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("_threads_take_turns_often")
+def test_readers_see_whole_data_or_the_new_range_while_segments_go(tmp_path: Path) -> None:
+    """Readers follow a log of a few segments while a writer appends and retention deletes."""
+    manager, log = open_log(
+        tmp_path, segment_bytes=4 * ONE, retention_bytes=8 * ONE, file_delete_delay_ms=0, max_open_files=3
+    )
+    stop = threading.Event()
+    failures: list[str] = []
+    seen = [0]
+
+    def read() -> None:
+        offset = 0
+        while not stop.is_set():
+            try:
+                data = contents(log.read(offset, 3 * ONE, at_least_one=True))
+            except OffsetOutOfRange as e:
+                if not e.start > offset:
+                    failures.append(str(e))
+                offset = e.start
+                continue
+            if not data:
+                time.sleep(0.0002)
+            for record in records(memoryview(data), start_offset=offset, max_bytes=1000):
+                if record.offset != offset or record.value != b"%d" % (offset % 10):
+                    failures.append(f"{record} at {offset}")
+                offset = record.next_offset
+                seen[0] += 1
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for number in range(1500):
+        log.append(batch(b"%d" % (number % 10)))
+        if number % 20 == 19:
+            manager.apply_retention()
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert failures == []
+    assert seen[0] > 100
+    assert log.start_offset > 1400

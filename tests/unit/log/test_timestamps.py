@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from pyspark_kafkalog.errors import StorageError
+from pyspark_kafkalog.formats.batch import ControlType, encode_control
+from pyspark_kafkalog.formats.compression import Codec
+from tests.support.logs import START_MS, batch, open_log, open_manager, read_all
+
+
+def test_the_first_record_with_the_time_or_a_later_one_is_found(tmp_path: Path) -> None:
+    _, log = open_log(tmp_path)
+    log.append(batch(b"0", b"1", b"2", timestamps=[100, 200, 300]))
+    log.append(batch(b"3", b"4", timestamps=[250, 400], codec=Codec.LZ4))
+    found = [log.offset_for_timestamp(ms) for ms in (0, 100, 101, 200, 201, 300, 301, 400, 401)]
+    assert found == [
+        (100, 0), (100, 0), (200, 1), (200, 1), (300, 2), (300, 2), (400, 4), (400, 4), None,
+    ]  # fmt: skip
+
+
+def test_the_largest_time_is_told_with_the_first_record_that_has_it(tmp_path: Path) -> None:
+    _, log = open_log(tmp_path, segment_bytes=200)
+    assert log.max_timestamp() is None
+    log.append(batch(b"0", b"1", timestamps=[5, 9]))
+    assert log.max_timestamp() == (9, 1)
+    log.append(batch(b"2", b"3", timestamps=[9, 3]))
+    log.append(batch(b"4", timestamps=[4]))
+    assert log.segment_count > 1
+    assert log.max_timestamp() == (9, 1)
+    log.append(batch(b"5", timestamps=[10]))
+    assert log.max_timestamp() == (10, 5)
+
+
+def test_records_without_times_are_never_found(tmp_path: Path) -> None:
+    _, log = open_log(tmp_path)
+    log.append(batch(b"0", timestamps=[-1]))
+    assert log.max_timestamp() is None
+    assert log.offset_for_timestamp(0) is None
+    log.append(batch(b"1", b"2", timestamps=[-1, 7]))
+    assert log.offset_for_timestamp(0) == (7, 2)
+
+
+def test_control_records_are_no_answer(tmp_path: Path) -> None:
+    _, log = open_log(tmp_path)
+    marker = bytearray(encode_control(ControlType.ABORT, producer_id=1, producer_epoch=0, timestamp=50))
+    log.append(batch(b"0", timestamps=[10]))
+    log.append(marker, internal=True)
+    log.append(batch(b"2", timestamps=[40]))
+    log.append(batch(b"3", timestamps=[60]))
+    assert log.offset_for_timestamp(30) == (40, 2)
+
+
+@pytest.mark.parametrize("interval", [0, 200, 4096])
+def test_times_in_any_order_are_found_through_any_index_and_after_a_restart(
+    tmp_path: Path, interval: int
+) -> None:
+    chance = random.Random(interval)
+    config = {"index_interval_bytes": interval, "segment_bytes": 1500}
+    manager, log = open_log(tmp_path, **config)
+    for _ in range(60):
+        count = chance.randint(1, 4)
+        log.append(
+            batch(*[b"v"] * count, timestamps=[START_MS + chance.randint(-50, 50) for _ in range(count)])
+        )
+    assert log.segment_count > 3
+    everything = read_all(log)
+    for reopened in (False, True):
+        if reopened:
+            manager.close()
+            manager = open_manager(tmp_path, **config)
+            log = manager.log(log.topic_partition)
+        for ms in range(START_MS - 52, START_MS + 53):
+            first = next(((r.timestamp, r.offset) for r in everything if r.timestamp >= ms), None)
+            assert log.offset_for_timestamp(ms) == first
+        newest = max(r.timestamp for r in everything)
+        assert log.max_timestamp() == (newest, next(r.offset for r in everything if r.timestamp == newest))
+
+
+def test_a_closed_log_answers_no_question(tmp_path: Path) -> None:
+    manager, log = open_log(tmp_path)
+    manager.close()
+    for ask in (lambda: log.offset_for_timestamp(0), log.max_timestamp, lambda: log.append(batch(b"x"))):
+        with pytest.raises(StorageError, match="closed"):
+            ask()
