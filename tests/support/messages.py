@@ -1,4 +1,4 @@
-"""Messages of every API and version: hypothesis strategies made from the field tables, and a plain encoder."""
+"""Messages of every API and version: strategies made from the field tables, and a plain encoder."""
 
 from __future__ import annotations
 

@@ -1,0 +1,69 @@
+"""The list of APIs and versions, and that docs/protocol.md says the same."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import broker.server.handlers  # noqa: F401  (fills the registry)
+from broker.server.registry import REGISTRY
+from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, VersionRange, api_of
+
+TABLE = {
+    # key: (name, oldest, newest, first flexible)
+    0: ("PRODUCE", 3, 11, 9),
+    1: ("FETCH", 4, 12, 12),
+    2: ("LIST_OFFSETS", 1, 7, 6),
+    3: ("METADATA", 0, 12, 9),
+    8: ("OFFSET_COMMIT", 2, 8, 8),
+    9: ("OFFSET_FETCH", 1, 8, 6),
+    10: ("FIND_COORDINATOR", 0, 4, 3),
+    18: ("API_VERSIONS", 0, 4, 3),
+    19: ("CREATE_TOPICS", 2, 7, 5),
+    20: ("DELETE_TOPICS", 1, 6, 4),
+    22: ("INIT_PRODUCER_ID", 0, 4, 2),
+    32: ("DESCRIBE_CONFIGS", 1, 4, 4),
+    37: ("CREATE_PARTITIONS", 0, 3, 2),
+}
+
+
+def test_the_tables_hold_these_apis_in_these_versions() -> None:
+    held = {int(api.key): (api.key.name, *api.versions, api.first_flexible) for api in APIS.values()}
+    assert held == TABLE
+    assert [int(key) for key in ApiKey] == sorted(TABLE)
+
+
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.key.name)
+def test_an_api_has_a_request_and_a_response_of_its_name(api: object) -> None:
+    name = "".join(word.capitalize() for word in api.key.name.split("_"))  # type: ignore[attr-defined]
+    assert api.request.__name__ == f"{name}Request"  # type: ignore[attr-defined]
+    assert api.response.__name__ == f"{name}Response"  # type: ignore[attr-defined]
+    assert api_of(api.request) is api_of(api.response) is api  # type: ignore[attr-defined]
+
+
+def test_a_version_range_holds_both_of_its_ends() -> None:
+    versions = VersionRange(3, 5)
+    assert [version in versions for version in (2, 3, 4, 5, 6)] == [False, True, True, True, False]
+    assert "3" not in versions
+
+
+def documented() -> dict[int, tuple[str, tuple[int, int], tuple[int, int], int]]:
+    """Key to name, versions read and written, versions advertised, and first flexible version."""
+    text = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text("utf-8")
+    rows = re.findall(r"^\| (\d+) \| (\w+) \| (\d+)-(\d+) \| (\d+)-(\d+) \| (\d+) \|", text, re.MULTILINE)
+    return {
+        int(key): (name, (int(low), int(high)), (int(first), int(last)), int(flexible))
+        for key, name, low, high, first, last, flexible in rows
+    }
+
+
+def test_the_documentation_has_the_same_table() -> None:
+    rows = {key: (name, *held, flexible) for key, (name, held, _, flexible) in documented().items()}
+    assert rows == {key: (row[0].title().replace("_", ""), *row[1:]) for key, row in TABLE.items()}
+
+
+def test_the_broker_serves_and_advertises_what_the_documentation_says() -> None:
+    served = {int(key): (entry.versions, entry.advertised) for key, entry in REGISTRY.items()}
+    assert served == {key: (held, told) for key, (_, held, told, _) in documented().items()}
