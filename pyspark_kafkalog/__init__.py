@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.client.admin import create_topics
+    from pyspark_kafkalog.client.admin import NewTopic, create_partitions, create_topics, delete_topics
     from pyspark_kafkalog.datasource.source import DefaultSource
     from pyspark_kafkalog.errors import KafkaError
     from pyspark_kafkalog.java_runtime import ensure_java
@@ -22,13 +22,26 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["DefaultSource", "KafkaError", "Producer", "__version__", "create_topics", "ensure_java"]
+__all__ = [
+    "DefaultSource",
+    "KafkaError",
+    "NewTopic",
+    "Producer",
+    "__version__",
+    "create_partitions",
+    "create_topics",
+    "delete_topics",
+    "ensure_java",
+]
 
 _HOMES = {
     "DefaultSource": "datasource.source",
     "KafkaError": "errors",
+    "NewTopic": "client.admin",
     "Producer": "producer.producer",
+    "create_partitions": "client.admin",
     "create_topics": "client.admin",
+    "delete_topics": "client.admin",
     "ensure_java": "java_runtime",
 }
 
