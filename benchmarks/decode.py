@@ -1,8 +1,8 @@
 """How fast are fetched bytes made into Arrow, against the decoders of other clients?
 
-The same v2 batches go to our decoder with either engine, to aiokafka's decoder in C and to kafka-python's in Python;
-the peers' records are gathered in lists and made into the same seven columns. Four answers of 1 MiB each, 64 KiB
-batches, 10-byte keys. Before anything is timed, all must give the same table.
+The same v2 batches go to our decoder with either engine, to aiokafka's decoder in C and to kafka-python's
+in Python; the peers' records are gathered in lists and made into the same seven columns. Four answers of 1
+MiB each, 64 KiB batches, 10-byte keys. Before anything is timed, all must give the same table.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def answers(value_bytes: int) -> list[tuple[int, bytes]]:
         while size < ANSWER_BYTES - BATCH_BYTES // 2:
             builder = BatchBuilder(limit_bytes=BATCH_BYTES)
             base = offset
-            while builder.append(NewRecord(value, b"key-%06d" % (offset % 1_000_000), 1_700_000_000_000 + offset)):
+            while builder.append(
+                NewRecord(value, b"key-%06d" % (offset % 1_000_000), 1_700_000_000_000 + offset)
+            ):
                 offset += 1
             batch = bytearray(builder.build())
             assign(batch, 0, base_offset=base, leader_epoch=0)
@@ -55,7 +57,7 @@ def own(engine: str) -> Callable[[int, bytes], list[pa.RecordBatch]]:
 def peer(memory_records: Callable[[bytes], Any]) -> Callable[[int, bytes], list[pa.RecordBatch]]:
     """A client's decoder, which gives batches of record objects; columns are made of lists."""
 
-    def decode(start: int, data: bytes) -> list[pa.RecordBatch]:
+    def decode(_: int, data: bytes) -> list[pa.RecordBatch]:
         keys: list[bytes | None] = []
         values: list[bytes | None] = []
         offsets: list[int] = []
@@ -123,7 +125,10 @@ def run(rounds: int = 7) -> list[Row]:
             amounts={name: float(count * times[name]) for name in calls},
         )
         for ours, against, goal in zip(
-            ("own, numba", "own, numba", "own, plain"), ("aiokafka (C)", "kafka-python", "kafka-python"), goals, strict=True
+            ("own, numba", "own, numba", "own, plain"),
+            ("aiokafka (C)", "kafka-python", "kafka-python"),
+            goals,
+            strict=True,
         ):
             rows.append(
                 compare(

@@ -1,7 +1,8 @@
 """What all benchmarks share: rounds in turn, medians, and a table of ratios against named peers.
 
-The same figure moves by a factor of two between runs on a shared machine, so a benchmark runs its contestants in turn,
-round by round, and reports the ratio of medians; figures of different runs are not to be compared.
+The same figure moves by a factor of two between runs on a shared machine, so a benchmark runs its
+contestants in turn, round by round, and reports the ratio of medians; figures of different runs are not to
+be compared.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ ROUNDS = 7
 
 @dataclass
 class Measurement:
-    """The rounds of one contestant; ``amount`` is what one round gets through, in the benchmark's own unit."""
+    """The rounds of one contestant; ``amount`` is what one round gets through, in the benchmark's own
+    unit."""
 
     name: str
     amount: float = 1.0
@@ -69,10 +71,11 @@ def interleave(
     amounts: Mapping[str, float] | None = None,
     warm_up: int = 1,
 ) -> dict[str, Measurement]:
-    """Call each contestant once per round, in turn, ``rounds`` times after ``warm_up`` rounds that do not count.
+    """Call each contestant once per round, in turn, ``rounds`` times after ``warm_up`` rounds that do not
+    count.
 
-    ``amounts``: what one call gets through, by name; 1 where it does not say. Garbage is collected between calls
-    and not during them.
+    ``amounts``: what one call gets through, by name; 1 where it does not say. Garbage is collected between
+    calls and not during them.
     """
     measured = {name: Measurement(name, (amounts or {}).get(name, 1.0)) for name in contestants}
     for number in range(warm_up + rounds):
@@ -91,7 +94,8 @@ def interleave(
 
 
 def repeats(call: Callable[[], object], seconds: float = 0.05) -> int:
-    """How often ``call`` must be repeated for a round of so many seconds: what takes a moment is measured in its stride."""
+    """How often ``call`` must be repeated for a round of so many seconds: what takes a moment is measured
+    in its stride."""
     call()
     began = time.perf_counter()
     call()
@@ -124,7 +128,8 @@ def compare(
 
 def table(rows: Sequence[Row]) -> str:
     """The rows as a Markdown table."""
-    lines = ["| Question | ours | peer | unit | ratio | goal | met | note |", "| --- | --- | --- | --- | --- | --- | --- | --- |"]
+    titles = ("question", "ours", "peer", "unit", "ratio", "goal", "met", "note")
+    lines = [f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}"]
     for row in rows:
         goal = "" if row.goal is None else f">= {row.goal:g}"
         met = "" if row.goal is None else "yes" if row.met else "**no**"

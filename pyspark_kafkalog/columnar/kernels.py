@@ -36,10 +36,15 @@ _MAX_INT64 = (1 << 63) - 1
 _MIN_INT64 = -(1 << 63)
 
 
+# What each record passes through is inlined: left alone, LLVM calls it, at 18 instead of 12 ns a record.
+_compiled = njit(nogil=True)
+_inlined = njit(nogil=True, forceinline=True)
+
+
 # --- reading
 
 
-@njit(nogil=True)
+@_compiled
 def _long_number(pos, end, bits):
     """The number at ``pos``, zigzag undone, and the position after it; that is 0 where it is cut or too
     long.
@@ -58,7 +63,7 @@ def _long_number(pos, end, bits):
     return np.int64(0), np.int64(0)
 
 
-@njit(nogil=True)
+@_compiled
 def _read_number(pos, end, bits):
     """As `_long_number`, quick for numbers of one or two bytes."""
     if pos < end:
@@ -73,7 +78,7 @@ def _read_number(pos, end, bits):
     return _long_number(pos, end, bits)
 
 
-@njit(nogil=True)
+@_inlined
 def _read_field(pos, end, smallest):
     """(status, size, position) of a field that begins with its size, of which -1 means null."""
     size, pos = _read_number(pos, end, 32)
@@ -84,7 +89,7 @@ def _read_field(pos, end, smallest):
     return _DONE, size, pos
 
 
-@njit(nogil=True)
+@_compiled
 def _check_headers(pos, end):
     """(status, number of headers or what is wrong) of the headers that fill a record from ``pos`` on."""
     count, pos = _read_number(pos, end, 32)
@@ -105,7 +110,7 @@ def _check_headers(pos, end):
     return _DONE, count
 
 
-@njit(nogil=True)
+@_inlined
 def _read_record(at, end, stop):
     """(status, number, fields) of the record at ``at``, which may go as far as ``end`` and is wanted up to
     ``stop``.
@@ -143,7 +148,7 @@ def _read_record(at, end, stop):
     return status, count, (end, time_delta, delta, key, key_size, value, value_size, headers)
 
 
-@njit(nogil=True)
+@_inlined
 def _microseconds(base, delta, append_time):
     """(whether it fits 64 bits, the time ``delta`` after ``base`` in microseconds); both are milliseconds."""
     if append_time == 0:
@@ -158,7 +163,7 @@ def _microseconds(base, delta, append_time):
 # --- writing
 
 
-@njit(nogil=True)
+@_compiled
 def _mark_null(valid, row, nulls, rows):
     """Clear the bit of ``row`` in a bitmap for ``rows``; before the first null all bits are set."""
     if nulls == 0:
@@ -168,7 +173,7 @@ def _mark_null(valid, row, nulls, rows):
     put8(place, 0, get8(place) & ~(1 << (row & 7)))
 
 
-@njit(nogil=True)
+@_inlined
 def _write_field(source, size, arena, layout, region, state, used, row, rows):
     """Append bytes, or null where ``size`` is -1, to the column whose first region and first count are given.
 
@@ -185,7 +190,7 @@ def _write_field(source, size, arena, layout, region, state, used, row, rows):
         put64(state, used, length + size)
 
 
-@njit(nogil=True)
+@_compiled
 def _write_headers(pos, end, count, arena, layout, state):
     """Append the ``count`` headers at ``pos``, which `_check_headers` has passed."""
     _, pos = _read_number(pos, end, 32)
@@ -206,7 +211,7 @@ def _write_headers(pos, end, count, arena, layout, state):
         put64(state, k.HEADERS, at + 1)
 
 
-@njit(nogil=True)
+@_inlined
 def _write_row(fields, headers, offset, time, append_time, arena, layout, state):
     """Append one record to the columns that are wanted. There is room: the caller has seen to it."""
     end, _, _, key, key_size, value, value_size, headers_pos = fields
@@ -232,7 +237,7 @@ def _write_row(fields, headers, offset, time, append_time, arena, layout, state)
     put64(state, k.ROWS, row + 1)
 
 
-@njit(nogil=True)
+@_compiled
 def _write_ends(arena, layout, state):
     """Close the starts of each column with where its data ends."""
     rows, headers = get64(state, k.ROWS), get64(state, k.HEADERS)
@@ -249,7 +254,7 @@ def _write_ends(arena, layout, state):
 # --- the whole
 
 
-@njit(nogil=True)
+@_compiled
 def _regions_fit(layout, size):
     """Whether every region that is there lies within an arena of ``size`` bytes."""
     rows, data = layout[k.CAPACITY_ROWS], layout[k.CAPACITY_BYTES]
@@ -274,7 +279,7 @@ def _regions_fit(layout, size):
     return True
 
 
-@njit(nogil=True)
+@_compiled
 def _fill_from_block(data, block, arena, layout, state):
     """The records of the block whose table row is at ``block``, from where ``state`` stands on."""
     start, end = data + get64(block, k.BLOCK_START), data + get64(block, k.BLOCK_END)

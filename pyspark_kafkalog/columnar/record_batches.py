@@ -153,10 +153,10 @@ class RecordBatchDecoder:
             time = block.timestamp if block.append_time else block.timestamp + filled.number
             offset = block.base_offset + filled.offset_delta
             return InvalidTimestamp(
-                f"[KAFKA_MALFORMED_RECORD_TIMESTAMP] topic {self._log.topic}, partition {self._log.partition},"
-                f" offset {offset}: the record's timestamp of {time} ms does not fit 64 bits in microseconds."
-                " Kafka's timestamps are milliseconds since the epoch; perhaps the producer set it in another"
-                " unit. SQLSTATE: 22008"
+                f"[KAFKA_MALFORMED_RECORD_TIMESTAMP] topic {self._log.topic}, partition"
+                f" {self._log.partition}, offset {offset}: the record's timestamp of {time} ms does not fit"
+                " 64 bits in microseconds. Kafka's timestamps are milliseconds since the epoch; perhaps the"
+                " producer set it in another unit. SQLSTATE: 22008"
             )
         return CorruptMessage(f"{self._log}, {where}: {describe(filled.status, filled.number)}")
 
