@@ -93,13 +93,7 @@ class BatchReader(DataSourceReader):
 
             lookup = self._lookup()
             try:
-                reader = RangeReader(
-                    self._columns,
-                    self._options.consumer,
-                    lookup,
-                    self._options.fail_on_data_loss,
-                    self._options.poll_timeout_ms,
-                )
+                reader = RangeReader(self._columns, self._options, lookup)
                 where = TopicPartition(partition.topic, partition.partition)
                 yield from reader.rows(OffsetRange(where, partition.start, partition.end))
             finally:

@@ -6,11 +6,12 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.client.discovery import Cluster, TopicMetadata
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.datasource.options import Assign, BatchOptions, SubscribePattern
-from pyspark_kafkalog.errors import KafkaError, UnknownTopicOrPartition
+from pyspark_kafkalog.datasource.options import BatchOptions
+from pyspark_kafkalog.datasource.subscription import Assign, SubscribePattern
+from pyspark_kafkalog.errors import ErrorCode, KafkaError, UnknownTopicOrPartition, error_for
 from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -20,24 +21,26 @@ T = TypeVar("T")
 class Lookup:
     """*Not thread-safe: used by one planner or one task.* Owns its connections; close it.
 
-    Every question is asked again after a failure, ``fetchOffset.numRetries`` times and through new
-    connections, as Spark's connector does.
+    Every question is asked again after a passing failure, ``fetchOffset.numRetries`` times and through new
+    connections, as Spark's connector does. Offsets are those that ``kafka.isolation.level`` lets see: under
+    read_committed a partition ends at its last stable offset.
     """
 
     def __init__(self, options: BatchOptions, clock: Clock = SYSTEM_CLOCK) -> None:
         self._options = options
         self._clock = clock
-        self.cluster = Cluster(options.consumer)
+        self.cluster = self._connect()
 
     def close(self) -> None:
         """Close the connections."""
         self.cluster.close()
 
     def leaders(self) -> Mapping[TopicPartition, int]:
-        """Every partition that is to be read, with the id of the node that leads it.
+        """Every partition that is to be read, with the id of the node that leads it; -1 while none does.
 
         Raises:
             UnknownTopicOrPartition: a topic or partition that was named is not there, or has no partitions.
+            KafkaError: the broker would not say.
         """
         return self._again(self._leaders)
 
@@ -52,32 +55,39 @@ class Lookup:
         found = self.offsets(open_ends) if open_ends else {}
         return {**offsets, **found}
 
+    def log_range(self, partition: TopicPartition) -> tuple[int, int]:
+        """The offsets ``[start, end)`` that the partition's log holds now."""
+        start, end = (self.offsets({partition: edge})[partition] for edge in (EARLIEST_OFFSET, LATEST_OFFSET))
+        return start, end
+
     def _list_offsets(self, asked: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        found = list_offsets(self.cluster, asked, isolation=self._options.isolation)
+        found = list_offsets(self.cluster, asked, isolation=self._options.consumer.isolation)
         return {partition: answer.offset for partition, answer in found.items()}
 
     def _leaders(self) -> Mapping[TopicPartition, int]:
         subscription = self._options.subscription
         if isinstance(subscription, SubscribePattern):
-            topics = self.cluster.metadata(None, refresh=True).topics
-            names = sorted(name for name in topics if subscription.matches(name))
-        else:
-            names = sorted(subscription.names)
-            topics = self.cluster.metadata(names, refresh=True).topics
-        found: dict[TopicPartition, int] = {}
-        for name in names:
-            topic = topics.get(name)
-            if topic is None or not topic.partitions:
-                raise UnknownTopicOrPartition(
-                    f"topic {name!r} is not on {self._options.consumer.bootstrap_servers}"
-                )
-            for number, partition in topic.partitions.items():
-                found[TopicPartition(name, number)] = partition.leader
+            every = self.cluster.metadata(None, refresh=True).topics
+            topics = {n: t for n, t in every.items() if not t.is_internal and subscription.matches(n)}
+            return self._partitions(topics)
+        found = self._partitions(self.cluster.metadata(sorted(subscription.names), refresh=True).topics)
         if isinstance(subscription, Assign):
             missing = [str(p) for p in subscription.partitions if p not in found]
             if missing:
                 raise UnknownTopicOrPartition(f"assigned partitions are not there: {', '.join(missing)}")
             return {p: found[p] for p in subscription.partitions}
+        return found
+
+    def _partitions(self, topics: Mapping[str, TopicMetadata]) -> dict[TopicPartition, int]:
+        servers = self._options.consumer.bootstrap_servers
+        found: dict[TopicPartition, int] = {}
+        for name, topic in topics.items():
+            if topic.error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                raise error_for(topic.error, f"topic {name!r} on {servers}: {topic.error.name}")
+            if not topic.partitions:
+                raise UnknownTopicOrPartition(f"topic {name!r} is not on {servers}")
+            for number, partition in topic.partitions.items():
+                found[TopicPartition(name, number)] = partition.leader
         return found
 
     def _again(self, ask: Callable[[], T]) -> T:
@@ -92,4 +102,7 @@ class Lookup:
                 log.warning("look-up failed (%d of %d): %s", failures, self._options.offset_retries, e)
             self._clock.sleep(self._options.offset_retry_interval_ms / 1000)
             self.cluster.close()
-            self.cluster = Cluster(self._options.consumer)
+            self.cluster = self._connect()
+
+    def _connect(self) -> Cluster:
+        return Cluster(self._options.consumer, clock=self._clock)

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from pyspark_kafkalog.config.definition import INT_MAX, LONG_MAX
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, TopicPartition
 
@@ -104,7 +105,7 @@ def parse_partitions(option: str, text: str) -> list[TopicPartition]:
     expected = f'{option} is JSON like {{"topicA":[0,1],"topicB":[2,4]}}'
     found: set[TopicPartition] = set()
     for topic, numbers in _json_object(expected, text).items():
-        if not isinstance(numbers, list) or not all(type(n) is int and n >= 0 for n in numbers):
+        if not isinstance(numbers, list) or not all(type(n) is int and 0 <= n <= INT_MAX for n in numbers):
             raise InvalidConfig(f"{expected}; got {numbers!r} for {topic!r}")
         found.update(TopicPartition(topic, n) for n in numbers)
     if not found:
@@ -137,10 +138,14 @@ def _by_partition(expected: str, topic: str, value: object) -> OffsetsByPartitio
         raise InvalidConfig(f"{expected}; got {value!r} for topic {topic!r}")
     found: OffsetsByPartition = {}
     for key, number in value.items():
-        if not key.isdecimal() or type(number) is not int:
+        if not _is_partition(key) or type(number) is not int or abs(number) > LONG_MAX:
             raise InvalidConfig(f"{expected}; got {{{key!r}: {number!r}}} for topic {topic!r}")
         found[TopicPartition(topic, int(key))] = number
     return found
+
+
+def _is_partition(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 10 and int(text) <= INT_MAX
 
 
 TimestampLookup = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]]

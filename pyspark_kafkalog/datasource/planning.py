@@ -62,12 +62,11 @@ def _split_to_minimum(ranges: Sequence[OffsetRange], minimum: int) -> list[Offse
 
 
 def _cut(r: OffsetRange, count: int) -> list[OffsetRange]:
-    """``count`` parts; what does not divide goes to the later ones, and empty parts fall away."""
+    """``count`` parts, none of them empty; what does not divide goes to the later ones."""
     parts, start = [], r.start
-    for parts_left in range(count, 0, -1):
+    for parts_left in range(min(count, r.size), 0, -1):
         end = start + (r.end - start) // parts_left
-        if end > start:
-            parts.append(replace(r, start=start, end=end))
+        parts.append(replace(r, start=start, end=end))
         start = end
     return parts
 

@@ -11,15 +11,15 @@ from pyspark_kafkalog.columnar.record_batches import RecordBatchDecoder
 from pyspark_kafkalog.consumer.fetcher import Fetched, PartitionFetcher
 from pyspark_kafkalog.datasource.offsets import check_order
 from pyspark_kafkalog.datasource.planning import OffsetRange
-from pyspark_kafkalog.errors import KafkaError, OffsetOutOfRange
+from pyspark_kafkalog.errors import KafkaError, OffsetOutOfRange, RequestTimedOut
 from pyspark_kafkalog.formats import message_set
-from pyspark_kafkalog.types import IsolationLevel
+from pyspark_kafkalog.types import EARLIEST_OFFSET, IsolationLevel
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pyspark_kafkalog.config.consumer import ConsumerConfig
     from pyspark_kafkalog.datasource.lookup import Lookup
+    from pyspark_kafkalog.datasource.options import BatchOptions
 
 log = logging.getLogger(__name__)
 
@@ -41,16 +41,14 @@ class RangeReader:
     """*Not thread-safe: belongs to one task.* ``lookup`` holds the connections and is the caller's."""
 
     columns: tuple[str, ...]
-    config: ConsumerConfig
+    options: BatchOptions
     lookup: Lookup
-    fail_on_data_loss: bool
-    poll_timeout_ms: int
 
     def rows(self, asked: OffsetRange) -> Iterator[pa.RecordBatch]:
         """The rows of ``asked``, whose placeholders are resolved now.
 
         Raises:
-            DataLoss: with ``fail_on_data_loss``, offsets of the range are gone.
+            DataLoss: with ``failOnDataLoss``, offsets of the range are gone.
             InvalidConfig: the range, once resolved, ends before it starts.
             KafkaError: the broker could not be read, or a message is corrupt.
         """
@@ -64,12 +62,17 @@ class RangeReader:
                 wanted = self._after_loss(gone)
 
     def _resolve(self, asked: OffsetRange) -> OffsetRange:
+        if asked.start >= 0 and asked.end >= 0:
+            return asked
         partition = asked.topic_partition
-        starts, ends = {partition: asked.start}, {partition: asked.end}
-        if asked.start < 0 or asked.end < 0:
-            starts, ends = dict(self.lookup.resolve(starts)), dict(self.lookup.resolve(ends))
-            check_order(starts, ends, resolved=True)
-        return OffsetRange(partition, starts[partition], ends[partition])
+        starts = self.lookup.resolve({partition: asked.start})
+        ends = self.lookup.resolve({partition: asked.end})
+        resolved = OffsetRange(partition, starts[partition], ends[partition])
+        if asked.start == EARLIEST_OFFSET and resolved.size < 0 and not self.options.fail_on_data_loss:
+            log.warning("%s: all offsets below %d are gone", partition, resolved.end)
+            return OffsetRange(partition, resolved.end, resolved.end)
+        check_order(starts, ends, resolved=True)
+        return resolved
 
     def _read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         position = wanted.start
@@ -78,8 +81,8 @@ class RangeReader:
             wanted.topic_partition,
             wanted.start,
             wanted.end,
-            config=self.config,
-            poll_timeout_ms=self.poll_timeout_ms,
+            config=self.options.consumer,
+            poll_timeout_ms=self.options.poll_timeout_ms,
         )
         decoder, decodes_for = None, None
         try:
@@ -93,6 +96,12 @@ class RangeReader:
                 yield from decoded.batches
         except OffsetOutOfRange as e:
             raise _Gone(OffsetRange(wanted.topic_partition, position, wanted.end), e.start, e.end) from e
+        except RequestTimedOut as e:
+            # Nothing came: either it is late, or the log ends before the range does.
+            start, end = self.lookup.log_range(wanted.topic_partition)
+            if start <= position < end:
+                raise
+            raise _Gone(OffsetRange(wanted.topic_partition, position, wanted.end), start, end) from e
         finally:
             fetcher.close()
 
@@ -102,7 +111,7 @@ class RangeReader:
             partition=wanted.topic_partition.partition,
             columns=self.columns,
             broker=broker,
-            read_committed=self.config.isolation is IsolationLevel.READ_COMMITTED,
+            read_committed=self.options.consumer.isolation is IsolationLevel.READ_COMMITTED,
         )
 
     def _check_gap(self, wanted: OffsetRange, position: int, fetched: Fetched) -> None:
@@ -120,9 +129,12 @@ class RangeReader:
     def _after_loss(self, gone: _Gone) -> OffsetRange:
         """What is left to read where loss is allowed: always less than was wanted."""
         wanted = gone.wanted
-        # A log that ends before the range was cut or made anew: its offsets are not those that were meant.
-        start = wanted.end if wanted.start > gone.end else min(gone.start, wanted.end)
-        if self.fail_on_data_loss or start <= wanted.start:
+        start = max(wanted.start, gone.start)
+        if start >= gone.end:
+            # A log that ends before the range was cut or made anew: what it gets now is not what was meant.
+            start = wanted.end
+        start = min(start, wanted.end)
+        if self.options.fail_on_data_loss or start == wanted.start:
             raise DataLoss(wanted, gone.start, gone.end) from gone
         log.warning(
             "%s: offsets [%d, %d) are gone, the log holds [%d, %d); going on without them",
@@ -135,5 +147,5 @@ class _Gone(Exception):
     """The log holds ``[start, end)`` and no longer what was ``wanted``."""
 
     def __init__(self, wanted: OffsetRange, start: int, end: int) -> None:
-        super().__init__(str(wanted))
+        super().__init__(f"the log holds [{start}, {end})")
         self.wanted, self.start, self.end = wanted, start, end

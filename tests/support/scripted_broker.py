@@ -127,6 +127,12 @@ class ScriptedBroker:
     def address(self) -> str:
         return f"{HOST}:{self.port}"
 
+    @property
+    def open_connections(self) -> int:
+        """Connections that neither side has closed."""
+        with self._lock:
+            return len(self._sockets)
+
     def script(self, key: ApiKey, *steps: Step | Any) -> None:
         """The next answers of an API, one per request; an answer need not be a function."""
         self._scripts[key].extend(_as_step(step) for step in steps)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pyspark_kafkalog.config.consumer import ConsumerConfig
+from pyspark_kafkalog.config.definition import describe
 from pyspark_kafkalog.datasource.offsets import (
     EARLIEST,
     LATEST,
@@ -12,7 +14,8 @@ from pyspark_kafkalog.datasource.offsets import (
     PartitionTimestamps,
     SpecificOffsets,
 )
-from pyspark_kafkalog.datasource.options import Assign, Subscribe, SubscribePattern, parse_batch_options
+from pyspark_kafkalog.datasource.options import parse_batch_options
+from pyspark_kafkalog.datasource.subscription import Assign, Subscribe, SubscribePattern
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.types import IsolationLevel, TopicPartition
 
@@ -24,7 +27,7 @@ def test_b1_the_defaults_are_earliest_to_latest() -> None:
     options = parse_batch_options({**SERVERS, "subscribe": "t"})
     assert (options.start, options.end) == (EARLIEST, LATEST)
     assert options.subscription == Subscribe(("t",))
-    assert options.isolation is IsolationLevel.READ_UNCOMMITTED
+    assert options.consumer.isolation is IsolationLevel.READ_UNCOMMITTED
     assert options.fail_on_data_loss
     assert not options.include_headers
     assert options.poll_timeout_ms == 120_000
@@ -46,7 +49,7 @@ def test_s75_and_s76_names_and_words_are_read_in_any_case() -> None:
     )
     assert (options.start, options.end) == (EARLIEST, LATEST)
     assert not options.fail_on_data_loss
-    assert options.isolation is IsolationLevel.READ_COMMITTED
+    assert options.consumer.isolation is IsolationLevel.READ_COMMITTED
 
 
 @pytest.mark.parametrize(
@@ -152,6 +155,27 @@ def test_b15_the_global_timestamp_beats_those_by_partition_which_beat_offsets() 
             "'kafka.enable.auto.commit' is not supported",
         ),
         ({"subscribe": "t", "kafka.interceptor.classes": "x"}, "interceptor.classes' is not supported"),
+        (
+            {"subscribe": "t", "kafka.max.partition.fetch.bytes": "1 MB"},
+            "option: kafka.max.partition.fetch.bytes=1 MB is not allowed; allowed: 1 to 2147483647",
+        ),
+        (
+            {"subscribe": "t", "kafka.bootstrap.servers": "host"},
+            "option: kafka.bootstrap.servers=host is not",
+        ),
+        (
+            {"subscribe": "t", "kafka.security.protocol": "SASL_SSL"},
+            "option: kafka.security.protocol=SASL_SSL",
+        ),
+        (
+            {"subscribe": "t", "startingTimestamp": str(2**63)},
+            "Expected a single long value, got 9223372036854",
+        ),
+        (
+            {"subscribe": "t", "startingOffsets": '{"t":{"0":9223372036854775808}}'},
+            "got {'0': 9223372036854775808}",
+        ),
+        ({"subscribe": "t", "startingOffsets": '{"t":{"2147483648":0}}'}, "got {'2147483648': 0}"),
     ],
 )
 def test_b17_wrong_options_are_told_by_name(given: dict[str, str], said: str) -> None:
@@ -168,6 +192,25 @@ def test_b17_the_servers_must_be_given() -> None:
 def test_r17_an_isolation_level_is_one_of_two() -> None:
     with pytest.raises(InvalidConfig, match=r"kafka\.isolation\.level is one of read_uncommitted, read_c"):
         parse_batch_options({**SERVERS, "subscribe": "t", "kafka.isolation.level": "serializable"})
+
+
+def test_properties_of_the_client_are_passed_on_without_their_prefix(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    given = {
+        "kafka.fetch.max.bytes": "1048576",
+        "KAFKA.Client.Id": "me",
+        "kafka.acks": "1",
+        "kafka.group.id": "g",
+    }
+    options = parse_batch_options({**SERVERS, "subscribe": "t", **given})
+    assert (options.consumer.fetch_max_bytes, options.consumer.client_id) == (1 << 20, "me")
+    assert "unknown property kafka.acks is ignored" in caplog.text
+    assert "group.id" not in caplog.text
+
+
+def test_every_property_has_the_one_spelling_that_spark_hands_on() -> None:
+    assert [p.name for p in describe(ConsumerConfig) if p.name != p.name.lower() or p.aliases] == []
 
 
 def test_options_of_streams_are_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:

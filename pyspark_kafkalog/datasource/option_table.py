@@ -1,0 +1,92 @@
+"""The manual of the reader's options: what `options` accepts, and what docs/datasource.md shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of the reader, for `parse_batch_options` and for the manual."""
+
+    name: str
+    default: str
+    doc: str
+    use: str = "both"
+    """Where it has a meaning: ``both``, ``batch`` or ``stream``."""
+
+
+OPTIONS = (
+    Option("kafka.bootstrap.servers", "required", "Brokers to begin with, `host:port,host:port`."),
+    Option("assign", "", 'Partitions to read, `{"topicA":[0,1]}`. Exactly one of this and the next two.'),
+    Option("subscribe", "", "Topics to read, separated by commas."),
+    Option("subscribePattern", "", "Regular expression; topics whose whole name matches are read."),
+    Option(
+        "startingOffsets",
+        "earliest",
+        'Where to begin: `earliest`, or JSON `{"topicA":{"0":23,"1":-2},"topicB":"earliest"}` that names '
+        "every partition or its topic; -2 is earliest.",
+    ),
+    Option(
+        "endingOffsets",
+        "latest",
+        "Where to end, exclusive: `latest`, or JSON as above; -1 is latest.",
+        use="batch",
+    ),
+    Option(
+        "startingOffsetsByTimestamp",
+        "",
+        'Begin at the first record at or after this time, `{"topicA":{"0":1700000000000}}`, milliseconds. '
+        "Beats `startingOffsets`.",
+    ),
+    Option(
+        "endingOffsetsByTimestamp",
+        "",
+        "End before the first record at or after this time; latest where there is none. Beats "
+        "`endingOffsets`.",
+        use="batch",
+    ),
+    Option(
+        "startingTimestamp",
+        "",
+        "The same for every partition: one number, milliseconds. Beats the other two.",
+    ),
+    Option("endingTimestamp", "", "The same for every partition. Beats the other two.", use="batch"),
+    Option(
+        "startingOffsetsByTimestampStrategy",
+        "error",
+        "Where no record is that late: `error`, or `latest` to begin at the end.",
+    ),
+    Option("minPartitions", "", "Split large ranges so that about so many tasks run."),
+    Option("maxRecordsPerPartition", "", "No task reads more than so many offsets."),
+    Option(
+        "failOnDataLoss",
+        "true",
+        "Fail where offsets that should be read are gone; `false` reads what is left and logs the rest.",
+    ),
+    Option("includeHeaders", "false", "Add the column `headers`."),
+    Option(
+        "includeBroker", "false", "Add the column `broker`, last: the id of the node that served the row."
+    ),
+    Option(
+        "columns",
+        "all",
+        "Columns to decode, separated by commas, in this order. What is not named costs nothing.",
+    ),
+    Option(
+        "kafka.isolation.level",
+        "read_uncommitted",
+        "`read_committed` leaves out what aborted transactions wrote and ends at the last stable offset.",
+    ),
+    Option("kafkaConsumer.pollTimeoutMs", "120000", "How long a task waits for records before it fails."),
+    Option("fetchOffset.numRetries", "3", "How often a look-up of offsets is tried again."),
+    Option("fetchOffset.retryIntervalMs", "1000", "Milliseconds between two of them."),
+    Option(
+        "kafka.group.id", "", "Accepted for compatibility: a batch read joins no group and commits nothing."
+    ),
+    Option("groupIdPrefix", "spark-kafka-relation", "Accepted for compatibility: reading needs no group."),
+    Option("maxOffsetsPerTrigger", "", "At most so many offsets a batch.", use="stream"),
+    Option("minOffsetsPerTrigger", "", "Wait for so many offsets.", use="stream"),
+    Option("maxTriggerDelay", "15m", "But no longer than this.", use="stream"),
+)
+"""Every ``kafka.*`` property of the client beside these is passed on: docs/configuration.md."""
