@@ -7,7 +7,7 @@ added.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -108,7 +108,26 @@ class RecordBatchDecoder:
             UnsupportedVersion: a message of format v0 or v1.
             InvalidTimestamp: a time that is wanted does not fit 64 bits in microseconds.
         """
-        answer = Answer(
+        answer = self._answer(data, start, end, aborted)
+        batches = list(self._decoded(answer))
+        return Decoded(batches, answer.next_offset, sum(batch.num_rows for batch in batches))
+
+    def stream(
+        self, data: memoryview, start: int, end: int, aborted: Sequence[tuple[int, int]] | None = ()
+    ) -> Generator[pa.RecordBatch, None, int]:
+        """The same rows one record batch at a time; its value at the end is where reading goes on.
+
+        An answer may be compressed a hundredfold: this holds no more of it than makes one record batch, which
+        is about 1 MiB or else one of the log's batches. ``data`` must stay as it is until the end.
+        """
+        answer = self._answer(data, start, end, aborted)
+        yield from self._decoded(answer)
+        return answer.next_offset
+
+    def _answer(
+        self, data: memoryview, start: int, end: int, aborted: Sequence[tuple[int, int]] | None
+    ) -> Answer:
+        return Answer(
             memoryview(data).cast("B"),
             self._log,
             start,
@@ -116,11 +135,13 @@ class RecordBatchDecoder:
             aborted=(aborted or ()) if self._read_committed else None,
             max_batch_bytes=self._max_batch_bytes,
         )
+
+    def _decoded(self, answer: Answer) -> Iterator[pa.RecordBatch]:
         engine = self._choose()
-        batches = [batch for group in _groups(answer.blocks()) for batch in self._batches(group, engine)]
-        records = sum(batch.num_rows for batch in batches)
-        decoded(records)
-        return Decoded(batches, answer.next_offset, records)
+        for group in _groups(answer.blocks()):
+            for batch in self._batches(group, engine):
+                decoded(batch.num_rows)
+                yield batch
 
     def _batches(self, blocks: Sequence[Block], engine: Engine) -> Iterator[pa.RecordBatch]:
         """The record batches of some blocks: one, unless a single block is larger than that."""

@@ -90,10 +90,8 @@ class RangeReader:
                 self._check_gap(wanted, position, fetched)
                 if decoder is None or decodes_for != fetched.broker_id:
                     decoder, decodes_for = self._decoder(wanted, fetched.broker_id), fetched.broker_id
-                decoded = decoder.decode(fetched.data, position, wanted.end, fetched.aborted)
-                position = decoded.next_offset
+                position = yield from decoder.stream(fetched.data, position, wanted.end, fetched.aborted)
                 fetcher.advance(position)
-                yield from decoded.batches
         except OffsetOutOfRange as e:
             raise _Gone(OffsetRange(wanted.topic_partition, position, wanted.end), e.start, e.end) from e
         except RequestTimedOut as e:
