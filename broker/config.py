@@ -187,8 +187,9 @@ class BrokerConfig(Config):
         doc="SO_RCVBUF of connections (Kafka: 102400). Left alone, the system tunes it.",
     )  # fmt: skip
     socket_listen_backlog_size: int = prop(
-        "socket.listen.backlog.size", 50, int, check=positive_int, unit="connections",
-        doc="Connections that the system keeps until they are accepted.",
+        "socket.listen.backlog.size", 1024, int, check=positive_int, unit="connections",
+        doc="Connections that the system keeps until they are accepted (Kafka: 50). "
+            "When a burst of clients fills it, the rest try again a second later.",
     )  # fmt: skip
     max_connections: int = prop(
         "max.connections", INT_MAX, int, check=positive_int, unit="connections",

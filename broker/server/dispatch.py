@@ -12,7 +12,8 @@ from broker.server.context import Context, Services
 from broker.server.handlers.api_versions import unsupported
 from broker.server.handlers.produce import OLD_VERSIONS, refuse_old
 from broker.server.registry import LATER, REGISTRY, CloseConnection, Registration
-from pyspark_kafkalog.errors import InvalidRequest, KafkaError, UnsupportedVersion
+from broker.server.request_width import check_width
+from pyspark_kafkalog.errors import KafkaError, UnsupportedVersion
 from pyspark_kafkalog.protocol.exchange import (
     ApiKey,
     decode_header,
@@ -20,9 +21,6 @@ from pyspark_kafkalog.protocol.exchange import (
     encode_response,
 )
 from pyspark_kafkalog.protocol.headers import RequestHeader
-
-MAX_REQUEST_BYTES = 2 << 20
-"""Largest request of any API but Produce. Only records are big; small fields grow about tenfold in memory."""
 
 _log = logging.getLogger(__name__)
 _request_log = logging.getLogger("broker.requests")
@@ -56,8 +54,7 @@ class Dispatcher:
                 reply.peer, entry.key.name, header.api_version, header.correlation_id, header.client_id,
                 len(frame),
             )  # fmt: skip
-        if entry.key is not ApiKey.PRODUCE and len(frame) > MAX_REQUEST_BYTES:
-            raise InvalidRequest(f"{entry.key.name} of {len(frame)} bytes; the limit is {MAX_REQUEST_BYTES}")
+        check_width(entry.key, header, frame, pos)
         low, high = entry.versions
         if not low <= header.api_version <= high:
             self._answer_unknown_version(entry, header, frame, pos, reply)

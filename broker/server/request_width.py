@@ -1,0 +1,83 @@
+"""How much a request may unfold to: checked on its bytes, before anything is made of them.
+
+A frame may be large because of its records, which are never unfolded. Everything else in it becomes objects
+many times larger than its bytes, so that has limits of its own, far above what a client of one broker needs.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from pyspark_kafkalog.errors import InvalidRequest
+from pyspark_kafkalog.protocol.exchange import APIS, ApiKey
+from pyspark_kafkalog.protocol.headers import RequestHeader
+from pyspark_kafkalog.protocol.primitives import read_length, skip_tagged_fields
+
+MAX_REQUEST_BYTES = 1 << 20
+"""Largest request of any API but Produce."""
+
+MAX_PARTITIONS = 20_000
+"""Most topics and partitions, together, in a produce request above `_UNCHECKED_BYTES`."""
+
+_UNCHECKED_BYTES = 256 << 10
+"""A smaller produce request cannot hold enough of them to matter."""
+
+_FIRST_SERVED = 3
+_ACKS_AND_TIMEOUT_BYTES = 6
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+
+
+def check_width(key: ApiKey, header: RequestHeader, frame: bytearray, pos: int) -> None:
+    """Refuse a request whose fields, apart from records, could fill the memory.
+
+    Raises:
+        InvalidRequest: the request is wider than the limits above.
+    """
+    if key is not ApiKey.PRODUCE:
+        if len(frame) > MAX_REQUEST_BYTES:
+            raise InvalidRequest(f"{key.name} of {len(frame)} bytes; the limit is {MAX_REQUEST_BYTES}")
+        return
+    if len(frame) <= _UNCHECKED_BYTES:
+        return
+    if header.api_version < _FIRST_SERVED:
+        raise InvalidRequest(f"{key.name} {header.api_version} of {len(frame)} bytes is not served")
+    try:
+        _check_produce(memoryview(frame), pos, APIS[key].flexible(header.api_version))
+    except (struct.error, IndexError):
+        return  # cut short: the decoder says so, in its own words
+
+
+def _check_produce(buf: memoryview, pos: int, flexible: bool) -> None:
+    """Walk from partition to partition. Fields: `pyspark_kafkalog.protocol.api.produce`."""
+    left = MAX_PARTITIONS
+    pos = _skip_string(buf, pos, flexible) + _ACKS_AND_TIMEOUT_BYTES
+    topics, pos = _read_size(buf, pos, flexible)
+    for _ in range(topics):
+        pos = _skip_string(buf, pos, flexible)
+        partitions, pos = _read_size(buf, pos, flexible)
+        left -= 1 + max(0, partitions)
+        if left < 0:
+            raise InvalidRequest(f"more than {MAX_PARTITIONS} topics and partitions in one produce request")
+        for _ in range(partitions):
+            size, pos = _read_size(buf, pos + _INT32.size, flexible)
+            pos += max(0, size)
+            if flexible:
+                pos = skip_tagged_fields(buf, pos)
+        if flexible:
+            pos = skip_tagged_fields(buf, pos)
+
+
+def _read_size(buf: memoryview, pos: int, flexible: bool) -> tuple[int, int]:
+    """A length or a count, -1 for null, and the position after it."""
+    if flexible:
+        size, pos = read_length(buf, pos)
+        return size - 1, pos
+    return _INT32.unpack_from(buf, pos)[0], pos + _INT32.size
+
+
+def _skip_string(buf: memoryview, pos: int, flexible: bool) -> int:
+    if flexible:
+        size, pos = read_length(buf, pos)
+        return pos + max(0, size - 1)
+    return pos + _INT16.size + max(0, _INT16.unpack_from(buf, pos)[0])
