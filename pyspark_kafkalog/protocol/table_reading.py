@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import make_dataclass
+from functools import cache
 from operator import itemgetter
 from struct import Struct, unpack_from
 from typing import Any
@@ -32,6 +34,24 @@ def error_code(number: int) -> ErrorCode:
     return _CODES.get(number, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
+@cache
+def constructor(cls: Any) -> Callable[..., Any]:
+    """Takes a value for every field of a frozen class, in order; gives the object.
+
+    A frozen dataclass sets its fields through ``object.__setattr__``, a call for each. An unfrozen twin with
+    the same slots is filled by plain assignments and then becomes one of ``cls``: 285 ns instead of 1018 for
+    the eleven fields of Fetch's `PartitionData`. Compare benchmarks/protocol.py.
+    """
+    twin: Any = make_dataclass(cls.__name__, [name for name, _, _ in specs(cls)], slots=True)
+
+    def make(*values: Any) -> Any:
+        made = twin(*values)
+        made.__class__ = cls
+        return made
+
+    return make
+
+
 def struct_reader(cls: Any, form: Form) -> Reader:
     """The reader of a message, or of a struct within one."""
     table = list(specs(cls))
@@ -51,12 +71,14 @@ def struct_reader(cls: Any, form: Form) -> Reader:
     if len(positions) > 1 and positions != sorted(positions):
         arrange = itemgetter(*positions)
 
+    make = constructor(cls)
+
     def read(buf: memoryview, pos: int, out: Values) -> int:
         values: Values = []
         for step in steps:
             pos = step(buf, pos, values)
         values += defaults
-        out.append(cls(*(values if arrange is None else arrange(values))))
+        out.append(make(*(values if arrange is None else arrange(values))))
         return pos
 
     return read

@@ -1,0 +1,153 @@
+"""How long do the messages of the hot path take to read and write, against the codecs of other libraries?
+
+Bodies only, without header and size; the newest version that we speak; record sets of 100 bytes. kafka-python
+compiles its codecs to Python, kio reads in Rust and writes in Python; both copy record sets. Before anything
+is timed, each codec must read what ours wrote, and write the same. The last rows set the hand-written codecs
+of single partitions beside the tables' own.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from benchmarks.harness import Row, compare, interleave, repeats, table
+from pyspark_kafkalog.protocol.api import fetch, metadata, produce
+from pyspark_kafkalog.protocol.codec import codec, table_codec
+from pyspark_kafkalog.protocol.exchange import api_of
+from pyspark_kafkalog.protocol.primitives import Output
+
+RECORDS = bytes(100)
+
+
+def messages(partitions: int) -> list[Any]:
+    """One message of each kind, with so many partitions of one topic."""
+    numbers = range(partitions)
+    to_append = tuple(produce.PartitionProduceData(i, RECORDS) for i in numbers)
+    appended = tuple(produce.PartitionProduceResponse(i, base_offset=i) for i in numbers)
+    to_fetch = tuple(fetch.FetchPartition(i, fetch_offset=77, partition_max_bytes=1 << 20) for i in numbers)
+    fetched = tuple(fetch.PartitionData(i, high_watermark=99, records=RECORDS) for i in numbers)
+    known = tuple(metadata.MetadataResponsePartition(partition_index=i, replica_nodes=(0,)) for i in numbers)
+    return [
+        produce.ProduceRequest(acks=-1, topic_data=(produce.TopicProduceData("flights", to_append),)),
+        produce.ProduceResponse((produce.TopicProduceResponse("flights", appended),)),
+        fetch.FetchRequest(topics=(fetch.FetchTopic("flights", to_fetch),)),
+        fetch.FetchResponse(responses=(fetch.FetchableTopicResponse("flights", fetched),)),
+        metadata.MetadataResponse(topics=(metadata.MetadataResponseTopic(name="flights", partitions=known),)),
+    ]
+
+
+def body(message: Any) -> bytes:
+    """The message as it stands on the wire."""
+    api = api_of(type(message))
+    version = api.versions.max
+    out = Output()
+    cls: Any = type(message)
+    codec(cls, version, api.flexible(version)).write(out, message)
+    data = bytes(out)
+    for position, region in reversed(out.regions):
+        data = data[:position] + bytes(region) + data[position:]
+    return data
+
+
+def calls(message: Any) -> dict[str, Callable[[], object]]:
+    """Reading and writing ``message``, by us and by the others; names are ``who what``."""
+    api, data = api_of(type(message)), body(message)
+    version, name = api.versions.max, type(message).__name__
+    flexible = api.flexible(version)
+    cls: Any = type(message)
+    ours = codec(cls, version, flexible)
+    kafka_python = getattr(import_module(f"kafka.protocol.{_PACKAGES[name]}"), name)
+    theirs = kafka_python.decode(data, version=version)
+    theirs._header = None  # its decoder leaves this out, its encoder asks for it
+    from kio.serial import entity_reader, entity_writer
+
+    kio = getattr(import_module(f"kio.schema.{api.key.name.lower()}.v{version}"), name)
+    kio_reader, kio_writer = entity_reader(kio), entity_writer(kio)
+    kio_message, _ = kio_reader(data, 0)
+    written = io.BytesIO()
+    kio_writer(written, kio_message)
+    if not (written.getvalue() == data == bytes(theirs.encode(version=version))):
+        raise RuntimeError(f"{name} is not the same to all")
+    return {
+        "own reading": lambda: ours.read(memoryview(data), 0),
+        "own writing": lambda: ours.write(Output(), message),
+        "kafka-python reading": lambda: kafka_python.decode(data, version=version),
+        "kafka-python writing": lambda: theirs.encode(version=version),
+        "kio reading": lambda: kio_reader(data, 0),
+        "kio writing": lambda: kio_writer(io.BytesIO(), kio_message),
+    }
+
+
+_PACKAGES = {
+    "ProduceRequest": "producer",
+    "ProduceResponse": "producer",
+    "FetchRequest": "consumer",
+    "FetchResponse": "consumer",
+    "MetadataResponse": "metadata",
+}
+
+
+def tuned_calls(value: Any, version: int) -> dict[str, Callable[[], object]]:
+    """Reading and writing a struct with the hand-written codec and with the table's."""
+    out = Output()
+    cls: Any = type(value)
+    table_of = table_codec(cls, version, True)
+    table_of.write(out, value)
+    ((position, region),) = out.regions
+    data = memoryview(bytes(out[:position]) + bytes(region) + bytes(out[position:]))
+    tuned = codec(cls, version, True)
+    return {
+        "own reading": lambda: tuned.read(data, 0),
+        "own writing": lambda: tuned.write(Output(), value),
+        "table reading": lambda: table_of.read(data, 0),
+        "table writing": lambda: table_of.write(Output(), value),
+    }
+
+
+def run(rounds: int = 7) -> list[Row]:
+    """The rows of this question, in messages a second."""
+    rows: list[Row] = []
+    for partitions in (1, 100):
+        for message in messages(partitions):
+            name = f"{type(message).__name__}, partitions: {partitions}"
+            rows += _rows(name, calls(message), ("kafka-python", "kio"), rounds)
+    to_append, fetched = produce.PartitionProduceData(1, RECORDS), fetch.PartitionData(1, records=RECORDS)
+    for value, version in ((to_append, 11), (fetched, 12)):
+        rows += _rows(f"one {type(value).__name__}", tuned_calls(value, version), ("table",), rounds)
+    return rows
+
+
+def _rows(
+    name: str, contestants: dict[str, Callable[[], object]], peers: tuple[str, ...], rounds: int
+) -> list[Row]:
+    times = {who: repeats(call, 0.02) for who, call in contestants.items()}
+    measured = interleave(
+        {who: partial(_repeat, call, times[who]) for who, call in contestants.items()},
+        rounds,
+        amounts={who: float(times[who]) for who in contestants},
+    )
+    return [
+        compare(
+            f"{what} {name}",
+            measured[f"own {what}"],
+            measured[f"{peer} {what}"],
+            goal=None,
+            unit="thousand/s",
+            scale=1e-3,
+        )
+        for what in ("reading", "writing")
+        for peer in peers
+    ]
+
+
+def _repeat(call: Callable[[], object], times: int) -> None:
+    for _ in range(times):
+        call()
+
+
+if __name__ == "__main__":
+    print(table(run()))
