@@ -138,6 +138,7 @@ class Accumulator:
             hurry = self._closed or self._waiters > 0
             found, soonest = [], inf
             for queue in self._active:
+                soonest = min([soonest, *(head.deadline for head in queue.oldest())])
                 at = queue.ready_at(now, self._max_in_flight, hurry)
                 if at is None:
                     continue

@@ -51,7 +51,9 @@ class Producer:
             InvalidConfig: a property that is missing or not allowed.
         """
         if not isinstance(config, ProducerConfig):
-            config = parse(ProducerConfig, config, source="producer")
+            # `acks` is a word to Kafka ("all"), but whoever means 1 writes 1.
+            words = {name: str(config[name]) for name in ("acks",) if isinstance(config.get(name), int)}
+            config = parse(ProducerConfig, {**config, **words}, source="producer")
         self.config = config
         self._clock, self._time_ms = clock, clock.time_ms
         self._callbacks = CallbackRunner()

@@ -31,7 +31,7 @@ from pyspark_kafkalog.protocol.api.produce import (
 logger = logging.getLogger(__name__)
 
 _LONGEST_WAIT = 1.0
-"""Seconds between two looks at timeouts when nothing else happens."""
+"""Seconds between two looks at the age of metadata when nothing else happens."""
 
 
 class _Link:
@@ -75,6 +75,7 @@ class Sender:
         self._chores = Chores(poller.wake)
         self._identity_failures = 0
         self._identity_not_before = self._refresh_not_before = 0.0
+        self._lost_some = False
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="kafkalog-producer", daemon=True)
 
@@ -122,8 +123,11 @@ class Sender:
         self._expire(now)
         self._check_request_timeouts(now)
         self._refresh_metadata(now)
-        look_again = self._dispatch(now)
+        self._lost_some = False
+        look_again = min(self._dispatch(now), self._next_request_timeout())
         wait = max(0.0, min(look_again - self._clock.monotonic(), _LONGEST_WAIT))
+        if self._lost_some:
+            wait = 0.0  # what was to be sent now has another time since
         for link, readable, writable in self._poller.wait(wait):
             if writable:
                 self._flush(link)
@@ -298,6 +302,7 @@ class Sender:
         if connection is not None:
             self._poller.forget(connection.transport)
             connection.close()
+        self._lost_some = True
         link.failures += 1
         link.not_before = now + self._policy.backoff(link.failures)
         logger.info(
@@ -322,6 +327,15 @@ class Sender:
             if sent_at is not None and now - sent_at > limit:
                 text = f"{connection.peer}: no answer within request.timeout.ms={int(limit * 1000)}"
                 self._lost(link, RequestTimedOut(text), now)
+
+    def _next_request_timeout(self) -> float:
+        """When the first request now in flight is to be given up."""
+        sent = [
+            sent_at
+            for link in self._links.values()
+            if link.sent and link.connection and (sent_at := link.connection.oldest_sent_at) is not None
+        ]
+        return min(sent, default=inf) + self._config.request_timeout_ms / 1000
 
     def _refresh_metadata(self, now: float) -> None:
         if not self._directory.due(now) or now < self._refresh_not_before:

@@ -1,0 +1,532 @@
+"""The producer against a broker that misbehaves as told: nothing lost, nothing twice, nothing reordered."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pyspark_kafkalog.errors import (
+    ConnectionLost,
+    ErrorCode,
+    InvalidRequest,
+    KafkaError,
+    MessageTooLarge,
+    RequestTimedOut,
+    ServerError,
+    UnknownTopicOrPartition,
+    UnsupportedCompression,
+    UnsupportedVersion,
+)
+from pyspark_kafkalog.producer.producer import Producer
+from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdResponse
+from pyspark_kafkalog.protocol.api.produce import ProduceRequest, ProduceResponse
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from tests.support.fake_log import FakeLog, refusal
+from tests.support.scripted_broker import Close, Cut, Layout, ScriptedBroker, Silence, WrongCorrelation
+
+
+@pytest.fixture
+def log() -> FakeLog:
+    return FakeLog()
+
+
+@pytest.fixture
+def broker(log: FakeLog) -> Iterator[ScriptedBroker]:
+    with ScriptedBroker(Layout(leaders={"t": {0: 0}, "two": {0: 0, 1: 0}})) as scripted:
+        scripted.default(ApiKey.PRODUCE, log.produce)
+        yield scripted
+
+
+@pytest.fixture
+def make(broker: ScriptedBroker) -> Iterator[Callable[..., Producer]]:
+    made: list[Producer] = []
+
+    def producer(**changes: Any) -> Producer:
+        properties: dict[str, object] = {
+            "bootstrap.servers": broker.address,
+            "linger.ms": 0,
+            "retry.backoff.ms": 5,
+            "retry.backoff.max.ms": 20,
+            "request.timeout.ms": 2000,
+            "delivery.timeout.ms": 10_000,
+            "max.block.ms": 2000,
+        }
+        properties.update({name.replace("_", "."): value for name, value in changes.items()})
+        made.append(Producer(properties))
+        return made[-1]
+
+    yield producer
+    for each in made:
+        each.close(5)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 5) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass in time"
+        time.sleep(0.005)
+
+
+def numbered(count: int) -> list[bytes]:
+    return [b"value %d" % i for i in range(count)]
+
+
+def test_a_record_is_delivered_with_its_place(broker: ScriptedBroker, log: FakeLog, make: Any) -> None:
+    producer = make()
+    first = producer.send("t", b"v", key=b"k", timestamp_ms=123, headers=[("h", b"x"), ("h", None)]).result(5)
+    assert (first.topic, first.partition, first.offset, first.timestamp) == ("t", 0, 0, 123)
+    (record,) = log.partitions["t", 0].records
+    assert (record.key, record.value, record.timestamp) == (b"k", b"v", 123)
+    assert record.headers == (("h", b"x"), ("h", None))
+    assert producer.send("t", None).result(5).offset == 1
+    assert log.values() == [b"v", None]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        refusal(ErrorCode.NOT_ENOUGH_REPLICAS),
+        refusal(ErrorCode.REQUEST_TIMED_OUT),
+        refusal(ErrorCode.KAFKA_STORAGE_ERROR),
+        refusal(ErrorCode.CORRUPT_MESSAGE),
+        refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        Close(),
+        Cut(ProduceResponse(), 6),
+    ],
+)
+def test_a_passing_failure_is_repeated(broker: ScriptedBroker, log: FakeLog, make: Any, failure: Any) -> None:
+    broker.script(ApiKey.PRODUCE, failure, failure)
+    producer = make(batch_size=200)
+    deliveries = [producer.send("t", value) for value in numbered(100)]
+    assert [delivery.result(5).offset for delivery in deliveries] == list(range(100))
+    assert log.values() == numbered(100)
+
+
+def test_an_answer_that_is_lost_does_not_store_a_batch_twice(
+    broker: ScriptedBroker, log: FakeLog, make: Any
+) -> None:
+    def store_and_hang_up(request: ProduceRequest) -> Any:
+        log.produce(request)
+        return Close()
+
+    broker.script(ApiKey.PRODUCE, log.produce, store_and_hang_up, store_and_hang_up, store_and_hang_up)
+    producer = make(batch_size=200)
+    deliveries = [producer.send("t", value) for value in numbered(200)]
+    assert [delivery.result(5).offset for delivery in deliveries] == list(range(200))
+    assert log.values() == numbered(200)
+
+
+def test_a_silent_broker_is_given_another_chance(broker: ScriptedBroker, log: FakeLog, make: Any) -> None:
+    broker.script(ApiKey.PRODUCE, Silence())
+    producer = make(request_timeout_ms=200)
+    assert producer.send("t", b"v").result(5).offset == 0
+    assert len(broker.received(ApiKey.PRODUCE)) == 2
+
+
+def test_several_requests_are_in_flight_and_keep_their_order(
+    broker: ScriptedBroker, log: FakeLog, make: Any
+) -> None:
+    hold = threading.Event()
+
+    def held(request: ProduceRequest) -> Any:
+        hold.wait(5)
+        return refusal(ErrorCode.NOT_ENOUGH_REPLICAS)(request)
+
+    broker.script(ApiKey.PRODUCE, held)
+    producer = make(batch_size=1)
+    deliveries = [producer.send("t", value) for value in numbered(20)]
+    time.sleep(0.2)
+    hold.set()
+    assert [delivery.result(5).offset for delivery in deliveries] == list(range(20))
+    assert log.values() == numbered(20)
+    # Those sent behind the refused one came too early for the broker: 4 of at most 5 in flight.
+    assert log.refused == 4 * [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
+    assert {epoch for _, epoch in log.partitions["t", 0].epochs} == {0}
+
+
+def test_a_leader_that_moved_is_followed_in_order(log: FakeLog) -> None:
+    layout = Layout(leaders={"t": {0: 0}})
+    with ScriptedBroker(layout, node_id=0) as old, ScriptedBroker(layout, node_id=1) as new:
+        old.default(ApiKey.PRODUCE, log.produce)
+        new.default(ApiKey.PRODUCE, log.produce)
+        with Producer({"bootstrap.servers": old.address, "linger.ms": 0, "retry.backoff.ms": 5}) as producer:
+            deliveries = [producer.send("t", value) for value in numbered(50)]
+            producer.flush(5)
+            old.default(ApiKey.PRODUCE, refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            layout.leaders["t"][0] = 1
+            for value in numbered(100)[50:]:
+                deliveries.append(producer.send("t", value))
+            assert [delivery.result(5).offset for delivery in deliveries] == list(range(100))
+        assert log.values() == numbered(100)
+        assert new.received(ApiKey.PRODUCE)
+
+
+def test_a_broker_that_forgot_the_producer_is_gone_on_with_under_a_new_epoch(
+    broker: ScriptedBroker, log: FakeLog, make: Any
+) -> None:
+    producer = make()
+    producer.send("t", b"before").result(5)
+    log.forget_producers()
+    deliveries = [producer.send("t", value) for value in numbered(50)]
+    assert [delivery.result(5).offset for delivery in deliveries] == list(range(1, 51))
+    assert log.values() == [b"before", *numbered(50)]
+    assert log.partitions["t", 0].epochs[-1] == (7000, 1)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH])
+def test_a_producer_id_that_the_broker_does_not_take_is_replaced(
+    broker: ScriptedBroker, log: FakeLog, make: Any, code: ErrorCode
+) -> None:
+    broker.script(ApiKey.INIT_PRODUCER_ID, InitProducerIdResponse(producer_id=1, producer_epoch=0))
+    broker.script(ApiKey.PRODUCE, refusal(code))
+    producer = make()
+    assert producer.send("t", b"v").result(5).offset == 0
+    assert log.partitions["t", 0].epochs == [(7000, 0)]
+
+
+def test_the_last_epoch_is_followed_by_another_producer_id(
+    broker: ScriptedBroker, log: FakeLog, make: Any
+) -> None:
+    broker.script(ApiKey.INIT_PRODUCER_ID, InitProducerIdResponse(producer_id=1, producer_epoch=2**15 - 1))
+    broker.script(ApiKey.PRODUCE, refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER))
+    assert make().send("t", b"v").result(5).offset == 0
+    assert log.partitions["t", 0].epochs == [(7000, 0)]
+
+
+def test_a_repeated_batch_that_the_broker_no_longer_remembers_is_a_success(
+    broker: ScriptedBroker, log: FakeLog, make: Any
+) -> None:
+    broker.script(ApiKey.PRODUCE, refusal(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
+    assert make().send("t", b"v").result(5).offset == -1
+    assert log.values() == []
+
+
+def test_a_batch_that_failed_for_good_does_not_stop_those_after_it(
+    broker: ScriptedBroker, log: FakeLog, make: Any
+) -> None:
+    hold = threading.Event()
+
+    def held(request: ProduceRequest) -> Any:
+        hold.wait(5)
+        return refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)(request)
+
+    broker.script(ApiKey.PRODUCE, held)
+    producer = make(batch_size=1)
+    deliveries = [producer.send("t", value) for value in numbered(20)]
+    hold.set()
+    with pytest.raises(ServerError, match=r"TOPIC_AUTHORIZATION_FAILED.*scripted"):
+        deliveries[0].result(5)
+    assert [delivery.result(5).offset for delivery in deliveries[1:]] == list(range(19))
+    assert log.values() == numbered(20)[1:]
+
+
+def test_a_batch_too_large_for_the_topic_is_sent_in_parts(
+    broker: ScriptedBroker, log: FakeLog, make: Any
+) -> None:
+    log.max_batch_bytes = 2000
+    told: list[int] = []
+    producer = make(batch_size=100_000, linger_ms=50)
+    values = [bytes([i]) * 100 for i in range(100)]
+    deliveries = [producer.send("t", v, on_delivery=lambda m, e: told.append(m.offset)) for v in values]
+    assert [delivery.result(5).offset for delivery in deliveries] == list(range(100))
+    assert log.values() == values
+    producer.flush(5)
+    assert told == list(range(100))
+    assert max(log.partitions["t", 0].batch_sizes) <= 2000
+    assert producer._accumulator.buffered_bytes == 0
+
+
+def test_a_record_too_large_for_the_topic_fails_alone(
+    broker: ScriptedBroker, log: FakeLog, make: Any
+) -> None:
+    log.max_batch_bytes = 500
+    producer = make(linger_ms=50)
+    deliveries = [producer.send("t", value) for value in (b"a", bytes(1000), b"c", b"d")]
+    with pytest.raises(MessageTooLarge, match=r"t-0.*max\.message\.bytes"):
+        deliveries[1].result(5)
+    for delivery in (deliveries[0], *deliveries[2:]):
+        delivery.result(5)
+    assert log.values() == [b"a", b"c", b"d"]
+
+
+def test_a_record_above_the_request_limit_is_refused_at_once(make: Any) -> None:
+    with pytest.raises(MessageTooLarge, match=r"t: .*max\.request\.size=5000"):
+        make(max_request_size=5000).send("t", bytes(5000))
+
+
+def test_undelivered_records_fail_at_the_delivery_timeout_with_the_reason(
+    broker: ScriptedBroker, make: Any
+) -> None:
+    broker.default(ApiKey.PRODUCE, refusal(ErrorCode.NOT_ENOUGH_REPLICAS))
+    producer = make(request_timeout_ms=300, delivery_timeout_ms=400)
+    started = time.monotonic()
+    with pytest.raises(
+        RequestTimedOut, match=r"t-0: 1 record.*delivery\.timeout\.ms=400.*NOT_ENOUGH_REPLICAS"
+    ):
+        producer.send("t", b"v").result(5)
+    assert 0.3 < time.monotonic() - started < 3
+
+
+def test_records_for_a_broker_that_is_gone_fail_with_its_address(
+    broker: ScriptedBroker, log: FakeLog, make: Any
+) -> None:
+    producer = make(request_timeout_ms=300, delivery_timeout_ms=400)
+    producer.send("t", b"before").result(5)
+    broker.close()
+    with pytest.raises(RequestTimedOut, match=rf"not delivered within.*{broker.address}"):
+        producer.send("t", b"v").result(5)
+
+
+def test_order_is_kept_after_a_batch_expired(broker: ScriptedBroker, log: FakeLog, make: Any) -> None:
+    producer = make(batch_size=1, request_timeout_ms=300, delivery_timeout_ms=400)
+    producer.send("t", b"before").result(5)
+    broker.default(ApiKey.PRODUCE, refusal(ErrorCode.NOT_ENOUGH_REPLICAS))
+    lost = producer.send("t", b"lost")
+    with pytest.raises(RequestTimedOut):
+        lost.result(5)
+    broker.default(ApiKey.PRODUCE, log.produce)
+    deliveries = [producer.send("t", value) for value in numbered(20)]
+    assert [delivery.result(5).offset for delivery in deliveries] == list(range(1, 21))
+    assert log.values() == [b"before", *numbered(20)]
+
+
+def test_a_full_buffer_blocks_and_then_fails_clearly(broker: ScriptedBroker, make: Any) -> None:
+    broker.default(ApiKey.PRODUCE, Silence())
+    producer = make(buffer_memory=10_000, max_block_ms=200)
+    for _ in range(9):
+        producer.send("t", bytes(1000))
+    started = time.monotonic()
+    with pytest.raises(RequestTimedOut, match=r"t-0: no room.*buffer\.memory.*max\.block\.ms=200"):
+        producer.send("t", bytes(1000))
+    assert 0.15 < time.monotonic() - started < 2
+    producer.close(0)
+
+
+def test_a_full_buffer_lets_go_on_as_records_are_delivered(
+    broker: ScriptedBroker, log: FakeLog, make: Any
+) -> None:
+    producer = make(buffer_memory=10_000, linger_ms=5000)
+    values = [b"%05d" % i + bytes(1000) for i in range(100)]
+    for value in values:
+        producer.send("t", value)
+    producer.flush(5)
+    assert log.values() == values
+
+
+def test_a_record_that_can_never_fit_the_buffer_is_refused(make: Any) -> None:
+    with pytest.raises(MessageTooLarge, match=r"buffer\.memory is 2000"):
+        make(buffer_memory=2000).send("t", bytes(3000))
+
+
+@pytest.mark.parametrize("nonsense", [WrongCorrelation(ProduceResponse()), ProduceResponse()])
+def test_nonsense_is_an_error_that_names_the_broker(broker: ScriptedBroker, make: Any, nonsense: Any) -> None:
+    broker.default(ApiKey.PRODUCE, nonsense)
+    with pytest.raises(InvalidRequest, match=broker.address):
+        make().send("t", b"v").result(5)
+
+
+def test_an_unknown_topic_is_refused_when_the_broker_does_not_make_it(make: Any) -> None:
+    with pytest.raises(UnknownTopicOrPartition, match="topic none"):
+        make().send("none", b"v")
+
+
+def test_an_unknown_partition_is_refused_with_the_number_there_is(make: Any) -> None:
+    with pytest.raises(UnknownTopicOrPartition, match="two-2: no such partition; topic two has 2"):
+        make().send("two", b"v", partition=2)
+
+
+def test_no_broker_at_all_is_an_error_within_max_block(broker: ScriptedBroker, make: Any) -> None:
+    producer = make(max_block_ms=200)
+    broker.close()
+    with pytest.raises(ConnectionLost, match=broker.address):
+        producer.send("t", b"v")
+
+
+def test_a_broker_without_producer_ids_is_an_error_that_says_what_to_do(
+    broker: ScriptedBroker, log: FakeLog, make: Any
+) -> None:
+    del broker.versions[ApiKey.INIT_PRODUCER_ID]
+    with pytest.raises(UnsupportedVersion, match=r"enable\.idempotence=false"):
+        make().send("t", b"v").result(5)
+    assert make(enable_idempotence="false").send("t", b"v").result(5).offset == 0
+
+
+def test_zstd_needs_a_broker_that_knows_it(broker: ScriptedBroker, make: Any) -> None:
+    broker.versions[ApiKey.PRODUCE] = (3, 6)
+    with pytest.raises(UnsupportedCompression, match=rf"{broker.address}.*zstd"):
+        make(compression_type="zstd").send("t", b"v").result(5)
+    assert make(compression_type="gzip").send("t", b"v").result(5).offset == 0
+
+
+def test_without_acks_records_count_as_sent_once_the_system_has_them(
+    broker: ScriptedBroker, log: FakeLog, make: Any
+) -> None:
+    def store(request: ProduceRequest) -> Any:
+        log.produce(request)
+        return Silence()
+
+    broker.default(ApiKey.PRODUCE, store)
+    producer = make(acks=0, enable_idempotence="false")
+    assert producer.send("t", b"v").result(5).offset == -1
+    producer.send("t", bytes(500_000))
+    producer.close(5)
+    wait_for(lambda: len(log.values()) == 2)
+
+
+def test_acks_one_is_asked_for_without_sequences(broker: ScriptedBroker, log: FakeLog, make: Any) -> None:
+    make(acks=1, enable_idempotence="false").send("t", b"v").result(5)
+    assert broker.received(ApiKey.PRODUCE)[0].acks == 1
+    assert log.partitions["t", 0].epochs == [(-1, -1)]
+
+
+def test_callbacks_hear_of_every_record_and_may_fail(
+    broker: ScriptedBroker, log: FakeLog, make: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[tuple[int, str]] = []
+
+    def listen(metadata: Any, error: KafkaError | None) -> None:
+        heard.append((metadata.offset, threading.current_thread().name))
+        if metadata.offset % 2:
+            raise ValueError("the callback's own mistake")
+
+    producer = make()
+    for value in numbered(10):
+        producer.send("t", value, on_delivery=listen)
+    producer.flush(5)
+    assert [offset for offset, _ in heard] == list(range(10))
+    assert {name for _, name in heard} == {"kafkalog-producer-callbacks"}
+    assert caplog.text.count("ValueError: the callback's own mistake") == 5
+    assert producer.send("t", b"after").result(5).offset == 10
+
+
+def test_a_callback_hears_of_a_failure(broker: ScriptedBroker, make: Any) -> None:
+    broker.default(ApiKey.PRODUCE, refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    heard: list[Any] = []
+    producer = make()
+    producer.send("t", b"v", on_delivery=lambda metadata, error: heard.append((metadata, error)))
+    producer.flush(5)
+    ((metadata, error),) = heard
+    assert metadata is None
+    assert error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_a_callback_may_use_the_producer(broker: ScriptedBroker, log: FakeLog, make: Any) -> None:
+    producer = make()
+    done = threading.Event()
+
+    def send_another(metadata: Any, error: Any) -> None:
+        producer.send("t", b"second")
+        producer.flush(5)
+        done.set()
+
+    producer.send("t", b"first", on_delivery=send_another)
+    assert done.wait(5)
+    assert log.values() == [b"first", b"second"]
+
+
+def test_flush_waits_for_what_was_sent_and_not_longer_than_told(
+    broker: ScriptedBroker, log: FakeLog, make: Any
+) -> None:
+    producer = make(linger_ms=5000)
+    deliveries = [producer.send("t", value) for value in numbered(10)]
+    assert not deliveries[0].done
+    producer.flush(5)
+    assert all(delivery.done for delivery in deliveries)
+    broker.default(ApiKey.PRODUCE, Silence())
+    producer.send("t", b"v")
+    with pytest.raises(TimeoutError, match="1 records are not settled"):
+        producer.flush(0.2)
+    producer.close(0)
+
+
+def test_records_linger_together(broker: ScriptedBroker, log: FakeLog, make: Any) -> None:
+    producer = make(linger_ms=100)
+    started = time.monotonic()
+    deliveries = [producer.send("t", value) for value in numbered(10)]
+    deliveries[-1].result(5)
+    assert 0.09 < time.monotonic() - started < 2
+    assert log.partitions["t", 0].batch_counts == [10]
+
+
+def test_closing_delivers_what_is_left(broker: ScriptedBroker, log: FakeLog, make: Any) -> None:
+    producer = make(linger_ms=5000)
+    for value in numbered(1000):
+        producer.send("t", value)
+    producer.close(5)
+    producer.close(5)
+    assert log.values() == numbered(1000)
+    with pytest.raises(KafkaError, match="closed"):
+        producer.send("t", b"v")
+
+
+def test_closing_settles_what_it_cannot_deliver_in_time(broker: ScriptedBroker, make: Any) -> None:
+    broker.default(ApiKey.PRODUCE, Silence())
+    heard: list[Any] = []
+    producer = make()
+    delivery = producer.send("t", b"v", on_delivery=lambda metadata, error: heard.append(error))
+    started = time.monotonic()
+    producer.close(0.2)
+    assert time.monotonic() - started < 2
+    with pytest.raises(KafkaError, match="closed before 1 record"):
+        delivery.result(0)
+    assert len(heard) == 1
+
+
+def test_a_result_is_not_waited_for_longer_than_told(broker: ScriptedBroker, make: Any) -> None:
+    broker.default(ApiKey.PRODUCE, Silence())
+    producer = make()
+    with pytest.raises(TimeoutError):
+        producer.send("t", b"v").result(0.1)
+    producer.close(0)
+
+
+def test_keys_decide_the_partition_and_keyless_records_share(
+    broker: ScriptedBroker, log: FakeLog, make: Any
+) -> None:
+    producer = make(batch_size=500)
+    keyed = [producer.send("two", b"v", key=b"key-%d" % (i % 7)) for i in range(70)]
+    places = {i % 7: delivery.result(5).partition for i, delivery in enumerate(keyed)}
+    assert [delivery.result(5).partition for delivery in keyed] == [places[i % 7] for i in range(70)]
+    assert set(places.values()) == {0, 1}
+    free = [producer.send("two", bytes(50)) for _ in range(200)]
+    counts = [sum(delivery.result(5).partition == p for delivery in free) for p in (0, 1)]
+    assert min(counts) > 20
+
+
+def test_many_threads_share_a_producer(broker: ScriptedBroker, log: FakeLog, make: Any) -> None:
+    producer = make(batch_size=1000)
+
+    def work(worker: int) -> None:
+        for i in range(500):
+            producer.send("t", b"%d %d" % (worker, i))
+
+    threads = [threading.Thread(target=work, args=(worker,)) for worker in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    producer.flush(10)
+    for worker in range(4):
+        own = [value for value in log.values() if value is not None and value.startswith(b"%d " % worker)]
+        assert own == [b"%d %d" % (worker, i) for i in range(500)]
+
+
+@pytest.mark.parametrize("wrong", ["text", 5, ["list"]])
+def test_anything_but_bytes_is_a_type_error(make: Any, wrong: Any) -> None:
+    producer = make()
+    with pytest.raises(TypeError, match="value must be bytes or None"):
+        producer.send("t", wrong)
+    with pytest.raises(TypeError, match="key must be bytes or None"):
+        producer.send("t", b"v", key=wrong)
+
+
+def test_a_forgotten_producer_delivers_what_it_has(broker: ScriptedBroker, log: FakeLog) -> None:
+    producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 5000})
+    producer.send("t", b"v")
+    del producer
+    wait_for(lambda: log.values() == [b"v"])
