@@ -1,4 +1,4 @@
-"""SIGKILL under load: what was acknowledged is there after a restart, once and in order, at any flush setting.
+"""SIGKILL under load: what was acknowledged is there after a restart, once, in order, at any flush setting.
 
 A killed process loses nothing that it wrote: the system keeps the pages. What a power cut may take is another
 matter, see docs/operations.md and test_power_cut.py.

@@ -1,0 +1,136 @@
+"""The whole broker on a disk that is full, or that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.config import BrokerConfig
+from broker.server.broker import Broker
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
+from pyspark_kafkalog.protocol.api.metadata import MetadataRequest
+from pyspark_kafkalog.protocol.api.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from tests.support.faulty_files import FaultyFiles
+from tests.support.raw_client import RawClient, batch
+
+STORAGE = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def started(directory: Path, files: FaultyFiles, **properties: str) -> Broker:
+    config = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(directory)} | properties
+    broker = Broker(BrokerConfig.load(None, config), files=files)
+    broker.start()
+    return broker
+
+
+@pytest.fixture
+def files() -> FaultyFiles:
+    return FaultyFiles()
+
+
+@pytest.fixture
+def broker(tmp_path: Path, files: FaultyFiles) -> Iterator[Broker]:
+    running = started(tmp_path, files)
+    yield running
+    files.space_bytes = None
+    running.stop()
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[RawClient]:
+    with RawClient(broker.port) as client:
+        assert client.create_topic("t").error_code == ErrorCode.NONE
+        yield client
+
+
+def commit(client: RawClient, offset: int) -> ErrorCode:
+    topics = (OffsetCommitRequestTopic("t", (OffsetCommitRequestPartition(0, offset),)),)
+    response = client.ask(OffsetCommitRequest(group_id="g", topics=topics))
+    code: ErrorCode = response.topics[0].partitions[0].error_code
+    return code
+
+
+def committed(client: RawClient) -> list[int]:
+    request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup("g", None),))
+    (group,) = client.ask(request).groups
+    assert group.error_code == ErrorCode.NONE
+    return [p.committed_offset for t in group.topics for p in t.partitions]
+
+
+def test_a_full_disk_refuses_writes_serves_reads_and_goes_on_when_there_is_room(
+    client: RawClient, files: FaultyFiles
+) -> None:
+    assert client.produce("t", batch(b"before")).base_offset == 0
+    assert commit(client, 1) == ErrorCode.NONE
+    for space in (0, 1, 60, 100):
+        files.space_bytes = space
+        refused = client.produce("t", batch(b"x" * 200))
+        assert (refused.error_code, refused.base_offset) == (STORAGE, -1)
+    files.space_bytes = 0
+    assert commit(client, 2) == STORAGE
+    assert client.create_topic("u").error_code == STORAGE
+    assert [r.value for r in client.read("t")] == [b"before"]
+    assert committed(client) == [1]
+    files.space_bytes = None
+    assert client.produce("t", batch(b"after")).base_offset == 1
+    assert commit(client, 3) == ErrorCode.NONE
+    assert client.create_topic("u").error_code == ErrorCode.NONE
+    assert [r.value for r in client.read("t")] == [b"before", b"after"]
+    assert committed(client) == [3]
+
+
+def test_what_was_refused_on_a_full_disk_is_not_there_after_a_restart(
+    tmp_path: Path, files: FaultyFiles
+) -> None:
+    broker = started(tmp_path, files)
+    with RawClient(broker.port) as client:
+        client.create_topic("t")
+        client.produce("t", batch(b"kept"))
+        commit(client, 1)
+        files.space_bytes = 90
+        assert client.produce("t", batch(b"x" * 200)).error_code == STORAGE
+        assert commit(client, 2) == STORAGE
+        files.space_bytes = None
+        client.produce("t", batch(b"kept too"))
+    broker.stop()
+    broker = started(tmp_path, files)
+    with RawClient(broker.port) as client:
+        assert [r.value for r in client.read("t")] == [b"kept", b"kept too"]
+        assert committed(client) == [1]
+    broker.stop()
+
+
+def test_no_producer_id_is_given_out_on_a_full_disk(client: RawClient, files: FaultyFiles) -> None:
+    files.space_bytes = 0
+    assert client.ask(InitProducerIdRequest()).error_code == STORAGE
+    files.space_bytes = None
+    assert client.ask(InitProducerIdRequest()).error_code == ErrorCode.NONE
+
+
+def test_a_failed_sync_takes_the_directory_offline_and_the_broker_still_answers(
+    tmp_path: Path, files: FaultyFiles
+) -> None:
+    broker = started(tmp_path, files, **{"log.flush.interval.messages": "1"})
+    with RawClient(broker.port) as client:
+        client.create_topic("t")
+        client.produce("t", batch(b"durable"))
+        files.sync_fails = lambda path: path.suffix == ".kafka"
+        assert client.produce("t", batch(b"not durable")).error_code == STORAGE
+        files.sync_fails = lambda path: False
+        # The kernel may have dropped what it could not write: nothing of this directory is trusted again.
+        assert client.produce("t", batch(b"later")).error_code == STORAGE
+        assert client.fetch("t", 0).error_code == STORAGE
+        assert [t.name for t in client.ask(MetadataRequest()).topics] == ["t"]
+    broker.stop()
+    broker = started(tmp_path, files)
+    with RawClient(broker.port) as client:
+        assert client.read("t")[0].value == b"durable"
+    broker.stop()
