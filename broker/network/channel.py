@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 
-from broker.network.transmission import Transmission
+from broker.network.transmission import BUFFERS, Part, Transmission
 from pyspark_kafkalog.protocol.frames import FrameReader
 
 READ_AHEAD_BYTES = 65536
@@ -34,15 +35,17 @@ class Channel:
     in hand, and the read-ahead.
     """
 
-    __slots__ = ("_ahead_bytes", "_held", "_in_hand", "_outgoing", "_reader", "_waiting")
+    __slots__ = ("_ahead_bytes", "_held", "_in_hand", "_outgoing", "_reader", "_waiting", "unsent_bytes")
 
     def __init__(self, max_request_bytes: int) -> None:
         self._reader = FrameReader(max_request_bytes)
         self._waiting: list[bytearray] = []  # last in, first element: taking from the end is cheap
         self._ahead_bytes = 0  # received and not taken yet, whole frames or not
         self._in_hand = False
-        self._held: Transmission | None = None  # small answers that nobody has tried to send yet
-        self._outgoing: Transmission | None = None  # what is being sent
+        self._held: list[Part] = []  # small answers that nobody has tried to send yet; only bytes
+        self._outgoing: Transmission | None = None  # what is being sent; then nothing is held
+        self.unsent_bytes = 0
+        """Size of the answers that are not sent whole yet."""
 
     @property
     def muted(self) -> bool:
@@ -61,8 +64,13 @@ class Channel:
 
     @property
     def wants_write(self) -> bool:
-        """Whether anything waits to be sent."""
-        return self._outgoing is not None or self._held is not None
+        """Whether an answer waits for room in the socket."""
+        return self._outgoing is not None
+
+    @property
+    def holds(self) -> bool:
+        """Whether small answers wait for `send_to`."""
+        return bool(self._held)
 
     def buffer(self) -> memoryview:
         """Where the next bytes may be put; never empty."""
@@ -82,25 +90,26 @@ class Channel:
 
     def take(self) -> bytearray | None:
         """The next request, which mutes the channel; None while it is muted or nothing waits."""
-        if not self._waiting or self.muted:
+        if not self._waiting or self._in_hand or self._outgoing is not None:
             return None
         frame = self._waiting.pop()
         self._ahead_bytes -= 4 + len(frame)
         self._in_hand = True
         return frame
 
-    def answer(self, transmission: Transmission | None) -> None:
+    def answer(self, parts: Sequence[Part] | None) -> None:
         """The request in hand is done: its answer goes out next, or it needs none (None)."""
         self._in_hand = False
-        if transmission is None:
+        if parts is None:
             return
-        if self._held is not None:
-            self._held.append(transmission)
-            transmission = self._held
-        if transmission.size_bytes < HELD_BYTES and transmission.is_bytes():
-            self._held = transmission
-        else:
-            self._held, self._outgoing = None, transmission
+        small = True
+        for part in parts:
+            self.unsent_bytes += len(part)
+            if not isinstance(part, BUFFERS):
+                small = False
+        self._held += parts
+        if not small or self.unsent_bytes >= HELD_BYTES:
+            self._outgoing, self._held = Transmission(self._held), []
 
     def send_to(self, sock: socket.socket) -> bool:
         """Send what ``sock`` takes now, held answers too; True once nothing is left to send.
@@ -108,20 +117,22 @@ class Channel:
         Raises:
             OSError, EOFError: the answer cannot be finished; the connection cannot go on.
         """
-        if self._outgoing is None:
-            self._outgoing, self._held = self._held, None
         outgoing = self._outgoing
         if outgoing is None:
-            return True
+            if not self._held:
+                return True
+            outgoing, self._held = Transmission(self._held), []
+            self._outgoing = outgoing
         if not outgoing.send_to(sock):
             return False
         self._outgoing = None
+        self.unsent_bytes = 0
         return True
 
     def close(self) -> None:
         """Drop what waits and what has not been sent."""
         self._waiting.clear()
-        for transmission in (self._held, self._outgoing):
-            if transmission is not None:
-                transmission.close()
-        self._held = self._outgoing = None
+        self._held.clear()
+        if self._outgoing is not None:
+            self._outgoing.close()
+            self._outgoing = None

@@ -76,7 +76,7 @@ class NetworkMetrics(Protocol):
 class _Connection:
     """A socket with its channel. Owned by the processor."""
 
-    __slots__ = ("channel", "last_active", "mask", "open", "peer", "reply", "sock", "unsent_bytes")
+    __slots__ = ("channel", "last_active", "mask", "open", "peer", "reply", "sock")
 
     def __init__(self, sock: socket.socket, peer: str, channel: Channel, now: float) -> None:
         self.sock = sock
@@ -86,7 +86,6 @@ class _Connection:
         self.open = True
         self.mask = 0  # what the selector watches; 0 = not registered
         self.reply: Reply | None = None  # of the request in hand
-        self.unsent_bytes = 0  # size of the answer that is being sent
 
 
 class Processor:
@@ -129,6 +128,7 @@ class Processor:
         self._next_tick = self._now + self._tick_seconds
         self._bytes_in = 0
         self._bytes_out = 0
+        self._thread_id = -1
         self._deadline: float | None = None  # set once, by begin_stop
         self._wakeup = Wakeup()
         self._selector.register(self._wakeup, selectors.EVENT_READ)
@@ -145,7 +145,7 @@ class Processor:
 
     def settled(self, reply: Reply) -> None:
         """The outcome of ``reply`` stands. Called once per reply, by any thread."""
-        if threading.get_ident() != self._thread.ident:
+        if threading.get_ident() != self._thread_id:
             self._answered.append(reply)
             self._wakeup.wake()
         elif reply is self._serving:
@@ -166,6 +166,7 @@ class Processor:
         self._thread.join()
 
     def _run(self) -> None:
+        self._thread_id = threading.get_ident()
         while not self._drained():
             try:
                 self._turn()
@@ -189,7 +190,7 @@ class Processor:
         while self._answered:
             reply = self._answered.popleft()
             if reply.closed:
-                self._drop(reply)
+                reply.drop()
             else:
                 self._guarded(self._late_answer, cast("_Connection", reply.token), reply)
         while self._adopted:
@@ -268,7 +269,7 @@ class Processor:
             if not answered:
                 return
             self._finish(connection, reply)
-            if channel.muted and not self._send(connection):
+            if channel.wants_write and not self._send(connection):
                 return
 
     def _late_answer(self, connection: _Connection, reply: Reply) -> None:
@@ -283,29 +284,24 @@ class Processor:
         if reply.outcome is Outcome.CLOSE:
             raise _CloseRequested
         connection.reply = None
-        transmission = reply.transmission
-        connection.channel.answer(transmission)
-        if transmission is not None:
-            connection.unsent_bytes += transmission.size_bytes
+        connection.channel.answer(reply.parts)
 
     def _send(self, connection: _Connection) -> bool:
         """Send what the socket takes now; True once nothing is left to send."""
-        if not connection.channel.send_to(connection.sock):
+        channel = connection.channel
+        size = channel.unsent_bytes
+        if not channel.send_to(connection.sock):
             return False
-        self._bytes_out += connection.unsent_bytes
-        connection.unsent_bytes = 0
+        self._bytes_out += size
         return True
 
     def _settle(self, connection: _Connection) -> None:
-        """Before the thread turns to something else: send what was held, and tell the selector."""
-        if connection.open:
-            if connection.channel.wants_write and not connection.mask & selectors.EVENT_WRITE:
-                self._send(connection)
-            self._watch(connection)
-
-    def _watch(self, connection: _Connection) -> None:
-        """Tell the selector what the channel waits for now."""
+        """Before the thread turns elsewhere: send what is held, and tell the selector what to watch."""
+        if not connection.open:
+            return
         channel = connection.channel
+        if channel.holds:
+            self._send(connection)
         mask = selectors.EVENT_READ if channel.wants_read else 0
         if channel.wants_write:
             mask |= selectors.EVENT_WRITE
@@ -323,7 +319,7 @@ class Processor:
         connection = _Connection(sock, peer, Channel(self._max_request_bytes), self._now)
         self._connections.add(connection)
         self._metrics.connections.inc()
-        self._watch(connection)
+        self._settle(connection)
 
     def _close(self, connection: _Connection, *, last_words: bool = False) -> None:
         """Close the socket, drop what it still had to send, tell the request in hand.
@@ -347,15 +343,9 @@ class Processor:
         reply, connection.reply = connection.reply, None
         if reply is not None:
             reply.peer_gone()
-            self._drop(reply)
+            reply.drop()
         self.closed_count += 1
         self._metrics.connections.dec()
-
-    @staticmethod
-    def _drop(reply: Reply) -> None:
-        """Give up the files of an answer that nobody can receive any more."""
-        if reply.transmission is not None:
-            reply.transmission.close()
 
     def _tick(self) -> None:
         """Close connections that have been idle for too long; hand the sums to the metrics."""
@@ -392,7 +382,7 @@ class Processor:
             self._adopted.popleft()[0].close()
             self.closed_count += 1
         while self._answered:
-            self._drop(self._answered.popleft())
+            self._answered.popleft().drop()
         self._publish()
         self._selector.close()
         self._wakeup.close()

@@ -8,7 +8,7 @@ from enum import Enum
 from threading import Lock
 from typing import Protocol
 
-from broker.network.transmission import Part, Transmission, close_regions
+from broker.network.transmission import Part, close_regions
 
 _log = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ class Outcome(Enum):
     PENDING = 0
     """Nothing yet."""
     ANSWER = 1
-    """The transmission goes out."""
+    """The parts go out."""
     NO_ANSWER = 2
     """The request has none (a produce request with acks 0); the next one is due."""
     CLOSE = 3
@@ -47,7 +47,7 @@ class Reply:
     first, the answer is dropped and its regions are closed.
     """
 
-    __slots__ = ("_closed", "_on_close", "_owner", "outcome", "peer", "token", "transmission")
+    __slots__ = ("_closed", "_on_close", "_owner", "outcome", "parts", "peer", "token")
 
     def __init__(self, owner: ReplyOwner, token: object, peer: str) -> None:
         self._owner = owner
@@ -58,7 +58,8 @@ class Reply:
         self.peer = peer
         """``host:port`` of the client."""
         self.outcome = Outcome.PENDING
-        self.transmission: Transmission | None = None
+        self.parts: Sequence[Part] | None = None
+        """The answer; it owns its regions until the channel does."""
 
     @property
     def closed(self) -> bool:
@@ -68,7 +69,7 @@ class Reply:
     def send(self, parts: Sequence[Part]) -> None:
         """Answer with ``parts``, whose size prefix is the first of them. Takes over the regions."""
         try:
-            self._settle(Outcome.ANSWER, Transmission(parts))
+            self._settle(Outcome.ANSWER, parts)
         except RuntimeError:
             close_regions(parts)
             raise
@@ -105,7 +106,12 @@ class Reply:
             except Exception:
                 _log.exception("on_close of a request from %s failed", self.peer)
 
-    def _settle(self, outcome: Outcome, transmission: Transmission | None) -> None:
+    def drop(self) -> None:
+        """Give up the files of an answer that nobody can receive any more: called by the owner only."""
+        if self.parts is not None:
+            close_regions(self.parts)
+
+    def _settle(self, outcome: Outcome, parts: Sequence[Part] | None) -> None:
         with self._owner.reply_lock:
             if self.outcome is not Outcome.PENDING:
                 raise RuntimeError(f"the request from {self.peer} is answered already")
@@ -113,8 +119,8 @@ class Reply:
             self._on_close = None
             closed = self._closed
             if not closed:
-                self.transmission = transmission
+                self.parts = parts
         if not closed:
             self._owner.settled(self)
-        elif transmission is not None:
-            transmission.close()
+        elif parts is not None:
+            close_regions(parts)

@@ -55,7 +55,8 @@ Part = bytes | bytearray | memoryview | Region
 """A piece of a response. A memoryview must be one of bytes."""
 
 _Bytes = bytes | bytearray | memoryview
-_BUFFERS = (bytes, bytearray, memoryview)
+BUFFERS = (bytes, bytearray, memoryview)
+"""The kinds of parts that are no region."""
 
 
 class Transmission:
@@ -65,21 +66,11 @@ class Transmission:
     closed as soon as it has been sent, the others by `close`.
     """
 
-    __slots__ = ("_next", "_parts", "size_bytes")
+    __slots__ = ("_next", "_parts")
 
     def __init__(self, parts: Iterable[Part]) -> None:
         self._parts: list[Part] = list(parts)
         self._next = 0
-        self.size_bytes = sum(map(len, self._parts))
-
-    def is_bytes(self) -> bool:
-        """Whether no file is held, so that it may wait without costing more than its bytes."""
-        return all(isinstance(part, _BUFFERS) for part in self._parts)
-
-    def append(self, other: Transmission) -> None:
-        """Take over the parts of ``other``, to be sent after these."""
-        self._parts += other._parts
-        self.size_bytes += other.size_bytes
 
     def send_to(self, sock: socket.socket) -> bool:
         """Send what ``sock`` takes now without waiting; True once everything is sent.
@@ -90,7 +81,7 @@ class Transmission:
         parts = self._parts
         while self._next < len(parts):
             part = parts[self._next]
-            if isinstance(part, _BUFFERS) or len(part) <= _READ_BYTES:
+            if isinstance(part, BUFFERS) or len(part) <= _READ_BYTES:
                 if not self._send_buffers(sock):
                     return False
             else:
@@ -135,7 +126,7 @@ class Transmission:
         group: list[_Bytes] = []
         while end < len(parts) and len(group) < _GATHER_LIMIT:
             part = parts[end]
-            if not isinstance(part, _BUFFERS):
+            if not isinstance(part, BUFFERS):
                 if len(part) > _READ_BYTES or size > _READ_AHEAD_BYTES:
                     break
                 data = part.read()
@@ -160,5 +151,5 @@ class Transmission:
 def close_regions(parts: Iterable[Part]) -> None:
     """Close the regions among parts that will not be sent."""
     for part in parts:
-        if not isinstance(part, _BUFFERS):
+        if not isinstance(part, BUFFERS):
             part.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from broker.network.channel import HELD_BYTES, READ_AHEAD_BYTES, Channel
-from broker.network.transmission import Transmission
 from pyspark_kafkalog.errors import FrameTooLarge
 from tests.support.network import FakeRegion, FakeSocket, frame
 
@@ -78,7 +77,7 @@ def test_the_next_request_waits_until_a_large_answer_is_sent() -> None:
     channel = Channel(LIMIT)
     put(channel, frame(b"1") + frame(b"2"))
     assert channel.take() == b"1"
-    channel.answer(Transmission([bytes(HELD_BYTES)]))
+    channel.answer([bytes(HELD_BYTES)])
     assert channel.wants_write
     assert channel.muted
     assert channel.take() is None
@@ -96,14 +95,14 @@ def test_small_answers_wait_for_each_other_and_leave_in_one_call() -> None:
     put(channel, b"".join(frame(bytes([65 + i])) for i in range(4)))
     for i in range(4):
         assert channel.take() == bytes([65 + i])
-        channel.answer(Transmission([b"<", bytes([97 + i]), b">"]) if i != 2 else None)
-        assert channel.wants_write
+        channel.answer([b"<", bytes([97 + i]), b">"] if i != 2 else None)
+        assert channel.holds
         assert not channel.muted
     sock = FakeSocket()
     assert channel.send_to(sock) is True  # type: ignore[arg-type]
     assert bytes(sock.taken) == b"<a><b><d>"
     assert sock.calls == ["send"]
-    assert not channel.wants_write
+    assert not channel.holds
 
 
 def test_a_large_answer_or_a_region_takes_the_held_ones_along() -> None:
@@ -111,9 +110,9 @@ def test_a_large_answer_or_a_region_takes_the_held_ones_along() -> None:
         channel = Channel(LIMIT)
         put(channel, frame(b"1") + frame(b"2") + frame(b"3"))
         channel.take()
-        channel.answer(Transmission([b"small"]))
+        channel.answer([b"small"])
         assert channel.take() == b"2"
-        channel.answer(Transmission([large]))
+        channel.answer([large])
         assert channel.take() is None
         sock = FakeSocket()
         assert channel.send_to(sock) is True  # type: ignore[arg-type]
@@ -125,7 +124,7 @@ def test_answers_behind_one_that_is_half_sent_are_not_begun() -> None:
     channel = Channel(LIMIT)
     put(channel, frame(b"1") + frame(b"2"))
     channel.take()
-    channel.answer(Transmission([b"first"]))
+    channel.answer([b"first"])
     assert channel.send_to(FakeSocket([2, 0])) is False  # type: ignore[arg-type]
     assert channel.take() is None, "the socket is full: no further request is begun"
 
@@ -135,7 +134,7 @@ def test_held_answers_are_bounded() -> None:
     put(channel, frame(b"") * 100)
     answered = 0
     while channel.take() is not None:
-        channel.answer(Transmission([bytes(1000)]))
+        channel.answer([bytes(1000)])
         answered += 1
     assert answered == HELD_BYTES // 1000 + 1
     assert channel.muted
@@ -196,7 +195,7 @@ def test_close_drops_what_waits_and_what_was_not_sent() -> None:
     put(channel, frame(b"1") + frame(b"2"))
     channel.take()
     region = FakeRegion(b"data")
-    channel.answer(Transmission([region]))
+    channel.answer([region])
     channel.close()
     assert region.closed_count == 1
     assert channel.take() is None

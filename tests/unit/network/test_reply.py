@@ -34,8 +34,7 @@ def reply(owner: Owner) -> Reply:
 def test_an_answer_settles_it(owner: Owner, reply: Reply) -> None:
     reply.send([b"abc", b"de"])
     assert reply.outcome is Outcome.ANSWER
-    assert reply.transmission is not None
-    assert reply.transmission.size_bytes == 5
+    assert reply.parts == [b"abc", b"de"]
     assert owner.settled_replies == [reply]
 
 
@@ -44,7 +43,7 @@ def test_no_answer_and_close_settle_it_without_bytes(owner: Owner) -> None:
     first.no_answer()
     second.close()
     assert [first.outcome, second.outcome] == [Outcome.NO_ANSWER, Outcome.CLOSE]
-    assert first.transmission is second.transmission is None
+    assert first.parts is second.parts is None
     assert owner.settled_replies == [first, second]
 
 
