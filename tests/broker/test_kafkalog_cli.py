@@ -1,0 +1,70 @@
+"""The command line ``kafkalog`` as its users start it, against a real broker."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from broker.embedded import EmbeddedBroker
+from tests.support.raw_client import RawClient, batch
+
+
+def kafkalog(*arguments: str, server: str | None = None, said: str = "") -> subprocess.CompletedProcess[str]:
+    environment = dict(os.environ, COLUMNS="120", NO_COLOR="1")
+    if server is not None:
+        environment["KAFKALOG_BOOTSTRAP_SERVER"] = server
+    return subprocess.run(
+        [sys.executable, "-m", "pyspark_kafkalog.cli", *arguments],
+        env=environment, input=said, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def server(running_broker: EmbeddedBroker) -> str:
+    return running_broker.bootstrap_servers
+
+
+def test_a_topic_is_made_listed_described_and_deleted(server: str, client: RawClient) -> None:
+    made = kafkalog(
+        "topics", "create", "of-the-cli", "--partitions", "2", "--config", "retention.ms=60000", server=server
+    )
+    assert (made.returncode, made.stdout) == (0, "created of-the-cli\n"), made.stderr
+    client.produce("of-the-cli", batch(b"a", b"b", b"c"), 1)
+
+    assert "of-the-cli\t2" in kafkalog("topics", "list", server=server).stdout.splitlines()
+    described = kafkalog("topics", "describe", "of-the-cli", server=server).stdout
+    assert "retention.ms=60000" in described
+    rows = [line.replace("│", " ").split() for line in described.splitlines() if "│" in line]
+    assert rows == [["0", "0", "0", "0", "0"], ["1", "0", "0", "3", "3"]]
+
+    kept = kafkalog("topics", "delete", "of-the-cli", server=server, said="n\n")
+    assert kept.returncode == 1
+    assert kafkalog("topics", "delete", "of-the-cli", "--yes", server=server).stdout == "deleted of-the-cli\n"
+    assert "of-the-cli" not in kafkalog("topics", "list", server=server).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("topics", "describe", "not-there"), 1, "kafkalog: no topic is called 'not-there'"),
+        (("topics", "create", "bad/name"), 1, "bad/name"),
+        (("topics", "create", "x", "--config", "nonsense"), 2, "'nonsense' is not name=value"),
+        (("topics", "create", "x", "--config", "retention.ms=soon"), 2, "retention.ms"),
+        (("topics", "create", "x", "--partitions", "0"), 2, "greater than or equal to 1"),
+        (("topics", "list", "--bootstrap-server", "nowhere"), 2, "bootstrap.servers"),
+    ],
+)
+def test_what_goes_wrong_is_one_line_and_an_exit_code(
+    server: str, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    ran = kafkalog(*arguments, server=server)
+    assert ran.returncode == code
+    assert said in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_help_shows_an_example() -> None:
+    assert "kafkalog topics create flights --partitions 4" in kafkalog("topics", "--help").stdout
