@@ -6,6 +6,7 @@ import socket
 from collections.abc import Sequence
 
 from broker.network.transmission import BUFFERS, Part, Transmission
+from pyspark_kafkalog.errors import FrameTooLarge
 from pyspark_kafkalog.protocol.frames import FrameReader
 
 READ_AHEAD_BYTES = 65536
@@ -35,12 +36,22 @@ class Channel:
     in hand, and the read-ahead.
     """
 
-    __slots__ = ("_ahead_bytes", "_held", "_in_hand", "_outgoing", "_reader", "_waiting", "unsent_bytes")
+    __slots__ = (
+        "_ahead_bytes",
+        "_failure",
+        "_held",
+        "_in_hand",
+        "_outgoing",
+        "_reader",
+        "_waiting",
+        "unsent_bytes",
+    )
 
     def __init__(self, max_request_bytes: int) -> None:
         self._reader = FrameReader(max_request_bytes)
         self._waiting: list[bytearray] = []  # last in, first element: taking from the end is cheap
         self._ahead_bytes = 0  # received and not taken yet, whole frames or not
+        self._failure: FrameTooLarge | None = None
         self._in_hand = False
         self._held: list[Part] = []  # small answers that nobody has tried to send yet; only bytes
         self._outgoing: Transmission | None = None  # what is being sent; then nothing is held
@@ -80,17 +91,30 @@ class Channel:
         """Take note of ``count`` bytes put into `buffer`.
 
         Raises:
-            FrameTooLarge: a size that is negative or above the limit; the connection cannot go on.
+            FrameTooLarge: a size that is negative or above the limit; the connection cannot go on. If
+                whole requests came before it, `take` raises this after the last of them.
         """
         self._ahead_bytes += count
         frames = self._reader.received(count)
         if frames:
             frames.reverse()
             self._waiting = frames + self._waiting if self._waiting else frames
+            try:
+                self._reader.buffer()
+            except FrameTooLarge as e:
+                self._failure = e
 
     def take(self) -> bytearray | None:
-        """The next request, which mutes the channel; None while it is muted or nothing waits."""
-        if not self._waiting or self._in_hand or self._outgoing is not None:
+        """The next request, which mutes the channel; None while it is muted or nothing waits.
+
+        Raises:
+            FrameTooLarge: see `received`.
+        """
+        if self._in_hand or self._outgoing is not None:
+            return None
+        if not self._waiting:
+            if self._failure is not None:
+                raise self._failure
             return None
         frame = self._waiting.pop()
         self._ahead_bytes -= 4 + len(frame)

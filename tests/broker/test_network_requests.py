@@ -129,6 +129,21 @@ def test_a_frame_that_claims_too_much_or_less_than_nothing_closes_only_its_conne
     assert "closing the connection from 127.0.0.1:" in caplog.text
 
 
+@pytest.mark.parametrize("size", [2**31 - 1, -1])
+def test_requests_before_a_bad_size_are_answered_before_the_connection_is_closed(size: int) -> None:
+    parked = Parked()
+    with serving(echo, max_request_bytes=1000) as server, Client(server.port) as client:
+        client.sock.sendall(frame(b"one") + frame(b"two") + struct.pack(">i", size))
+        assert client.receive() == b"one"
+        assert client.receive() == b"two"
+        assert client.ended()
+    with serving(parked, max_request_bytes=1000) as server, Client(server.port) as client:
+        client.sock.sendall(frame(b"late") + struct.pack(">i", size))
+        assert parked.answer() == b"late"
+        assert client.receive() == b"late"
+        assert client.ended()
+
+
 def test_a_claim_within_the_limit_takes_memory_only_for_what_came() -> None:
     with serving(echo, max_request_bytes=2**31 - 1) as server:
         clients = [Client(server.port) for _ in range(20)]
@@ -167,6 +182,24 @@ def test_a_failing_handler_closes_only_its_connection(caplog: pytest.LogCaptureF
         good.send(b"good")
         assert good.receive() == b"good"
     assert "cannot do this" in caplog.text
+
+
+def test_answers_given_before_a_failure_are_sent_before_the_connection_is_closed() -> None:
+    def handler(request: bytearray, reply: Reply) -> None:
+        if request == b"bad":
+            raise ValueError("cannot do this")
+        if request == b"close":
+            reply.close()
+        else:
+            echo(request, reply)
+
+    with serving(handler) as server:
+        for last in (b"bad", b"close"):
+            with Client(server.port) as client:
+                client.send(b"one", b"two", last)
+                assert client.receive() == b"one"
+                assert client.receive() == b"two"
+                assert client.ended()
 
 
 def test_a_handler_that_fails_after_it_answered_frees_the_answer() -> None:

@@ -204,3 +204,15 @@ def test_close_drops_what_waits_and_what_was_not_sent() -> None:
 
 def test_sending_nothing_is_done() -> None:
     assert Channel(LIMIT).send_to(FakeSocket()) is True  # type: ignore[arg-type]
+
+
+def test_requests_before_an_impossible_size_are_taken_before_it_is_raised() -> None:
+    channel = Channel(LIMIT)
+    put(channel, frame(b"good") + frame(b"too") + (-5).to_bytes(4, "big", signed=True))
+    assert channel.take() == b"good"
+    channel.answer(None)
+    assert channel.take() == b"too"
+    assert channel.take() is None, "while a request is in hand nothing is raised"
+    channel.answer(None)
+    with pytest.raises(FrameTooLarge, match="-5"):
+        channel.take()
