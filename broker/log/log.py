@@ -58,7 +58,9 @@ class Log:
         # What a crash left is in the page cache at best, and is synced as if it had just been appended.
         lost_track = self._flushed_offset < self._end_offset
         self._unflushed_since: float | None = tools.clock.monotonic() if lost_track else None
-        self._names_changed = True  # until the first flush nobody knows that the file's name is durable
+        self._known_by_name = False  # whether the name of the partition's directory is on the disk
+        self._durable_name: Segment | None = None
+        """Newest segment whose file name is known to be on the disk; with it are those before."""
         self._created_ms = tools.clock.time_ms()
         self._closed: Callable[[], Exception] | None = None
         self._lock = threading.RLock()
@@ -157,16 +159,17 @@ class Log:
             limit = self.last_stable_offset if committed_only else end_offset
             if offset >= limit:
                 return FileSlice.empty()
-            segment = segments[_position_of(segments, offset)]
-            try:
-                found = segment.slice(offset, limit, max_bytes, at_least_one=at_least_one)
-            except OSError as e:
-                if segment.deleted:
-                    continue  # by retention, just now: the start has moved
-                raise self.directory.refused(f"reading {segment.path.name}", e) from e
-            if found is not None:
-                return found
-            offset = segment.next_offset  # its last batches were compacted away
+            for segment in segments[_position_of(segments, offset) :]:
+                try:
+                    found = segment.slice(offset, limit, max_bytes, at_least_one=at_least_one)
+                except OSError as e:
+                    if segment.deleted:
+                        break  # by retention, just now: the start has moved
+                    raise self.directory.refused(f"reading {segment.path.name}", e) from e
+                if found is not None:
+                    return found  # else its last batches were compacted away
+            else:
+                return FileSlice.empty()
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """Timestamp and offset of the first record with this time or a later one; None when there is none.
@@ -227,19 +230,22 @@ class Log:
                 if since is None:
                     return
                 unflushed = [s for s in self._segments if s.next_offset > self._flushed_offset]
-                names_changed, self._names_changed = self._names_changed, False
+                active, durable_name = self._segments[-1], self._durable_name
                 self._unflushed_since = None
             try:
                 # Oldest first: what a power cut leaves has no holes.
                 for segment in unflushed:
                     segment.sync()
-                if names_changed:
+                if active is not durable_name:
                     self._tools.files.sync_directory(self.path)
+                if not self._known_by_name:
                     self._tools.files.sync_directory(self.path.parent)
+                    self._known_by_name = True
             except OSError as e:
                 raise self.directory.failed(f"syncing {self.path.name}", e) from e
             with self._lock:
                 self._flushed_offset = max(self._flushed_offset, end_offset)
+                self._durable_name = active
 
     def retire(self, policy: RetentionPolicy, now_ms: int) -> list[Path]:
         """Drop the oldest segments that ``policy`` lets go; their files have lost their names.
@@ -260,8 +266,11 @@ class Log:
                     if count == len(self._segments):
                         self._roll(now_ms)
                     expired, self._segments = self._segments[:count], self._segments[count:]
-                gone = [path for segment in expired for path in segment.rename_deleted()]
-                self._tools.files.sync_directory(self.path)
+                gone = []
+                for segment in expired:
+                    gone += segment.rename_deleted()
+                    # One by one: a later one gone without an earlier one would look like lost data.
+                    self._tools.files.sync_directory(self.path)
             except OSError as e:
                 raise self.directory.refused(f"deleting segments of {self.path.name}", e) from e
             _logger.info("%s: %d segments expired, log starts at %d", self.path, count, self.start_offset)
@@ -369,13 +378,22 @@ class Log:
         active = self._segments[-1]
         if not active.size:
             return
+        if self._durable_name is not active:
+            # Names become durable in their order: else a power cut could keep a later segment only, and
+            # the log would seem to begin there.
+            self._sync_names()
         fresh = new_segment(self.path, self._end_offset, self.config, self._tools)
-        self._names_changed = True
         self._created_ms = now_ms
         active.save_index(growing=False)
         self._segments = (*self._segments, fresh)
         if self._guard_loaded:
             self._save_snapshot()
+
+    def _sync_names(self) -> None:
+        try:
+            self._tools.files.sync_directory(self.path)
+        except OSError as e:
+            raise self.directory.failed(f"syncing {self.path.name}", e) from e
 
     def _save_snapshot(self) -> None:
         try:

@@ -115,7 +115,10 @@ def write_partition_metadata(files: FileSystem, directory: Path, topic: StoredTo
 def read_partition_metadata(files: FileSystem, directory: Path) -> tuple[UUID, str] | None:
     """Topic id and generation; None when the file is missing or torn. Raises `OSError`."""
     try:
-        fields = parse_properties(read_file(files, directory / PARTITION_METADATA).decode("utf-8"))
+        text = read_file(files, directory / PARTITION_METADATA).decode("utf-8")
+        if not text.endswith("\n"):
+            return None
+        fields = parse_properties(text)
         return decode_id(fields["topic.id"]), fields["generation"]
     except (FileNotFoundError, KeyError, ValueError, KafkaError):
         return None

@@ -129,6 +129,10 @@ class _Node:
         self.data: Callable[[], bytes] = lambda: b""
 
 
+class PowerCut(Exception):
+    """The machine is off: nothing after this call happens."""
+
+
 class VolatileFiles:
     """A disk whose writes are lost at a power cut unless they were synced, names of files included.
 
@@ -140,8 +144,17 @@ class VolatileFiles:
         self._real = OsFileSystem()
         self._root = root
         self._tree = _Node(is_directory=True)
+        self.stop_after: int | None = None
+
+    def step(self) -> None:
+        """One more call that changes the disk; after ``stop_after`` of them the power is gone."""
+        if self.stop_after is not None:
+            if self.stop_after == 0:
+                raise PowerCut
+            self.stop_after -= 1
 
     def open(self, path: Path, *, create: bool = False) -> File:
+        self.step()
         existed = path.exists()
         file = self._real.open(path, create=create)
         parent = self._node(path.parent)
@@ -149,30 +162,35 @@ class VolatileFiles:
             parent.names[path.name] = _Node(is_directory=False)
         node = parent.names[path.name]
         node.data = lambda: file.read_at(0, 1 << 30)
-        return _VolatileFile(file, node)
+        return _VolatileFile(self, file, node)
 
     def scan(self, directory: Path) -> list[Entry]:
         return self._real.scan(directory)
 
     def make_directory(self, path: Path) -> None:
+        self.step()
         self._real.make_directory(path)
         node = self._tree
         for name in path.relative_to(self._root).parts:
             node = node.names.setdefault(name, _Node(is_directory=True))
 
     def rename(self, source: Path, target: Path) -> None:
+        self.step()
         self._real.rename(source, target)
         self._node(target.parent).names[target.name] = self._node(source.parent).names.pop(source.name)
 
     def remove(self, path: Path) -> None:
+        self.step()
         self._real.remove(path)
         del self._node(path.parent).names[path.name]
 
     def remove_directory(self, path: Path) -> None:
+        self.step()
         self._real.remove_directory(path)
         del self._node(path.parent).names[path.name]
 
     def sync_directory(self, path: Path) -> None:
+        self.step()
         if path == self._root.parent:
             return
         node = self._node(path)
@@ -229,7 +247,8 @@ def _after_cut(node: _Node, chance: random.Random | None) -> bytes:
 
 
 class _VolatileFile:
-    def __init__(self, real: File, node: _Node) -> None:
+    def __init__(self, files: VolatileFiles, real: File, node: _Node) -> None:
+        self._files = files
         self._real = real
         self._node = node
 
@@ -237,15 +256,18 @@ class _VolatileFile:
         return self._real.fileno()
 
     def write_at(self, position: int, data: Data) -> int:
+        self._files.step()
         return self._real.write_at(position, data)
 
     def read_at(self, position: int, size: int) -> bytes:
         return self._real.read_at(position, size)
 
     def truncate(self, size: int) -> None:
+        self._files.step()
         self._real.truncate(size)
 
     def sync(self) -> None:
+        self._files.step()
         self._node.synced_data = self._real.read_at(0, 1 << 30)
 
     def close(self) -> None:

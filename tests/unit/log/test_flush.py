@@ -69,7 +69,6 @@ def test_every_segment_with_unsynced_messages_is_synced_oldest_first(tmp_path: P
         log.path / "00000000002.kafka",
         log.path / "00000000003.kafka",
         log.path,
-        tmp_path,
     ]
     files.synced.clear()
     log.flush()

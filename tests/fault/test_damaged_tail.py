@@ -1,0 +1,167 @@
+"""What a crash can do to the end of a log: a lost block, a nonsense block, at every byte position."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from broker.log.filesystem import OsFileSystem
+from broker.log.recovery import check_segment
+from pyspark_kafkalog.formats.base import Frame
+from pyspark_kafkalog.formats.batch import V2Format
+from pyspark_kafkalog.formats.compression import Codec
+from tests.support.logs import FIRST, START_MS, batch, crash, open_log, read_all, values
+
+FIRST_BATCH = (b"first", b"second")
+LAST_BATCH = (b"third", b"fourth", b"fifth")
+GARBAGE = [bytes(200), b"\xff" * 200, random.Random(1).randbytes(200), bytes(batch(b"nonsense"))]
+
+
+def _crashed_log(path: Path) -> tuple[Path, bytes, int]:
+    """The segment of a log of two batches after a crash, its bytes, and where the second batch begins."""
+    manager, log = open_log(path)
+    log.append(batch(*FIRST_BATCH))
+    log.append(batch(*LAST_BATCH, timestamps=[START_MS + n for n in range(3)], codec=Codec.GZIP))
+    segment = log.path / f"{FIRST}.kafka"
+    data = segment.read_bytes()
+    crash(manager)
+    return segment, data, len(batch(*FIRST_BATCH))
+
+
+def _recovers_to(path: Path, wanted: tuple[bytes, ...], size: int, segment: Path) -> None:
+    """The log is cut to ``wanted``, goes on from there, and is the same after another crash."""
+    manager, log = open_log(path)
+    assert values(log) == list(wanted)
+    assert segment.stat().st_size == size
+    assert log.append(batch(b"next")).base_offset == len(wanted)
+    crash(manager)
+    manager, log = open_log(path)
+    assert values(log) == [*wanted, b"next"]
+    crash(manager)
+
+
+def test_a_tail_torn_at_any_byte_loses_only_the_torn_batch(tmp_path: Path) -> None:
+    segment, data, second = _crashed_log(tmp_path)
+    for size in range(second, len(data) + 1):
+        segment.write_bytes(data[:size])
+        if size == len(data):
+            _recovers_to(tmp_path, FIRST_BATCH + LAST_BATCH, size, segment)
+        else:
+            _recovers_to(tmp_path, FIRST_BATCH, second, segment)
+
+
+def test_a_file_torn_in_its_only_batch_is_an_empty_log(tmp_path: Path) -> None:
+    segment, data, second = _crashed_log(tmp_path)
+    for size in range(second):
+        segment.write_bytes(data[:size])
+        _recovers_to(tmp_path, (), 0, segment)
+
+
+@pytest.mark.parametrize("garbage", GARBAGE, ids=["zeros", "ones", "random", "a batch out of order"])
+def test_nonsense_from_any_byte_of_the_last_batch_on_is_cut_off(tmp_path: Path, garbage: bytes) -> None:
+    segment, data, second = _crashed_log(tmp_path)
+    for size in range(second, len(data) + 1):
+        segment.write_bytes(data[:size] + garbage)
+        if garbage.startswith(data[size:]):  # the batch ends with zeros, as it happens
+            _recovers_to(tmp_path, FIRST_BATCH + LAST_BATCH, len(data), segment)
+        else:
+            _recovers_to(tmp_path, FIRST_BATCH, second, segment)
+
+
+def test_any_flipped_byte_in_the_last_batch_is_found_unless_nothing_covers_it(tmp_path: Path) -> None:
+    segment, data, second = _crashed_log(tmp_path)
+    leader_epoch = range(second + 12, second + 16)  # not under the checksum, and of no meaning here
+    for position in range(second, len(data)):
+        segment.write_bytes(data[:position] + bytes([data[position] ^ 0x40]) + data[position + 1 :])
+        if position in leader_epoch:
+            continue
+        _recovers_to(tmp_path, FIRST_BATCH, second, segment)
+
+
+def test_nonsense_of_any_length_after_the_last_batch_is_cut_off(tmp_path: Path) -> None:
+    segment, data, _ = _crashed_log(tmp_path)
+    chance = random.Random(7)
+    for length in range(1, 130):
+        segment.write_bytes(data + chance.randbytes(length))
+        _recovers_to(tmp_path, FIRST_BATCH + LAST_BATCH, len(data), segment)
+
+
+def test_a_nonsense_length_takes_no_memory(tmp_path: Path) -> None:
+    segment, data, _ = _crashed_log(tmp_path)
+    huge = bytearray(batch(b"x"))
+    huge[8:12] = (2**31 - 1).to_bytes(4, "big")
+    segment.write_bytes(data + huge)
+    _recovers_to(tmp_path, FIRST_BATCH + LAST_BATCH, len(data), segment)
+
+
+def test_segments_behind_a_cut_are_removed(tmp_path: Path) -> None:
+    one = len(batch(b"0"))
+    manager, log = open_log(tmp_path, segment_bytes=2 * one)
+    for number in range(7):
+        log.append(batch(b"%d" % number))
+    crash(manager)
+    damaged = log.path / "00000000002.kafka"
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    manager, log = open_log(tmp_path, segment_bytes=2 * one)
+    assert values(log) == [b"0", b"1", b"2"]
+    assert sorted(p.name for p in log.path.glob("*.kafka*")) == ["00000000000.kafka", "00000000002.kafka"]
+    for number in range(3, 9):
+        log.append(batch(b"%d" % number))
+    crash(manager)
+    manager, log = open_log(tmp_path, segment_bytes=2 * one)
+    assert values(log) == [b"%d" % number for number in range(9)]
+
+
+def test_a_segment_that_is_lost_ends_the_log_there(tmp_path: Path) -> None:
+    one = len(batch(b"0"))
+    manager, log = open_log(tmp_path, segment_bytes=2 * one)
+    for number in range(7):
+        log.append(batch(b"%d" % number))
+    crash(manager)
+    (log.path / "00000000004.kafka").unlink()
+    _, log = open_log(tmp_path, segment_bytes=2 * one)
+    assert values(log) == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_compacted_log_may_have_gaps(tmp_path: Path) -> None:
+    one = len(batch(b"0"))
+    config = {"segment_bytes": 2 * one, "cleanup_policy": ("compact",)}
+    manager, log = open_log(tmp_path, **config)
+    for number in range(7):
+        log.append(batch(b"%d" % number))
+    crash(manager)
+    (log.path / "00000000002.kafka").unlink()
+    first = log.path / "00000000000.kafka"
+    first.write_bytes(first.read_bytes()[one:])  # what a cleaner does to a superseded record
+    _, log = open_log(tmp_path, **config)
+    assert [(r.offset, r.value) for r in read_all(log)] == [(n, b"%d" % n) for n in (1, 4, 5, 6)]
+    assert read_all(log, start=2)[0].offset == 4
+
+
+def test_damage_is_told_apart_from_a_disk_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "segment").write_bytes(bytes(batch(b"0")))
+    file = OsFileSystem().open(tmp_path / "segment")
+    frames: list[Frame] = []
+    found = check_segment(file, V2Format(), 69, 0, frames.append, gaps_allowed=False)
+    assert (found.size, found.next_offset, found.fault) == (69, 1, None)
+    file.close()
+    with pytest.raises(OSError):
+        check_segment(file, V2Format(), 69, 0, frames.append, gaps_allowed=False)
+
+
+def test_producers_are_replayed_from_what_survived(tmp_path: Path) -> None:
+    def numbered(sequence: int) -> bytearray:
+        return batch(b"%d" % sequence, producer_id=3, producer_epoch=0, base_sequence=sequence)
+
+    manager, log = open_log(tmp_path)
+    for sequence in range(3):
+        log.append(numbered(sequence))
+    crash(manager)
+    segment = log.path / f"{FIRST}.kafka"
+    segment.write_bytes(segment.read_bytes()[:-1])
+    _, log = open_log(tmp_path)
+    assert log.append(numbered(1)).duplicate
+    assert not log.append(numbered(2)).duplicate
+    assert values(log) == [b"0", b"1", b"2"]
