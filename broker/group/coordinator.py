@@ -153,13 +153,17 @@ class OffsetCoordinator:
             return dict(shard.groups.get(group, ()))
 
     def forget_topic(self, topic: str) -> None:
-        """Delete what all groups stored for ``topic``: it is gone, and a new one of its name starts anew."""
+        """Delete what all groups stored for ``topic``: it is gone, and a new one of its name starts anew.
+
+        Where the disk refuses, the offsets stay, and a warning is logged.
+        """
         self._forget(lambda partition, _: partition.topic == topic)
 
     def expire(self) -> None:
         """Delete offsets older than ``offsets.retention.minutes``, or than the commit itself asked for.
 
-        No group has members here, so age counts from each partition's last commit.
+        No group has members here, so age counts from each partition's last commit. What the disk refuses
+        to delete is tried again the next time.
         """
         now = self._clock.time_ms()
 
@@ -186,8 +190,10 @@ class OffsetCoordinator:
                     for partition, value in stored.items()
                     if condemned(partition, value)
                 ]
-                if gone:
+                try:
                     self._delete(shard, gone)
+                except KafkaError as e:
+                    _log.warning("%d offsets could not be deleted from %s: %s", len(gone), shard.partition, e)
 
     def _delete(self, shard: _Shard, keys: Sequence[OffsetKey]) -> None:
         """Write the tombstones of ``keys``, then forget them. Caller holds the shard's lock."""

@@ -73,7 +73,7 @@ class Broker:
             create=self._create_offsets_topic,
             appended=self._fetches.appended,
         )
-        self._producer_ids = ProducerIds(config.directories()[0], files)
+        self._producer_ids = ProducerIds(config.directories(), files)
         self._loader = threading.Thread(target=self._offsets.load, name="offsets-loader", daemon=True)
         self._server: SocketServer | None = None
         self._machine_name = socket.gethostname()

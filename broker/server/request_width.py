@@ -73,11 +73,13 @@ def _read_size(buf: memoryview, pos: int, flexible: bool) -> tuple[int, int]:
     if flexible:
         size, pos = read_length(buf, pos)
         return size - 1, pos
-    return _INT32.unpack_from(buf, pos)[0], pos + _INT32.size
+    (size,) = _INT32.unpack_from(buf, pos)
+    return size, pos + _INT32.size
 
 
 def _skip_string(buf: memoryview, pos: int, flexible: bool) -> int:
     if flexible:
         size, pos = read_length(buf, pos)
         return pos + max(0, size - 1)
-    return pos + _INT16.size + max(0, _INT16.unpack_from(buf, pos)[0])
+    (size,) = _INT16.unpack_from(buf, pos)
+    return pos + _INT16.size + max(0, size)

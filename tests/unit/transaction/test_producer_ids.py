@@ -11,34 +11,39 @@ from pyspark_kafkalog.errors import StorageError
 
 
 class BrokenFiles(OsFileSystem):
-    """A disk on which nothing can be renamed."""
+    """A disk on which nothing can be renamed in the directories named."""
+
+    def __init__(self, *broken: Path) -> None:
+        self._broken = broken
 
     def rename(self, source: Path, target: Path) -> None:
-        raise OSError(28, "No space left on device")
+        if target.parent in self._broken:
+            raise OSError(28, "No space left on device")
+        super().rename(source, target)
 
 
 def test_ids_are_given_out_in_order(tmp_path: Path) -> None:
-    ids = ProducerIds(tmp_path, OsFileSystem())
+    ids = ProducerIds([tmp_path], OsFileSystem())
     assert [ids.next() for _ in range(3)] == [0, 1, 2]
 
 
 def test_no_id_comes_twice_over_any_number_of_restarts(tmp_path: Path) -> None:
     seen = []
     for _ in range(4):
-        ids = ProducerIds(tmp_path, OsFileSystem())
+        ids = ProducerIds([tmp_path], OsFileSystem())
         seen += [ids.next() for _ in range(5)]
     assert len(set(seen)) == len(seen) == 20
     assert seen[5] == BLOCK_SIZE
 
 
 def test_a_block_is_followed_by_the_next(tmp_path: Path) -> None:
-    ids = ProducerIds(tmp_path, OsFileSystem())
+    ids = ProducerIds([tmp_path], OsFileSystem())
     assert [ids.next() for _ in range(2 * BLOCK_SIZE + 1)] == list(range(2 * BLOCK_SIZE + 1))
     assert (tmp_path / FILE_NAME).read_text() == str(3 * BLOCK_SIZE)
 
 
 def test_threads_share_without_doubles(tmp_path: Path) -> None:
-    ids = ProducerIds(tmp_path, OsFileSystem())
+    ids = ProducerIds([tmp_path], OsFileSystem())
     got: list[int] = []
 
     def take() -> None:
@@ -56,11 +61,36 @@ def test_threads_share_without_doubles(tmp_path: Path) -> None:
 def test_a_damaged_file_is_refused_rather_than_started_anew(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
     with pytest.raises(StorageError, match=r"producer\.ids"):
-        ProducerIds(tmp_path, OsFileSystem()).next()
+        ProducerIds([tmp_path], OsFileSystem()).next()
 
 
 def test_no_id_is_given_out_that_could_not_be_reserved(tmp_path: Path) -> None:
-    ids = ProducerIds(tmp_path, BrokenFiles())
+    ids = ProducerIds([tmp_path], BrokenFiles(tmp_path))
     with pytest.raises(StorageError, match="cannot be reserved"):
         ids.next()
-    assert ProducerIds(tmp_path, OsFileSystem()).next() == 0
+    assert ProducerIds([tmp_path], OsFileSystem()).next() == 0
+
+
+def two_directories(tmp_path: Path) -> tuple[Path, Path]:
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    two.mkdir()
+    return one, two
+
+
+def test_directories_may_be_added_and_reordered(tmp_path: Path) -> None:
+    one, two = two_directories(tmp_path)
+    seen = []
+    for directories in ([one], [two, one], [two], [one, two]):
+        ids = ProducerIds(directories, OsFileSystem())
+        seen += [ids.next() for _ in range(3)]
+    assert len(set(seen)) == len(seen)
+
+
+def test_a_directory_that_fails_is_done_without(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    one, two = two_directories(tmp_path)
+    first = ProducerIds([one, two], OsFileSystem()).next()
+    second = ProducerIds([one, two], BrokenFiles(one)).next()
+    assert f"{one / FILE_NAME}: producer ids are not noted there" in caplog.text
+    third = ProducerIds([one, two], OsFileSystem()).next()
+    assert (first, second, third) == (0, BLOCK_SIZE, 2 * BLOCK_SIZE)

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from broker.config import BrokerConfig, LogConfig
+from broker.server.configs import Synonym, broker_entries, topic_entries
+from pyspark_kafkalog.config.definition import describe
+from pyspark_kafkalog.protocol.api.describe_configs import ConfigSource, ConfigType
+
+
+def test_a_topic_that_sets_nothing_has_every_property_by_default() -> None:
+    entries = list(topic_entries(BrokerConfig(), {}))
+    assert [e.name for e in entries] == [item.name for item in describe(LogConfig)]
+    assert {e.source for e in entries} == {ConfigSource.DEFAULT_CONFIG}
+    assert not any(e.read_only for e in entries)
+
+
+def test_a_topics_own_value_goes_before_the_brokers_and_the_default() -> None:
+    config = BrokerConfig.load(None, {"log.retention.minutes": "3"})
+    by_name = {e.name: e for e in topic_entries(config, {"retention.ms": "5", "segment.bytes": "2048"})}
+    assert by_name["retention.ms"].synonyms == (
+        Synonym("retention.ms", "5", ConfigSource.TOPIC_CONFIG),
+        Synonym("log.retention.ms", "180000", ConfigSource.STATIC_BROKER_CONFIG),
+        Synonym("log.retention.ms", "604800000", ConfigSource.DEFAULT_CONFIG),
+    )
+    assert by_name["segment.bytes"].value == "2048"
+    assert by_name["segment.ms"].source == ConfigSource.DEFAULT_CONFIG
+
+
+def test_the_broker_tells_every_property_and_which_were_set() -> None:
+    entries = list(broker_entries(BrokerConfig.load(None, {"num.partitions": "4"})))
+    assert [e.name for e in entries] == [item.name for item in describe(BrokerConfig)]
+    set_ones = [e for e in entries if e.source == ConfigSource.STATIC_BROKER_CONFIG]
+    assert [(e.name, e.value) for e in set_ones] == [("num.partitions", "4")]
+    assert all(e.read_only for e in entries)
+
+
+def test_types_are_kafkas() -> None:
+    types = {e.name: e.config_type for e in broker_entries(BrokerConfig())}
+    assert types["num.partitions"] == ConfigType.INT
+    assert types["log.flush.interval.messages"] == ConfigType.LONG
+    assert types["auto.create.topics.enable"] == ConfigType.BOOLEAN
+    assert types["log.dirs"] == ConfigType.LIST
+    assert types["listeners"] == ConfigType.STRING
+
+
+def test_a_property_that_is_not_set_and_has_no_default_is_null() -> None:
+    values = {e.name: e.value for e in broker_entries(BrokerConfig())}
+    assert values["advertised.listeners"] is None

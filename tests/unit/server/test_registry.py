@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import broker.server.handlers
+from broker.server.registry import REGISTRY, handles
+from pyspark_kafkalog.protocol.exchange import APIS, ApiKey
+
+
+def test_every_api_of_the_tables_is_served_in_every_version_of_them() -> None:
+    assert {key: entry.versions for key, entry in REGISTRY.items()} == {
+        key: tuple(api.versions) for key, api in APIS.items()
+    }
+
+
+def test_only_produce_advertises_more_than_it_serves() -> None:
+    wider = {k: e.advertised for k, e in REGISTRY.items() if e.advertised != e.versions}
+    assert wider == {ApiKey.PRODUCE: (0, 11)}
+
+
+def test_every_handler_has_a_file_of_its_own_name() -> None:
+    folder = Path(broker.server.handlers.__file__).parent
+    files = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    assert files == {key.name.lower() for key in REGISTRY}
+    assert set(broker.server.handlers.__all__) == files
+
+
+def test_an_api_cannot_have_two_handlers() -> None:
+    with pytest.raises(ValueError, match="FETCH has a handler already"):
+        handles(ApiKey.FETCH, versions=(4, 12))(lambda request, ctx: None)

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+
+from broker.server.request_width import MAX_PARTITIONS, MAX_REQUEST_BYTES, check_width
+from pyspark_kafkalog.errors import InvalidRequest
+from pyspark_kafkalog.protocol.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from pyspark_kafkalog.protocol.exchange import ApiKey, decode_header, encode_request
+from tests.support.raw_client import versions
+
+
+def produce_frame(version: int, topics: int, partitions: int, records: bytes | None) -> bytearray:
+    data = tuple(PartitionProduceData(p, records) for p in range(partitions))
+    request = ProduceRequest(
+        topic_data=tuple(
+            TopicProduceData(f"a-topic-with-a-name-of-some-length-{t:06}", data) for t in range(topics)
+        )
+    )
+    parts = encode_request(request, version=version, correlation_id=1, client_id="c")
+    return bytearray(b"".join(bytes(part) for part in parts)[4:])
+
+
+def check(frame: bytearray) -> None:
+    header, pos = decode_header(frame)
+    check_width(ApiKey(header.api_key), header, frame, pos)
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.PRODUCE))
+def test_records_may_be_large(version: int) -> None:
+    check(produce_frame(version, 2, 3, b"x" * (1 << 20)))
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.PRODUCE))
+def test_as_many_partitions_as_allowed_pass_and_one_more_does_not(version: int) -> None:
+    check(produce_frame(version, 1, MAX_PARTITIONS - 1, b"x" * 20))
+    with pytest.raises(InvalidRequest, match=str(MAX_PARTITIONS)):
+        check(produce_frame(version, 1, MAX_PARTITIONS, b"x" * 20))
+
+
+@pytest.mark.parametrize("version", [3, 11])
+def test_topics_count_as_well_and_null_records_are_walked_over(version: int) -> None:
+    half = MAX_PARTITIONS // 2
+    check(produce_frame(version, half, 1, None))
+    with pytest.raises(InvalidRequest):
+        check(produce_frame(version, half + 1, 1, None))
+
+
+@pytest.mark.parametrize("version", [3, 11])
+def test_a_frame_that_is_cut_is_left_to_the_decoder(version: int) -> None:
+    frame = produce_frame(version, 1, 10_000, b"x" * 40)
+    for cut in range(270_000, len(frame), 5003):
+        check(frame[:cut])
+
+
+def test_old_produce_versions_are_not_taken_when_large() -> None:
+    frame = bytearray(b"\x00\x00\x00\x02\x00\x00\x00\x01\xff\xff" + bytes(300_000))
+    with pytest.raises(InvalidRequest, match="not served"):
+        check(frame)
+
+
+def test_other_apis_have_one_limit() -> None:
+    head = b"\x00\x03\x00\x01\x00\x00\x00\x01\xff\xff"
+    check(bytearray(head + bytes(MAX_REQUEST_BYTES - len(head))))
+    with pytest.raises(InvalidRequest, match=f"METADATA of {MAX_REQUEST_BYTES + 1} bytes"):
+        check(bytearray(head + bytes(MAX_REQUEST_BYTES - len(head) + 1)))
