@@ -202,7 +202,7 @@ def small_requests(directory: Path, rounds: int, count: int = 2000) -> list[Row]
             broker_alone.median * micro,
             loop.median * micro,
             loop.median / broker_alone.median,
-            None,
+            0.71,
             "us",
             "peer: bare echo; ratio = peer / ours",
         ),
