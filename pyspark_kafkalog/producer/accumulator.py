@@ -165,9 +165,11 @@ class Accumulator:
     def repeat_refused(self, batch: ProducerBatch, not_before: float, *, new_id: bool) -> bool:
         """The broker refused the numbers of ``batch``: send it again. True where it gets new ones.
 
-        An earlier batch that is still to be repeated explains the refusal; without one the broker has
-        lost count, and under the old numbers it would refuse for ever. ``new_id`` asks for another
-        producer id instead of the next epoch.
+        An earlier batch that is still to be repeated explains the refusal. Without one the broker misses a
+        batch that failed for good, or has forgotten the producer: under the old numbers it would refuse
+        for ever. New ones are safe only now: it has stored neither this batch nor a later one, while
+        of an earlier one whose answer was lost nobody could have said so. ``new_id`` asks for
+        another producer id instead of the next epoch.
         """
         with self._lock:
             queue = self._queues[batch.tp]
@@ -176,13 +178,6 @@ class Accumulator:
             if first:
                 self._begin_anew(queue, new_id=new_id)
             return first
-
-    def give_up(self, batch: ProducerBatch, error: KafkaError) -> None:
-        """``batch`` failed for good. If it was numbered, what follows it gets new numbers."""
-        with self._lock:
-            if batch.base_sequence >= 0 and not batch.settled:
-                self._begin_anew(self._queues[batch.tp], new_id=False)
-        self.settle(batch, error=error)
 
     def split(self, batch: ProducerBatch, not_before: float) -> None:
         """Send ``batch``, of at least two records, again as two."""

@@ -98,7 +98,7 @@ class OutcomeHandler:
         if wait is not None:
             self._accumulator.repeat(batch, now + wait)
             return
-        self._accumulator.give_up(batch, error)
+        self._accumulator.settle(batch, error=error)
 
     def expired(self, batch: ProducerBatch) -> None:
         """The time for delivering ``batch`` is over."""
@@ -114,7 +114,7 @@ class OutcomeHandler:
         )
         if batch.sent:
             text += "; they may have been stored all the same"
-        self._accumulator.give_up(batch, RequestTimedOut(text))
+        self._accumulator.settle(batch, error=RequestTimedOut(text))
 
     def unreachable(self, error: KafkaError) -> None:
         """A broker cannot be reached at the moment: why batches wait."""
@@ -127,7 +127,7 @@ class OutcomeHandler:
                 f"{error}; idempotent producers need Kafka 0.11 or later, or enable.idempotence=false"
             )
         for batch in self._accumulator.unsettled():
-            self._accumulator.give_up(batch, error)
+            self._accumulator.settle(batch, error=error)
 
     def check_codec(self, connection: Connection, codec: Codec) -> None:
         """Raise where a broker is too old for the codec.

@@ -185,7 +185,7 @@ class Sender:
         try:
             batch.encode(self._codec, self._config.compression_level)
         except KafkaError as e:
-            self._accumulator.give_up(batch, e)
+            self._accumulator.settle(batch, error=e)
             return False
         return True
 
@@ -201,7 +201,7 @@ class Sender:
             self._outcome.check_codec(connection, self._codec)
         except KafkaError as e:
             for batch in batches:
-                self._accumulator.give_up(batch, e)
+                self._accumulator.settle(batch, error=e)
             return
         try:
             ticket = connection.send_now(self._request(batches), answered=answered)
