@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from broker.config import BrokerConfig
 from broker.group.coordinator import OffsetCoordinator
 from broker.log.manager import LogManager
 from broker.metrics import Metrics
 from broker.network.reply import Reply
+from broker.network.transmission import Part
 from broker.server.delayed_fetch import DelayedFetches
 from broker.server.topics import Topics
 from broker.transaction.producer_ids import ProducerIds
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
-from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.protocol.exchange import ApiKey, encode_response
 from pyspark_kafkalog.protocol.headers import RequestHeader
 
 _log = logging.getLogger(__name__)
@@ -43,19 +44,31 @@ class Services:
     endpoint: Callable[[], tuple[str, int]]
 
 
-@dataclass(frozen=True, slots=True)
 class Context:
-    """One request's surroundings. ``answer`` is for handlers that returned `LATER`, from any thread."""
+    """*Not thread-safe: one request's.* Its surroundings, and the way back to its client."""
 
-    services: Services
-    header: RequestHeader
-    reply: Reply
-    answer: Callable[[Any], None]
+    __slots__ = ("header", "reply", "services", "version")
 
-    @property
-    def version(self) -> int:
+    def __init__(self, services: Services, header: RequestHeader, reply: Reply) -> None:
+        self.services = services
+        self.header = header
+        self.reply = reply
+        self.version = header.api_version
         """The version of the API that the client asked in, and is answered in."""
-        return self.header.api_version
+
+    def answer(self, response: Any, version: int | None = None) -> None:
+        """Send the answer, in the request's version unless told. For `LATER`: from any thread.
+
+        Raises:
+            InvalidRequest: the version cannot say this; nothing was sent.
+        """
+        parts = encode_response(
+            response,
+            version=self.version if version is None else version,
+            correlation_id=self.header.correlation_id,
+        )
+        # The protocol knows only a part's length; that a record set is bytes or a region is ours to know.
+        self.reply.send(cast("Sequence[Part]", parts))
 
     def refused(self, error: KafkaError) -> ErrorCode:
         """The code that answers ``error``, counted; its text goes to the log where the answer has no room."""

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import cast
 
 from broker.network.reply import Reply
-from broker.network.transmission import Part
 from broker.server.context import Context, Services
 from broker.server.handlers.api_versions import unsupported
 from broker.server.handlers.produce import OLD_VERSIONS, refuse_old
 from broker.server.registry import LATER, REGISTRY, CloseConnection, Registration
-from broker.server.request_width import check_width
+from broker.server.request_width import NARROW_BYTES, check_width
 from pyspark_kafkalog.errors import KafkaError, UnsupportedVersion
-from pyspark_kafkalog.protocol.exchange import (
-    ApiKey,
-    decode_header,
-    decode_request,
-    encode_response,
-)
+from pyspark_kafkalog.protocol.exchange import ApiKey, decode_header, decode_request
 from pyspark_kafkalog.protocol.headers import RequestHeader
 
 _log = logging.getLogger(__name__)
@@ -27,7 +19,7 @@ _request_log = logging.getLogger("broker.requests")
 
 
 class Dispatcher:
-    """*Thread-safe: it holds no state of its own.* Decodes requests, calls handlers, encodes answers.
+    """*Thread-safe: it changes nothing of its own.* Decodes requests, calls handlers, encodes answers.
 
     A request that cannot be read closes its connection: no layout is known in which to answer it.
     Everything else is answered with an error code.
@@ -35,6 +27,10 @@ class Dispatcher:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        # By plain number, with the counter at hand: this is the hot path of every request.
+        self._served = {
+            int(key): (entry, services.metrics.requests(key.name)) for key, entry in REGISTRY.items()
+        }
 
     def __call__(self, frame: bytearray, reply: Reply) -> None:
         """Handle one request; called in a processor thread. Never raises for what a client sent."""
@@ -46,61 +42,43 @@ class Dispatcher:
             reply.close()
 
     def _handle(self, header: RequestHeader, frame: bytearray, pos: int, reply: Reply) -> None:
-        entry = _find(header)
-        self._services.metrics.requests(entry.key.name).inc()
+        try:
+            entry, count = self._served[header.api_key]
+        except KeyError:
+            raise UnsupportedVersion(f"api key {header.api_key} is not served") from None
+        count.inc()
         if _request_log.isEnabledFor(logging.DEBUG):
             _request_log.debug(
                 "%s %s v%d id %d client %s: %d bytes",
                 reply.peer, entry.key.name, header.api_version, header.correlation_id, header.client_id,
                 len(frame),
             )  # fmt: skip
-        check_width(entry.key, header, frame, pos)
+        if len(frame) > NARROW_BYTES:
+            check_width(entry.key, header, frame, pos)
+        context = Context(self._services, header, reply)
         low, high = entry.versions
         if not low <= header.api_version <= high:
-            self._answer_unknown_version(entry, header, frame, pos, reply)
+            _answer_unknown_version(entry, context, frame, pos)
             return
-        request = decode_request(header, frame, pos)
-
-        def answer(response: object) -> None:
-            self._send(header, response, reply)
-
-        response = entry.handler(request, Context(self._services, header, reply, answer))
+        response = entry.handler(decode_request(header, frame, pos), context)
         if response is LATER:
             return
         if response is None:
             reply.no_answer()
         else:
-            answer(response)
+            context.answer(response)
 
-    def _send(self, header: RequestHeader, response: object, reply: Reply) -> None:
-        _reply_with(reply, response, header.api_version, header.correlation_id)
 
-    def _answer_unknown_version(
-        self, entry: Registration, header: RequestHeader, frame: bytearray, pos: int, reply: Reply
-    ) -> None:
-        """ApiVersions and old Produce have an answer for it; of the others nobody knows the layout.
+def _answer_unknown_version(entry: Registration, context: Context, frame: bytearray, pos: int) -> None:
+    """ApiVersions and old Produce have an answer for it; of the others nobody knows the layout.
 
-        Raises:
-            UnsupportedVersion: the connection is to be closed.
-        """
-        if entry.key is ApiKey.API_VERSIONS:
-            _reply_with(reply, unsupported(), 0, header.correlation_id)
-            return
-        if entry.key is ApiKey.PRODUCE and OLD_VERSIONS[0] <= header.api_version <= OLD_VERSIONS[1]:
-            reply.send([refuse_old(header, frame, pos)])
-            return
+    Raises:
+        UnsupportedVersion: the connection is to be closed.
+    """
+    if entry.key is ApiKey.API_VERSIONS:
+        context.answer(unsupported(), version=0)
+    elif entry.key is ApiKey.PRODUCE and OLD_VERSIONS[0] <= context.version <= OLD_VERSIONS[1]:
+        context.reply.send([refuse_old(context.header, frame, pos)])
+    else:
         low, high = entry.versions
-        raise UnsupportedVersion(f"{entry.key.name} version {header.api_version}; served are {low} to {high}")
-
-
-def _reply_with(reply: Reply, response: object, version: int, correlation_id: int) -> None:
-    # The protocol knows only the length of a part; that a record set is bytes or a region is ours to know.
-    parts = encode_response(response, version=version, correlation_id=correlation_id)
-    reply.send(cast("Sequence[Part]", parts))
-
-
-def _find(header: RequestHeader) -> Registration:
-    try:
-        return REGISTRY[ApiKey(header.api_key)]
-    except (ValueError, KeyError):
-        raise UnsupportedVersion(f"api key {header.api_key} is not served") from None
+        raise UnsupportedVersion(f"{entry.key.name} version {context.version}; served are {low} to {high}")

@@ -17,10 +17,10 @@ MAX_REQUEST_BYTES = 1 << 20
 """Largest request of any API but Produce."""
 
 MAX_PARTITIONS = 20_000
-"""Most topics and partitions, together, in a produce request above `_UNCHECKED_BYTES`."""
+"""Most topics and partitions, together, in a produce request above `NARROW_BYTES`."""
 
-_UNCHECKED_BYTES = 256 << 10
-"""A smaller produce request cannot hold enough of them to matter."""
+NARROW_BYTES = 256 << 10
+"""A smaller request cannot hold enough of anything to matter: it need not be checked."""
 
 _FIRST_SERVED = 3
 _ACKS_AND_TIMEOUT_BYTES = 6
@@ -38,7 +38,7 @@ def check_width(key: ApiKey, header: RequestHeader, frame: bytearray, pos: int) 
         if len(frame) > MAX_REQUEST_BYTES:
             raise InvalidRequest(f"{key.name} of {len(frame)} bytes; the limit is {MAX_REQUEST_BYTES}")
         return
-    if len(frame) <= _UNCHECKED_BYTES:
+    if len(frame) <= NARROW_BYTES:
         return
     if header.api_version < _FIRST_SERVED:
         raise InvalidRequest(f"{key.name} {header.api_version} of {len(frame)} bytes is not served")
@@ -73,13 +73,13 @@ def _read_size(buf: memoryview, pos: int, flexible: bool) -> tuple[int, int]:
     if flexible:
         size, pos = read_length(buf, pos)
         return size - 1, pos
-    (size,) = _INT32.unpack_from(buf, pos)
+    size = _INT32.unpack_from(buf, pos)[0]
     return size, pos + _INT32.size
 
 
 def _skip_string(buf: memoryview, pos: int, flexible: bool) -> int:
     if flexible:
-        size, pos = read_length(buf, pos)
-        return pos + max(0, size - 1)
-    (size,) = _INT16.unpack_from(buf, pos)
+        length, pos = read_length(buf, pos)
+        return pos + max(0, length - 1)
+    size: int = _INT16.unpack_from(buf, pos)[0]
     return pos + _INT16.size + max(0, size)

@@ -10,6 +10,7 @@ import pytest
 from broker.config import BrokerConfig
 from broker.server.broker import Broker
 from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
 from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest
 from pyspark_kafkalog.protocol.api.offset_commit import (
@@ -75,7 +76,7 @@ def test_a_full_disk_refuses_writes_serves_reads_and_goes_on_when_there_is_room(
         refused = client.produce("t", batch(b"x" * 200))
         assert (refused.error_code, refused.base_offset) == (STORAGE, -1)
     files.space_bytes = 0
-    assert commit(client, 2) == STORAGE
+    assert commit(client, 2) == ErrorCode.NOT_COORDINATOR
     assert client.create_topic("u").error_code == STORAGE
     assert [r.value for r in client.read("t")] == [b"before"]
     assert committed(client) == [1]
@@ -97,7 +98,7 @@ def test_what_was_refused_on_a_full_disk_is_not_there_after_a_restart(
         commit(client, 1)
         files.space_bytes = 90
         assert client.produce("t", batch(b"x" * 200)).error_code == STORAGE
-        assert commit(client, 2) == STORAGE
+        assert commit(client, 2) == ErrorCode.NOT_COORDINATOR
         files.space_bytes = None
         client.produce("t", batch(b"kept too"))
     broker.stop()
@@ -110,9 +111,20 @@ def test_what_was_refused_on_a_full_disk_is_not_there_after_a_restart(
 
 def test_no_producer_id_is_given_out_on_a_full_disk(client: RawClient, files: FaultyFiles) -> None:
     files.space_bytes = 0
-    assert client.ask(InitProducerIdRequest()).error_code == STORAGE
+    assert client.ask(InitProducerIdRequest()).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     files.space_bytes = None
     assert client.ask(InitProducerIdRequest()).error_code == ErrorCode.NONE
+
+
+def test_a_coordinator_that_cannot_be_opened_is_asked_for_again(
+    client: RawClient, files: FaultyFiles
+) -> None:
+    files.space_bytes = 0
+    assert client.ask(FindCoordinatorRequest(key="g"), 3).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert commit(client, 1) == ErrorCode.NOT_COORDINATOR
+    files.space_bytes = None
+    assert client.ask(FindCoordinatorRequest(key="g"), 3).error_code == ErrorCode.NONE
+    assert commit(client, 1) == ErrorCode.NONE
 
 
 def test_a_failed_sync_takes_the_directory_offline_and_the_broker_still_answers(

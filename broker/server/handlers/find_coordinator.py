@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.server.context import Context
 from broker.server.registry import handles
-from pyspark_kafkalog.errors import InvalidRequest, KafkaError
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError, StorageError
 from pyspark_kafkalog.protocol.api.find_coordinator import (
     Coordinator,
     CoordinatorType,
@@ -37,10 +37,18 @@ def _find(key: str, key_type: int, ctx: Context) -> Coordinator:
     try:
         if key_type != CoordinatorType.GROUP:
             raise InvalidRequest(f"key type {key_type}: this broker coordinates groups (0) only")
-        services.offsets.open()
+        _open(ctx)
     except KafkaError as e:
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=ctx.refused(e), error_message=str(e)
         )
     host, port = services.endpoint()
     return Coordinator(key=key, node_id=services.config.node_id, host=host, port=port)
+
+
+def _open(ctx: Context) -> None:
+    try:
+        ctx.services.offsets.open()
+    except StorageError as e:
+        # Clients ask again after this code; a storage error they take for final.
+        raise ServerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(e)) from e

@@ -21,7 +21,9 @@ def init_producer_id(request: InitProducerIdRequest, ctx: Context) -> InitProduc
     try:
         return InitProducerIdResponse(producer_id=ctx.services.producer_ids.next(), producer_epoch=0)
     except KafkaError as e:
-        return _failed(ctx.refused(e))
+        ctx.refused(e)
+        # As Kafka where it has no ids to give: the one code after which every client asks again.
+        return _failed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 def _failed(code: ErrorCode) -> InitProducerIdResponse:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.group.offsets import NO_EXPIRY, CommittedOffset
 from broker.server.context import Context
 from broker.server.registry import handles
-from pyspark_kafkalog.errors import ErrorCode, KafkaError, MessageTooLarge, ServerError
+from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -15,6 +15,12 @@ from pyspark_kafkalog.protocol.api.offset_commit import (
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
+
+_AS_COMMIT_ERROR = {
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+}
+"""What the log said in words that clients expect of a coordinator: the second makes them ask again."""
 
 
 @handles(ApiKey.OFFSET_COMMIT, versions=(2, 8))
@@ -35,10 +41,9 @@ def offset_commit(request: OffsetCommitRequest, ctx: Context) -> OffsetCommitRes
     try:
         _check_group(request)
         ctx.services.offsets.commit(request.group_id, accepted)
-    except MessageTooLarge:
-        codes.update(dict.fromkeys(accepted, ErrorCode.INVALID_COMMIT_OFFSET_SIZE))
     except KafkaError as e:
-        codes.update(dict.fromkeys(accepted, ctx.refused(e)))
+        code = ctx.refused(e)
+        codes.update(dict.fromkeys(accepted, _AS_COMMIT_ERROR.get(code, code)))
     return OffsetCommitResponse(
         topics=tuple(
             OffsetCommitResponseTopic(

@@ -23,6 +23,7 @@ from pyspark_kafkalog.errors import (
     UnsupportedCompression,
 )
 from pyspark_kafkalog.formats.batch import BATCH_OVERHEAD, HEADER_SIZE
+from pyspark_kafkalog.formats.batch_header import CODEC_BITS
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.protocol.api.produce import (
     PartitionProduceData,
@@ -43,11 +44,9 @@ _ERROR_MESSAGE_SINCE = 8
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
-_LENGTH_AT = 8
-_MAGIC_AT = 16
 _NO_TRANSACTIONAL_ID = b"\xff\xff"
-_ATTRIBUTES_AT = 21
-_CODEC_MASK = 0x07
+_BATCH_START = struct.Struct(">8xi4xb4xh")
+"""Of a batch's header its length, magic and attributes."""
 
 
 @handles(ApiKey.PRODUCE, versions=(3, 11), advertised=(0, 11))
@@ -115,14 +114,13 @@ def check_batch(partition: TopicPartition, records: memoryview | None, version: 
         raise InvalidRecord(f"{partition}: the request has no record batch")
     if len(records) < HEADER_SIZE:
         raise CorruptMessage(f"{partition}: {len(records)} bytes cannot be a record batch")
-    magic = records[_MAGIC_AT]
+    length, magic, attributes = _BATCH_START.unpack_from(records)
     if magic != 2:
         raise InvalidRecord(f"{partition}: Produce {version} takes record batches v2 only, not magic {magic}")
-    size = BATCH_OVERHEAD + _INT32.unpack_from(records, _LENGTH_AT)[0]
+    size = BATCH_OVERHEAD + length
     if HEADER_SIZE <= size < len(records):
         raise InvalidRecord(f"{partition}: Produce {version} takes exactly one record batch for a partition")
-    codec = _INT16.unpack_from(records, _ATTRIBUTES_AT)[0] & _CODEC_MASK
-    if codec == Codec.ZSTD and version < _ZSTD_SINCE:
+    if version < _ZSTD_SINCE and attributes & CODEC_BITS == Codec.ZSTD:
         raise UnsupportedCompression(f"{partition}: zstd needs Produce {_ZSTD_SINCE} or later, not {version}")
 
 
