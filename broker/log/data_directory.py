@@ -7,7 +7,7 @@ import errno
 import logging
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -140,23 +140,22 @@ class Meta:
     node_id: int
 
 
-def agree_on_meta(directories: Sequence[DataDirectory], node_id: int) -> Meta:
-    """What all directories say; written where one says nothing yet.
+def agree_on_meta(found: Mapping[DataDirectory, Mapping[str, str]], node_id: int) -> Meta:
+    """What the ``meta.properties`` of all directories say; written where one says nothing yet.
 
     Raises:
         InvalidConfig: the directories belong to different clusters, or to another broker.
-        OSError: the disk refused.
+        OSError: the disk refused to write.
     """
-    found = [directory.read_meta() for directory in directories]
-    clusters = {meta["cluster.id"] for meta in found if "cluster.id" in meta}
+    clusters = {meta["cluster.id"] for meta in found.values() if "cluster.id" in meta}
     if len(clusters) > 1:
         raise InvalidConfig(f"log.dirs belong to different clusters: {', '.join(sorted(clusters))}")
-    for directory, meta in zip(directories, found, strict=True):
+    for directory, meta in found.items():
         owner = meta.get("node.id", str(node_id))
         if owner != str(node_id):
             raise InvalidConfig(f"{directory.path} belongs to node.id {owner}, not to {node_id}")
     agreed = Meta(next(iter(clusters), None) or new_cluster_id(), node_id)
-    for directory, meta in zip(directories, found, strict=True):
+    for directory, meta in found.items():
         if not {"cluster.id", "node.id"} <= meta.keys():
             directory.write_meta({"version": "1", "cluster.id": agreed.cluster_id, "node.id": str(node_id)})
     return agreed

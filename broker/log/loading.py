@@ -118,12 +118,12 @@ def _recover(
         else:
             fault = _check(segment, tools, gaps_allowed=gaps_allowed)
             kept.append(segment)
-            if fault is None and not last:
-                segment.save_index(growing=False)
         if fault is not None:
             _remove(segments[len(kept) :], tools)
             _logger.warning("%s: cut at offset %d: %s", directory, kept[-1].next_offset, fault)
             break
+    for segment in kept[:-1]:
+        segment.save_index(growing=False)
     kept[-1].growing = True
     return kept
 

@@ -96,27 +96,26 @@ class LogManager:
             InvalidConfig: the directories belong to another broker or to different clusters.
         """
         with self._lock:
-            opened: list[DataDirectory] = []
+            opened: dict[DataDirectory, dict[str, str]] = {}
             try:
                 for directory in self._directories:
                     try:
                         directory.open()
+                        opened[directory] = directory.read_meta()
                     except OSError as e:
                         directory.failed("opening it", e)
-                    else:
-                        opened.append(directory)
                 if not opened:
                     raise StorageError("none of log.dirs can be used")
                 try:
                     self._meta = agree_on_meta(opened, self._node_id)
                 except OSError as e:
                     raise StorageError(f"meta.properties: {e}") from e
-                found = Startup(opened, self._defaults, self._tools, self._guard_factory).run(
+                found = Startup(list(opened), self._defaults, self._tools, self._guard_factory).run(
                     all_online=len(opened) == len(self._directories)
                 )
             except BaseException:
                 self._pool.close()
-                for directory in opened:
+                for directory in self._directories:
                     directory.close()
                 raise
             self._topics = MappingProxyType(found.topics)

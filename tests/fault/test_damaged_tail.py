@@ -115,14 +115,19 @@ def test_segments_behind_a_cut_are_removed(tmp_path: Path) -> None:
 
 
 def test_a_segment_that_is_lost_ends_the_log_there(tmp_path: Path) -> None:
-    one = len(batch(b"0"))
-    manager, log = open_log(tmp_path, segment_bytes=2 * one)
-    for number in range(7):
+    config = {"segment_bytes": 4 * len(batch(b"0")), "index_interval_bytes": 0}
+    manager, log = open_log(tmp_path, **config)
+    for number in range(15):
         log.append(batch(b"%d" % number))
     crash(manager)
-    (log.path / "00000000004.kafka").unlink()
-    _, log = open_log(tmp_path, segment_bytes=2 * one)
-    assert values(log) == [b"0", b"1", b"2", b"3"]
+    (log.path / "00000000008.kafka").unlink()
+    manager, log = open_log(tmp_path, **config)
+    assert values(log) == [b"%d" % number for number in range(8)]
+    for number in range(8, 14):
+        log.append(batch(b"%d" % number))
+    manager.close()
+    _, log = open_log(tmp_path, **config)
+    assert values(log, max_bytes=1) == [b"%d" % number for number in range(14)]
 
 
 def test_a_compacted_log_may_have_gaps(tmp_path: Path) -> None:
