@@ -38,7 +38,7 @@ class BrokerNotStarted(KafkaError):
 class EmbeddedBroker:
     """*Not thread-safe: used by whoever started it.* A broker process and its data directory.
 
-    Its log goes to ``log_file``, warnings and above. A temporary data directory is removed by `stop`; one
+    Its log, warnings and above, goes to ``log_file`` in that directory. A temporary data directory is removed by `stop`; one
     that was passed in is kept.
     """
 
@@ -49,7 +49,7 @@ class EmbeddedBroker:
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
         self.data_dir = data_dir
-        self.log_file = (temporary or data_dir.parent) / f"{data_dir.name}-broker.log"
+        self.log_file = data_dir / "broker.log"
 
     @property
     def host(self) -> str:

@@ -75,6 +75,8 @@ def test_a_directory_of_ones_own_is_kept(tmp_path: Path) -> None:
         client.produce("t", batch(b"kept"))
     with start_broker(data_dir=tmp_path / "data") as broker, RawClient(broker.port) as client:
         assert [r.value for r in client.read("t")] == [b"kept"]
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+    assert broker.log_file.read_text() == ""
 
 
 def test_two_brokers_cannot_share_a_directory(tmp_path: Path) -> None:
