@@ -31,6 +31,8 @@ class LogTools:
     clock: Clock
     format: MessageFormat
     scheme: SchemeFactory = LogicalOffsets
+    flushed: Callable[[float], object] = lambda _: None
+    """Told how long each flush kept the disk busy."""
 
 
 @dataclass(frozen=True, slots=True)

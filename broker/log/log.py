@@ -232,6 +232,7 @@ class Log:
                 unflushed = [s for s in self._segments if s.next_offset > self._flushed_offset]
                 active, durable_name = self._segments[-1], self._durable_name
                 self._unflushed_since = None
+            began = self._tools.clock.monotonic()
             try:
                 # Oldest first: what a power cut leaves has no holes.
                 for segment in unflushed:
@@ -243,6 +244,7 @@ class Log:
                     self._known_by_name = True
             except OSError as e:
                 raise self.directory.failed(f"syncing {self.path.name}", e) from e
+            self._tools.flushed(self._tools.clock.monotonic() - began)
             with self._lock:
                 self._flushed_offset = max(self._flushed_offset, end_offset)
                 self._durable_name = active

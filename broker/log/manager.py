@@ -60,8 +60,11 @@ class LogManager:
         max_open_files: int = MAX_OPEN_FILES,
         node_id: int = 0,
         retention: Callable[[LogConfig], RetentionPolicy] = policy_of,
+        flushed: Callable[[float], object] = lambda _: None,
     ) -> None:
-        """``retention`` makes a topic's policy of its properties; another one can be put in its place."""
+        """``retention`` makes a topic's policy of its properties; another one can be put in its place.
+        ``flushed`` is told how many seconds each flush of a log kept the disk busy.
+        """
         self._files = files if files is not None else OsFileSystem()
         self._directories = [DataDirectory(Path(path).absolute(), self._files) for path in dirs]
         self._defaults = defaults
@@ -70,7 +73,7 @@ class LogManager:
         self._node_id = node_id
         self._retention = retention
         self._pool = OpenFiles(self._files, max_open_files)
-        self._tools = LogTools(self._files, self._pool, clock, V2Format())
+        self._tools = LogTools(self._files, self._pool, clock, V2Format(), flushed=flushed)
         self._topics: Mapping[str, StoredTopic] = MappingProxyType({})
         self._stores: dict[str, DataDirectory] = {}
         self._logs: dict[TopicPartition, Log] = {}

@@ -61,6 +61,7 @@ class Broker:
             guard_factory=lambda: ProducerState(config.producer_id_expiration_ms),
             max_open_files=config.log_open_files_max,
             node_id=config.node_id,
+            flushed=self.metrics.log_flush_seconds.observe,
         )
         self._topics = Topics(self._logs, config)
         self._disk = Scheduler(clock)
