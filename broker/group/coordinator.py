@@ -100,7 +100,7 @@ class OffsetCoordinator:
         for shard in self._shards:
             try:
                 self._load_shard(shard)
-            except KafkaError:
+            except (KafkaError, OSError, EOFError):
                 _log.exception("%s cannot be loaded: its groups stay unavailable", shard.partition)
 
     def open(self) -> None:
