@@ -38,8 +38,8 @@ class BrokerNotStarted(KafkaError):
 class EmbeddedBroker:
     """*Not thread-safe: used by whoever started it.* A broker process and its data directory.
 
-    Its log, warnings and above, goes to ``log_file`` in that directory. A temporary data directory is removed by `stop`; one
-    that was passed in is kept.
+    Its log, warnings and above, goes to ``log_file`` in that directory. A temporary data directory is removed
+    by `stop`; one that was passed in is kept.
     """
 
     def __init__(self, properties: Mapping[str, str], data_dir: Path, temporary: Path | None) -> None:
