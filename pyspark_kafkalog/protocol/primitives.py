@@ -28,6 +28,10 @@ ZERO_UUID = UUID(int=0)
 MAX_STRING_BYTES = 0x7FFF
 """Longest string of either encoding, in bytes of UTF-8; Kafka holds compact ones to it too."""
 
+MAX_TAGGED_FIELDS = 1000
+"""Most tagged fields in one place. Kafka defines a handful; a frame of 100 MiB full of them, two bytes each,
+would keep its reader busy for half a minute."""
+
 INT16 = Struct(">h")
 INT32 = Struct(">i")
 
@@ -218,9 +222,21 @@ def count_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
     return write
 
 
+def read_tag_count(buf: memoryview, pos: int) -> tuple[int, int]:
+    """How many tagged fields follow, and where.
+
+    Raises:
+        InvalidRequest: more than `MAX_TAGGED_FIELDS`, or the number is damaged.
+    """
+    count, pos = read_length(buf, pos)
+    if count > MAX_TAGGED_FIELDS:
+        raise InvalidRequest(f"{count} tagged fields in one place; the limit is {MAX_TAGGED_FIELDS}")
+    return count, pos
+
+
 def skip_tagged_fields(buf: memoryview, pos: int) -> int:
     """The position after a section of tagged fields, none of which is known here."""
-    count, pos = read_length(buf, pos)
+    count, pos = read_tag_count(buf, pos)
     for _ in range(count):
         _, pos = read_length(buf, pos)
         size, pos = read_length(buf, pos)

@@ -138,7 +138,7 @@ def _tags_reader(cls: Any, tagged: list[FieldRow], form: Form) -> Reader:
     def read(buf: memoryview, pos: int, values: Values) -> int:
         first = len(values)
         values += defaults
-        count, pos = primitives.read_length(buf, pos)
+        count, pos = primitives.read_tag_count(buf, pos)
         for _ in range(count):
             tag, pos = primitives.read_length(buf, pos)
             size, pos = primitives.read_length(buf, pos)

@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from pyspark_kafkalog.errors import InvalidRequest
-from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, decode_request, decode_response
+from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, decode_header, decode_request, decode_response
 from pyspark_kafkalog.protocol.headers import RequestHeader
 
 TWO_BILLION = (2_000_000_000).to_bytes(4, "big")
@@ -47,6 +47,21 @@ def test_two_billion_numbers_cost_nothing() -> None:
 def test_two_billion_tagged_fields_cost_nothing() -> None:
     text = refused(ApiKey.INIT_PRODUCER_ID, 2, b"\0" + bytes(4) + COMPACT_TWO_BILLION + bytes(8))
     assert text.startswith("InitProducerIdRequest v2")
+
+
+@pytest.mark.parametrize("key", [ApiKey.INIT_PRODUCER_ID, ApiKey.FETCH])
+def test_more_tagged_fields_than_anybody_defines_are_not_walked_over(key: ApiKey) -> None:
+    # 0x7e is a tag that no message has; Fetch knows tags of its own in the same place.
+    body, version = (b"\0" + bytes(4), 2) if key is ApiKey.INIT_PRODUCER_ID else (bytes(25) + b"\1\1\1", 12)
+    assert decode_request(RequestHeader(key, version, 1, None), body + b"\xe8\x07" + b"\x7e\0" * 1000, 0)
+    text = refused(key, version, body + b"\xe9\x07" + b"\x7e\0" * 1001)
+    assert text.endswith("1001 tagged fields in one place; the limit is 1000")
+
+
+def test_the_header_of_a_large_request_has_no_more_tagged_fields_either() -> None:
+    frame = b"\0\0\0\x09\0\0\0\1\xff\xff" + b"\xe9\x07" + b"\x7e\0" * 1001
+    with pytest.raises(InvalidRequest, match=r"request header: 1001 tagged fields in one place"):
+        decode_header(frame)
 
 
 def test_a_tagged_field_of_two_billion_bytes_costs_nothing() -> None:
