@@ -34,6 +34,8 @@ _VARINTS = [varint_bytes(value) for value in (*range(_TABLE_SIZE), -1)]
 
 _NO_ATTRIBUTES = b"\0"
 _NO_HEADERS = _VARINTS[0]
+_MAX_INT64 = (1 << 63) - 1
+_MIN_INT64 = -(1 << 63)
 _NULL = 1
 """-1 in zigzag: the length of what is null."""
 
@@ -134,8 +136,9 @@ def parse_records(
 ) -> list[Record]:
     """The ``count`` records that fill ``data``.
 
-    ``append_timestamp`` is the time of all of them where the log sets it (log append time). The last
-    record's ``next_offset`` is where the next batch begins, also when compaction took what was between.
+    ``append_timestamp`` is the time of all of them where the log sets it (log append time). A time that
+    leaves 64 bits wraps around, as it does for Kafka: brokers store such a batch without a look inside. The
+    last record's ``next_offset`` is where the next batch begins, also when compaction took what was between.
 
     Raises:
         CorruptMessage: lengths or count do not fit the data; offsets do not rise or leave their batch.
@@ -155,6 +158,8 @@ def parse_records(
         previous = delta
         if append_timestamp is None:
             timestamp = base_timestamp + (time >> 1 ^ -(time & 1))
+            if not _MIN_INT64 <= timestamp <= _MAX_INT64:
+                timestamp = (timestamp - _MIN_INT64) % (1 << 64) + _MIN_INT64
         record = _new(Record)
         _set_offset(record, base_offset + delta)
         _set_next_offset(record, base_offset + delta + 1)
@@ -202,7 +207,7 @@ def _timestamp_delta(timestamp: int, base_timestamp: int) -> bytes:
 
 def check_timestamp(timestamp: int) -> None:
     """Raise `InvalidRecord` where ``timestamp`` does not fit 64 bits."""
-    if not -(1 << 63) <= timestamp < 1 << 63:
+    if not _MIN_INT64 <= timestamp <= _MAX_INT64:
         raise InvalidRecord(f"timestamp {timestamp} does not fit 64 bits")
 
 

@@ -29,6 +29,7 @@ from pyspark_kafkalog.formats.batch import (
 )
 from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.varint import varlong_bytes
 from pyspark_kafkalog.types import NewRecord, Record, TimestampType
 
 LIMIT = 1 << 24
@@ -134,6 +135,21 @@ def test_timestamps_before_the_first_and_outside_64_bits() -> None:
         encode_batch([NewRecord(b"", None, -(2**62)), NewRecord(b"", None, 2**63 - 1)])
     with pytest.raises(InvalidRecord, match="timestamp 9223372036854775808"):
         encode_batch([NewRecord(b"", None, 2**62), NewRecord(b"", None, 2**63)])
+
+
+@pytest.mark.parametrize(("base", "delta", "time"), [
+    (1000, 2**63 - 1, -(2**63) + 999),
+    (-2000, -(2**63), 2**63 - 2000),
+    (2**63 - 1, 2**63 - 1, -2),
+    (2**63 - 2, 1, 2**63 - 1),
+    (-(2**63) + 1, -1, -(2**63)),
+])  # fmt: skip
+def test_a_time_that_leaves_64_bits_wraps_around_as_kafkas_does(base: int, delta: int, time: int) -> None:
+    # A broker cannot see this without opening the batch, so one may be in any log; what is read must be
+    # something that an answer can hold.
+    body = b"\0" + varlong_bytes(delta) + b"\0\1\1\0"
+    batch = patched(with_block(bytes([2 * len(body)]) + body, count=1), ">q", 27, base)
+    assert [r.timestamp for r in decode(batch)] == [time]
 
 
 def test_log_append_time_is_the_time_of_every_record() -> None:
