@@ -1,0 +1,215 @@
+"""How fast does a topic become Arrow, over the network and against librdkafka, and how fast is it filled?
+
+Reading: our embedded broker holds one partition with keys of 10 bytes, 64 KiB batches. Ours: the partition
+fetcher, 2 MiB a fetch, and the decoder, with either engine. The peer: confluent-kafka's consumer, its
+messages gathered in lists and made into the same seven columns. Ours checks every CRC, the peer, as it is
+by default, none. Every round begins with a new connection at offset 0 and must give every row.
+
+Writing, for information: a value of 100 bytes per `send`, through to the broker's acknowledgement, and the
+same rows from Arrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+import broker
+from benchmarks.harness import Row, compare, interleave, table
+from pyspark_kafkalog.client.admin import NewTopic, create_topics
+from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.columnar.record_batches import RecordBatchDecoder, arrow_schema
+from pyspark_kafkalog.config.consumer import ConsumerConfig
+from pyspark_kafkalog.consumer.fetcher import PartitionFetcher
+from pyspark_kafkalog.producer.producer import Producer
+from pyspark_kafkalog.types import TopicPartition
+
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+SCHEMA = arrow_schema(COLUMNS)
+BATCH_BYTES = 64 << 10
+FETCH_BYTES = 2 << 20
+"""Of 0.5 to 4 MiB the fastest, or as fast as any, for values of 100 and of 1024 bytes."""
+
+READ_BYTES = {100: 128 << 20, 1024: 384 << 20}
+"""What one round reads, of keys and values, by value size: so much that connecting does not count."""
+
+PEER_PROPERTIES = {
+    "group.id": "measured",
+    "enable.auto.commit": False,
+    # The peer at its best: by default it stops fetching for a second whenever its queue is full.
+    "fetch.queue.backoff.ms": 1,
+    "queued.min.messages": 1_000_000,
+    "queued.max.messages.kbytes": 1 << 20,
+}
+
+PEER_CHUNK = 10_000
+WRITTEN = 200_000
+
+
+def fill(servers: str, topic: str, count: int, value_bytes: int) -> None:
+    """One partition with ``count`` records."""
+    create_topics(servers, [NewTopic(topic, 1)])
+    value = bytes(i % 251 for i in range(value_bytes))
+    with Producer({"bootstrap.servers": servers, "batch.size": BATCH_BYTES, "linger.ms": 50}) as producer:
+        for start in range(0, count, 50_000):
+            stop = min(count, start + 50_000)
+            rows = {"key": [b"key-%06d" % i for i in range(start, stop)], "value": [value] * (stop - start)}
+            producer.send_arrow(topic, pa.table(rows))
+
+
+def own(servers: str, topic: str, count: int, engine: str | None) -> int:
+    """Rows read by our fetcher; decoded by ``engine``, or only fetched if None."""
+    config = ConsumerConfig(bootstrap_servers=servers, max_partition_fetch_bytes=FETCH_BYTES)
+    cluster = Cluster(config)
+    fetcher = PartitionFetcher(cluster, TopicPartition(topic, 0), 0, count, config=config)
+    decoder = RecordBatchDecoder(topic=topic, partition=0, columns=COLUMNS, engine=engine or "plain")  # type: ignore[arg-type]
+    rows = 0
+    for fetched in fetcher:
+        if engine is None:
+            rows = fetched.next_offset
+            continue
+        for batch in decoder.decode(fetched.data, fetched.offset, count).batches:
+            rows += batch.num_rows
+    cluster.close()
+    return rows
+
+
+def peer(servers: str, topic: str, count: int) -> int:
+    """Rows read by confluent-kafka, as record batches of `PEER_CHUNK`."""
+    import confluent_kafka
+
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": servers, **PEER_PROPERTIES})
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    rows = 0
+    while rows < count:
+        # Never more than there are: it would wait for the rest until its timeout.
+        messages = consumer.consume(min(PEER_CHUNK, count - rows), 10)
+        rows += _record_batch(messages, topic).num_rows
+    consumer.close()
+    return rows
+
+
+def _record_batch(messages: list[Any], topic: str) -> pa.RecordBatch:
+    count = len(messages)
+    stamps = [message.timestamp() for message in messages]
+    columns = (
+        [message.key() for message in messages],
+        [message.value() for message in messages],
+        [topic] * count,
+        [message.partition() for message in messages],
+        [message.offset() for message in messages],
+        [stamp[1] * 1000 for stamp in stamps],
+        [stamp[0] - 1 for stamp in stamps],
+    )
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def writers(servers: str) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Clients that send `WRITTEN` records of 100 bytes and wait until all are acknowledged."""
+    value = bytes(100)
+
+    def ours() -> None:
+        with Producer({"bootstrap.servers": servers}) as producer:
+            for _ in range(WRITTEN):
+                producer.send("written", value)
+
+    rows = pa.table({"value": [value] * WRITTEN})
+
+    def arrow() -> None:
+        with Producer({"bootstrap.servers": servers}) as producer:
+            producer.send_arrow("written", rows)
+
+    def librdkafka() -> None:
+        import confluent_kafka
+
+        producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": servers,
+                "enable.idempotence": True,
+                "queue.buffering.max.messages": WRITTEN,
+            }
+        )
+        for _ in range(WRITTEN):
+            producer.produce("written", value)
+        producer.flush()
+
+    def kafka_python() -> None:
+        import kafka
+
+        producer = kafka.KafkaProducer(bootstrap_servers=servers)
+        for _ in range(WRITTEN // 10):
+            producer.send("written", value)
+        producer.flush()
+        producer.close()
+
+    yield "ours, send", ours
+    yield "ours, send_arrow", arrow
+    yield "confluent-kafka", librdkafka
+    yield "kafka-python", kafka_python
+
+
+def read_rows(servers: str, value_bytes: int, goals: tuple[float, float], rounds: int) -> list[Row]:
+    """The reading lines for one size of value; goals for numba and for plain Python."""
+    count = READ_BYTES[value_bytes] // (value_bytes + 10)
+    topic = f"measured-{value_bytes}"
+    fill(servers, topic, count, value_bytes)
+    contestants: dict[str, Callable[[], int]] = {
+        "numba": lambda: own(servers, topic, count, "numba"),
+        "plain": lambda: own(servers, topic, count, "plain"),
+        "fetch only": lambda: own(servers, topic, count, None),
+        "confluent-kafka": lambda: peer(servers, topic, count),
+    }
+    for name, read in contestants.items():
+        if read() != count:
+            raise RuntimeError(f"{name} did not read the whole topic")
+    measured = interleave(contestants, rounds, amounts=dict.fromkeys(contestants, count))
+    lines = (("numba", goals[0]), ("plain", goals[1]), ("fetch only", None))
+    return [
+        compare(
+            f"broker to record batch, {value_bytes} B, {name}",
+            measured[name],
+            measured["confluent-kafka"],
+            goal=goal,
+            unit="Mrec/s",
+            scale=1e-6,
+        )
+        for name, goal in lines
+    ]
+
+
+def write_rows(servers: str, rounds: int) -> list[Row]:
+    """The writing lines: for information."""
+    create_topics(servers, [NewTopic("written", 4)])
+    contestants = dict(writers(servers))
+    amounts = dict.fromkeys(contestants, float(WRITTEN))
+    amounts["kafka-python"] = WRITTEN / 10
+    measured = interleave(contestants, rounds, amounts=amounts)
+    return [
+        compare(
+            f"send to acknowledgement, 100 B, {name}, against {other}",
+            measured[name],
+            measured[other],
+            goal=None,
+            unit="krec/s",
+            scale=1e-3,
+        )
+        for name in ("ours, send", "ours, send_arrow")
+        for other in ("confluent-kafka", "kafka-python")
+    ]
+
+
+def run(rounds: int = 5) -> list[Row]:
+    """Both directions."""
+    with broker.start_broker({"log.segment.bytes": 1 << 28}) as running:
+        servers = running.bootstrap_servers
+        rows = read_rows(servers, 100, (12.0, 2.0), rounds)
+        rows += read_rows(servers, 1024, (3.0, 1.5), rounds)
+        rows += write_rows(servers, max(3, rounds // 2))
+    return rows
+
+
+if __name__ == "__main__":
+    print(table(run()))
