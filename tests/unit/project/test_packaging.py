@@ -1,0 +1,75 @@
+"""What an installation offers: to Spark, to the shell, to whoever types ``make``."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import entry_points, metadata, requires
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+REQUIRED = {text: re.split(r"[ ;<>=\[!~]", text)[0] for text in requires("pyspark-kafkalog") or ()}
+
+# As Spark's own lookup_data_sources.py goes about it.
+LOOK_UP = """
+from importlib import import_module
+from pkgutil import iter_modules
+from pyspark.sql.datasource import DataSource
+
+for info in iter_modules():
+    if info.name.startswith("pyspark_"):
+        module = import_module(info.name)
+        if hasattr(module, "DefaultSource") and issubclass(module.DefaultSource, DataSource):
+            print(module.DefaultSource.name())
+"""
+
+
+def test_spark_finds_the_source_from_another_working_directory(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    found = subprocess.run(
+        [sys.executable, "-c", LOOK_UP],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    assert "kafkalog" in found.stdout.split()
+
+
+def test_the_commands_are_installed() -> None:
+    ours = {
+        script.name: script.value
+        for script in entry_points(group="console_scripts")
+        if script.value.startswith(("pyspark_kafkalog.", "broker."))
+    }
+    assert ours == {"kafkalog": "pyspark_kafkalog.cli:main", "kafkalog-broker": "broker.cli:main"}
+    for script in entry_points(group="console_scripts", name="kafkalog-broker"):
+        assert callable(script.load())
+
+
+def test_the_package_says_what_it_is_and_what_it_needs() -> None:
+    said = metadata("pyspark-kafkalog")
+    assert said["License-Expression"] == "Apache-2.0"
+    assert said["Requires-Python"] == ">=3.10"
+    base = {name for text, name in REQUIRED.items() if "extra ==" not in text}
+    assert {"pyspark", "pyarrow", "kazoo", "crcmod", "python-snappy", "crc32c"} <= base
+    assert not base & {"numpy", "numba", "isal"}, "these belong to the extra fast"
+
+
+@pytest.mark.parametrize("name", sorted(set(REQUIRED.values())))
+def test_the_design_says_why_each_dependency_is_there(name: str) -> None:
+    text = (ROOT / "docs" / "design.md").read_text()
+    lines = [line for line in text[text.index("## Dependencies") :].splitlines() if line.startswith("| ")]
+    assert any(re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", line.split("|")[1]) for line in lines)
+
+
+def test_make_alone_prints_every_target() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)[1].split())  # type: ignore[index]
+    said = subprocess.run(
+        ["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert {line.split()[0] for line in said.stdout.splitlines()} == targets
+    assert {"demo", "test", "bench", "lint"} <= targets
