@@ -20,7 +20,8 @@ ROUNDS = 7
 @dataclass
 class Measurement:
     """The rounds of one contestant; ``amount`` is what one round gets through, in the benchmark's own
-    unit."""
+    unit.
+    """
 
     name: str
     amount: float = 1.0
@@ -95,7 +96,8 @@ def interleave(
 
 def repeats(call: Callable[[], object], seconds: float = 0.05) -> int:
     """How often ``call`` must be repeated for a round of so many seconds: what takes a moment is measured
-    in its stride."""
+    in its stride.
+    """
     call()
     began = time.perf_counter()
     call()
@@ -133,10 +135,9 @@ def table(rows: Sequence[Row]) -> str:
     for row in rows:
         goal = "" if row.goal is None else f">= {row.goal:g}"
         met = "" if row.goal is None else "yes" if row.met else "**no**"
-        lines.append(
-            f"| {row.question} | {_figure(row.ours)} | {_figure(row.peer)} | {row.unit} | {_figure(row.ratio)}"
-            f" | {goal} | {met} | {row.note} |"
-        )
+        ours, peer, ratio = map(_figure, (row.ours, row.peer, row.ratio))
+        cells = (row.question, ours, peer, row.unit, ratio, goal, met, row.note)
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

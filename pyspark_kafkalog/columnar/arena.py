@@ -18,19 +18,11 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.columnar import layout as k
+from pyspark_kafkalog.columnar.arrays import blobs, headers
 from pyspark_kafkalog.columnar.blocks import Block
 from pyspark_kafkalog.columnar.engine import Cursor, Filled, Limits, Status, Wanted
 from pyspark_kafkalog.columnar.kernel_cache import Kernel
-from pyspark_kafkalog.columnar.types import (
-    BINARY,
-    HEADER,
-    HEADERS,
-    INT32,
-    INT64,
-    STRING,
-    TIMESTAMP,
-    replaced_names,
-)
+from pyspark_kafkalog.columnar.types import BINARY, INT32, INT64, STRING, TIMESTAMP, utf8_name
 
 _ALIGNMENT = 64
 _KEPT_BYTES = 32 << 20
@@ -194,17 +186,24 @@ class _Arena:
             contents = self._variable(
                 BINARY, count, k.CONTENT_STARTS, k.CONTENT_DATA, k.CONTENT_BYTES, *valid
             )
-            names_type = BINARY if self.state[k.NAMES_NOT_ASCII] else STRING
-            names = self._variable(names_type, count, k.NAME_STARTS, k.NAME_DATA, k.NAME_BYTES)
-            if names_type is BINARY:
-                names = replaced_names(names)
+            names = self._names(count)
         else:
-            # Nothing wrote the first start positions.
-            names, contents = pa.array([], STRING), pa.array([], BINARY)
-        pairs = pa.StructArray.from_arrays([names, contents], fields=list(HEADER))
+            names, contents = blobs([], STRING), blobs([])
         valid_bits, nulls = self._valid(k.HEADER_VALID, k.HEADER_NULLS, rows)
         starts = self._slice(k.HEADER_STARTS, 4 * (rows + 1))
-        return pa.Array.from_buffers(HEADERS, rows, [valid_bits, starts], nulls, children=[pairs])
+        return headers(rows, valid_bits, starts, nulls, names, contents)
+
+    def _names(self, count: int) -> pa.Array:
+        parts = (count, k.NAME_STARTS, k.NAME_DATA, k.NAME_BYTES)
+        names = self._variable(STRING, *parts)
+        if self.state[k.NAMES_NOT_ASCII]:
+            try:
+                names.validate(full=True)
+            except pa.ArrowInvalid:
+                names = blobs(
+                    [utf8_name(name) for name in self._variable(BINARY, *parts).to_pylist()], STRING
+                )
+        return names
 
     def _slice(self, region: int, size: int) -> pa.Buffer:
         return self._buffer.slice(int(self.layout[region]), size)

@@ -115,10 +115,10 @@ class Answer:
             UnsupportedCompression: a codec is unknown, or its library not installed.
             UnsupportedVersion: a message of format v0 or v1.
         """
-        pos, at, data = 0, self.next_offset, self._data
+        pos, data = 0, self._data
+        at = self.next_offset
         try:
-            while self.next_offset < self._end and (size := self._whole_batch(pos)) is not None:
-                at = self.next_offset
+            while at < self._end and (size := self._whole_batch(pos)) is not None:
                 # A batch object would cost as much as the checksum of 16 KiB.
                 (base, _, _, _, crc, attributes, last_delta, base_time, max_time, producer_id, _, _, count
                  ) = read_header_fields(data, pos)  # fmt: skip
@@ -136,7 +136,7 @@ class Answer:
                     time = max_time if append_time else base_time
                     self.next_offset = base + last_delta + 1
                     yield Block(*where, count, last_delta, low, high, base, time, append_time >> 3)
-                self.next_offset = max(at, base + last_delta + 1)
+                at = self.next_offset = max(at, base + last_delta + 1)
                 pos += size
         except KafkaError as e:
             raise type(e)(f"{self._log}, reading on from offset {at}: {e}") from e
@@ -147,10 +147,9 @@ class Answer:
         if left < BATCH_OVERHEAD:
             return None
         length = int.from_bytes(data[pos + _LENGTH_POSITION : pos + BATCH_OVERHEAD], "big", signed=True)
-        if length < _MIN_LENGTH or (left > _MAGIC_POSITION and data[pos + _MAGIC_POSITION] != MAGIC):
-            # Another format or no format at all: the walk over all of them knows what to say.
-            for _ in frames(data[pos:]):
-                raise CorruptMessage(f"impossible batch length {length}")
+        if length < _MIN_LENGTH or (left > _MAGIC_POSITION and data[pos + _MAGIC_POSITION] < MAGIC):
+            # An older format, or no format at all: the walk over all of them knows what to say.
+            next(frames(data[pos:]), None)
             return None
         size = BATCH_OVERHEAD + length
         return size if size <= left else None

@@ -52,15 +52,24 @@ def _load() -> Kernel:
     for module in (engine, kernels, layout, memory):
         digest = zlib.crc32(Path(str(module.__file__)).read_bytes(), digest)
     kernels.fill_columns.__qualname__ = f"fill_columns_{digest:08x}"
+    return compiled(kernels.fill_columns, kernels.SIGNATURE)
+
+
+def compiled(function: Any, signature: Any) -> Kernel:
+    """``function`` for arguments of these types and no others, from a cache or compiled now.
+
+    Raises:
+        Exception: numba cannot compile it; that is the only reason.
+    """
     for directory in (None, _temporary_directory):
-        dispatcher = _cached_dispatcher(kernels.fill_columns, directory)
-        if dispatcher is not None and _compile(dispatcher, kernels.SIGNATURE):
+        dispatcher = _cached_dispatcher(function, directory)
+        if dispatcher is not None and _compile(dispatcher, signature):
             return _sealed(dispatcher)
     _log.info("no directory for numba's cache; kernels are compiled for this process only")
     from numba import njit
 
-    dispatcher = njit(nogil=True)(kernels.fill_columns)
-    dispatcher.compile(kernels.SIGNATURE)
+    dispatcher = njit(nogil=True)(function)
+    dispatcher.compile(signature)
     return _sealed(dispatcher)
 
 
@@ -111,7 +120,8 @@ def _compile(dispatcher: Any, signature: Any) -> bool:
 
 
 def _remove_cache(dispatcher: Any) -> None:
-    name = f"kernels.{dispatcher.py_func.__qualname__}-*.nb?"
+    function = dispatcher.py_func
+    name = f"{function.__module__.split('.')[-1]}.{function.__qualname__}-*.nb?"
     for path in Path(dispatcher.stats.cache_path).glob(name):
         try:
             path.unlink()

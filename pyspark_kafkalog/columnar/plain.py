@@ -15,18 +15,10 @@ from itertools import accumulate
 
 import pyarrow as pa
 
+from pyspark_kafkalog.columnar.arrays import blobs, header_lists, numbers
 from pyspark_kafkalog.columnar.blocks import Block
 from pyspark_kafkalog.columnar.engine import MAX_TIMESTAMP_MS, Cursor, Filled, Limits, Status, Wanted
-from pyspark_kafkalog.columnar.types import (
-    BINARY,
-    HEADER,
-    HEADERS,
-    INT32,
-    INT64,
-    STRING,
-    TIMESTAMP,
-    header_name,
-)
+from pyspark_kafkalog.columnar.types import INT32, INT64, TIMESTAMP
 
 _NULL = 1
 """-1 in zigzag: the length of what is null."""
@@ -341,35 +333,18 @@ class _Rows:
     def _columns(self) -> dict[str, pa.Array]:
         wanted, columns = self._wanted, {}
         if wanted.key:
-            columns["key"] = pa.array(self._keys, BINARY)
+            columns["key"] = blobs(self._keys)
         if wanted.value:
-            columns["value"] = pa.array(self._values, BINARY)
-        for asked, name, kind, numbers in (
-            (wanted.offset, "offset", INT64, self._offsets),
-            (wanted.timestamp, "timestamp", TIMESTAMP, self._times),
-            (wanted.timestamp_type, "timestampType", INT32, self._types),
-        ):
-            if asked:
-                columns[name] = pa.Array.from_buffers(kind, self._rows, [None, pa.py_buffer(numbers)], 0)
+            columns["value"] = blobs(self._values)
+        if wanted.offset:
+            columns["offset"] = numbers(INT64, self._offsets)
+        if wanted.timestamp:
+            columns["timestamp"] = numbers(TIMESTAMP, self._times)
+        if wanted.timestamp_type:
+            columns["timestampType"] = numbers(INT32, self._types)
         if wanted.headers:
-            columns["headers"] = self._header_column()
+            columns["headers"] = header_lists(self._headers)
         return columns
-
-    def _header_column(self) -> pa.Array:
-        """Lists of headers; a record without headers has null, as in Spark's rows, and not an empty list."""
-        pairs = [pair for headers in self._headers for pair in headers]
-        names = pa.array([header_name(name) for name, _ in pairs], STRING)
-        contents = pa.array([content for _, content in pairs], BINARY)
-        starts: list[int | None] = [0]
-        for headers in self._headers:
-            start = starts[-1] or 0
-            starts.append(start + len(headers))
-        bounds = [start if headers else None for start, headers in zip(starts, self._headers, strict=False)]
-        return pa.ListArray.from_arrays(
-            pa.array([*bounds, starts[-1]], pa.int32()),
-            pa.StructArray.from_arrays([names, contents], fields=list(HEADER)),
-            type=HEADERS,
-        )
 
 
 def _kept(deltas: list[int], count: int, block: Block) -> tuple[int, int]:

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from pyspark_kafkalog.columnar.arrays import Constant
 from pyspark_kafkalog.columnar.blocks import Answer, Block
 from pyspark_kafkalog.columnar.choice import EngineName, chooser, decoded
 from pyspark_kafkalog.columnar.engine import Cursor, Engine, Filled, Limits, Status, Wanted, describe
-from pyspark_kafkalog.columnar.types import COLUMNS, INT32, STRING, arrow_schema
+from pyspark_kafkalog.columnar.types import COLUMNS, arrow_schema
 from pyspark_kafkalog.errors import CorruptMessage, InvalidTimestamp, KafkaError
 from pyspark_kafkalog.types import TopicPartition
 
@@ -77,12 +78,8 @@ class RecordBatchDecoder:
             *(name in columns for name in ("key", "value", "offset", "timestamp", "timestampType", "headers"))
         )
         self._constant = {
-            name: _Constant(value, kind)
-            for name, value, kind in (
-                ("topic", topic, STRING),
-                ("partition", partition, INT32),
-                ("broker", broker, INT32),
-            )
+            name: Constant(value)
+            for name, value in (("topic", topic), ("partition", partition), ("broker", broker))
             if name in columns
         }
         self._choose = chooser(engine)
@@ -158,8 +155,13 @@ class RecordBatchDecoder:
             if (cursor.record, cursor.block) != before:
                 limits = usual
             else:
-                # One record alone is larger than all that a record batch usually has. Its length is checked.
-                limits = Limits(ROWS, max(DATA_BYTES, filled.need_bytes), max(HEADERS, filled.need_headers))
+                # One record alone is larger than all that a record batch usually has. Its lengths are
+                # checked.
+                limits = Limits(
+                    usual.records,
+                    max(limits.data_bytes, filled.need_bytes),
+                    max(limits.headers, filled.need_headers),
+                )
 
     def _record_batch(self, filled: Filled) -> pa.RecordBatch:
         columns = [
@@ -198,17 +200,3 @@ def _groups(blocks: Iterator[Block]) -> Iterator[list[Block]]:
         group.append(block)
     if group:
         yield group
-
-
-class _Constant:
-    """A column with the same value in every row, made once. *Not thread-safe: belongs to one decoder.*"""
-
-    def __init__(self, value: str | int | None, kind: pa.DataType) -> None:
-        self._scalar = pa.scalar(value, kind)
-        self._rows = pa.repeat(self._scalar, 0)
-
-    def rows(self, count: int) -> pa.Array:
-        """``count`` rows of it, without copying."""
-        if count > len(self._rows):
-            self._rows = pa.repeat(self._scalar, max(count, min(2 * count, ROWS)))
-        return self._rows.slice(0, count)

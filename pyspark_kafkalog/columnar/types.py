@@ -1,4 +1,4 @@
-"""The Arrow types of Spark's Kafka rows, and the two details of headers that Arrow cannot do by itself."""
+"""The Arrow types of Spark's Kafka rows."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
     """The schema that PySpark makes of these columns' Spark types: Spark takes no other.
 
     Raises:
-        InvalidConfig: there is no such column, or it is asked for twice.
+        InvalidConfig: there is no such column, one is asked for twice, or none at all.
     """
+    if not columns:
+        raise InvalidConfig(f"at least one column is needed, of: {', '.join(COLUMNS)}")
     for at, name in enumerate(columns):
         if name not in _TYPES:
             raise InvalidConfig(f"no column {name!r}; there are: {', '.join(COLUMNS)}")
@@ -47,21 +49,15 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
     return pa.schema([pa.field(name, _TYPES[name]) for name in columns])
 
 
-def header_name(raw: bytes) -> str:
-    """``raw`` as Java reads it: with U+FFFD for what is not UTF-8.
+def utf8_name(raw: bytes) -> bytes:
+    """A header's name as UTF-8, with U+FFFD for what is not: read as Java reads it, which Kafka's own
+    client does.
 
     Python and Java agree on how many bytes one U+FFFD stands for, but for a surrogate coded in UTF-8, which
     is one fault for Java and up to three for Python.
     """
     try:
-        return raw.decode()
+        raw.decode()
     except UnicodeDecodeError:
-        return _SURROGATE.sub(_REPLACEMENT, raw).decode("utf-8", "replace")
-
-
-def replaced_names(names: pa.Array) -> pa.Array:
-    """Binary header names as strings."""
-    try:
-        return names.cast(STRING)
-    except pa.ArrowInvalid:
-        return pa.array([header_name(name) for name in names.to_pylist()], STRING)
+        return _SURROGATE.sub(_REPLACEMENT, raw).decode("utf-8", "replace").encode()
+    return raw

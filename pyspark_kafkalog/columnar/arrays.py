@@ -1,0 +1,80 @@
+"""Arrow arrays out of Python's own values, without pandas.
+
+`pyarrow.array`, `pyarrow.scalar` and `pyarrow.repeat` import pandas where it is installed, a quarter of a
+second for every new worker process; `Array.from_buffers` does not.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate
+
+import pyarrow as pa
+
+from pyspark_kafkalog.columnar.types import BINARY, HEADER, HEADERS, INT32, STRING, utf8_name
+
+
+def numbers(kind: pa.DataType, values: array[int]) -> pa.Array:
+    """A column without nulls of a type as wide as the array's."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)], 0)
+
+
+def blobs(values: Sequence[bytes | None], kind: pa.DataType = BINARY) -> pa.Array:
+    """A column of bytes, or of strings that are UTF-8 already; None is null. Together below 2 GiB."""
+    nulls = values.count(None)
+    content = [value or b"" for value in values] if nulls else values
+    starts = array("i", accumulate(map(len, content), initial=0))  # type: ignore[arg-type]
+    data = b"".join(content)  # type: ignore[arg-type]
+    valid = _valid([value is not None for value in values]) if nulls else None
+    buffers = [valid, pa.py_buffer(starts), pa.py_buffer(data)]
+    return pa.Array.from_buffers(kind, len(values), buffers, nulls)
+
+
+def header_lists(rows: Sequence[Sequence[tuple[bytes, bytes | None]]]) -> pa.Array:
+    """A column of headers; a record without any has null, as in Spark's rows, and not an empty list."""
+    pairs = [pair for row in rows for pair in row]
+    names = blobs([utf8_name(name) for name, _ in pairs], STRING)
+    starts = array("i", accumulate(map(len, rows), initial=0))
+    nulls = sum(not row for row in rows)
+    valid = _valid([bool(row) for row in rows]) if nulls else None
+    return headers(len(rows), valid, pa.py_buffer(starts), nulls, names, blobs([value for _, value in pairs]))
+
+
+def headers(
+    rows: int, valid: pa.Buffer | None, starts: pa.Buffer, nulls: int, names: pa.Array, contents: pa.Array
+) -> pa.Array:
+    """The column of headers that these parts make."""
+    pairs = pa.Array.from_buffers(HEADER, len(names), [None], 0, children=[names, contents])
+    return pa.Array.from_buffers(HEADERS, rows, [valid, starts], nulls, children=[pairs])
+
+
+class Constant:
+    """A column with the same value in every row, made once. *Not thread-safe: belongs to one decoder.*
+
+    It grows to the longest column asked for; shorter ones are slices of it.
+    """
+
+    def __init__(self, value: str | int | None) -> None:
+        """A string, a 32-bit number, or None for such a number that is not known."""
+        self._value = value
+        self._column = self._made(0)
+
+    def rows(self, count: int) -> pa.Array:
+        """``count`` rows of it, without copying."""
+        if count > len(self._column):
+            self._column = self._made(count)
+        return self._column.slice(0, count)
+
+    def _made(self, count: int) -> pa.Array:
+        if self._value is None:
+            return pa.nulls(count, INT32)
+        if isinstance(self._value, int):
+            return numbers(INT32, array("i", [self._value]) * count)
+        return blobs([self._value.encode()] * count, STRING)
+
+
+def _valid(present: Sequence[bool]) -> pa.Buffer:
+    """The validity bitmap that says of each row whether it is there, lowest bit first."""
+    bits = "".join("1" if here else "0" for here in reversed(present))
+    return pa.py_buffer(int(bits, 2).to_bytes((len(present) + 7) // 8, "little"))

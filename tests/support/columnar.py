@@ -1,0 +1,99 @@
+"""Batches with records of any bytes, and rows as tuples, for the tests of the columnar layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from pyspark_kafkalog.columnar.record_batches import COLUMNS, Decoded, RecordBatchDecoder
+from pyspark_kafkalog.formats.batch import seal_batch
+from pyspark_kafkalog.formats.batch_header import LOG_APPEND_TIME_BIT
+from pyspark_kafkalog.formats.record import encode_record
+from pyspark_kafkalog.formats.varint import varint_bytes, varlong_bytes
+from pyspark_kafkalog.types import NewRecord
+
+ENGINES = ("numba", "plain")
+FOREVER = (1 << 63) - 1
+US = pa.timestamp("us", tz="UTC")
+
+
+def decode(
+    data: bytes | memoryview,
+    engine: str = "plain",
+    *,
+    start: int = 0,
+    end: int = FOREVER,
+    columns: Sequence[str] = COLUMNS,
+    aborted: Sequence[tuple[int, int]] | None = (),
+    **settings: Any,
+) -> Decoded:
+    """The answer ``data`` of partition t-0, all columns unless said otherwise, broker 7."""
+    settings = {"broker": 7, **settings}
+    decoder = RecordBatchDecoder(topic="t", partition=0, columns=columns, engine=engine, **settings)  # type: ignore[arg-type]
+    return decoder.decode(memoryview(data), start, end, aborted)
+
+
+def column(decoded: Decoded, name: str) -> list[Any]:
+    """One column of all record batches; timestamps in microseconds."""
+    values: list[Any] = []
+    for batch in decoded.batches:
+        found = batch.column(name)
+        values += (found.cast(pa.int64()) if found.type == US else found).to_pylist()
+    return values
+
+
+def offsets(decoded: Decoded) -> list[int]:
+    return column(decoded, "offset")
+
+
+def raw_batch(
+    block: bytes,
+    count: int,
+    *,
+    last_delta: int | None = None,
+    base_offset: int = 0,
+    base_timestamp: int = 0,
+    append_time: int | None = None,
+    attributes: int = 0,
+) -> bytes:
+    """A batch with a right checksum around whatever ``block`` is."""
+    return seal_batch(
+        block,
+        attributes=attributes | (LOG_APPEND_TIME_BIT if append_time is not None else 0),
+        last_offset_delta=max(count - 1, 0) if last_delta is None else last_delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=append_time if append_time is not None else base_timestamp,
+        record_count=count,
+        base_offset=base_offset,
+    )
+
+
+def raw_record(
+    *,
+    length: int | bytes | None = None,
+    time: int | bytes = 0,
+    delta: int | bytes = 0,
+    key: tuple[int, bytes] = (-1, b""),
+    value: tuple[int, bytes] = (-1, b""),
+    headers: bytes = b"\0",
+) -> bytes:
+    """A record whose numbers say what they are told to; as bytes they stand as given."""
+    body = b"".join(
+        (
+            b"\0",
+            time if isinstance(time, bytes) else varlong_bytes(time),
+            delta if isinstance(delta, bytes) else varint_bytes(delta),
+            varint_bytes(key[0]) + key[1],
+            varint_bytes(value[0]) + value[1],
+            headers,
+        )
+    )
+    if isinstance(length, bytes):
+        return length + body
+    return varint_bytes(len(body) if length is None else length) + body
+
+
+def good_record(delta: int = 0, value: bytes = b"value", key: bytes | None = b"key") -> bytes:
+    return encode_record(NewRecord(value, key, 0), 0, delta)

@@ -1,0 +1,403 @@
+"""What a reader gets of one fetch answer, from either engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pyspark_kafkalog.columnar import record_batches
+from pyspark_kafkalog.columnar.record_batches import COLUMNS, RecordBatchDecoder
+from pyspark_kafkalog.errors import (
+    CorruptMessage,
+    InvalidConfig,
+    InvalidTimestamp,
+    MessageTooLarge,
+    UnsupportedCompression,
+)
+from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
+from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.varint import varint_bytes
+from pyspark_kafkalog.types import NewRecord
+from tests.support.columnar import (
+    ENGINES,
+    FOREVER,
+    column,
+    decode,
+    good_record,
+    offsets,
+    raw_batch,
+    raw_record,
+)
+
+LARGEST_MS = 9_223_372_036_854_775
+"""The last millisecond whose microseconds fit 64 bits."""
+
+pytestmark = pytest.mark.parametrize("engine", ENGINES)
+
+
+def batch(first: int, count: int, **settings: object) -> bytes:
+    records = [NewRecord(b"%d" % (first + i), timestamp=first + i) for i in range(count)]
+    return encode_batch(records, base_offset=first, **settings)  # type: ignore[arg-type]
+
+
+def test_rows_outside_the_range_are_dropped(engine: str) -> None:
+    data = batch(10, 5) + batch(15, 5, codec=Codec.ZSTD) + batch(20, 5)
+    assert offsets(decode(data, engine, start=12, end=22)) == list(range(12, 22))
+    assert offsets(decode(data, engine, start=16, end=17)) == [16]
+    assert column(decode(data, engine, start=16, end=17), "value") == [b"16"]
+    assert offsets(decode(data, engine, start=25, end=30)) == []
+
+
+def test_reading_goes_on_behind_what_was_read(engine: str) -> None:
+    data = batch(10, 5) + batch(20, 5)
+    assert decode(data, engine, start=12).next_offset == 25
+    assert decode(data, engine, start=12, end=13).next_offset == 15
+    assert decode(data, engine, start=12, end=15).next_offset == 15
+    # Nothing lies between the batches: what is asked for up to 18 is complete.
+    assert decode(data, engine, start=12, end=18).next_offset == 20
+
+
+def test_an_empty_answer_moves_nothing(engine: str) -> None:
+    decoded = decode(b"", engine, start=5)
+    assert (decoded.batches, decoded.next_offset, decoded.records) == ([], 5, 0)
+
+
+def test_an_empty_batch_and_a_marker_move_the_reader_on(engine: str) -> None:
+    empty = encode_batch([], base_offset=5, last_offset_delta=4)
+    assert (decode(empty, engine, start=5).records, decode(empty, engine, start=5).next_offset) == (0, 10)
+    marker = encode_control(ControlType.COMMIT, producer_id=1, producer_epoch=0, timestamp=0, base_offset=10)
+    assert (decode(marker, engine, start=10).records, decode(marker, engine, start=10).next_offset) == (0, 11)
+
+
+def test_an_incomplete_tail_is_left_for_the_next_answer(engine: str) -> None:
+    first, second = batch(0, 3), batch(3, 3)
+    for kept in range(len(second)):
+        decoded = decode(first + second[:kept], engine)
+        assert (offsets(decoded), decoded.next_offset) == ([0, 1, 2], 3)
+
+
+def test_what_lies_behind_the_range_cannot_spoil_it(engine: str) -> None:
+    broken = bytearray(batch(5, 5))
+    broken[-1] ^= 1
+    data = batch(0, 5) + broken
+    assert offsets(decode(data, engine, end=5)) == [0, 1, 2, 3, 4]
+    with pytest.raises(CorruptMessage, match=r"t-0.*offset 5.*CRC"):
+        decode(data, engine, end=6)
+
+
+def test_offsets_already_read_are_not_given_twice(engine: str) -> None:
+    data = batch(0, 5) + batch(3, 5)
+    assert offsets(decode(data, engine)) == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_gaps_that_compaction_left_stay_gaps(engine: str) -> None:
+    records = [NewRecord(b"a"), NewRecord(b"b"), NewRecord(b"c")]
+    data = encode_batch(records, base_offset=100, offset_deltas=[1, 4, 5], last_offset_delta=9)
+    decoded = decode(data, engine, start=100)
+    assert (offsets(decoded), decoded.next_offset) == ([101, 104, 105], 110)
+    assert offsets(decode(data, engine, start=102, end=105)) == [104]
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_every_codec_gives_the_same_rows(engine: str, codec: Codec) -> None:
+    decoded = decode(batch(0, 100, codec=codec) + batch(100, 3), engine)
+    assert column(decoded, "value") == [b"%d" % i for i in range(103)]
+    assert column(decoded, "timestamp") == [i * 1000 for i in range(103)]
+
+
+def test_nulls_and_empty_values_are_told_apart(engine: str) -> None:
+    records = [NewRecord(None, b""), NewRecord(b"", None), NewRecord(b"x", b"y"), NewRecord(None, None)]
+    decoded = decode(encode_batch(records), engine)
+    assert column(decoded, "key") == [b"", None, b"y", None]
+    assert column(decoded, "value") == [None, b"", b"x", None]
+
+
+def test_headers_keep_order_and_repeats_and_are_null_without_any(engine: str) -> None:
+    records = [
+        NewRecord(b"", headers=(("a", b"1"), ("a", None), ("", b""))),
+        NewRecord(b""),
+        NewRecord(b"", headers=(("ü€𝄞", b"2"),)),
+    ]
+    assert column(decode(encode_batch(records), engine), "headers") == [
+        [{"key": "a", "value": b"1"}, {"key": "a", "value": None}, {"key": "", "value": b""}],
+        None,
+        [{"key": "ü€𝄞", "value": b"2"}],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (b"a\xffb", "a\ufffdb"),
+        (b"\xe2\x82", "\ufffd"),
+        (b"\xe2\x82A", "\ufffdA"),
+        (b"\xc0\xaf", "\ufffd\ufffd"),
+        (b"\xf5\x80", "\ufffd\ufffd"),
+        (b"\xed\xa0\x80", "\ufffd"),
+        (b"\xed\xa0\x80\xed\xb0\x80!", "\ufffd\ufffd!"),
+    ],
+)
+def test_a_header_name_that_is_not_utf8_reads_as_in_java(engine: str, raw: bytes, text: str) -> None:
+    headers = varint_bytes(1) + varint_bytes(len(raw)) + raw + varint_bytes(-1)
+    data = raw_batch(raw_record(headers=headers) + good_record(1), 2)
+    assert column(decode(data, engine), "headers") == [[{"key": text, "value": None}], None]
+
+
+def test_a_missing_timestamp_stays_minus_one_millisecond(engine: str) -> None:
+    assert column(decode(encode_batch([NewRecord(b"")]), engine), "timestamp") == [-1000]
+
+
+@pytest.mark.parametrize("base", [0, LARGEST_MS, -LARGEST_MS, FOREVER, -FOREVER - 1])
+@pytest.mark.parametrize("delta", [0, 1, -1, FOREVER, -FOREVER - 1])
+def test_a_timestamp_fits_microseconds_or_is_refused(engine: str, base: int, delta: int) -> None:
+    block = raw_record(time=0 if abs(base) <= LARGEST_MS else -base if base > 0 else FOREVER)
+    block += raw_record(time=delta, delta=3)
+    data = raw_batch(block, 2, last_delta=3, base_timestamp=base, base_offset=40)
+    time = base + delta
+    if abs(time) <= LARGEST_MS:
+        assert column(decode(data, engine), "timestamp")[1] == time * 1000
+        return
+    with pytest.raises(InvalidTimestamp) as e:
+        decode(data, engine)
+    text = str(e.value)
+    assert text.startswith("[KAFKA_MALFORMED_RECORD_TIMESTAMP] topic t, partition 0, offset 43:")
+    assert f" {time} ms " in text
+    assert text.endswith("SQLSTATE: 22008")
+    assert offsets(decode(data, engine, columns=["offset"])) == [40, 43]
+    assert offsets(decode(data, engine, end=43)) == [40]
+
+
+def test_a_log_append_time_that_does_not_fit_is_refused(engine: str) -> None:
+    data = raw_batch(good_record(), 1, append_time=LARGEST_MS + 1)
+    with pytest.raises(InvalidTimestamp, match=rf"offset 0: .* {LARGEST_MS + 1} ms"):
+        decode(data, engine)
+    data = raw_batch(raw_record(time=FOREVER), 1, append_time=LARGEST_MS, base_timestamp=FOREVER)
+    assert column(decode(data, engine), "timestamp") == [LARGEST_MS * 1000]
+
+
+def test_the_delete_horizon_does_not_change_times(engine: str) -> None:
+    data = raw_batch(raw_record(time=-7), 1, base_timestamp=1000, attributes=0x40)
+    assert column(decode(data, engine), "timestamp") == [993_000]
+
+
+def test_the_last_offset_there_is_can_be_read(engine: str) -> None:
+    data = raw_batch(good_record(), 1, base_offset=FOREVER - 1)
+    decoded = decode(data, engine, start=FOREVER - 1)
+    assert (offsets(decoded), decoded.next_offset) == ([FOREVER - 1], FOREVER)
+    with pytest.raises(CorruptMessage, match="64 bits"):
+        decode(raw_batch(good_record(), 1, base_offset=FOREVER - 1, last_delta=1), engine)
+
+
+def test_only_the_columns_asked_for_are_built_in_their_order(engine: str) -> None:
+    data = encode_batch([NewRecord(b"v", b"k", 1, (("h", b""),))] * 3, base_offset=4)
+    (found,) = decode(data, engine, columns=["topic", "offset"]).batches
+    assert found.to_pydict() == {"topic": ["t"] * 3, "offset": [4, 5, 6]}
+    (found,) = decode(data, engine, columns=["broker"], broker=None).batches
+    assert found.to_pydict() == {"broker": [None] * 3}
+
+
+def test_memory_may_be_used_again_once_decoded(engine: str) -> None:
+    data = bytearray(batch(0, 50) + batch(50, 50, codec=Codec.LZ4))
+    decoded = decode(memoryview(data), engine)
+    data[:] = bytes(len(data))
+    data.clear()  # raises while anything still refers to it
+    assert column(decoded, "value") == [b"%d" % i for i in range(100)]
+
+
+def test_a_bomb_is_refused_by_the_limit(engine: str) -> None:
+    data = encode_batch([NewRecord(bytes(1 << 20))], codec=Codec.ZSTD, base_offset=3)
+    with pytest.raises(MessageTooLarge, match=r"t-0.*offset 3.*limit is 1000000"):
+        decode(data, engine, start=3, max_batch_bytes=1_000_000)
+
+
+def test_an_unknown_codec_is_named(engine: str) -> None:
+    with pytest.raises(UnsupportedCompression, match=r"t-0.*codec 5"):
+        decode(raw_batch(good_record(), 1, attributes=5), engine)
+
+
+# --- transactions
+
+
+def transaction(producer: int, first: int, count: int, end: ControlType | None) -> bytes:
+    records = [NewRecord(b"%d" % producer)] * count
+    data = encode_batch(
+        records, base_offset=first, producer_id=producer, producer_epoch=0, transactional=True
+    )
+    if end is not None:
+        data += encode_control(
+            end, producer_id=producer, producer_epoch=0, timestamp=0, base_offset=first + count
+        )
+    return data
+
+
+def test_aborted_transactions_are_left_out_and_moved_over(engine: str) -> None:
+    data = transaction(1, 0, 2, ControlType.ABORT) + transaction(1, 3, 2, ControlType.COMMIT) + batch(6, 1)
+    decoded = decode(data, engine, read_committed=True, aborted=[(1, 0)])
+    assert (offsets(decoded), decoded.next_offset) == ([3, 4, 6], 7)
+    decoded = decode(transaction(1, 0, 2, ControlType.ABORT), engine, read_committed=True, aborted=[(1, 0)])
+    assert (decoded.batches, decoded.next_offset) == ([], 3)
+
+
+def test_interleaved_producers_are_told_apart(engine: str) -> None:
+    data = (
+        transaction(1, 0, 1, None)
+        + transaction(2, 1, 1, None)
+        + transaction(1, 2, 1, ControlType.ABORT)
+        + transaction(2, 4, 1, ControlType.COMMIT)
+    )
+    assert offsets(decode(data, engine, read_committed=True, aborted=[(1, 0)])) == [1, 4]
+    assert offsets(decode(data, engine, read_committed=True, aborted=[(2, 1)])) == [0, 2]
+    assert offsets(decode(data, engine, aborted=None, read_committed=True)) == [0, 1, 2, 4]
+
+
+def test_a_transaction_begun_before_the_answer_is_known_from_the_list(engine: str) -> None:
+    data = transaction(1, 50, 2, ControlType.ABORT) + transaction(1, 53, 1, ControlType.ABORT)
+    assert offsets(decode(data, engine, start=50, read_committed=True, aborted=[(1, 53), (1, 10)])) == []
+    assert offsets(decode(data, engine, start=50, read_committed=True, aborted=[(1, 10)])) == [53]
+
+
+def test_plain_batches_of_an_aborting_producer_are_delivered(engine: str) -> None:
+    data = batch(0, 2, producer_id=1, producer_epoch=0)
+    assert offsets(decode(data, engine, read_committed=True, aborted=[(1, 0)])) == [0, 1]
+
+
+def test_nothing_of_one_answer_is_remembered_in_the_next(engine: str) -> None:
+    decoder = RecordBatchDecoder(
+        topic="t",
+        partition=0,
+        columns=COLUMNS,
+        read_committed=True,
+        engine=engine,  # type: ignore[arg-type]
+    )
+    # The broker cut the first answer before the marker; it repeats the transaction in the second.
+    first = decoder.decode(memoryview(transaction(1, 0, 2, None)), 0, FOREVER, [(1, 0)])
+    assert (first.records, first.next_offset) == (0, 2)
+    second = decoder.decode(memoryview(transaction(1, 2, 1, ControlType.ABORT)), 2, FOREVER, [(1, 0)])
+    assert (second.records, second.next_offset) == (0, 4)
+    third = decoder.decode(memoryview(transaction(1, 4, 1, ControlType.COMMIT)), 4, FOREVER, [])
+    assert offsets(third) == [4]
+
+
+# --- sizes
+
+
+def test_record_batches_have_about_a_mebibyte(engine: str) -> None:
+    data = b"".join(
+        encode_batch([NewRecord(bytes(1000))] * 60, base_offset=60 * i, codec=Codec(i % 5))
+        for i in range(100)
+    )
+    decoded = decode(data, engine)
+    sizes = [found.num_rows for found in decoded.batches]
+    assert sum(sizes) == 6000
+    assert all(900 <= size <= 1048 for size in sizes[:-1])
+    assert offsets(decoded) == list(range(6000))
+
+
+def test_a_batch_larger_than_that_is_cut(engine: str) -> None:
+    values = [b"%06d" % i * 50 for i in range(10_000)]
+    decoded = decode(encode_batch([NewRecord(v, v[:6]) for v in values], codec=Codec.ZSTD), engine)
+    assert len(decoded.batches) == 4
+    assert column(decoded, "value") == values
+    assert column(decoded, "key") == [v[:6] for v in values]
+    assert offsets(decoded) == list(range(10_000))
+
+
+def test_a_batch_of_many_small_records_is_cut(engine: str) -> None:
+    block = b"".join(raw_record(delta=i) for i in range(70_000))
+    decoded = decode(raw_batch(block, 70_000), engine, columns=["offset"])
+    assert [found.num_rows for found in decoded.batches] == [65_536, 4_464]
+    assert offsets(decoded) == list(range(70_000))
+
+
+def test_a_record_larger_than_a_record_batch_is_whole(engine: str) -> None:
+    large = bytes(range(256)) * (3 << 12)
+    records = [NewRecord(b"a"), NewRecord(large, large[:-1]), NewRecord(b"b")]
+    decoded = decode(encode_batch(records), engine)
+    assert column(decoded, "value") == [b"a", large, b"b"]
+    assert column(decoded, "key") == [None, large[:-1], None]
+    assert [found.num_rows for found in decoded.batches] == [1, 1, 1]
+
+
+def test_more_headers_than_usual_are_all_there(engine: str) -> None:
+    many = tuple(("h", b"%d" % i) for i in range(70_000))
+    records = [NewRecord(b"", headers=many[:count]) for count in (40_000, 40_000, 70_000)]
+    decoded = decode(encode_batch(records), engine, columns=["headers", "offset"])
+    found = column(decoded, "headers")
+    assert [len(headers) for headers in found] == [40_000, 40_000, 70_000]
+    assert found[2][-1] == {"key": "h", "value": b"69999"}
+    assert record_batches.HEADERS < 70_000
+
+
+def test_a_record_too_large_in_every_way_is_whole(engine: str) -> None:
+    large = bytes(2 << 20)
+    headers = tuple(("h", b"") for _ in range(70_000))
+    decoded = decode(encode_batch([NewRecord(large, headers=headers)] * 2), engine)
+    assert column(decoded, "value") == [large, large]
+    assert [len(found) for found in column(decoded, "headers")] == [70_000, 70_000]
+
+
+# --- faults
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        (b"\x80", "a variable-length number is cut short or too long"),
+        (raw_record(length=b"\xff\xff\xff\xff\x10"), "a variable-length number is cut short or too long"),
+        (raw_record(length=-1), "its length -1 does not fit its batch"),
+        (raw_record(length=1000), "its length 1000 does not fit its batch"),
+        (raw_record(length=(1 << 31) - 1), "its length 2147483647 does not fit"),
+        (raw_record(length=5), "a variable-length number is cut short or too long"),
+        (raw_record(time=b"\xff" * 10 + b"\1"), "a variable-length number is cut short or too long"),
+        (raw_record(delta=b"\x80" * 5 + b"\0"), "a variable-length number is cut short or too long"),
+        (raw_record(key=(-2, b"")), "a length of -2 does not fit the record"),
+        (raw_record(key=(50, b"")), "a length of 50 does not fit the record"),
+        (raw_record(value=(-(1 << 31), b"")), "a length of -2147483648 does not fit"),
+        (raw_record(value=((1 << 31) - 1, b"")), "a length of 2147483647 does not fit"),
+        (raw_record(headers=varint_bytes(-1)), "-1 headers cannot be in the bytes left"),
+        (raw_record(headers=varint_bytes((1 << 31) - 1)), "2147483647 headers cannot be"),
+        (raw_record(headers=varint_bytes(1) + varint_bytes(-1) + b"\1"), "a length of -1 does not fit"),
+        (raw_record(headers=varint_bytes(1) + b"\0" + varint_bytes(9)), "a length of 9 does not fit"),
+        (raw_record(headers=b"\0xyz"), "3 bytes are left over in it"),
+        (raw_record(delta=-1), "its offset delta -1 does not rise or leaves the batch"),
+        (raw_record(delta=9), "its offset delta 9 does not rise or leaves the batch"),
+        (raw_record(delta=0), "its offset delta 0 does not rise or leaves the batch"),
+    ],
+)
+def test_a_bad_record_is_named_and_described(engine: str, record: bytes, text: str) -> None:
+    data = raw_batch(good_record(0) + record + bytes(20), 3, base_offset=70)
+    for columns in (COLUMNS, ("offset",)):
+        with pytest.raises(CorruptMessage) as e:
+            decode(data, engine, columns=columns)
+        assert f"t-0, record 1 of 3 in the batch at offset 70: {text}" in str(e.value)
+
+
+def test_bytes_behind_the_last_record_are_a_fault(engine: str) -> None:
+    with pytest.raises(CorruptMessage, match=r"record 1 of 1 .* 2 bytes follow the last record"):
+        decode(raw_batch(good_record() + b"\0\0", 1), engine)
+    with pytest.raises(CorruptMessage, match=r"record 0 of 0 .* 9 bytes follow"):
+        decode(raw_batch(bytes(9), 0), engine)
+
+
+def test_a_count_that_cannot_be_takes_no_memory(engine: str) -> None:
+    with pytest.raises(CorruptMessage, match="2000000000 records cannot be in 15 bytes"):
+        decode(raw_batch(good_record(), 2_000_000_000), engine)
+
+
+def test_a_bad_record_outside_the_range_is_still_a_fault_of_its_batch(engine: str) -> None:
+    data = raw_batch(good_record(0) + raw_record(length=-1, delta=1), 2)
+    with pytest.raises(CorruptMessage, match="record 1 of 2"):
+        decode(data, engine, end=1)
+
+
+def test_garbage_between_batches_is_a_fault(engine: str) -> None:
+    with pytest.raises(CorruptMessage, match=r"t-0, reading on from offset 2: impossible"):
+        decode(batch(0, 2) + bytes(30), engine)
+
+
+def test_engines_are_had_by_name(engine: str) -> None:
+    settings: dict[str, Any] = {"topic": "t", "partition": 0, "columns": ["key"]}
+    assert RecordBatchDecoder(**settings, engine=engine).engine == engine
+    with pytest.raises(InvalidConfig, match="allowed: auto, numba, plain"):
+        RecordBatchDecoder(**settings, engine=engine + "x")

@@ -1,0 +1,58 @@
+"""Both engines against the bytes of foreign clients."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_kafkalog.errors import UnsupportedVersion
+from tests.support.columnar import ENGINES, column, decode, offsets
+from tests.support.vectors import Vector, vector, vectors
+
+V2 = vectors("v2-", "fetch-")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("vector", V2, ids=lambda v: v.file)
+def test_rows_are_what_the_manifest_says(vector: Vector, engine: str) -> None:
+    decoded = decode(vector.data, engine)
+    batches = [batch for batch in vector.batches if not batch.get("control")]
+    records = [record for batch in batches for record in vector.records(batch)]
+    assert offsets(decoded) == [record.offset for record in records]
+    assert column(decoded, "key") == [record.key for record in records]
+    assert column(decoded, "value") == [record.value for record in records]
+    assert column(decoded, "timestamp") == [record.timestamp * 1000 for record in records]
+    assert column(decoded, "headers") == [
+        [{"key": name, "value": value} for name, value in record.headers] or None for record in records
+    ]
+    assert set(column(decoded, "topic")) <= {"t"}
+    assert set(column(decoded, "partition")) <= {0}
+    assert set(column(decoded, "broker")) <= {7}
+    assert decoded.next_offset == vector.batches[-1]["last_offset"] + 1
+    assert decoded.records == len(records)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_log_append_time_is_the_batch_s_and_says_so(engine: str) -> None:
+    found = vector("v2-logappend.bin")
+    decoded = decode(found.data, engine)
+    assert set(column(decoded, "timestampType")) == {1}
+    assert set(column(decoded, "timestamp")) == {found.batches[0]["max_timestamp"] * 1000}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_transaction_log_is_read_committed_or_not_as_asked(engine: str) -> None:
+    data = vector("v2-txn-log.bin").data
+    assert offsets(decode(data, engine, aborted=[(4000, 0)])) == [0, 1, 2, 4, 5, 6, 7]
+    assert offsets(decode(data, engine, aborted=[(4000, 0)], read_committed=True)) == [4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_rows_before_the_asked_offset_are_dropped(engine: str) -> None:
+    decoded = decode(vector("fetch-starts-before-request.bin").data, engine, start=12)
+    assert offsets(decoded)[0] == 12
+
+
+@pytest.mark.parametrize("file", ["v0-kafkapython-none.bin", "v1-kafkapython-gzip.bin"])
+def test_older_message_sets_are_refused_by_name(file: str) -> None:
+    with pytest.raises(UnsupportedVersion, match=r"t-0.*message sets v0/v1"):
+        decode(vector(file).data)

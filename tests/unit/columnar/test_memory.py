@@ -1,0 +1,107 @@
+"""Whose memory rows are in, and what is imported for them."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import pyspark_kafkalog
+from pyspark_kafkalog.columnar import arena, choice
+from pyspark_kafkalog.columnar.record_batches import RecordBatchDecoder
+from pyspark_kafkalog.formats.batch import encode_batch
+from pyspark_kafkalog.types import NewRecord
+from tests.support.columnar import ENGINES, FOREVER, column, decode
+
+
+def answer(first: int, count: int = 100) -> bytes:
+    return encode_batch([NewRecord(b"%d" % (first + i)) for i in range(count)], base_offset=first)
+
+
+def address(batch: pa.RecordBatch) -> int:
+    return int(batch.column("value").buffers()[2].address)
+
+
+def test_an_arena_is_used_again_once_nothing_refers_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arena, "_pool", arena._Pool())
+    first = decode(answer(0), "numba").batches[0]
+    place = address(first)
+    kept = first.column("value").slice(50, 2)
+    del first
+    second = decode(answer(1000), "numba").batches[0]
+    assert address(second) != place
+    assert kept.to_pylist() == [b"50", b"51"]
+    del kept
+    assert address(decode(answer(0), "numba").batches[0]) == place
+
+
+def test_the_pool_keeps_a_bounded_number_of_arenas(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = arena._Pool()
+    leases = [pool.take(1) for _ in range(40)]
+    assert len({lease.ctypes.data for lease in leases}) == 40
+    assert all(lease.ctypes.data % 64 == 0 for lease in leases)
+    leases.clear()
+    assert 0 < sum(map(len, pool._free)) <= arena._KEPT_BYTES
+    large = pool.take(2 * arena._KEPT_BYTES)
+    assert len(large) >= 2 * arena._KEPT_BYTES
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_was_decoded_stays_when_more_is_decoded(engine: str) -> None:
+    decoder = RecordBatchDecoder(topic="t", partition=0, columns=["offset", "value", "topic"], engine=engine)  # type: ignore[arg-type]
+    kept = [decoder.decode(memoryview(answer(100 * i)), 0, FOREVER) for i in range(30)]
+    gc.collect()
+    for i, decoded in enumerate(kept):
+        assert column(decoded, "value") == [b"%d" % n for n in range(100 * i, 100 * i + 100)]
+
+
+def test_threads_decode_at_once() -> None:
+    found: dict[int, list[object]] = {}
+
+    def work(number: int) -> None:
+        for i in range(30):
+            found[number] = column(decode(answer(1000 * number + i), "numba", start=0), "value")
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number in range(4):
+        assert found[number] == [b"%d" % n for n in range(1000 * number + 29, 1000 * number + 129)]
+
+
+def test_auto_begins_plain_and_goes_over_to_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "_automatic", choice._Automatic())
+    monkeypatch.setattr(choice, "WARM_UP_RECORDS", 150)
+    decoder = RecordBatchDecoder(topic="t", partition=0, columns=["value"])
+    engines, values = [], []
+    for i in range(3):
+        engines.append(decoder.engine)
+        values += column(decoder.decode(memoryview(answer(100 * i)), 0, FOREVER), "value")
+    assert engines == ["plain", "plain", "numba"]
+    assert values == [b"%d" % n for n in range(300)]
+
+
+def test_neither_pandas_nor_numba_is_imported_before_it_is_needed() -> None:
+    script = """if True:
+        import sys
+        from pyspark_kafkalog.columnar.record_batches import COLUMNS, RecordBatchDecoder
+        from pyspark_kafkalog.formats.batch import encode_batch
+        from pyspark_kafkalog.types import NewRecord
+        data = memoryview(encode_batch([NewRecord(b"v", b"k", 1, (("h", b"x"),))]))
+        for engine in ("auto", "plain", "numba"):
+            decoder = RecordBatchDecoder(topic="t", partition=0, columns=COLUMNS, broker=1, engine=engine)
+            assert decoder.decode(data, 0, 9).records == 1
+            print([name for name in ("pandas", "numba", "pyspark") if name in sys.modules])
+    """
+    root = Path(str(pyspark_kafkalog.__file__)).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=root, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.split("\n")[:3] == ["[]", "[]", "['numba']"], done.stderr
