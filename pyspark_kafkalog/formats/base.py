@@ -63,3 +63,10 @@ class MessageFormat(Protocol):
             MessageTooLarge: decompressed, the frame is larger than ``max_bytes``.
         """
         ...
+
+    def times(self, buf: memoryview, frame: Frame, *, max_bytes: int) -> Iterator[tuple[int, int]]:
+        """Timestamp and offset of each record that `records` would give, without making it.
+
+        Memory is what decompression yields, whatever the records hold. Raises as `records`.
+        """
+        ...

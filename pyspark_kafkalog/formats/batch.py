@@ -32,7 +32,7 @@ from pyspark_kafkalog.formats.batch_header import (
 )
 from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.compression import Codec, compress, decompress
-from pyspark_kafkalog.formats.record import check_timestamp, encode_record, parse_records
+from pyspark_kafkalog.formats.record import check_timestamp, encode_record, parse_records, read_times
 from pyspark_kafkalog.formats.varint import Buffer
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, Record, TimestampType
 
@@ -370,3 +370,23 @@ class V2Format:
         if header.is_control:
             return iter(())
         return iter(decode_records(buf, frame.position, header, max_bytes))
+
+    def times(self, buf: memoryview, frame: Frame, *, max_bytes: int) -> Iterator[tuple[int, int]]:
+        """Timestamp and offset of the batch's records, after its checksum; none of a control batch."""
+        header = read_header(buf, frame.position)
+        if header.is_control:
+            return
+        verify_crc(buf, frame.position, header)
+        found = read_times(
+            record_block(buf, frame.position, header, max_bytes),
+            header.record_count,
+            base_offset=header.base_offset,
+            last_offset_delta=header.last_offset_delta,
+            base_timestamp=header.base_timestamp,
+        )
+        if header.attributes & LOG_APPEND_TIME_BIT:
+            found = ((header.max_timestamp, offset) for _, offset in found)
+        try:
+            yield from found
+        except CorruptMessage as e:
+            raise CorruptMessage(f"batch at offset {header.base_offset}: {e}") from None

@@ -12,6 +12,7 @@ from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats.batch import (
     HEADER_SIZE,
     BatchBuilder,
+    V2Format,
     decode_records,
     encode_batch,
     read_header,
@@ -122,6 +123,14 @@ def test_reading_from_any_offset_is_the_end_of_reading_it_all(log, data) -> None
     ]
 
 
+@given(logs())
+def test_times_are_those_of_the_records(log) -> None:
+    for frame in frames(log):
+        found = decode_records(log, frame.position, read_header(log, frame.position), MAX_BYTES)
+        times = list(V2Format().times(memoryview(log), frame, max_bytes=MAX_BYTES))
+        assert times == [(r.timestamp, r.offset) for r in found]
+
+
 def only_kafka_errors(data: bytes) -> None:
     """Read ``data`` every way there is; whatever is wrong with it must be said with a `KafkaError`."""
     for check_crc in (True, False):
@@ -131,6 +140,12 @@ def only_kafka_errors(data: bytes) -> None:
                 decode_records(data, frame.position, header, 1 << 16, check_crc=check_crc)
         except KafkaError:
             pass
+    try:
+        for frame in frames(data):
+            for timestamp, offset in V2Format().times(memoryview(data), frame, max_bytes=1 << 16):
+                struct.pack(">qq", timestamp, offset)  # what an answer must be able to hold
+    except KafkaError:
+        pass
 
 
 @given(st.binary(max_size=300))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ from pyspark_kafkalog.formats.batch import (
 )
 from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.varint import varlong_bytes
+from pyspark_kafkalog.formats.varint import varint_bytes, varlong_bytes
 from pyspark_kafkalog.types import NewRecord, Record, TimestampType
 
 LIMIT = 1 << 24
@@ -150,6 +151,42 @@ def test_a_time_that_leaves_64_bits_wraps_around_as_kafkas_does(base: int, delta
     body = b"\0" + varlong_bytes(delta) + b"\0\1\1\0"
     batch = patched(with_block(bytes([2 * len(body)]) + body, count=1), ">q", 27, base)
     assert [r.timestamp for r in decode(batch)] == [time]
+
+
+def test_times_cost_no_memory_beyond_the_block() -> None:
+    # 100,000 records of eight bytes, two kilobytes when compressed: as objects they would be 20 MB.
+    body = b"\0\0%s\1\1\0"
+    records = b"".join(
+        bytes([2 * (len(d) + 5)]) + body % d for d in (varint_bytes(i) for i in range(100_000))
+    )
+    plain = with_block(records, count=100_000)
+    frame = V2Format().frame_at(memoryview(plain), 0, 0)
+    assert frame is not None
+    tracemalloc.start()
+    try:
+        count = sum(1 for _ in V2Format().times(memoryview(plain), frame, max_bytes=LIMIT))
+        assert tracemalloc.get_traced_memory()[1] < 20_000
+    finally:
+        tracemalloc.stop()
+    assert count == 100_000
+
+
+@pytest.mark.parametrize("block", [
+    b"\x0c\0\0\0\1\1\0\0",  # a byte after the record
+    b"\x0e\0\0\0\1\1\0",  # longer than the block
+    b"\x04\0\0\0\1\1\0",  # ends before its offset delta does
+    b"\x0b\0\0\0\1\1\0",  # of a negative length
+    b"\x0c\0\0\2\1\1\0",  # outside its batch
+    b"\x0c\0\0\1\1\1\0",  # before its batch
+    b"\xff\xff\xff\xff\x0f\0\0",
+    b"\x0c\0",
+])  # fmt: skip
+def test_times_are_not_read_from_damaged_records(block: bytes) -> None:
+    data = memoryview(with_block(block, count=1))
+    frame = V2Format().frame_at(data, 0, 0)
+    assert frame is not None
+    with pytest.raises(CorruptMessage, match="batch at offset 0"):
+        list(V2Format().times(data, frame, max_bytes=LIMIT))
 
 
 def test_log_append_time_is_the_time_of_every_record() -> None:

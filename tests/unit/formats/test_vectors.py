@@ -86,6 +86,15 @@ def test_every_record_reads_as_the_manifest_says(v: Vector) -> None:
 
 
 @every_v2_vector
+def test_times_are_those_of_the_records_and_none_of_a_control_batch(v: Vector) -> None:
+    view = memoryview(v.data)
+    found = [list(V2Format().times(view, frame, max_bytes=MAX_BYTES)) for frame in frames(v.data)]
+    assert found == [
+        [] if b["control"] else [(r.timestamp, r.offset) for r in v.records(b)] for b in v.batches
+    ]
+
+
+@every_v2_vector
 def test_what_follows_the_last_whole_batch_is_left_alone(v: Vector) -> None:
     assert sum(frame.size for frame in frames(v.data)) + v.trailing_bytes == len(v.data)
 
