@@ -34,6 +34,11 @@ _LENGTH_POSITION = 8
 _MAGIC_POSITION = 16
 _MIN_LENGTH = HEADER_SIZE - BATCH_OVERHEAD
 
+DECOMPRESSED_BYTES = 64 << 20
+DECOMPRESSED_RATIO = 16
+"""How much one answer may become at once, the larger of the two: bytes, and so many times its own size. A
+reader asks again for what lies behind that. Common data stays far below; a producer's bombs do not."""
+
 
 class Block(NamedTuple):
     """The records of one batch, decompressed: ``record_count`` of them in ``buffer[start:end]``.
@@ -102,12 +107,14 @@ class Answer:
         self._end = end
         self._aborted = None if aborted is None else AbortedTransactions(aborted)
         self._max_batch_bytes = max_batch_bytes
+        self._room = max(DECOMPRESSED_BYTES, DECOMPRESSED_RATIO * len(data))
         self.next_offset = start
 
     def blocks(self) -> Iterator[Block]:
         """The blocks with records in the range asked for, in the answer's order.
 
-        What comes after the range's end is not looked at: nothing in it can spoil the range.
+        What comes after the range's end is not looked at: nothing in it can spoil the range. Nor is what
+        comes after `DECOMPRESSED_BYTES`.
 
         Raises:
             CorruptMessage: a batch's length, header, checksum or compressed data is wrong.
@@ -118,7 +125,7 @@ class Answer:
         pos, data = 0, self._data
         at = self.next_offset
         try:
-            while at < self._end and (size := self._whole_batch(pos)) is not None:
+            while at < self._end and self._room > 0 and (size := self._whole_batch(pos)) is not None:
                 # A batch object would cost as much as the checksum of 16 KiB.
                 (base, _, _, _, crc, attributes, last_delta, base_time, max_time, producer_id, _, _, count
                  ) = read_header_fields(data, pos)  # fmt: skip
@@ -175,6 +182,7 @@ class Answer:
         if codec:
             buffer = record_block(self._data, pos, read_header(self._data, pos), self._max_batch_bytes)
             start, end = 0, len(buffer)
+            self._room -= end
         if count * MIN_RECORD_BYTES > end - start:
             raise CorruptMessage(f"{count} records cannot be in {end - start} bytes")
         return buffer, start, end

@@ -2,8 +2,8 @@
 
 `_scan` takes all good records in one loop that checks only what it must, since in Python a check costs as
 much as the work: lengths that are not negative and end exactly where the record ends have all been inside
-it. At the first record that is not good it stops, and `_fault` looks at that one slowly, in the kernel's
-order, to say what is wrong.
+it. At the first record that is not good it stops, and `_Rows.why_not_more` looks at that one slowly, in the
+kernel's order, to say what is wrong.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class PlainEngine:
 class _Scan:
     """Fields of records as they stand in the data: numbers still zigzag coded. *Not thread-safe.*"""
 
-    __slots__ = ("deltas", "headers", "keys", "position", "times", "values")
+    __slots__ = ("deltas", "headers", "keys", "microseconds", "position", "times", "values")
 
     def __init__(self) -> None:
         self.times: list[int] = []
@@ -66,6 +66,8 @@ class _Scan:
         self.values: list[bytes | None] = []
         self.headers: dict[int, _Headers] = {}
         self.position = 0
+        self.microseconds = array("q")
+        """The times of those that are wanted; `_Rows._good` computes them to see whether they fit."""
 
 
 def _scan(data: bytes, count: int, stop: int, wanted: Wanted) -> _Scan:
@@ -74,69 +76,75 @@ def _scan(data: bytes, count: int, stop: int, wanted: Wanted) -> _Scan:
     Whether offsets rise, and whether times can be had in microseconds, is the caller's to check.
     """
     scan = _Scan()
+    try:
+        _scan_records(scan, data, count, stop, wanted)
+    except (IndexError, _BadRecord):
+        # What went before is good; `_Rows.why_not_more` has a closer look at the record that is not.
+        pass
+    return scan
+
+
+def _scan_records(scan: _Scan, data: bytes, count: int, stop: int, wanted: Wanted) -> None:
+    """Append the records to ``scan``, one after the other.
+
+    Raises:
+        IndexError, _BadRecord: the next one is not a good record.
+    """
     add_time, add_delta = scan.times.append, scan.deltas.append
     add_key, add_value = scan.keys.append, scan.values.append
     with_key, with_value = wanted.key, wanted.value
     pos = 0
-    try:
-        for index in range(count):
-            if (size := data[pos]) < 128:
-                pos += 1
-            elif (high := data[pos + 1]) < 128:
-                size += high - 1 << 7
-                pos += 2
-            else:
-                size, pos = _long(data, pos, 32)
-            end = pos + (size >> 1)
-            if end > stop:
-                break
+    for index in range(count):
+        if (size := data[pos]) < 128:
             pos += 1
-            if (time := data[pos]) < 128:
-                pos += 1
-            elif (high := data[pos + 1]) < 128:
-                time += high - 1 << 7
-                pos += 2
-            else:
-                time, pos = _long(data, pos, 64)
-            if (delta := data[pos]) < 128:
-                pos += 1
-            elif (high := data[pos + 1]) < 128:
-                delta += high - 1 << 7
-                pos += 2
-            else:
-                delta, pos = _long(data, pos, 32)
-            k, pos = (k, pos + 1) if (k := data[pos]) < 128 else _long(data, pos, 32)
-            key_pos = pos
-            if k != _NULL:
-                pos += k >> 1
-            if (v := data[pos]) < 128:
-                pos += 1
-            elif (high := data[pos + 1]) < 128:
-                v += high - 1 << 7
-                pos += 2
-            else:
-                v, pos = _long(data, pos, 32)
-            value_pos = pos
-            if v != _NULL:
-                pos += v >> 1
-            headers_pos = pos
-            if data[pos] == 0:
-                pos += 1
-            else:
-                scan.headers[index], pos = _headers(data, pos, end)
-            if pos != end or (size | delta) & 1 or (k & 1 and k != _NULL) or (v & 1 and v != _NULL):
-                scan.headers.pop(index, None)
-                break
-            add_time(time)
-            add_delta(delta)
-            if with_key:
-                add_key(None if k == _NULL else data[key_pos : key_pos + (k >> 1)])
-            if with_value:
-                add_value(None if v == _NULL else data[value_pos:headers_pos])
-            scan.position = pos
-    except (IndexError, _BadRecord):
-        pass
-    return scan
+        elif (high := data[pos + 1]) < 128:
+            size, pos = size + (high - 1 << 7), pos + 2
+        else:
+            size, pos = _long(data, pos, 32)
+        end = pos + (size >> 1)
+        if end > stop:
+            break
+        pos += 1
+        if (time := data[pos]) < 128:
+            pos += 1
+        elif (high := data[pos + 1]) < 128:
+            time, pos = time + (high - 1 << 7), pos + 2
+        else:
+            time, pos = _long(data, pos, 64)
+        if (delta := data[pos]) < 128:
+            pos += 1
+        elif (high := data[pos + 1]) < 128:
+            delta, pos = delta + (high - 1 << 7), pos + 2
+        else:
+            delta, pos = _long(data, pos, 32)
+        k, pos = (k, pos + 1) if (k := data[pos]) < 128 else _long(data, pos, 32)
+        key_pos = pos
+        if k != _NULL:
+            pos += k >> 1
+        if (v := data[pos]) < 128:
+            pos += 1
+        elif (high := data[pos + 1]) < 128:
+            v, pos = v + (high - 1 << 7), pos + 2
+        else:
+            v, pos = _long(data, pos, 32)
+        value_pos = pos
+        if v != _NULL:
+            pos += v >> 1
+        headers_pos = pos
+        if data[pos] == 0:
+            pos += 1
+        else:
+            scan.headers[index], pos = _headers(data, pos, end)
+        if pos != end or (size | delta) & 1 or (k & 1 and k != _NULL) or (v & 1 and v != _NULL):
+            scan.headers.pop(index, None)
+            break
+        add_time(time)
+        add_delta(delta)
+        if with_key:
+            add_key(None if k == _NULL else data[key_pos : key_pos + (k >> 1)])
+        if with_value:
+            add_value(None if v == _NULL else data[value_pos:headers_pos])
+        scan.position = pos
 
 
 def _long(data: bytes, pos: int, bits: int) -> tuple[int, int]:
@@ -259,7 +267,7 @@ class _Rows:
                 good = last = full
         if self._wanted.timestamp:
             try:
-                _microseconds(scan, block, first, last)
+                scan.microseconds = _microseconds(scan, block, first, last)
             except OverflowError:
                 good = next(
                     i for i in range(first, last) if abs(_time(block, scan.times[i])) > MAX_TIMESTAMP_MS
@@ -279,7 +287,7 @@ class _Rows:
             base = block.base_offset
             self._offsets.extend([base + (delta >> 1) for delta in scan.deltas[first:last]])
         if wanted.timestamp:
-            self._times.extend(_microseconds(scan, block, first, last))
+            self._times.extend(scan.microseconds)
         if wanted.timestamp_type:
             self._types.extend([block.append_time] * (last - first))
         if wanted.headers:
@@ -364,7 +372,9 @@ def _microseconds(scan: _Scan, block: Block, first: int, last: int) -> array[int
     Raises:
         OverflowError: one does not fit 64 bits.
     """
-    base = block.timestamp
+    base = block.timestamp * 1000
     if block.append_time:
-        return array("q", [base * 1000] * (last - first))
-    return array("q", [(base + (t >> 1 ^ -(t & 1))) * 1000 for t in scan.times[first:last]])
+        return array("q", [base] * (last - first))
+    # Half of what is even, minus half of what follows what is odd: that undoes zigzag, and is in
+    # microseconds.
+    return array("q", [base - 500 * (t + 1) if t & 1 else base + 500 * t for t in scan.times[first:last]])

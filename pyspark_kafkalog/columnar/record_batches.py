@@ -35,7 +35,8 @@ HEADERS = 1 << 16
 class Decoded:
     """One fetch answer as Arrow.
 
-    ``next_offset`` is where reading goes on: behind all that was read, also where no row came of it.
+    ``next_offset`` is where reading goes on: behind all that was read, also where no row came of it. That
+    may be in the middle of the answer, if the rest would have taken too much memory at once.
     """
 
     batches: list[pa.RecordBatch]

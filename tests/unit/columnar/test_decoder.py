@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.columnar import record_batches
+from pyspark_kafkalog.columnar import blocks, record_batches
 from pyspark_kafkalog.columnar.record_batches import COLUMNS, RecordBatchDecoder
 from pyspark_kafkalog.errors import (
     CorruptMessage,
@@ -209,6 +209,19 @@ def test_a_bomb_is_refused_by_the_limit(engine: str) -> None:
     data = encode_batch([NewRecord(bytes(1 << 20))], codec=Codec.ZSTD, base_offset=3)
     with pytest.raises(MessageTooLarge, match=r"t-0.*offset 3.*limit is 1000000"):
         decode(data, engine, start=3, max_batch_bytes=1_000_000)
+
+
+def test_many_bombs_are_taken_a_few_at_a_time(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "DECOMPRESSED_BYTES", 5_000_000)
+    bomb = [NewRecord(bytes(1_000_000))] * 2
+    data = b"".join(encode_batch(bomb, codec=Codec.ZSTD, base_offset=2 * i) for i in range(8))
+    found, position, parts = [], 0, 0
+    while position < 16:
+        decoded = decode(data, engine, start=position, columns=["offset"])
+        assert 0 < decoded.records <= 6
+        found += offsets(decoded)
+        position, parts = decoded.next_offset, parts + 1
+    assert (found, parts) == (list(range(16)), 3)
 
 
 def test_an_unknown_codec_is_named(engine: str) -> None:
