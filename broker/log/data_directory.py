@@ -21,7 +21,8 @@ META_NAME = "meta.properties"
 CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
 RECOVERY_POINTS_NAME = "recovery-points"
 
-_PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+_NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+_PASSING = _NO_DESCRIPTOR | {errno.ENOSPC, errno.EDQUOT}
 """Refusals that say nothing of the disk's health: it is full, or the process has no descriptors left."""
 
 _logger = logging.getLogger(__name__)
@@ -62,6 +63,12 @@ class DataDirectory:
         """The error for what the disk did to ``doing``; unless that may pass, it goes offline."""
         if error.errno in _PASSING:
             return StorageError(f"{self.path}: {doing} failed: {error}")
+        return self.failed(doing, error)
+
+    def sync_failed(self, doing: str, error: OSError) -> StorageError:
+        """The error for a sync: only where the file could not even be opened may it be tried again."""
+        if error.errno in _NO_DESCRIPTOR:
+            return self.refused(doing, error)
         return self.failed(doing, error)
 
     def failed(self, doing: str, error: OSError) -> StorageError:

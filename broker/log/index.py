@@ -1,9 +1,8 @@
-"""A sparse index file: fixed rows in ascending order, and a trailer that says what they belong to.
+"""A sparse index: two columns of ascending integers, in memory while in use, and a file that binds them.
 
-Rows are two big-endian integers (`OFFSET_ROW`, `TIME_ROW`), as in Kafka's index files. Behind the last
-row stand 24 bytes::
+The file, big-endian: the first column, the second column (4 or 8 bytes a number), then 24 bytes::
 
-    magic "KLIX":4  base_offset:8  segment_size:8  crc32c:4 (of the rows and of the 20 bytes before it)
+    magic "KLIX":4  base_offset:8  segment_size:8  crc32c:4 (of everything before it)
 
 so an index that is cut short, torn, of another segment, or older than its segment is known for what it
 is. Nothing depends on these files: what does not match is built anew from the segment.
@@ -12,124 +11,106 @@ is. Nothing depends on these files: what does not match is built anew from the s
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
 from bisect import bisect_right
 from pathlib import Path
 
-from broker.log.filesystem import FileSystem, write_all
+from broker.log.filesystem import write_all
 from broker.log.open_files import OpenFiles
 from pyspark_kafkalog.formats.checksum import crc32c
-
-OFFSET_ROW = struct.Struct(">iI")
-"""Offset relative to the segment's base, and the file position of the frame that begins with it."""
-
-TIME_ROW = struct.Struct(">qi")
-"""Largest timestamp so far, and the relative first offset of the frame that has it."""
 
 _TRAILER = struct.Struct(">4sqq")
 _CRC = struct.Struct(">I")
 _MAGIC = b"KLIX"
 TRAILER_BYTES = _TRAILER.size + _CRC.size
 
-Row = tuple[int, int]
-
 
 class SparseIndex:
     """*Not thread-safe: the log's lock for changes; look-ups from any thread at any time.*
 
-    The rows are in memory while the segment grows, and only in the file once `save` was told so.
+    ``columns`` are typecodes of `array`: "i" for 4 bytes, "q" for 8.
     """
 
-    def __init__(self, path: Path, row: struct.Struct, files: FileSystem, pool: OpenFiles) -> None:
+    def __init__(self, path: Path, columns: str, pool: OpenFiles) -> None:
         self.path = path
-        self._row = row
-        self._files = files
         self._pool = pool
-        self._memory: bytearray | None = bytearray()
-        self._count = 0
+        self._columns = columns
+        self._first = array(columns[0])
+        self._second = array(columns[1])
+        self.row_bytes = self._first.itemsize + self._second.itemsize
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._first)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all rows."""
-        return self._count * self._row.size
+        """Bytes of all rows, in memory as in the file."""
+        return len(self._first) * self.row_bytes
 
-    def last(self) -> Row | None:
+    def last(self) -> tuple[int, int] | None:
         """The last row, None when there is none."""
-        return self._at(self._count - 1) if self._count else None
+        return (self._first[-1], self._second[-1]) if self._first else None
 
     def add(self, first: int, second: int) -> None:
         """Append a row; both columns must be above those of the last one."""
-        if self._memory is None:
-            raise ValueError(f"{self.path.name} is finished")
-        self._memory += self._row.pack(first, second)
-        self._count += 1  # last: a reader counts only rows that are there
+        self._second.append(second)
+        self._first.append(first)  # last: a reader who finds a row here finds the other half too
 
-    def clear(self) -> None:
-        """Forget all rows, and keep new ones in memory."""
-        self._count = 0
-        self._memory = bytearray()
+    def second_at(self, first: int) -> int | None:
+        """The second column of the last row whose first one is ``<= first``."""
+        found = bisect_right(self._first, first)
+        return self._second[found - 1] if found else None
 
-    def last_at_most(self, value: int, *, column: int = 0) -> Row | None:
-        """The last row whose column is ``<= value``."""
-        found = bisect_right(range(self._count), value, key=lambda number: self._at(number)[column])
-        return self._at(found - 1) if found else None
+    def second_up_to(self, second: int) -> int | None:
+        """The last value of the second column that is ``<= second``."""
+        found = bisect_right(self._second, second)
+        return self._second[found - 1] if found else None
 
-    def load(self, base_offset: int, segment_size: int, *, keep: bool) -> bool:
-        """Take over the file if it belongs to exactly this segment; ``keep`` its rows in memory.
+    def load(self, base_offset: int, segment_size: int) -> bool:
+        """Take over the file if it belongs to exactly this segment.
 
         False, and nothing taken over, when the file is missing or not what it should be.
         """
         try:
-            file = self._pool.acquire(self.path)
+            held = self._pool.acquire(self.path)
         except FileNotFoundError:
             return False
         try:
             # Rows are fewer than the segment's bytes: a larger file is not ours, and is not read.
-            data = file.file.read_at(0, segment_size + TRAILER_BYTES + 1)
+            data = held.file.read_at(0, segment_size + TRAILER_BYTES + 1)
         finally:
-            self._pool.release(file)
-        rows = len(data) - TRAILER_BYTES
-        if rows < 0 or rows % self._row.size:
+            self._pool.release(held)
+        count, rest = divmod(len(data) - TRAILER_BYTES, self.row_bytes)
+        if count < 0 or rest:
             return False
+        trailer = count * self.row_bytes
         (crc,) = _CRC.unpack_from(data, len(data) - _CRC.size)
-        if data[rows : -_CRC.size] != _TRAILER.pack(_MAGIC, base_offset, segment_size):
+        if data[trailer : -_CRC.size] != _TRAILER.pack(_MAGIC, base_offset, segment_size):
             return False
         if crc32c(memoryview(data)[: -_CRC.size]) != crc:
             return False
-        self._memory = bytearray(data[:rows]) if keep else None
-        self._count = rows // self._row.size
+        first, second = array(self._columns[0]), array(self._columns[1])
+        first.frombytes(data[: count * first.itemsize])
+        second.frombytes(data[count * first.itemsize : trailer])
+        _swap_if_little(first, second)
+        self._first, self._second = first, second
         return True
 
-    def save(self, base_offset: int, segment_size: int, *, keep: bool) -> None:
-        """Write all rows to the file; without ``keep`` they are then read from there.
-
-        Raises:
-            OSError: the disk refused. The rows stay in memory and a torn file is removed if it can be.
-        """
-        if self._memory is None:
-            return
-        data = bytes(self._memory) + _TRAILER.pack(_MAGIC, base_offset, segment_size)
-        data += _CRC.pack(crc32c(data))
-        file = self._pool.acquire(self.path, create=True)
+    def save(self, base_offset: int, segment_size: int) -> None:
+        """Write all rows to the file. Raises `OSError`; the file is then missing or does not match."""
+        first, second = self._first[:], self._second[:]
+        _swap_if_little(first, second)
+        data = first.tobytes() + second.tobytes() + _TRAILER.pack(_MAGIC, base_offset, segment_size)
+        held = self._pool.acquire(self.path, create=True)
         try:
-            file.file.truncate(0)
-            write_all(file.file, 0, data)
+            held.file.truncate(0)
+            write_all(held.file, 0, data + _CRC.pack(crc32c(data)))
         finally:
-            self._pool.release(file)
-        if not keep:
-            self._memory = None
+            self._pool.release(held)
 
-    def _at(self, number: int) -> Row:
-        memory = self._memory
-        if memory is not None:
-            first, second = self._row.unpack_from(memory, number * self._row.size)
-            return first, second
-        file = self._pool.acquire(self.path)
-        try:
-            data = file.file.read_at(number * self._row.size, self._row.size)
-        finally:
-            self._pool.release(file)
-        first, second = self._row.unpack(data)
-        return first, second
+
+def _swap_if_little(*columns: array[int]) -> None:
+    if sys.byteorder == "little":
+        for column in columns:
+            column.byteswap()

@@ -3,36 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from broker.config import LogConfig
-from broker.log.filesystem import Entry, FileSystem
-from broker.log.offset_scheme import LogicalOffsets, OffsetScheme
-from broker.log.open_files import OpenFiles
-from broker.log.recovery import check_segment
+from broker.log.filesystem import Entry
 from broker.log.segment import DELETED_SUFFIX, Segment, base_offset_of, segment_name
-from pyspark_kafkalog.clock import Clock
-from pyspark_kafkalog.formats.base import MessageFormat
+from broker.log.tools import LogTools
 
 _logger = logging.getLogger(__name__)
-
-SchemeFactory = Callable[[int, Path, int, FileSystem, OpenFiles], OffsetScheme]
-"""Base offset, segment file, index interval in bytes, and where to read and write."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogTools:
-    """What every log of a manager shares: the disk, the open files, the time, and its generation."""
-
-    files: FileSystem
-    pool: OpenFiles
-    clock: Clock
-    format: MessageFormat
-    scheme: SchemeFactory = LogicalOffsets
-    flushed: Callable[[float], object] = lambda _: None
-    """Told how long each flush kept the disk busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +27,7 @@ def new_segment(directory: Path, base_offset: int, config: LogConfig, tools: Log
     """Create an empty segment file. Raises `OSError`."""
     path = directory / segment_name(base_offset)
     tools.pool.release(tools.pool.acquire(path, create=True))
-    return _segment(path, base_offset, config, tools, size=0, next_offset=base_offset, loaded=True)
+    return _segment(path, base_offset, config, tools, size=0, next_offset=base_offset)
 
 
 def load_segments(
@@ -118,37 +97,16 @@ def _recover(
         if kept and segment.base_offset != kept[-1].next_offset and not gaps_allowed:
             fault: str | None = f"{segment.path.name} does not follow offset {kept[-1].next_offset - 1}"
         else:
-            fault = _check(segment, tools, gaps_allowed=gaps_allowed)
+            fault = segment.check(gaps_allowed=gaps_allowed)
             kept.append(segment)
         if fault is not None:
             _remove(segments[len(kept) :], tools)
             _logger.warning("%s: cut at offset %d: %s", directory, kept[-1].next_offset, fault)
             break
     for segment in kept[:-1]:
-        segment.save_index(growing=False)
+        segment.stop_growing()
     kept[-1].growing = True
     return kept
-
-
-def _check(segment: Segment, tools: LogTools, *, gaps_allowed: bool) -> str | None:
-    """Check one segment and cut it back to what is valid; returns what was wrong."""
-    held = tools.pool.acquire(segment.path)
-    try:
-        survivors = segment.learn(
-            lambda on_frame: check_segment(
-                held.file,
-                tools.format,
-                segment.size,
-                segment.base_offset,
-                on_frame,
-                gaps_allowed=gaps_allowed,
-            )
-        )
-        if survivors.fault is not None:
-            held.file.truncate(survivors.size)
-    finally:
-        tools.pool.release(held)
-    return survivors.fault
 
 
 def _remove(segments: list[Segment], tools: LogTools) -> None:
@@ -166,19 +124,15 @@ def _segment(
     size: int,
     next_offset: int,
     growing: bool = True,
-    loaded: bool = False,
     modified_ms: int | None = None,
 ) -> Segment:
     return Segment(
         path,
         base_offset,
-        tools.scheme(base_offset, path, config.index_interval_bytes, tools.files, tools.pool),
-        tools.format,
-        tools.files,
-        tools.pool,
+        tools,
+        lambda: tools.scheme(base_offset, path, config.index_interval_bytes, tools.pool),
         size=size,
         next_offset=next_offset,
         growing=growing,
-        loaded=loaded,
         modified_ms=tools.clock.time_ms() if modified_ms is None else modified_ms,
     )

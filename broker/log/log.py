@@ -11,14 +11,13 @@ from pathlib import Path
 from broker.config import LogConfig
 from broker.log.data_directory import DataDirectory
 from broker.log.file_slice import FileSlice
-from broker.log.loading import CleanState, LogTools, new_segment
+from broker.log.loading import CleanState, new_segment
+from broker.log.producers import GuardedProducers
 from broker.log.retention import RetentionPolicy, SegmentFacts
 from broker.log.segment import Segment
-from broker.log.snapshot import read_snapshot, write_snapshot
-from broker.log.validation import AppendGuard, AppendResult, assign_offsets, check_batches
-from pyspark_kafkalog.errors import CorruptMessage, OffsetOutOfRange, StorageError, UnknownTopicOrPartition
-from pyspark_kafkalog.formats.base import Frame
-from pyspark_kafkalog.formats.batch import HEADER_SIZE, BatchHeader, read_header
+from broker.log.tools import LogTools
+from broker.log.validation import AppendGuard, AppendResult, CheckedBatch, assign_offsets, check_batches
+from pyspark_kafkalog.errors import OffsetOutOfRange, StorageError, UnknownTopicOrPartition
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType, TopicPartition
 
 _logger = logging.getLogger(__name__)
@@ -50,8 +49,7 @@ class Log:
         self.config = config
         self.directory = directory
         self._tools = tools
-        self._guard = guard
-        self._guard_loaded = False
+        self._producers = GuardedProducers(guard, path, tools.files)
         self._segments: tuple[Segment, ...] = tuple(segments)
         self._end_offset = segments[-1].next_offset
         self._flushed_offset = min(flushed_offset, self._end_offset)
@@ -114,26 +112,27 @@ class Log:
         view = memoryview(bytearray(data) if isinstance(data, bytes) else data)
         config = self.config
         now_ms = self._tools.clock.time_ms()
-        headers = check_batches(view, config, now_ms, internal=internal)
+        batches = check_batches(view, config, now_ms, internal=internal)
         append_time = now_ms if config.timestamp_type is TimestampType.LOG_APPEND_TIME else None
         with self._lock:
             self._check_open()
-            duplicate = self._check_producers(headers)
+            if not self._producers.loaded:
+                self.load_producers()
+            duplicate = self._producers.check(batches)
             if duplicate is not None:
                 return AppendResult(*duplicate, NO_TIMESTAMP, self.start_offset, duplicate=True)
-            frames = self._write(view, headers, append_time, now_ms)
-            for header, frame in zip(headers, frames, strict=True):
-                if header.producer_id >= 0:
-                    self._guard.record(header, frame.first_offset, frame.last_offset, now_ms)
-            base_offset, last_offset = frames[0].first_offset, frames[-1].last_offset
-            self._end_offset = last_offset + 1
+            base_offset = self._end_offset
+            self._end_offset = self._write(view, batches, append_time, now_ms)
+            self._producers.record(batches, base_offset, now_ms)
+            last_offset = self._end_offset - 1
             if self._unflushed_since is None:
                 self._unflushed_since = self._tools.clock.monotonic()
-            must_flush = self._end_offset - self._flushed_offset >= config.flush_messages
+            must_flush = last_offset - self._flushed_offset >= config.flush_messages - 1
+            start_offset = self._segments[0].base_offset
         if must_flush:
             self.flush()
         return AppendResult(
-            base_offset, last_offset, NO_TIMESTAMP if append_time is None else append_time, self.start_offset
+            base_offset, last_offset, NO_TIMESTAMP if append_time is None else append_time, start_offset
         )
 
     def read(
@@ -243,7 +242,8 @@ class Log:
                     self._tools.files.sync_directory(self.path.parent)
                     self._known_by_name = True
             except OSError as e:
-                raise self.directory.failed(f"syncing {self.path.name}", e) from e
+                self._unflushed_since = since
+                raise self.directory.sync_failed(f"syncing {self.path.name}", e) from e
             self._tools.flushed(self._tools.clock.monotonic() - began)
             with self._lock:
                 self._flushed_offset = max(self._flushed_offset, end_offset)
@@ -281,8 +281,7 @@ class Log:
     def expire_producers(self, now_ms: int) -> None:
         """Let the guard forget those who have been silent for too long."""
         with self._lock:
-            if self._guard_loaded:
-                self._guard.forget_before(now_ms)
+            self._producers.forget_before(now_ms)
 
     def close(self) -> CleanState:
         """Put everything on the disk and take no more; returns what the next start wants to know.
@@ -290,15 +289,17 @@ class Log:
         Raises:
             StorageError: the disk failed.
         """
-        self.flush()
-        with self._maintenance, self._lock:
-            self._check_open()
-            active = self._segments[-1]
-            active.save_index(growing=True)
-            if self._guard_loaded:
-                self._save_snapshot()
-            self._closed = lambda: StorageError(f"{self.topic_partition}: the log is closed")
-            return CleanState(self._end_offset, active.base_offset, active.size)
+        while True:
+            self.flush()
+            with self._maintenance, self._lock:
+                self._check_open()
+                if self._unflushed_since is not None:
+                    continue  # an append came in between
+                active = self._segments[-1]
+                active.save_index()
+                self._producers.save(self._end_offset)
+                self._closed = lambda: StorageError(f"{self.topic_partition}: the log is closed")
+                return CleanState(self._end_offset, active.base_offset, active.size)
 
     def drop(self) -> None:
         """The topic is deleted: nobody finds anything here any more."""
@@ -307,49 +308,36 @@ class Log:
             for segment in self._segments:
                 segment.forget_files()
 
-    def load_guard(self) -> None:
-        """Let the guard know the producers in the log, from the snapshot on. Raises `StorageError`."""
+    def load_producers(self) -> None:
+        """Let the guard know the producers in the log. Raises `StorageError`, `CorruptMessage`."""
         with self._lock:
-            if self._guard_loaded:
-                return
             try:
-                self._replay()
+                self._producers.load(self._segments, self._end_offset, self._tools.clock.time_ms())
             except OSError as e:
                 raise self.directory.refused(f"reading {self.path.name}", e) from e
-            self._guard_loaded = True
 
     def _check_open(self) -> None:
         if self._closed is not None:
             raise self._closed()
         self.directory.check()
 
-    def _check_producers(self, headers: list[BatchHeader]) -> tuple[int, int] | None:
-        if not self._guard_loaded:
-            self.load_guard()
-        for header in headers:
-            if header.producer_id >= 0:
-                duplicate = self._guard.check(header)
-                if duplicate is not None:
-                    return duplicate
-        return None
-
     def _write(
-        self, view: memoryview, headers: list[BatchHeader], append_time: int | None, now_ms: int
-    ) -> list[Frame]:
-        """Append to the active segment, a new one if that is due. All or nothing is appended."""
+        self, view: memoryview, batches: list[CheckedBatch], append_time: int | None, now_ms: int
+    ) -> int:
+        """Append to the active segment, a new one if that is due. All or nothing; returns the new end."""
+        batches = assign_offsets(view, batches, self._end_offset, append_time)
         try:
-            if self._must_roll(len(view), headers, append_time, now_ms):
+            if self._must_roll(len(view), batches, now_ms):
                 self._roll(now_ms)
             active = self._segments[-1]
-            frames = assign_offsets(view, headers, self._end_offset, active.size, append_time)
             try:
-                active.append(view, frames, now_ms)
+                active.append(view, batches, now_ms)
             except OSError:
                 self._cut_back(active)
                 raise
         except OSError as e:
             raise self.directory.refused(f"appending to {self.path.name}", e) from e
-        return frames
+        return active.next_offset
 
     def _cut_back(self, active: Segment) -> None:
         """Recovery must not find half an append in front of the next one."""
@@ -358,20 +346,20 @@ class Log:
         except OSError as e:
             raise self.directory.failed(f"cutting {self.path.name} back", e) from e
 
-    def _must_roll(
-        self, size_bytes: int, headers: list[BatchHeader], append_time: int | None, now_ms: int
-    ) -> bool:
+    def _must_roll(self, size_bytes: int, batches: list[CheckedBatch], now_ms: int) -> bool:
         """Kafka's rule: full by size or index, or older than ``segment.ms`` by its first record's time."""
         active, config = self._segments[-1], self.config
         if not active.size:
             return False
         if active.size + size_bytes > config.segment_bytes:
             return True
-        last_offset = self._end_offset - 1 + sum(header.last_offset_delta + 1 for header in headers)
+        last_offset, newest = self._end_offset - 1, NO_TIMESTAMP
+        for batch in batches:
+            last_offset += batch.record_count
+            newest = max(newest, batch.max_timestamp)
         if not active.has_room(size_bytes, last_offset, config.segment_index_bytes):
             return True
         first = active.first_timestamp()
-        newest = append_time if append_time is not None else max(header.max_timestamp for header in headers)
         age_ms = newest - first if first >= 0 and newest >= 0 else now_ms - self._created_ms
         return age_ms > config.segment_ms
 
@@ -386,45 +374,15 @@ class Log:
             self._sync_names()
         fresh = new_segment(self.path, self._end_offset, self.config, self._tools)
         self._created_ms = now_ms
-        active.save_index(growing=False)
+        active.stop_growing()
         self._segments = (*self._segments, fresh)
-        if self._guard_loaded:
-            self._save_snapshot()
+        self._producers.save(self._end_offset)
 
     def _sync_names(self) -> None:
         try:
             self._tools.files.sync_directory(self.path)
         except OSError as e:
-            raise self.directory.failed(f"syncing {self.path.name}", e) from e
-
-    def _save_snapshot(self) -> None:
-        try:
-            write_snapshot(self._tools.files, self.path, self._end_offset, self._guard.dump())
-        except OSError as e:
-            # The last one stays; only more of the log is replayed after a crash.
-            _logger.warning("%s: producers could not be noted: %s", self.path, e)
-
-    def _replay(self) -> None:
-        guard = self._guard
-        guard.clear()
-        noted = read_snapshot(self._tools.files, self.path)
-        offset = self.start_offset
-        if noted is not None and noted[0] <= self._end_offset:
-            try:
-                guard.restore(noted[1])
-                offset = max(offset, noted[0])
-            except CorruptMessage as e:
-                _logger.warning("%s: the log is replayed: %s", self.path, e)
-                guard.clear()
-        now_ms = self._tools.clock.time_ms()
-        for segment in self._segments:
-            if segment.next_offset <= offset:
-                continue
-            for frame, head in segment.heads(offset, HEADER_SIZE):
-                header = read_header(head)
-                if header.producer_id >= 0:
-                    # By the broker's clock, so that none is forgotten because its records are old.
-                    guard.record(header, frame.first_offset, frame.last_offset, now_ms)
+            raise self.directory.sync_failed(f"syncing {self.path.name}", e) from e
 
 
 def _facts(segments: tuple[Segment, ...]) -> list[SegmentFacts]:

@@ -14,17 +14,19 @@ from uuid import UUID
 from broker.config import LogConfig
 from broker.log.data_directory import DataDirectory, Meta, agree_on_meta
 from broker.log.filesystem import FileSystem, OsFileSystem, remove_tree
-from broker.log.loading import LogTools
 from broker.log.log import Log
 from broker.log.open_files import OpenFiles
+from broker.log.removal import DelayedRemoval
 from broker.log.retention import RetentionPolicy, policy_of
 from broker.log.startup import DELETED_PREFIX, Startup, open_partition, remove_if_empty
+from broker.log.tools import LogTools
 from broker.log.topic_store import StoredTopic, TopicStore, directory_name, write_partition_metadata
 from broker.log.validation import AppendGuard
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.errors import (
     InvalidPartitions,
     InvalidTopic,
+    KafkaError,
     StorageError,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
@@ -44,9 +46,9 @@ _logger = logging.getLogger(__name__)
 
 
 class LogManager:
-    """*Thread-safe.* ``_lock`` guards the set of topics and what is to be removed; it is held while a topic
-    is made, changed or deleted. Looking a log up takes no lock: ``_topics`` and ``_logs`` are replaced, never
-    changed.
+    """*Thread-safe.* ``_lock`` guards the set of topics; it is held while one is made, changed or deleted.
+
+    Looking a log up takes no lock: ``_topics`` and ``_logs`` are replaced, never changed.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class LogManager:
         self._topics: Mapping[str, StoredTopic] = MappingProxyType({})
         self._stores: dict[str, DataDirectory] = {}
         self._logs: dict[TopicPartition, Log] = {}
-        self._doomed: list[tuple[float, Path]] = []
+        self._doomed = DelayedRemoval(self._files, clock)
         self._meta: Meta | None = None
         self._noted_points: dict[DataDirectory, dict[str, tuple[int, ...]]] = {}
         self._lock = threading.RLock()
@@ -229,7 +231,7 @@ class LogManager:
                 records.remove(name)
             except OSError as e:
                 raise store.refused(f"deleting topic {name}", e) from e
-        self._purge()
+        self._doomed.purge()
 
     def flush_due(self) -> None:
         """Put on the disk what has waited for ``flush.ms``, and note how far each log is there."""
@@ -238,11 +240,11 @@ class LogManager:
             if log.flush_due(now) and log.directory.online:
                 try:
                     log.flush()
-                except (StorageError, UnknownTopicOrPartition) as e:
+                except KafkaError as e:
                     _logger.warning("%s", e)
         for directory in self._directories:
             self._note_recovery_points(directory)
-        self._purge()
+        self._doomed.purge()
 
     def apply_retention(self) -> None:
         """Delete the segments that their topics' policies let go."""
@@ -252,13 +254,11 @@ class LogManager:
             config = log.config
             try:
                 gone = log.retire(self._retention(config), self._clock.time_ms())
-            except (StorageError, UnknownTopicOrPartition) as e:
+            except KafkaError as e:
                 _logger.warning("%s", e)
                 continue
-            due = self._clock.monotonic() + config.file_delete_delay_ms / 1000
-            with self._lock:
-                self._doomed += [(due, path) for path in gone]
-        self._purge()
+            self._doomed.add_files(gone, config.file_delete_delay_ms)
+        self._doomed.purge()
 
     def expire_producers(self) -> None:
         """Forget idempotent producers that have been silent for too long."""
@@ -378,24 +378,7 @@ class LogManager:
         self._files.rename(log.path, target)
         # Again: a reader may have opened a file between the first call and the new name.
         log.drop()
-        self._doomed.append((self._clock.monotonic() + delay_ms / 1000, target))
-
-    def _purge(self) -> None:
-        """Remove the files whose time has come."""
-        now = self._clock.monotonic()
-        with self._lock:
-            due = [path for when, path in self._doomed if when <= now]
-            self._doomed = [(when, path) for when, path in self._doomed if when > now]
-        for path in due:
-            try:
-                if path.name.startswith(DELETED_PREFIX):
-                    remove_tree(self._files, path)
-                else:
-                    self._files.remove(path)
-            except FileNotFoundError:
-                continue  # its topic was deleted meanwhile
-            except OSError as e:
-                _logger.warning("%s stays until the next start: %s", path, e)
+        self._doomed.add_tree(target, delay_ms)
 
     def _note_recovery_points(self, directory: DataDirectory) -> None:
         if not (directory.held and directory.online):

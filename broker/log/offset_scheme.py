@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from pathlib import Path
 from typing import Protocol
 
-from broker.log.filesystem import FileSystem
-from broker.log.index import OFFSET_ROW, TIME_ROW, SparseIndex
+from broker.log.index import SparseIndex
 from broker.log.open_files import OpenFiles
-from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.types import NO_TIMESTAMP
 
 MAX_RELATIVE = 2**31 - 1
@@ -27,7 +27,12 @@ class OffsetScheme(Protocol):
     where no record has a time.
     """
 
-    def on_append(self, frame: Frame) -> None:
+    @property
+    def memory_bytes(self) -> int:
+        """What it takes to keep this in memory."""
+        ...
+
+    def on_append(self, position: int, size: int, first_offset: int, max_timestamp: int) -> None:
         """A frame was written; called in order, for each."""
         ...
 
@@ -47,15 +52,11 @@ class OffsetScheme(Protocol):
         """Position before which no record has a time of ``timestamp`` or later."""
         ...
 
-    def load(self, size: int, *, growing: bool) -> bool:
+    def load(self, size: int) -> bool:
         """Take over what was saved for the segment at ``size``; False when it does not match."""
         ...
 
-    def clear(self) -> None:
-        """Forget everything; `on_append` follows for every frame of the segment."""
-        ...
-
-    def save(self, size: int, *, growing: bool) -> None:
+    def save(self, size: int) -> None:
         """Write down what `load` will want. Raises `OSError`; nothing is lost then but the saving."""
         ...
 
@@ -67,69 +68,64 @@ class OffsetScheme(Protocol):
 class LogicalOffsets:
     """Offsets that count records, found through a sparse offset index and a sparse time index.
 
-    *Thread-safety as the protocol says.* One row in each at most every ``interval_bytes`` of the segment.
+    *Thread-safety as the protocol says.* One row in each at most every ``interval_bytes`` of the segment:
+    relative offset and position of a frame; largest time so far and relative offset of the frame with it.
     """
 
-    def __init__(
-        self, base_offset: int, segment: Path, interval_bytes: int, files: FileSystem, pool: OpenFiles
-    ) -> None:
+    def __init__(self, base_offset: int, segment: Path, interval_bytes: int, pool: OpenFiles) -> None:
         self._base_offset = base_offset
         self._interval_bytes = interval_bytes
-        self._offsets = SparseIndex(segment.with_suffix(".index"), OFFSET_ROW, files, pool)
-        self._times = SparseIndex(segment.with_suffix(".timeindex"), TIME_ROW, files, pool)
+        self._offsets = SparseIndex(segment.with_suffix(".index"), "ii", pool)
+        self._times = SparseIndex(segment.with_suffix(".timeindex"), "qi", pool)
         self._bytes_since_row = 0
         self.largest = (NO_TIMESTAMP, base_offset)
 
-    def on_append(self, frame: Frame) -> None:
-        if frame.max_timestamp > self.largest[0]:
-            self.largest = (frame.max_timestamp, frame.first_offset)
+    @property
+    def memory_bytes(self) -> int:
+        return self._offsets.size_bytes + self._times.size_bytes
+
+    def on_append(self, position: int, size: int, first_offset: int, max_timestamp: int) -> None:
+        if max_timestamp > self.largest[0]:
+            self.largest = (max_timestamp, first_offset)
         if self._bytes_since_row > self._interval_bytes:
-            self._offsets.add(frame.first_offset - self._base_offset, frame.position)
+            self._offsets.add(first_offset - self._base_offset, position)
             self._add_time()
             self._bytes_since_row = 0
-        self._bytes_since_row += frame.size
+        self._bytes_since_row += size
 
     def has_room(self, size: int, last_offset: int, limit_bytes: int) -> bool:
         if last_offset - self._base_offset > MAX_RELATIVE or size > MAX_RELATIVE:
             return False
-        offsets_bytes = self._offsets.size_bytes + OFFSET_ROW.size
-        return offsets_bytes <= limit_bytes and self._times.size_bytes + TIME_ROW.size <= limit_bytes
+        offsets, times = self._offsets, self._times
+        return (
+            offsets.size_bytes + offsets.row_bytes <= limit_bytes
+            and times.size_bytes + times.row_bytes <= limit_bytes
+        )
 
     def start_for_offset(self, offset: int) -> int:
-        row = self._offsets.last_at_most(offset - self._base_offset)
-        return row[1] if row is not None else 0
+        return self._offsets.second_at(offset - self._base_offset) or 0
 
     def start_for_position(self, position: int) -> int:
-        row = self._offsets.last_at_most(position, column=1)
-        return row[1] if row is not None else 0
+        return self._offsets.second_up_to(position) or 0
 
     def start_for_timestamp(self, timestamp: int) -> int:
-        row = self._times.last_at_most(timestamp - 1)
-        return self.start_for_offset(self._base_offset + row[1]) if row is not None else 0
+        relative = self._times.second_at(timestamp - 1)
+        return self.start_for_offset(self._base_offset + relative) if relative is not None else 0
 
-    def load(self, size: int, *, growing: bool) -> bool:
-        if not self._offsets.load(self._base_offset, size, keep=growing):
+    def load(self, size: int) -> bool:
+        if not (self._offsets.load(self._base_offset, size) and self._times.load(self._base_offset, size)):
             return False
-        if not self._times.load(self._base_offset, size, keep=growing):
-            return False
-        last = self._times.last()
-        if last is not None:
-            self.largest = (last[0], self._base_offset + last[1])
-        row = self._offsets.last()
+        newest, row = self._times.last(), self._offsets.last()
+        if newest is not None:
+            self.largest = (newest[0], self._base_offset + newest[1])
         self._bytes_since_row = size - (row[1] if row is not None else 0)
         return True
 
-    def clear(self) -> None:
-        self._offsets.clear()
-        self._times.clear()
-        self._bytes_since_row = 0
-        self.largest = (NO_TIMESTAMP, self._base_offset)
-
-    def save(self, size: int, *, growing: bool) -> None:
+    def save(self, size: int) -> None:
         # The last row of a saved time index is the largest time of all: retention goes by it.
         self._add_time()
-        self._offsets.save(self._base_offset, size, keep=growing)
-        self._times.save(self._base_offset, size, keep=growing)
+        self._offsets.save(self._base_offset, size)
+        self._times.save(self._base_offset, size)
 
     def files(self) -> tuple[Path, ...]:
         return (self._offsets.path, self._times.path)
@@ -139,3 +135,39 @@ class LogicalOffsets:
         last = self._times.last()
         if timestamp != NO_TIMESTAMP and (last is None or timestamp > last[0]):
             self._times.add(timestamp, offset - self._base_offset)
+
+
+class Unloadable(Protocol):
+    """Whatever holds a scheme that can be loaded again."""
+
+    def unload(self) -> None:
+        """Let go of the scheme; who uses it just now goes on with it."""
+        ...
+
+
+class LoadedSchemes:
+    """*Thread-safe: ``_lock`` guards the table.* Bounds the memory that the indexes of full segments take.
+
+    The one loaded first goes first. Segments that still grow are not counted: they must have theirs.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._used_bytes = 0
+        self._loaded: OrderedDict[Unloadable, int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def add(self, holder: Unloadable, memory_bytes: int) -> None:
+        """``holder`` has loaded its scheme; others may have to let go of theirs."""
+        with self._lock:
+            self._used_bytes += memory_bytes - self._loaded.pop(holder, 0)
+            self._loaded[holder] = memory_bytes
+            while self._used_bytes > self._max_bytes and len(self._loaded) > 1:
+                oldest, freed = self._loaded.popitem(last=False)
+                self._used_bytes -= freed
+                oldest.unload()
+
+    def discard(self, holder: Unloadable) -> None:
+        """``holder`` is gone."""
+        with self._lock:
+            self._used_bytes -= self._loaded.pop(holder, 0)

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from broker.log.file_slice import FileSlice
-from broker.log.filesystem import FileSystem, write_all
+from broker.log.filesystem import write_all
 from broker.log.offset_scheme import OffsetScheme
-from broker.log.open_files import OpenFiles
-from broker.log.recovery import Survivors
+from broker.log.recovery import check_segment
+from broker.log.tools import LogTools
+from broker.log.validation import CheckedBatch
 from broker.log.walk import CHUNK_BYTES, SCAN_BYTES, moved, read_frame, walk_frames
-from pyspark_kafkalog.formats.base import Frame, MessageFormat
-from pyspark_kafkalog.types import NO_TIMESTAMP, Record
+from pyspark_kafkalog.errors import CorruptMessage
+from pyspark_kafkalog.formats.base import Frame
+from pyspark_kafkalog.types import NO_TIMESTAMP
 
 _logger = logging.getLogger(__name__)
 
 SUFFIX = ".kafka"
 DELETED_SUFFIX = ".deleted"
 
-MAX_DECOMPRESSED_BYTES = 128 << 20
-"""One batch, when its records must be seen to answer for a timestamp."""
+MAX_DECOMPRESSED_BYTES = 32 << 20
+"""One batch, when the times in it must be seen to answer for a timestamp: 32 times what
+``max.message.bytes`` lets in by default, and still little memory for the broker."""
 
 
 def segment_name(base_offset: int) -> str:
@@ -41,15 +44,14 @@ def base_offset_of(name: str) -> int | None:
 class Segment:
     """Frames ``[base_offset, next_offset)`` in ``size`` bytes of one file.
 
-    *Thread-safe for reading.* `append`, `truncate` and `finish` belong to the holder of the log's lock.
-    ``size`` is published last, so a reader never sees half an append. ``_load_lock`` guards ``_loaded``:
-    the index is read, or rebuilt, when it is first needed.
+    *Thread-safe for reading.* What changes it belongs to the holder of the log's lock. ``size`` is published
+    last, so a reader never sees half an append. ``_load_lock`` guards ``_scheme``: it is loaded, or built
+    anew from the file, when it is first needed, and may be unloaded once the segment has stopped growing.
     """
 
     def __init__(
-        self, path: Path, base_offset: int, scheme: OffsetScheme, fmt: MessageFormat,
-        files: FileSystem, pool: OpenFiles, *, size: int, next_offset: int, growing: bool, loaded: bool,
-        modified_ms: int,
+        self, path: Path, base_offset: int, tools: LogTools, make_scheme: Callable[[], OffsetScheme],
+        *, size: int, next_offset: int, growing: bool, modified_ms: int,
     ) -> None:  # fmt: skip
         self.path = path
         self.base_offset = base_offset
@@ -58,13 +60,14 @@ class Segment:
         self.modified_ms = modified_ms
         self.growing = growing
         self.deleted = False
-        self._scheme = scheme
-        self._format = fmt
-        self._files = files
-        self._pool = pool
-        self._loaded = loaded
+        self._tools = tools
+        self._pool = tools.pool
+        self._format = tools.format
+        self._make_scheme = make_scheme
+        self._scheme = make_scheme() if size == 0 else None
         self._load_lock = threading.Lock()
         self._first_timestamp: int | None = None
+        self._largest: tuple[int, int] | None = None
 
     def __repr__(self) -> str:
         return f"Segment({self.path.name}, {self.size} bytes, to offset {self.next_offset})"
@@ -72,12 +75,20 @@ class Segment:
     @property
     def largest(self) -> tuple[int, int]:
         """Largest timestamp in ms (`NO_TIMESTAMP` without any) and the first offset of its frame."""
-        return self._index().largest
+        if self.growing:
+            return self._index().largest
+        if self._largest is None:
+            self._largest = self._index().largest
+        return self._largest
 
     @property
     def age_timestamp(self) -> int:
         """The time in ms that retention goes by: the largest record's, else the file's."""
-        timestamp = self.largest[0]
+        try:
+            timestamp = self.largest[0]
+        except CorruptMessage as e:
+            _logger.warning("%s: its age is that of the file: %s", self.path, e)
+            timestamp = NO_TIMESTAMP
         return timestamp if timestamp != NO_TIMESTAMP else self.modified_ms
 
     def first_timestamp(self) -> int:
@@ -93,26 +104,28 @@ class Segment:
         """Whether the indexes could still find what is appended."""
         return self._index().has_room(self.size + size_bytes, last_offset, index_bytes)
 
-    def append(self, data: memoryview, frames: list[Frame], now_ms: int) -> None:
-        """Write whole frames behind the last one, where their positions say.
+    def append(self, data: memoryview, batches: Sequence[CheckedBatch], now_ms: int) -> None:
+        """Write whole batches, numbered from ``next_offset`` on, behind the last one.
 
         Raises:
             OSError: the disk refused. The file may be longer than ``size`` then: `cut_back`.
         """
         scheme = self._index()
-        position = self.size
-        held = self._pool.acquire(self.path, create=True)
+        position, offset = self.size, self.next_offset
+        held = self._pool.acquire(self.path)
         try:
             write_all(held.file, position, data)
         finally:
             self._pool.release(held)
-        for frame in frames:
-            scheme.on_append(frame)
         if not position:
-            self._first_timestamp = frames[0].max_timestamp
+            self._first_timestamp = batches[0].max_timestamp
+        for batch in batches:
+            scheme.on_append(position, batch.size, offset, batch.max_timestamp)
+            position += batch.size
+            offset += batch.record_count
         self.modified_ms = now_ms
-        self.next_offset = frames[-1].next_offset
-        self.size = position + len(data)
+        self.next_offset = offset
+        self.size = position
 
     def cut_back(self) -> None:
         """Remove what a failed append left behind the last whole frame. Raises `OSError`."""
@@ -186,9 +199,9 @@ class Segment:
                 return None
             if frame.max_timestamp < timestamp:
                 continue
-            for record in self._records(frame):
-                if record.timestamp >= timestamp:
-                    return (record.timestamp, record.offset) if record.offset < end_offset else None
+            for time, offset in self._times(frame):
+                if time >= timestamp:
+                    return (time, offset) if offset < end_offset else None
         return None
 
     def newest_record(self) -> tuple[int, int]:
@@ -198,31 +211,62 @@ class Segment:
         timestamp, offset = self.largest
         for frame in self.frames(self._index().start_for_offset(offset)):
             if frame.last_offset >= offset:
-                for record in self._records(frame):
-                    if record.timestamp == timestamp:
-                        return timestamp, record.offset
+                for time, at in self._times(frame):
+                    if time == timestamp:
+                        return timestamp, at
                 break
         return timestamp, offset  # the header promised a time that none of its records has
 
-    def learn(self, check: Callable[[Callable[[Frame], None]], Survivors]) -> Survivors:
-        """Build the indexes anew from the frames that ``check`` finds valid, and end behind the last one."""
-        self._scheme.clear()
-        found = check(self._scheme.on_append)
-        self._loaded = True
-        self.size, self.next_offset = found.size, found.next_offset
-        return found
+    def check(self, *, gaps_allowed: bool) -> str | None:
+        """Check every entry after a crash, and cut the file at the first that is not valid.
 
-    def save_index(self, *, growing: bool) -> None:
-        """Save the indexes; unless ``growing``, the segment takes no more.
+        Returns what was wrong there, None when nothing was. The indexes are built anew on the way.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        scheme = self._make_scheme()
+        held = self._pool.acquire(self.path)
+        try:
+            found = check_segment(
+                held.file,
+                self._format,
+                self.size,
+                self.base_offset,
+                _learner(scheme),
+                gaps_allowed=gaps_allowed,
+            )
+            if found.fault is not None:
+                held.file.truncate(found.size)
+        finally:
+            self._pool.release(held)
+        self._scheme = scheme
+        self.size, self.next_offset = found.size, found.next_offset
+        return found.fault
+
+    def stop_growing(self) -> None:
+        """The segment takes no more: save its indexes, which may then leave memory."""
+        self.growing = False
+        self.save_index()
+        if self._scheme is not None:
+            self._tools.schemes.add(self, self._scheme.memory_bytes)
+
+    def save_index(self) -> None:
+        """Save the indexes as they are now.
 
         A disk that refuses costs a rebuild when they are needed next, and nothing else: it is only logged.
         """
-        self.growing = growing
-        if self._loaded:
+        scheme = self._scheme
+        if scheme is not None:
             try:
-                self._scheme.save(self.size, growing=growing)
+                scheme.save(self.size)
             except OSError as e:
                 _logger.warning("the index of %s could not be saved: %s", self.path, e)
+
+    def unload(self) -> None:
+        """Let the indexes leave memory; who uses them just now goes on with them."""
+        if not self.growing:
+            self._scheme = None
 
     def sync(self) -> None:
         """Make what is in the file durable. Raises `OSError`."""
@@ -239,11 +283,12 @@ class Segment:
             OSError: the disk refused.
         """
         self.deleted = True
+        self._tools.schemes.discard(self)
         gone = []
-        for path in (self.path, *self._scheme.files()):
+        for path in (self.path, *self._make_scheme().files()):
             target = path.with_name(path.name + DELETED_SUFFIX)
             try:
-                self._files.rename(path, target)
+                self._tools.files.rename(path, target)
             except FileNotFoundError:
                 continue  # an index that was never saved
             gone.append(target)
@@ -253,7 +298,8 @@ class Segment:
     def forget_files(self) -> None:
         """Close its descriptors: the directory is about to be renamed or removed."""
         self.deleted = True
-        for path in (self.path, *self._scheme.files()):
+        self._tools.schemes.discard(self)
+        for path in (self.path, *self._make_scheme().files()):
             self._pool.forget(path)
 
     def _end_within(self, first: Frame, end_offset: int, max_bytes: int, size: int) -> int:
@@ -272,24 +318,41 @@ class Segment:
             end = frame.end
         return end
 
-    def _records(self, frame: Frame) -> Iterator[Record]:
+    def _times(self, frame: Frame) -> Iterator[tuple[int, int]]:
         held = self._pool.acquire(self.path)
         try:
             buf = read_frame(held.file, frame)
         finally:
             self._pool.release(held)
-        return self._format.records(buf, moved(frame, 0), max_bytes=MAX_DECOMPRESSED_BYTES)
+        return self._format.times(buf, moved(frame, 0), max_bytes=MAX_DECOMPRESSED_BYTES)
 
     def _index(self) -> OffsetScheme:
-        if not self._loaded:
+        scheme = self._scheme
+        if scheme is None:
             with self._load_lock:
-                if not self._loaded:
-                    if not self._scheme.load(self.size, growing=self.growing):
-                        self._scheme.clear()
-                        for frame in self.frames(0, chunk_bytes=SCAN_BYTES):
-                            self._scheme.on_append(frame)
-                        self._loaded = True
-                        if not self.growing:
-                            self.save_index(growing=False)
-                    self._loaded = True
-        return self._scheme
+                scheme = self._scheme
+                if scheme is None:
+                    scheme = self._scheme = self._load_scheme()
+                    if not self.growing:
+                        self._tools.schemes.add(self, scheme.memory_bytes)
+        return scheme
+
+    def _load_scheme(self) -> OffsetScheme:
+        """The indexes as they were saved, else as the file has them. Raises as `slice`."""
+        scheme = self._make_scheme()
+        if scheme.load(self.size):
+            return scheme
+        scheme = self._make_scheme()
+        learn = _learner(scheme)
+        for frame in self.frames(0, chunk_bytes=SCAN_BYTES):
+            learn(frame)
+        if not self.growing:
+            try:
+                scheme.save(self.size)
+            except OSError as e:
+                _logger.warning("the index of %s could not be saved: %s", self.path, e)
+        return scheme
+
+
+def _learner(scheme: OffsetScheme) -> Callable[[Frame], None]:
+    return lambda frame: scheme.on_append(frame.position, frame.size, frame.first_offset, frame.max_timestamp)

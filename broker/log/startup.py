@@ -10,10 +10,11 @@ from pathlib import Path
 from broker.config import LogConfig
 from broker.log.data_directory import DataDirectory
 from broker.log.filesystem import FileSystem, remove_tree
-from broker.log.loading import CleanState, LogTools, load_segments
+from broker.log.loading import CleanState, load_segments
 from broker.log.log import Log
 from broker.log.segment import base_offset_of
 from broker.log.snapshot import SNAPSHOT_NAME
+from broker.log.tools import LogTools
 from broker.log.topic_store import (
     PARTITION_METADATA,
     StoredTopic,
@@ -209,7 +210,7 @@ def open_partition(
     segments, flushed = load_segments(path, config, tools, clean=clean, recovery_point=recovery_point)
     log = Log(partition, path, segments, config, directory, tools, guard, flushed_offset=flushed)
     if clean is None:
-        log.load_guard()
+        log.load_producers()
     return log
 
 

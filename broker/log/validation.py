@@ -6,9 +6,7 @@ refuses the whole request.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from broker.config import LogConfig
 from pyspark_kafkalog.errors import (
@@ -19,16 +17,31 @@ from pyspark_kafkalog.errors import (
     MessageTooLarge,
     ServerError,
 )
-from pyspark_kafkalog.formats.base import Frame
-from pyspark_kafkalog.formats.batch import HEADER_SIZE, BatchHeader, assign, read_header, verify_crc
+from pyspark_kafkalog.formats.batch import assign
+from pyspark_kafkalog.formats.batch_header import (
+    ATTRIBUTES_POSITION,
+    BATCH_OVERHEAD,
+    CODEC_BITS,
+    HEADER_SIZE,
+    BatchHeader,
+    read_header,
+    read_header_fields,
+)
+from pyspark_kafkalog.formats.checksum import crc32c
+from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
 
 LEADER_EPOCH = 0
 """Written into every batch: without replicas there is only one leader, and one epoch."""
 
 
-@dataclass(frozen=True, slots=True)
-class AppendResult:
+_LAST_CODEC = int(max(Codec))
+
+_SMALLEST_RECORD = 7
+"""Bytes of an uncompressed record without key, value and headers."""
+
+
+class AppendResult(NamedTuple):
     """Where an append went.
 
     ``log_append_time_ms`` is -1 where records keep their producer's time. A ``duplicate`` was appended by
@@ -75,8 +88,17 @@ class AppendGuard(Protocol):
         ...
 
 
-def check_batches(data: memoryview, config: LogConfig, now_ms: int, *, internal: bool) -> list[BatchHeader]:
-    """The headers of the batches in ``data``, all of them whole and fit to be appended.
+class CheckedBatch(NamedTuple):
+    """What is left to know of a batch that may be appended; ``header`` only where a producer is named."""
+
+    size: int
+    record_count: int
+    max_timestamp: int
+    header: BatchHeader | None
+
+
+def check_batches(data: memoryview, config: LogConfig, now_ms: int, *, internal: bool) -> list[CheckedBatch]:
+    """The batches in ``data``, all of them whole and fit to be appended.
 
     ``internal`` is for what the broker itself appends: control and transactional batches are then allowed,
     and timestamps and size are not bounded.
@@ -89,59 +111,62 @@ def check_batches(data: memoryview, config: LogConfig, now_ms: int, *, internal:
         ServerError: INVALID_TXN_STATE for a transactional batch.
         UnsupportedCompression: its codec is unknown.
     """
-    headers = []
+    largest = len(data) if internal else config.max_message_bytes
+    batches = []
     position = 0
     while position < len(data):
-        header = read_header(data, position)
-        if not internal and header.size > config.max_message_bytes:
-            raise MessageTooLarge(
-                f"a batch of {header.size} bytes; max.message.bytes is {config.max_message_bytes}"
-            )
-        if header.size > len(data) - position:
-            raise CorruptMessage(
-                f"the batch at byte {position} has {len(data) - position} of its {header.size} bytes"
-            )
-        verify_crc(data, position, header)
-        _check_contents(header)
-        if not internal:
-            _check_sender(header)
-            _check_times(header, config, now_ms)
-        headers.append(header)
-        position += header.size
-    if not headers:
+        fields = read_header_fields(data, position)
+        base_offset, length, _, _, crc, attributes, last_delta, first_time, newest_time = fields[:9]
+        size, producer_id, record_count = length + BATCH_OVERHEAD, fields[9], fields[12]
+        if size > largest:
+            raise MessageTooLarge(f"a batch of {size} bytes; max.message.bytes is {largest}")
+        if size > len(data) - position:
+            raise CorruptMessage(f"the batch at byte {position} is cut short: {size} bytes in {len(data)}")
+        if crc32c(data[position + ATTRIBUTES_POSITION : position + size]) != crc:
+            raise CorruptMessage(f"the batch at byte {position} does not have the checksum {crc:#010x}")
+        header = None
+        # Most batches are plain enough to pass all rules at one glance, which takes a tenth of the time.
+        if not (
+            0 <= attributes <= _LAST_CODEC
+            and record_count == last_delta + 1
+            and record_count * _SMALLEST_RECORD <= size - HEADER_SIZE
+            and base_offset == 0
+            and producer_id < 0
+            and now_ms - config.message_timestamp_before_max_ms <= first_time <= newest_time
+            and newest_time <= now_ms + config.message_timestamp_after_max_ms
+        ):
+            header = read_header(data, position)
+            _check_contents(header)
+            if not internal:
+                _check_sender(header)
+                _check_times(header, config, now_ms)
+        batches.append(CheckedBatch(size, record_count, newest_time, header))
+        position += size
+    if not batches:
         raise InvalidRecord("there is no record batch in the request")
-    if not internal and len(headers) > 1 and any(header.producer_id >= 0 for header in headers):
+    if not internal and len(batches) > 1 and any(b.header and b.header.producer_id >= 0 for b in batches):
         raise InvalidRecord("a batch of an idempotent producer must come alone")
-    return headers
+    return batches
 
 
 def assign_offsets(
-    data: memoryview,
-    headers: Sequence[BatchHeader],
-    base_offset: int,
-    file_position: int,
-    log_append_time_ms: int | None,
-) -> list[Frame]:
-    """Number the batches in place from ``base_offset`` on, for a file where they begin at ``file_position``.
+    data: memoryview, batches: list[CheckedBatch], base_offset: int, log_append_time_ms: int | None
+) -> list[CheckedBatch]:
+    """Number the batches in place from ``base_offset`` on; returns them with the times they then have.
 
     Only a ``log_append_time_ms`` costs a new checksum.
     """
-    frames = []
     position = 0
-    for header in headers:
+    for batch in batches:
         assign(
-            data,
-            position,
-            base_offset=base_offset,
-            leader_epoch=LEADER_EPOCH,
-            log_append_time=log_append_time_ms,
-        )
-        last = base_offset + header.last_offset_delta
-        timestamp = header.max_timestamp if log_append_time_ms is None else log_append_time_ms
-        frames.append(Frame(file_position + position, header.size, base_offset, last, last + 1, timestamp))
-        base_offset = last + 1
-        position += header.size
-    return frames
+            data, position,
+            base_offset=base_offset, leader_epoch=LEADER_EPOCH, log_append_time=log_append_time_ms,
+        )  # fmt: skip
+        base_offset += batch.record_count
+        position += batch.size
+    if log_append_time_ms is None:
+        return batches
+    return [batch._replace(max_timestamp=log_append_time_ms) for batch in batches]
 
 
 def _check_contents(header: BatchHeader) -> None:
@@ -152,8 +177,7 @@ def _check_contents(header: BatchHeader) -> None:
         raise InvalidRecord(
             f"{header.record_count} records with a last offset delta of {header.last_offset_delta}"
         )
-    # No record has fewer than 7 bytes; compressed, no batch is without at least one.
-    floor = header.record_count * 7 if header.attributes & 7 == 0 else 1
+    floor = header.record_count * _SMALLEST_RECORD if header.attributes & CODEC_BITS == 0 else 1
     if header.size - HEADER_SIZE < floor:
         raise InvalidRecord(f"{header.record_count} records cannot be in {header.size - HEADER_SIZE} bytes")
     _ = header.codec  # raises where there is no such codec
