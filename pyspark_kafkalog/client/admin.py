@@ -14,7 +14,7 @@ from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.config.client import ClientConfig
-from pyspark_kafkalog.errors import ErrorCode, KafkaError, error_for
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, error_for
 from pyspark_kafkalog.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from pyspark_kafkalog.protocol.api.create_topics import (
     CreatableTopic,
@@ -134,6 +134,7 @@ def describe_configs(
 
     Raises:
         UnknownTopicOrPartition: no such topic.
+        InvalidRequest: the answer tells nothing of it.
         ValueError: not exactly one of ``topic`` and ``broker`` is given.
     """
     if (topic is None) == (broker is None):
@@ -152,6 +153,8 @@ def describe_configs(
 
     with _cluster(where) as cluster:
         answer = _retrying(cluster, f"describing {name}", timeout_ms, ask)
+    if not answer.results:
+        raise InvalidRequest(f"the answer to DescribeConfigs leaves out {name}")
     result = answer.results[0]
     if result.error_code != ErrorCode.NONE:
         raise error_for(result.error_code, _text("topic" if broker is None else "broker", str(name), result))

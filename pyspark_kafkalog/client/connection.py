@@ -134,7 +134,8 @@ class Connection:
         ticket, parts = self._prepare(message, version)
         try:
             self.transport.send(parts, self._limit(deadline))
-        except KafkaError:
+        except BaseException:
+            # Ctrl-C as well: half a request may have left, and nothing would wait for its answer.
             self.close()
             raise
         self._waiting.append(ticket)

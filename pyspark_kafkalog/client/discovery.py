@@ -97,7 +97,7 @@ class Cluster:
         """
         if topics is None:
             answer = self._ask(None, allow_auto_creation, deadline)
-            return self._view(topic.name or "" for topic in answer.topics)
+            return self._view(topic.name for topic in answer.topics if topic.name is not None)
         stale = [name for name in topics if refresh or not self._fresh(name)]
         if stale or refresh or not self._brokers:
             self._ask(stale, allow_auto_creation, deadline)

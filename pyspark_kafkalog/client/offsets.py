@@ -126,6 +126,8 @@ def _take(
     for topic in answer.topics:
         for part in topic.partitions:
             tp = TopicPartition(topic.name, part.partition_index)
+            if tp not in asked:
+                continue
             missing.discard(tp)
             if part.error_code == ErrorCode.NONE:
                 found[tp] = OffsetAndTimestamp(part.offset, part.timestamp, part.leader_epoch)

@@ -63,8 +63,9 @@ class Transport:
             raise ConnectionLost(f"{peer}: the host name cannot be resolved: {_reason(e)}") from e
         failure: OSError | None = None
         for family, kind, protocol, _, address in addresses:
-            sock = socket.socket(family, kind, protocol)
+            sock: socket.socket | None = None
             try:
+                sock = socket.socket(family, kind, protocol)
                 # Buffers are set before connecting: the window's scale is agreed on in the handshake.
                 if send_buffer_bytes > 0:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
@@ -75,7 +76,8 @@ class Transport:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             except OSError as e:
-                sock.close()
+                if sock is not None:
+                    sock.close()
                 failure = e
                 if deadline.passed:
                     break
@@ -100,7 +102,10 @@ class Transport:
         """
         self._enqueue(parts)
         while self._outgoing:
+            late = deadline.passed
             self._send_some(max(deadline.left, 0.001))
+            if late and self._outgoing:
+                raise ConnectionLost(f"{self.peer}: the broker takes no more bytes in time")
 
     def send_now(self, parts: Iterable[Any] = ()) -> bool:
         """Send what the socket takes at once and keep the rest for the next call. True when none is left.
@@ -124,12 +129,14 @@ class Transport:
             FrameTooLarge: what came cannot be the size of an answer.
         """
         while not self._frames:
+            # Looked at before the wait: what has come by the deadline is taken, however late we ask.
+            late = deadline.passed
             try:
                 self._receive_some(max(deadline.left, 0.001))
-            except TimeoutError as e:
-                raise ConnectionLost(f"{self.peer}: no answer in time") from e
-            except BlockingIOError:
-                continue
+            except TimeoutError:
+                late = True
+            if late and not self._frames:
+                raise ConnectionLost(f"{self.peer}: no answer in time")
         return self._frames.popleft()
 
     def receive_now(self) -> list[bytearray]:
