@@ -18,11 +18,11 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.columnar import layout as k
-from pyspark_kafkalog.columnar.arrays import blobs, headers
+from pyspark_kafkalog.columnar.arrays import blobs, header_names, headers
 from pyspark_kafkalog.columnar.blocks import Block
 from pyspark_kafkalog.columnar.engine import Cursor, Filled, Limits, Status, Wanted
 from pyspark_kafkalog.columnar.kernel_cache import Kernel
-from pyspark_kafkalog.columnar.types import BINARY, INT32, INT64, STRING, TIMESTAMP, utf8_name
+from pyspark_kafkalog.columnar.types import BINARY, INT32, INT64, STRING, TIMESTAMP
 
 _ALIGNMENT = 64
 _KEPT_BYTES = 32 << 20
@@ -200,9 +200,7 @@ class _Arena:
             try:
                 names.validate(full=True)
             except pa.ArrowInvalid:
-                names = blobs(
-                    [utf8_name(name) for name in self._variable(BINARY, *parts).to_pylist()], STRING
-                )
+                names = header_names(self._variable(BINARY, *parts).to_pylist())
         return names
 
     def _slice(self, region: int, size: int) -> pa.Buffer:

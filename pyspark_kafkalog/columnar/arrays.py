@@ -12,7 +12,8 @@ from itertools import accumulate
 
 import pyarrow as pa
 
-from pyspark_kafkalog.columnar.types import BINARY, HEADER, HEADERS, INT32, STRING, utf8_name
+from pyspark_kafkalog.columnar.types import BINARY, HEADER, HEADERS, INT32, STRING
+from pyspark_kafkalog.formats.record import header_name
 
 
 def numbers(kind: pa.DataType, values: array[int]) -> pa.Array:
@@ -31,10 +32,15 @@ def blobs(values: Sequence[bytes | None], kind: pa.DataType = BINARY) -> pa.Arra
     return pa.Array.from_buffers(kind, len(values), buffers, nulls)
 
 
+def header_names(raw: Sequence[bytes]) -> pa.Array:
+    """A column of strings of what should be UTF-8, and has U+FFFD in it where it is not."""
+    return blobs([name if name.isascii() else header_name(name).encode() for name in raw], STRING)
+
+
 def header_lists(rows: Sequence[Sequence[tuple[bytes, bytes | None]]]) -> pa.Array:
     """A column of headers; a record without any has null, as in Spark's rows, and not an empty list."""
     pairs = [pair for row in rows for pair in row]
-    names = blobs([utf8_name(name) for name, _ in pairs], STRING)
+    names = header_names([name for name, _ in pairs])
     starts = array("i", accumulate(map(len, rows), initial=0))
     nulls = sum(not row for row in rows)
     valid = _valid([bool(row) for row in rows]) if nulls else None

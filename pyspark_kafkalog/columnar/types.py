@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -29,9 +28,6 @@ _TYPES = {
     "broker": INT32,
 }
 
-_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
-_REPLACEMENT = "\ufffd".encode()
-
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:
     """The schema that PySpark makes of these columns' Spark types: Spark takes no other.
@@ -47,17 +43,3 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
         if name in columns[:at]:
             raise InvalidConfig(f"column {name!r} is asked for twice")
     return pa.schema([pa.field(name, _TYPES[name]) for name in columns])
-
-
-def utf8_name(raw: bytes) -> bytes:
-    """A header's name as UTF-8, with U+FFFD for what is not: read as Java reads it, which Kafka's own
-    client does.
-
-    Python and Java agree on how many bytes one U+FFFD stands for, but for a surrogate coded in UTF-8, which
-    is one fault for Java and up to three for Python.
-    """
-    try:
-        raw.decode()
-    except UnicodeDecodeError:
-        return _SURROGATE.sub(_REPLACEMENT, raw).decode("utf-8", "replace").encode()
-    return raw
