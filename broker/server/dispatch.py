@@ -9,7 +9,7 @@ from broker.server.context import Context, Services
 from broker.server.handlers.api_versions import unsupported
 from broker.server.handlers.produce import OLD_VERSIONS, refuse_old
 from broker.server.registry import LATER, REGISTRY, CloseConnection, Registration
-from broker.server.request_width import NARROW_BYTES, check_width
+from broker.server.request_width import NARROW_BYTES, check_elements, check_width
 from pyspark_kafkalog.errors import KafkaError, UnsupportedVersion
 from pyspark_kafkalog.protocol.exchange import ApiKey, decode_header, decode_request
 from pyspark_kafkalog.protocol.headers import RequestHeader
@@ -60,7 +60,9 @@ class Dispatcher:
         if not low <= header.api_version <= high:
             _answer_unknown_version(entry, context, frame, pos)
             return
-        response = entry.handler(decode_request(header, frame, pos), context)
+        request = decode_request(header, frame, pos)
+        check_elements(entry.key, len(frame), request)
+        response = entry.handler(request, context)
         if response is LATER:
             return
         if response is None:

@@ -7,20 +7,34 @@ many times larger than its bytes, so that has limits of its own, far above what 
 from __future__ import annotations
 
 import struct
+from dataclasses import is_dataclass
 
 from pyspark_kafkalog.errors import InvalidRequest
 from pyspark_kafkalog.protocol.exchange import APIS, ApiKey
 from pyspark_kafkalog.protocol.headers import RequestHeader
 from pyspark_kafkalog.protocol.primitives import read_length, skip_tagged_fields
+from pyspark_kafkalog.protocol.schema import Array, specs
 
-MAX_REQUEST_BYTES = 1 << 20
+MAX_REQUEST_BYTES = 512 << 10
 """Largest request of any API but Produce."""
 
 MAX_PARTITIONS = 20_000
 """Most topics and partitions, together, in a produce request above `NARROW_BYTES`."""
 
 NARROW_BYTES = 256 << 10
-"""A smaller request cannot hold enough of anything to matter: it need not be checked."""
+"""A smaller produce request cannot hold enough of anything to matter: it need not be checked."""
+
+MAX_ELEMENTS = 20_000
+"""Most elements of a request's arrays, nested ones included: each costs its handler up to 0.1 ms."""
+
+COSTLY_ELEMENTS = 1_000
+"""The same for the APIs whose elements cost much more: a topic to be made, a resource to be described."""
+
+_COSTLY = frozenset(
+    {ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS, ApiKey.DESCRIBE_CONFIGS}
+)
+_FEW_BYTES = 4 << 10
+"""In so few bytes there are never too many elements."""
 
 _FIRST_SERVED = 3
 _ACKS_AND_TIMEOUT_BYTES = 6
@@ -48,6 +62,45 @@ def check_width(key: ApiKey, header: RequestHeader, frame: bytearray, pos: int) 
         return  # cut short: the decoder says so, in its own words
 
 
+def check_elements(key: ApiKey, frame_bytes: int, request: object) -> None:
+    """Refuse a decoded request that asks for more than a handler may do in one go: others wait meanwhile.
+
+    Raises:
+        InvalidRequest: it has more elements than `MAX_ELEMENTS` or `COSTLY_ELEMENTS`.
+    """
+    if frame_bytes <= _FEW_BYTES or key is ApiKey.PRODUCE:  # which is counted before it is decoded
+        return
+    most = COSTLY_ELEMENTS if key in _COSTLY else MAX_ELEMENTS
+    count = _elements(request)
+    if count > most:
+        raise InvalidRequest(f"{key.name} of {count} elements; the limit is {most}")
+
+
+def _elements(message: object) -> int:
+    """Elements of all arrays in ``message``; of structs without arrays only the number is looked at."""
+    count = 0
+    for name in _nesting(type(message)):
+        value = getattr(message, name)
+        if isinstance(value, tuple):
+            count += len(value)
+            if value and is_dataclass(value[0]) and _nesting(type(value[0])):
+                count += sum(map(_elements, value))
+        elif value is not None:
+            count += _elements(value)
+    return count
+
+
+_nesting_of: dict[type, tuple[str, ...]] = {}
+
+
+def _nesting(cls: type) -> tuple[str, ...]:
+    """The fields of a message's class that are arrays or structs."""
+    if cls not in _nesting_of:
+        nesting = [name for name, spec, _ in specs(cls) if isinstance(spec.type, Array | type)]
+        _nesting_of[cls] = tuple(nesting)
+    return _nesting_of[cls]
+
+
 def _check_produce(buf: memoryview, pos: int, flexible: bool) -> None:
     """Walk from partition to partition. Fields: `pyspark_kafkalog.protocol.api.produce`."""
     left = MAX_PARTITIONS
@@ -63,9 +116,19 @@ def _check_produce(buf: memoryview, pos: int, flexible: bool) -> None:
             size, pos = _read_size(buf, pos + _INT32.size, flexible)
             pos += max(0, size)
             if flexible:
-                pos = skip_tagged_fields(buf, pos)
+                left, pos = _skip_tags(buf, pos, left)
         if flexible:
-            pos = skip_tagged_fields(buf, pos)
+            left, pos = _skip_tags(buf, pos, left)
+
+
+def _skip_tags(buf: memoryview, pos: int, left: int) -> tuple[int, int]:
+    """Tagged fields count like partitions: what is left of them, and the position behind."""
+    count, _ = read_length(buf, pos)
+    if count > left:
+        raise InvalidRequest(
+            f"more than {MAX_PARTITIONS} partitions and tagged fields in one produce request"
+        )
+    return left - count, skip_tagged_fields(buf, pos)
 
 
 def _read_size(buf: memoryview, pos: int, flexible: bool) -> tuple[int, int]:

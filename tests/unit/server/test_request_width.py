@@ -2,8 +2,18 @@ from __future__ import annotations
 
 import pytest
 
-from broker.server.request_width import MAX_PARTITIONS, MAX_REQUEST_BYTES, check_width
+from broker.server.request_width import (
+    COSTLY_ELEMENTS,
+    MAX_ELEMENTS,
+    MAX_PARTITIONS,
+    MAX_REQUEST_BYTES,
+    check_elements,
+    check_width,
+)
 from pyspark_kafkalog.errors import InvalidRequest
+from pyspark_kafkalog.formats.varint import write_uvarint
+from pyspark_kafkalog.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchTopic
 from pyspark_kafkalog.protocol.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pyspark_kafkalog.protocol.exchange import ApiKey, decode_header, encode_request
 from tests.support.raw_client import versions
@@ -63,3 +73,40 @@ def test_other_apis_have_one_limit() -> None:
     check(bytearray(head + bytes(MAX_REQUEST_BYTES - len(head))))
     with pytest.raises(InvalidRequest, match=f"METADATA of {MAX_REQUEST_BYTES + 1} bytes"):
         check(bytearray(head + bytes(MAX_REQUEST_BYTES - len(head) + 1)))
+
+
+def test_tagged_fields_count_like_partitions() -> None:
+    payload = b"x" * 10_000
+    section = bytearray()
+    write_uvarint(section, 500)
+    for tag in range(500):
+        write_uvarint(section, tag)
+        section += b"\0"  # a field of no bytes
+
+    def tagged(partitions: int) -> bytearray:
+        plain = bytes(produce_frame(11, 1, partitions, payload))
+        return bytearray(plain.replace(payload + b"\0", payload + section))
+
+    check(tagged(MAX_PARTITIONS // 501))
+    with pytest.raises(InvalidRequest, match="tagged fields"):
+        check(tagged(MAX_PARTITIONS // 501 + 1))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_elements_are_counted_wherever_they_are(nested: bool) -> None:
+    def fetch(count: int) -> FetchRequest:
+        if nested:
+            return FetchRequest(topics=(FetchTopic(topic="t", partitions=(FetchPartition(),) * (count - 1)),))
+        return FetchRequest(topics=(FetchTopic(),) * count)
+
+    check_elements(ApiKey.FETCH, 5000, fetch(MAX_ELEMENTS))
+    with pytest.raises(InvalidRequest, match=f"FETCH of {MAX_ELEMENTS + 1} elements; the limit is"):
+        check_elements(ApiKey.FETCH, 5000, fetch(MAX_ELEMENTS + 1))
+
+
+def test_costly_elements_have_a_lower_limit_and_small_requests_none() -> None:
+    resources = (DescribeConfigsResource(),) * (COSTLY_ELEMENTS + 1)
+    request = DescribeConfigsRequest(resources=resources)
+    check_elements(ApiKey.DESCRIBE_CONFIGS, 4096, request)
+    with pytest.raises(InvalidRequest, match=f"the limit is {COSTLY_ELEMENTS}"):
+        check_elements(ApiKey.DESCRIBE_CONFIGS, 5000, request)
