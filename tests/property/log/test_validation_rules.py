@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.config import LogConfig
+from broker.log.validation import _check_contents, _check_sender, _check_times, check_batches
+from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.formats.batch_header import HEADER, read_header
+from pyspark_kafkalog.formats.checksum import crc32c
+from tests.support.logs import START_MS, batch
+
+CONFIGS = [
+    LogConfig(),
+    LogConfig(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=1000),
+    LogConfig(message_timestamp_type="LogAppendTime"),
+]
+FIELDS = {  # position in the header's struct, and values near the rules' edges
+    0: st.sampled_from([0, 1, -1]),
+    5: st.integers(-32768, 32767) | st.integers(0, 7),
+    6: st.integers(-1, 4),
+    7: st.sampled_from([-1, 0, START_MS - 1001, START_MS - 1000, START_MS, START_MS + 1000, START_MS + 1001]),
+    8: st.sampled_from([-2, -1, START_MS - 1000, START_MS, START_MS + 1000, START_MS + 3_600_001, 1 << 62]),
+    9: st.sampled_from([-1, 0, 7]),
+    10: st.sampled_from([-1, 0, 3]),
+    11: st.sampled_from([-1, 0, 9]),
+    12: st.integers(-1, 4) | st.just(1 << 30),
+}
+
+
+def _by_every_rule(data: bytes, config: LogConfig, internal: bool) -> type[KafkaError] | None:
+    try:
+        header = read_header(data)
+        _check_contents(header)
+        if not internal:
+            _check_sender(header)
+            _check_times(header, config, START_MS)
+    except KafkaError as e:
+        return type(e)
+    return None
+
+
+def _sealed(data: bytearray) -> bytearray:
+    data[17:21] = crc32c(memoryview(data)[21:]).to_bytes(4, "big")
+    return data
+
+
+@settings(max_examples=1000)
+@given(st.fixed_dictionaries({}, optional=FIELDS), st.sampled_from(CONFIGS), st.booleans())
+def test_the_glance_at_a_batch_decides_as_its_rules_do_one_by_one(
+    changes: dict[int, Any], config: LogConfig, internal: bool
+) -> None:
+    data = batch(b"0", b"1")
+    fields = list(HEADER.unpack_from(data))
+    for position, value in changes.items():
+        fields[position] = value
+    HEADER.pack_into(data, 0, *fields)
+    _sealed(data)
+    wanted = _by_every_rule(data, config, internal)
+    if wanted is not None:
+        with pytest.raises(wanted) as refused:
+            check_batches(memoryview(data), config, START_MS, internal=internal)
+        assert type(refused.value) is wanted
+    else:
+        (found,) = check_batches(memoryview(data), config, START_MS, internal=internal)
+        assert (found.size, found.record_count, found.max_timestamp) == (len(data), fields[12], fields[8])
+        assert (found.header is not None) or fields[9] < 0
+
+
+@given(st.binary(max_size=300))
+def test_nonsense_is_refused_with_an_error_of_ours(data: bytes) -> None:
+    try:
+        check_batches(memoryview(data), LogConfig(), START_MS, internal=False)
+    except KafkaError:
+        return
+    raise AssertionError("nonsense was taken")
+
+
+@given(st.data())
+def test_a_request_cut_or_changed_anywhere_is_refused_whole(data: st.DataObject) -> None:
+    good = bytes(batch(b"0", b"1") + batch(b"2"))
+    cut = data.draw(st.integers(0, len(good) - 1))
+    whole = len(batch(b"0", b"1"))
+    try:
+        taken = check_batches(memoryview(good[:cut]), LogConfig(), START_MS, internal=False)
+    except KafkaError:
+        assert cut != whole
+    else:
+        assert (cut, len(taken)) == (whole, 1)
+    position = data.draw(st.integers(0, len(good) - 1))
+    changed = bytearray(good)
+    changed[position] ^= data.draw(st.integers(1, 255))
+    in_batch = position if position < whole else position - whole
+    try:
+        check_batches(memoryview(changed), LogConfig(), START_MS, internal=False)
+    except KafkaError:
+        return
+    assert in_batch in range(12, 16)  # the leader epoch is not the producer's to set

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from pyspark_kafkalog.errors import UnknownTopicOrPartition
+from pyspark_kafkalog.types import TopicPartition
+from tests.support.logs import batch, open_log, read_all
+
+
+@pytest.fixture(autouse=True)
+def _threads_take_turns_often() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+def _run(*works: Callable[[], None]) -> None:
+    failures: list[BaseException] = []
+
+    def guarded(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as e:
+            failures.append(e)
+
+    threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_appends_of_many_threads_each_get_their_own_offsets(tmp_path: Path) -> None:
+    manager, log = open_log(tmp_path, segment_bytes=2000, flush_messages=7, index_interval_bytes=100)
+    given: dict[int, bytes] = {}
+
+    def write(name: int) -> None:
+        for number in range(100):
+            values = [b"%d/%d/%d" % (name, number, n) for n in range(3)]
+            result = log.append(batch(*values))
+            for offset, value in zip(range(result.base_offset, result.last_offset + 1), values, strict=True):
+                given[offset] = value
+
+    def maintain() -> None:
+        for _ in range(30):
+            manager.flush_due()
+            log.flush()
+
+    _run(*(partial(write, name) for name in range(4)), maintain)
+    assert sorted(given) == list(range(1200))
+    assert {r.offset: r.value for r in read_all(log)} == given
+
+
+def test_readers_of_a_log_that_has_just_been_opened_load_its_indexes_once(tmp_path: Path) -> None:
+    config = {"segment_bytes": 1000, "index_interval_bytes": 50}
+    manager, log = open_log(tmp_path, **config)
+    for number in range(100):
+        log.append(batch(b"%d" % number))
+    manager.close()
+    for path in list(log.path.glob("*index"))[::2]:
+        path.unlink()
+    manager, log = open_log(tmp_path, **config)
+    found: list[list[bytes | None]] = []
+
+    def read() -> None:
+        found.append([r.value for r in read_all(log, max_bytes=300)][:100])
+
+    def write() -> None:
+        for number in range(100, 120):
+            log.append(batch(b"%d" % number))
+
+    _run(read, read, read, write)
+    assert found == [[b"%d" % number for number in range(100)]] * 3
+
+
+def test_topics_may_be_made_and_deleted_while_others_are_used(tmp_path: Path) -> None:
+    manager, log = open_log(tmp_path, file_delete_delay_ms=0)
+    stop = threading.Event()
+
+    def churn() -> None:
+        try:
+            for _ in range(20):
+                manager.create_topic("other", uuid4(), 2, {})
+                manager.log(TopicPartition("other", 1)).append(batch(b"new"))
+                manager.delete_topic("other")
+        finally:
+            stop.set()
+
+    def use_other() -> None:
+        while not stop.is_set():
+            try:
+                other = manager.log(TopicPartition("other", 1))
+                other.append(batch(b"x"))
+                assert {r.value for r in read_all(other)} <= {b"x", b"new"}
+            except UnknownTopicOrPartition:
+                continue
+
+    def use() -> None:
+        while not stop.is_set():
+            log.append(batch(b"y"))
+            manager.flush_due()
+
+    _run(churn, use_other, use)
+    assert {r.value for r in read_all(log)} <= {b"y"}
+    assert list(manager.topics()) == ["my_topic"]
