@@ -8,6 +8,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -155,7 +157,10 @@ class OsFileSystem:
                 if entry.is_dir(follow_symlinks=False):
                     found.append(Entry(entry.name, True, 0, 0))
                 else:
-                    facts = entry.stat()
+                    try:
+                        facts = entry.stat()
+                    except FileNotFoundError:
+                        continue  # just removed, or a link to nothing
                     found.append(Entry(entry.name, False, facts.st_size, facts.st_mtime_ns // 1_000_000))
         return found
 
@@ -232,12 +237,20 @@ def replace_file(files: FileSystem, path: Path, data: bytes, *, durable: bool) -
         file.truncate(0)
         write_all(file, 0, data)
         if durable:
-            file.sync()
+            _sync(file.sync, path)
     finally:
         file.close()
     files.rename(new, path)
     if durable:
-        files.sync_directory(path.parent)
+        _sync(partial(files.sync_directory, path.parent), path)
+
+
+def _sync(sync: Callable[[], None], path: Path) -> None:
+    """A failed sync must not look like a full disk, on which one may go on: what is there is not known."""
+    try:
+        sync()
+    except OSError as e:
+        raise OSError(errno.EIO, f"sync failed: {e}", str(path)) from e
 
 
 def remove_tree(files: FileSystem, directory: Path) -> None:

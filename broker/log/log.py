@@ -309,7 +309,7 @@ class Log:
                 segment.forget_files()
 
     def load_producers(self) -> None:
-        """Let the guard know the producers in the log. Raises `StorageError`, `CorruptMessage`."""
+        """Let the guard know the producers in the log. Raises `StorageError`."""
         with self._lock:
             try:
                 self._producers.load(self._segments, self._end_offset, self._tools.clock.time_ms())

@@ -53,17 +53,21 @@ class GuardedProducers:
         They count as seen at ``now_ms``, so that none is forgotten because its records are old.
 
         Raises:
-            CorruptMessage, OSError: the log cannot be read.
+            OSError: the log cannot be read.
         """
         self._guard.clear()
         offset = self._restore(end_offset)
         for segment in segments:
             if segment.next_offset <= offset:
                 continue
-            for frame, head in segment.heads(offset, HEADER_SIZE):
-                header = read_header(head)
-                if header.producer_id >= 0:
-                    self._guard.record(header, frame.first_offset, frame.last_offset, now_ms)
+            try:
+                for frame, head in segment.heads(offset, HEADER_SIZE):
+                    header = read_header(head)
+                    if header.producer_id >= 0:
+                        self._guard.record(header, frame.first_offset, frame.last_offset, now_ms)
+            except CorruptMessage as e:
+                # The log goes on: at worst a batch that is sent again is appended again.
+                _logger.error("%s: producers behind the damage are not known: %s", segment.path, e)
         self.loaded = True
 
     def save(self, end_offset: int) -> None:

@@ -25,7 +25,7 @@ from broker.log.topic_store import (
     write_partition_metadata,
 )
 from broker.log.validation import AppendGuard
-from pyspark_kafkalog.errors import StorageError
+from pyspark_kafkalog.errors import InvalidConfig, StorageError
 from pyspark_kafkalog.types import TopicPartition
 
 DELETED_PREFIX = ".deleted~"
@@ -76,9 +76,10 @@ class Startup:
 
         Raises:
             StorageError: no directory works, or what is there contradicts itself.
+            InvalidConfig: a topic has a property that this broker does not know.
         """
         found = Found()
-        deleting: list[tuple[TopicStore, str]] = []
+        deleting: list[tuple[DataDirectory, str]] = []
         for directory in self._directories:
             try:
                 deleting += self._read(directory, found)
@@ -90,7 +91,10 @@ class Startup:
             raise StorageError("none of log.dirs can be read")
         self._finish_deletions(deleting, all_online)
         for name, topic in found.topics.items():
-            config = self._defaults.overridden(topic.overrides)
+            try:
+                config = self._defaults.overridden(topic.overrides)
+            except InvalidConfig as e:
+                raise InvalidConfig(f"{found.stores[name].path}: {name}: {e}") from e
             for number in topic.partitions:
                 log = self._open(TopicPartition(name, number), topic, config, all_online)
                 if log is not None:
@@ -98,7 +102,7 @@ class Startup:
         self._clear_leftovers(found)
         return found
 
-    def _read(self, directory: DataDirectory, found: Found) -> list[tuple[TopicStore, str]]:
+    def _read(self, directory: DataDirectory, found: Found) -> list[tuple[DataDirectory, str]]:
         """Take in one directory; returns the deletions that were under way there. Raises `OSError`."""
         store = TopicStore(directory.path, self._files)
         store.open()
@@ -118,10 +122,10 @@ class Startup:
             elif (partition := partition_of(entry.name)) is not None:
                 partitions.add(partition)
         self._contents[directory] = _Contents(clean, points, partitions)
-        return [(store, name) for name in ended]
+        return [(directory, name) for name in ended]
 
-    def _finish_deletions(self, deleting: list[tuple[TopicStore, str]], all_online: bool) -> None:
-        for store, name in deleting:
+    def _finish_deletions(self, deleting: list[tuple[DataDirectory, str]], all_online: bool) -> None:
+        for owner, name in deleting:
             for directory, contents in self._contents.items():
                 gone = {partition for partition in contents.partitions if partition.topic == name}
                 try:
@@ -132,7 +136,10 @@ class Startup:
                     raise directory.refused(f"deleting topic {name}", e) from e
                 contents.partitions -= gone
             if all_online:
-                store.remove(name)
+                try:
+                    TopicStore(owner.path, self._files).remove(name)
+                except OSError as e:
+                    raise owner.refused(f"deleting topic {name}", e) from e
             _logger.info("the deletion of topic %s is finished", name)
 
     def _open(
@@ -191,8 +198,11 @@ class Startup:
                 if topic is not None and partition.partition in topic.partitions:
                     continue
                 path = directory.path / directory_name(partition)
-                if not remove_if_empty(self._files, path):
-                    _logger.warning("%s belongs to no topic; it is left as it is", path)
+                try:
+                    if not remove_if_empty(self._files, path):
+                        _logger.warning("%s belongs to no topic; it is left as it is", path)
+                except OSError as e:
+                    _logger.warning("%s belongs to no topic, and cannot be removed: %s", path, e)
 
 
 def open_partition(

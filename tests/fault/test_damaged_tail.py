@@ -9,10 +9,12 @@ import pytest
 
 from broker.log.filesystem import OsFileSystem
 from broker.log.recovery import check_segment
+from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.batch import V2Format
 from pyspark_kafkalog.formats.compression import Codec
 from tests.support.logs import FIRST, START_MS, batch, crash, open_log, read_all, values
+from tests.support.manual_clock import ManualClock
 
 FIRST_BATCH = (b"first", b"second")
 LAST_BATCH = (b"third", b"fourth", b"fifth")
@@ -170,3 +172,36 @@ def test_producers_are_replayed_from_what_survived(tmp_path: Path) -> None:
     assert log.append(numbered(1)).duplicate
     assert not log.append(numbered(2)).duplicate
     assert values(log) == [b"0", b"1", b"2"]
+
+
+def test_damage_in_the_middle_of_what_was_synced_is_told_to_readers_and_stops_nobody_else(
+    tmp_path: Path,
+) -> None:
+    config = {"segment_bytes": 4 * len(batch(b"0")), "flush_ms": 0, "retention_ms": 1000}
+    clock = ManualClock(START_MS)
+    manager, log = open_log(tmp_path, clock=clock, **config)
+    for number in range(10):
+        log.append(batch(b"%d" % number))
+    manager.flush_due()
+    crash(manager)
+    rotten = log.path / f"{FIRST}.kafka"
+    data = bytearray(rotten.read_bytes())
+    data[len(data) // 4 + 8 : len(data) // 4 + 12] = b"\xff" * 4  # the second batch's length
+    rotten.write_bytes(data)
+    for path in log.path.glob("*.snapshot"):
+        path.unlink()
+    for path in log.path.glob("*index"):
+        path.unlink()
+    manager, log = open_log(tmp_path, clock=clock, **config)
+    assert (log.start_offset, log.end_offset) == (0, 10)
+    with pytest.raises(CorruptMessage):
+        log.read(2, 1000, at_least_one=True)
+    with pytest.raises(CorruptMessage):
+        log.offset_for_timestamp(START_MS)
+    assert values(log, start=4) == [b"%d" % number for number in range(4, 10)]
+    log.append(batch(b"10"))
+    manager.apply_retention()
+    assert log.start_offset == 0
+    clock.set_time_ms(rotten.stat().st_mtime_ns // 1_000_000 + 1_001)  # its records' times are unknown
+    manager.apply_retention()
+    assert (log.start_offset, log.end_offset) == (11, 11)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -9,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from pyspark_kafkalog.errors import StorageError
+from pyspark_kafkalog.errors import InvalidConfig, StorageError
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.faulty_files import FaultyFiles
 from tests.support.logs import START_MS, TOPIC, batch, crash, open_log, open_manager, values
@@ -183,3 +184,49 @@ def test_a_record_that_cannot_be_written_leaves_the_topic_to_the_next_start(tmp_
     manager.close()
     assert open_manager(tmp_path).topics() == {}
     assert list(tmp_path.glob("t_*")) == []
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_a_record_that_cannot_be_synced_takes_its_directory_offline_even_if_the_disk_says_full(
+    tmp_path: Path, error: int
+) -> None:
+    files = FaultyFiles()
+    manager = open_manager(tmp_path, files=files)
+
+    def fails(path: Path) -> bool:
+        if path.name == ".topics":
+            raise OSError(error, "sync fails")
+        return False
+
+    files.sync_fails = fails
+    with pytest.raises(StorageError, match="is offline"):
+        manager.create_topic("t", uuid4(), 2, {})
+    assert manager.topics() == {}
+    with pytest.raises(StorageError, match="can be used"):
+        manager.create_topic("t", uuid4(), 2, {})
+
+
+def test_a_sync_that_finds_no_descriptor_is_tried_again(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    _, log = open_log(tmp_path, files=files, max_open_files=1)
+    log.append(batch(b"0"))
+
+    def no_descriptor(path: Path) -> bool:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    files.sync_fails = no_descriptor
+    with pytest.raises(StorageError, match="too many open files"):
+        log.flush()
+    files.sync_fails = lambda path: False
+    log.flush()
+    assert log.flushed_offset == 1
+
+
+def test_a_property_that_is_no_longer_known_stops_the_start_and_names_its_topic(tmp_path: Path) -> None:
+    manager = open_manager(tmp_path)
+    manager.create_topic("t", uuid4(), 1, {"retention.ms": "5"})
+    manager.close()
+    record = tmp_path / ".topics" / "t.topic"
+    record.write_text(record.read_text().replace("retention.ms", "retention.centuries"))
+    with pytest.raises(InvalidConfig, match=r"t: topic: unknown property retention\.centuries"):
+        open_manager(tmp_path)
