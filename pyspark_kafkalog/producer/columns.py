@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.errors import InvalidRecord
-from pyspark_kafkalog.producer.encoder import record_size_bound
+from pyspark_kafkalog.producer.encoder import own_headers, record_size_bound
 from pyspark_kafkalog.types import Header
 
 if TYPE_CHECKING:
@@ -157,7 +157,10 @@ def _times(column: Any) -> list[int | None]:
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
     if not pa.types.is_integer(column.type):
         raise InvalidRecord(f"column timestamp is of type {column.type}; it must be timestamp or int64")
-    times: list[int | None] = column.to_pylist()
+    try:
+        times: list[int | None] = column.cast(pa.int64()).to_pylist()
+    except pa.ArrowInvalid as e:
+        raise InvalidRecord(f"column timestamp: {e}") from None
     return times
 
 
@@ -175,10 +178,10 @@ def _headers(column: Any) -> list[Sequence[Header]] | None:
         return None
     try:
         return [
-            tuple((header["key"], header["value"]) for header in cell) if cell else ()
+            own_headers((header["key"], header["value"]) for header in cell) if cell else ()
             for cell in column.to_pylist()
         ]
-    except (KeyError, TypeError):
+    except (KeyError, TypeError) as e:
         raise InvalidRecord(
-            f"column headers is of type {column.type}; it must be a list of structs of key and value"
+            f"column headers is of type {column.type}; it must be a list of structs of key and value ({e})"
         ) from None

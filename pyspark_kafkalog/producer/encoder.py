@@ -8,8 +8,10 @@ for each would cost ten times that (benchmarks/pipeline.py). The layout is `form
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
+from pyspark_kafkalog.errors import InvalidRecord
 from pyspark_kafkalog.formats.batch import HEADER_SIZE, seal_batch
 from pyspark_kafkalog.formats.compression import Codec, compress
 from pyspark_kafkalog.formats.record import encode_record
@@ -47,6 +49,43 @@ def record_size_bound(content_bytes: int, headers: Sequence[Header], own_time: b
     for name, value in headers:
         size += 4 * len(name) + 10 + (len(value) if value is not None else 0)
     return size
+
+
+def own_headers(headers: Iterable[Header]) -> tuple[Header, ...]:
+    """The headers as the producer keeps them: checked, and no longer the caller's to change.
+
+    Raises:
+        TypeError: they are not pairs of a text and bytes or None.
+        InvalidRecord: a name cannot be written as UTF-8.
+    """
+    own = []
+    for header in headers:
+        try:
+            name, value = header
+        except (TypeError, ValueError):
+            raise TypeError(f"headers must be pairs of name and value, not {header!r}") from None
+        if not isinstance(name, str):
+            raise TypeError(f"a header's name must be str, not {type(name).__name__}")
+        if not name.isascii():
+            try:
+                name.encode()
+            except UnicodeEncodeError as e:
+                raise InvalidRecord(f"header name {name!r} is not UTF-8: {e.reason}") from None
+        own.append((name, as_bytes("a header's value", value)))
+    return tuple(own)
+
+
+def as_bytes(what: str, value: Any) -> bytes | None:
+    """``value`` as bytes of our own; null stays null.
+
+    Raises:
+        TypeError: it is nothing of the kind.
+    """
+    if value is None:
+        return None
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise TypeError(f"{what} must be bytes or None, not {type(value).__name__}")
 
 
 def encode_block(

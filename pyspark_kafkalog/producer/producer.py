@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import atexit
 import logging
+import operator
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transport import Poller
@@ -14,12 +15,19 @@ from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.errors import MessageTooLarge
+from pyspark_kafkalog.formats.record import check_timestamp
 from pyspark_kafkalog.producer.accumulator import Accumulator
 from pyspark_kafkalog.producer.callbacks import CallbackRunner
 from pyspark_kafkalog.producer.columns import Columns, arrow_columns
 from pyspark_kafkalog.producer.delivery import BulkDelivery, Delivery, OnBulkDelivery, OnDelivery
 from pyspark_kafkalog.producer.directory import Directory
-from pyspark_kafkalog.producer.encoder import SMALL_CONTENT, SMALL_OVERHEAD, record_size_bound
+from pyspark_kafkalog.producer.encoder import (
+    SMALL_CONTENT,
+    SMALL_OVERHEAD,
+    as_bytes,
+    own_headers,
+    record_size_bound,
+)
 from pyspark_kafkalog.producer.partition_queue import PartitionQueue
 from pyspark_kafkalog.producer.routing import Route
 from pyspark_kafkalog.producer.sender import Sender
@@ -86,7 +94,9 @@ class Producer:
         ``on_delivery(metadata, error)`` is called on the producer's callback thread.
 
         Raises:
-            TypeError: ``value`` or ``key`` is neither bytes nor None.
+            TypeError: ``value``, ``key`` or a header's value is neither bytes nor None, a header's name no
+                text, or the time no whole number.
+            InvalidRecord: the time does not fit 64 bits, or a header's name is not UTF-8.
             MessageTooLarge: the record is above ``max.request.size``.
             UnknownTopicOrPartition: no such topic or partition.
             RequestTimedOut: the buffer stayed full for ``max.block.ms``.
@@ -94,13 +104,18 @@ class Producer:
             KafkaError: the producer is closed.
         """
         if value.__class__ is not bytes:
-            value = _as_bytes("value", value)
+            value = as_bytes("value", value)
         if key is not None and key.__class__ is not bytes:
-            key = _as_bytes("key", key)
+            key = as_bytes("key", key)
         content = (len(value) if value is not None else 0) + (len(key) if key is not None else 0)
         if content < SMALL_CONTENT and timestamp_ms is None and not headers:
             size = content + SMALL_OVERHEAD
         else:
+            if headers:
+                headers = own_headers(headers)
+            if timestamp_ms is not None:
+                timestamp_ms = operator.index(timestamp_ms)
+                check_timestamp(timestamp_ms)
             size = record_size_bound(content, headers, timestamp_ms is not None)
             if size > self.config.max_request_size:
                 raise self._too_large(topic, size)
@@ -222,14 +237,6 @@ class Producer:
     def _too_large(self, topic: str, size: int) -> MessageTooLarge:
         limit = self.config.max_request_size
         return MessageTooLarge(f"{topic}: a record of about {size} bytes is above max.request.size={limit}")
-
-
-def _as_bytes(name: str, value: Any) -> bytes | None:
-    if value is None:
-        return None
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value)
-    raise TypeError(f"{name} must be bytes or None, not {type(value).__name__}")
 
 
 def _close_at_exit() -> None:

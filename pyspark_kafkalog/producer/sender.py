@@ -187,6 +187,11 @@ class Sender:
         except KafkaError as e:
             self._accumulator.settle(batch, error=e)
             return False
+        except Exception as e:
+            # Such as no memory left. The batch is in no queue any more: unsettled it would be waited for.
+            logger.exception("%s: a batch of %d records cannot be encoded", batch.tp, batch.count)
+            self._accumulator.settle(batch, error=KafkaError(f"{batch.tp}: cannot be encoded: {e!r}"))
+            return False
         return True
 
     def _send(self, link: _Link, batches: list[ProducerBatch], now: float) -> None:
