@@ -6,14 +6,13 @@ Keys arrive in lower case, whatever the user wrote; `option_table` is the manual
 
 from __future__ import annotations
 
-import difflib
 import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pyspark_kafkalog.config.consumer import ConsumerConfig
-from pyspark_kafkalog.config.definition import LONG_MAX, describe, warn_unknown
+from pyspark_kafkalog.config.definition import LONG_MAX, describe, nearest, warn_unknown
 from pyspark_kafkalog.datasource import offsets
 from pyspark_kafkalog.datasource.offsets import (
     EARLIEST,
@@ -103,8 +102,8 @@ def _check_names(options: Mapping[str, str]) -> None:
         if option is not None and option.use == "stream":
             log.warning("option %s has no meaning in a batch read and is ignored", option.name)
         if option is None and not key.startswith(_PREFIX):
-            near = difflib.get_close_matches(key, _BY_KEY, n=1)
-            hint = f"Did you mean '{_BY_KEY[near[0]].name}'?" if near else f"Known: {_known()}"
+            near = nearest(key, _BY_KEY)
+            hint = f"Did you mean '{_BY_KEY[near].name}'?" if near else f"Known: {_known()}"
             raise InvalidConfig(f"Unknown option '{key}'. {hint}")
     if not options.get("kafka.bootstrap.servers", "").strip():
         raise InvalidConfig(

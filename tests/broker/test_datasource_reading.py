@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import pickle
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_kafkalog.datasource.batch_reader import BatchReader, KafkaInputPartition
 from pyspark_kafkalog.datasource.options import parse_batch_options
 from pyspark_kafkalog.datasource.range_reader import DataLoss
-from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, KafkaError, RequestTimedOut
+from pyspark_kafkalog.errors import (
+    CorruptMessage,
+    InvalidConfig,
+    InvalidTimestamp,
+    KafkaError,
+    RequestTimedOut,
+)
+from pyspark_kafkalog.formats.batch import encode_batch
+from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.types import NewRecord
 from tests.support.scripted_broker import Close, ScriptedBroker
 from tests.support.scripted_log import ScriptedLog, batches, serving
 from tests.support.vectors import vector
@@ -250,6 +261,43 @@ def test_c1_what_went_wrong_is_in_the_text_with_the_partition() -> None:
         broker.script(ApiKey.FETCH, _damaged(log.fetch))
         with pytest.raises(KafkaError, match=r"t-0, reading on from offset 0: .*[Cc][Rr][Cc]"):
             offsets(reader(broker).read(task(0, 15)))
+
+
+def test_s33_a_time_beyond_microseconds_is_told_with_its_record() -> None:
+    nanoseconds = encode_batch(
+        [NewRecord(b"x", timestamp=1), NewRecord(b"x", timestamp=1_700_000_000 * 10**9)]
+    )
+    with serving(ScriptedLog(nanoseconds)) as broker:
+        given = parse_batch_options({"kafka.bootstrap.servers": broker.address, "subscribe": "t", **QUICK})
+        with pytest.raises(
+            InvalidTimestamp, match=r"KAFKA_MALFORMED_RECORD_TIMESTAMP.* partition 0, offset 1"
+        ):
+            list(BatchReader(given, ("value", "timestamp")).read(task(0, 2)))
+        # Who does not ask for times is not kept from the rest.
+        assert offsets(reader(broker).read(task(0, 2))) == [0, 1]
+
+
+def test_memory_does_not_grow_with_what_an_answer_decompresses_to() -> None:
+    batch_bytes, count = 4 << 20, 32
+    log = b"".join(
+        encode_batch([NewRecord(bytes(batch_bytes // 4))] * 4, codec=Codec.ZSTD, base_offset=4 * i)
+        for i in range(count)
+    )
+    assert len(log) < batch_bytes
+    rows, peak = 0, 0
+    with serving(ScriptedLog(log, at_once=True)) as broker:
+        before = pa.total_allocated_bytes()
+        tracemalloc.start()
+        try:
+            for batch in reader(broker).read(task(0, 4 * count)):
+                rows += batch.num_rows
+                peak = max(peak, pa.total_allocated_bytes() - before)
+                del batch
+            peak += tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert rows == 4 * count
+    assert peak < 6 * batch_bytes
 
 
 def _then(step: Callable[[Any], Any], after: Callable[[], None]) -> Callable[[Any], Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from chispa import assert_df_equality
 from pyspark.errors import AnalysisException, PythonException
+from pyspark.sql.functions import window
 
 from pyspark_kafkalog.formats.compression import Codec
 from tests.support.spark_topics import Topic, record
@@ -135,6 +136,40 @@ def test_the_row_is_that_of_sparks_connector(new_topic: NewTopic, load: Load, sp
         "timestampType int",
     )
     assert_df_equality(frame, expected, ignore_row_order=True)
+
+
+def test_s30_keys_and_values_may_be_null(new_topic: NewTopic, load: Load) -> None:
+    topic = new_topic()
+    topic.add_records([record(b"v", None), record(None, b"k"), record(None, None), record(b"", b"")])
+    rows = load(subscribe=topic.name).orderBy("offset").select("key", "value").collect()
+    assert [tuple(row) for row in rows] == [(None, b"v"), (b"k", None), (None, None), (b"", b"")]
+
+
+def test_s21_times_can_be_grouped_by_window(three: Topic, load: Load) -> None:
+    frame = load(subscribe=three.name).groupBy(window("timestamp", "100 milliseconds")).count()
+    found = {row.window.start.microsecond // 1000: row["count"] for row in frame.collect()}
+    assert found == {0: 10, 100: 10, 200: 1}
+
+
+def test_a_record_without_a_time_has_the_millisecond_before_the_epoch(
+    new_topic: NewTopic, load: Load
+) -> None:
+    topic = new_topic()
+    topic.add("x", timestamp=-1)
+    frame = load(subscribe=topic.name).selectExpr("unix_millis(timestamp) ms", "timestampType")
+    assert tuple(frame.first()) == (-1, 0)
+
+
+def test_s75_and_s76_options_in_any_case(three: Topic, load: Load) -> None:
+    options = {
+        "SUBSCRIBE": three.name,
+        "STARTINGOFFSETS": f'{{"{three.name}":"eArLiEst"}}',
+        "endingoffsets": "laTest",
+        "IncludeHeaders": "TRUE",
+    }
+    frame = load(**options)
+    assert frame.columns[-1] == "headers"
+    assert frame.count() == 21
 
 
 def test_log_append_time_is_told(new_topic: NewTopic, load: Load) -> None:

@@ -1,0 +1,72 @@
+"""Spark finds the source by itself, from any directory, and takes it by hand where it cannot."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.spark_topics import Topic
+
+SESSION = """
+import sys
+from pyspark.sql import SparkSession
+
+spark = (
+    SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    .config("spark.log.level", "ERROR").getOrCreate()
+)
+options = {"kafka.bootstrap.servers": sys.argv[1], "subscribe": sys.argv[2]}
+
+def read():
+    rows = spark.read.format("kafkalog").options(**options).load().collect()
+    return sorted(bytes(row.value).decode() for row in rows)
+"""
+BY_NAME = """
+print("values", read())
+print("imported", "pyspark_kafkalog" in sys.modules)
+"""
+BY_HAND = """
+try:
+    read()
+except Exception as e:
+    print("before", "DATA_SOURCE_NOT_FOUND" in str(e))
+import pyspark_kafkalog as kafkalog
+spark.dataSource.register(kafkalog.DefaultSource)
+print("after", read())
+"""
+
+
+@pytest.fixture
+def topic(new_topic: Any) -> Topic:
+    made: Topic = new_topic()
+    made.add("a", "b")
+    return made
+
+
+def test_a_session_elsewhere_finds_the_source_by_its_name(server: Any, topic: Topic, tmp_path: Path) -> None:
+    said = run(SESSION + BY_NAME, tmp_path, server.bootstrap_servers, topic.name)
+    # Spark's workers imported it; the program itself never did.
+    assert said == {"values": "['a', 'b']", "imported": "False"}
+
+
+def test_beside_a_broken_source_it_is_registered_by_hand(server: Any, topic: Topic, tmp_path: Path) -> None:
+    # One module of this kind that cannot be imported, and Spark gives up looking for any.
+    (tmp_path / "pyspark_broken.py").write_text("raise ImportError('broken')")
+    said = run(SESSION + BY_HAND, tmp_path, server.bootstrap_servers, topic.name)
+    assert said == {"before": "True", "after": "['a', 'b']"}
+
+
+def run(program: str, directory: Path, *arguments: str) -> dict[str, str]:
+    """What the program printed, by the first word of each line."""
+    environment = dict(os.environ, PYSPARK_PYTHON=sys.executable, PYTHONPATH=str(directory))
+    ran = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=directory, env=environment, capture_output=True, text=True, timeout=150, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    return dict(line.split(" ", 1) for line in ran.stdout.splitlines() if " " in line)

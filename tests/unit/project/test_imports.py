@@ -1,0 +1,70 @@
+"""What importing costs: Spark imports the package in every worker, the broker its lower layers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import pyspark_kafkalog as kafkalog
+
+HEAVY = ("pyspark", "pyarrow", "numpy", "numba", "pandas", "kazoo", "typer", "rich")
+MORE_MODULES = 15
+
+PROGRAM = """
+import json, sys
+before = set(sys.modules)
+{statement}
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+
+def imported_by(statement: str) -> list[str]:
+    """The modules that ``statement`` loads in a fresh interpreter."""
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(statement=statement)],
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    loaded: list[str] = json.loads(ran.stdout)
+    return loaded
+
+
+def roots(modules: list[str]) -> set[str]:
+    return {name.partition(".")[0] for name in modules}
+
+
+def test_importing_the_package_loads_next_to_nothing() -> None:
+    loaded = imported_by("import pyspark_kafkalog")
+    assert [name for name in loaded if name.startswith("pyspark_kafkalog.")] == []
+    assert not roots(loaded) & set(HEAVY)
+    # A time would be an other one on each machine; the number of modules is what it depends on.
+    assert len(loaded) <= MORE_MODULES
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from pyspark_kafkalog import Producer, KafkaError, create_topics, ensure_java",
+        "import pyspark_kafkalog.consumer.fetcher",
+        "import broker.server.broker",
+        "from broker import start_broker",
+    ],
+)
+def test_clients_and_broker_need_neither_spark_nor_arrow_nor_numpy(statement: str) -> None:
+    assert not roots(imported_by(statement)) & {"pyspark", "pyarrow", "numpy", "numba", "pandas"}
+
+
+def test_the_source_is_imported_without_arrow_and_numba() -> None:
+    loaded = roots(imported_by("from pyspark_kafkalog import DefaultSource"))
+    assert "pyspark" in loaded
+    assert not loaded & {"pyarrow", "numpy", "numba", "pandas"}
+
+
+def test_public_names_are_those_listed_and_others_are_refused() -> None:
+    assert dir(kafkalog) == sorted(kafkalog.__all__)
+    for name in kafkalog.__all__:
+        assert getattr(kafkalog, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'Consumer'"):
+        _ = kafkalog.Consumer
