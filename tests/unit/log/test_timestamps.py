@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.errors import StorageError
+from broker.log.segment import MAX_DECOMPRESSED_BYTES
+from pyspark_kafkalog.errors import MessageTooLarge, StorageError
 from pyspark_kafkalog.formats.batch import ControlType, encode_control
 from pyspark_kafkalog.formats.compression import Codec
 from tests.support.logs import START_MS, batch, open_log, open_manager, read_all
@@ -77,6 +79,32 @@ def test_times_in_any_order_are_found_through_any_index_and_after_a_restart(
             assert log.offset_for_timestamp(ms) == first
         newest = max(r.timestamp for r in everything)
         assert log.max_timestamp() == (newest, next(r.offset for r in everything if r.timestamp == newest))
+
+
+def test_a_look_up_takes_no_memory_for_what_records_hold(tmp_path: Path) -> None:
+    # Half a megabyte when opened; as objects, 10 MB.
+    _, log = open_log(tmp_path)
+    count = 50_000
+    log.append(batch(*[b""] * count, timestamps=[10] * (count - 1) + [20], codec=Codec.ZSTD))
+    tracemalloc.start()
+    try:
+        assert log.offset_for_timestamp(15) == (20, count - 1)
+        assert log.max_timestamp() == (20, count - 1)
+        assert tracemalloc.get_traced_memory()[1] < 2 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_batch_that_unfolds_without_end_is_refused_and_the_others_are_found(tmp_path: Path) -> None:
+    _, log = open_log(tmp_path)
+    log.append(batch(b"0", timestamps=[10]))
+    log.append(batch(bytes(MAX_DECOMPRESSED_BYTES), timestamps=[20], codec=Codec.ZSTD))
+    log.append(batch(b"2", timestamps=[30]))
+    assert log.offset_for_timestamp(5) == (10, 0)
+    with pytest.raises(MessageTooLarge, match=f"limit is {MAX_DECOMPRESSED_BYTES}"):
+        log.offset_for_timestamp(15)
+    assert log.offset_for_timestamp(25) == (30, 2)
+    assert log.max_timestamp() == (30, 2)
 
 
 def test_a_closed_log_answers_no_question(tmp_path: Path) -> None:
