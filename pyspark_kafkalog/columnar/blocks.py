@@ -7,6 +7,7 @@ batches, aborted transactions and the offsets asked for. What is decided per rec
 from __future__ import annotations
 
 import heapq
+import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -101,20 +102,26 @@ class Answer:
         *,
         aborted: Sequence[tuple[int, int]] | None,
         max_batch_bytes: int,
+        streamed: bool = False,
     ) -> None:
-        """``aborted`` None means uncommitted and aborted records are to be seen as well."""
+        """``aborted`` None means uncommitted and aborted records are to be seen as well.
+
+        ``streamed``: the caller lets go of each block before it takes the next, so that all of the answer may
+        be walked, whatever it decompresses to.
+        """
         self._data, self._log = data, log
         self._end = end
         self._aborted = None if aborted is None else AbortedTransactions(aborted)
         self._max_batch_bytes = max_batch_bytes
-        self._room = max(DECOMPRESSED_BYTES, DECOMPRESSED_RATIO * len(data))
+        room = max(DECOMPRESSED_BYTES, DECOMPRESSED_RATIO * len(data))
+        self._room = sys.maxsize if streamed else room
         self.next_offset = start
 
     def blocks(self) -> Iterator[Block]:
         """The blocks with records in the range asked for, in the answer's order.
 
         What comes after the range's end is not looked at: nothing in it can spoil the range. Nor is what
-        comes after `DECOMPRESSED_BYTES`.
+        comes after `DECOMPRESSED_BYTES`, unless the answer is streamed.
 
         Raises:
             CorruptMessage: a batch's length, header, checksum or compressed data is wrong.

@@ -118,12 +118,17 @@ class RecordBatchDecoder:
         An answer may be compressed a hundredfold: this holds no more of it than makes one record batch, which
         is about 1 MiB or else one of the log's batches. ``data`` must stay as it is until the end.
         """
-        answer = self._answer(data, start, end, aborted)
+        answer = self._answer(data, start, end, aborted, streamed=True)
         yield from self._decoded(answer)
         return answer.next_offset
 
     def _answer(
-        self, data: memoryview, start: int, end: int, aborted: Sequence[tuple[int, int]] | None
+        self,
+        data: memoryview,
+        start: int,
+        end: int,
+        aborted: Sequence[tuple[int, int]] | None,
+        streamed: bool = False,
     ) -> Answer:
         return Answer(
             memoryview(data).cast("B"),
@@ -132,6 +137,7 @@ class RecordBatchDecoder:
             end,
             aborted=(aborted or ()) if self._read_committed else None,
             max_batch_bytes=self._max_batch_bytes,
+            streamed=streamed,
         )
 
     def _decoded(self, answer: Answer) -> Iterator[pa.RecordBatch]:

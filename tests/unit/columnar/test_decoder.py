@@ -224,6 +224,21 @@ def test_many_bombs_are_taken_a_few_at_a_time(engine: str, monkeypatch: pytest.M
     assert (found, parts) == (list(range(16)), 3)
 
 
+def test_a_stream_of_bombs_is_taken_whole_and_ends_with_the_next_offset(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "DECOMPRESSED_BYTES", 5_000_000)
+    bomb = [NewRecord(bytes(1_000_000))] * 2
+    data = b"".join(encode_batch(bomb, codec=Codec.ZSTD, base_offset=2 * i) for i in range(8))
+    decoder = RecordBatchDecoder(topic="t", partition=0, columns=["offset"], engine=engine)  # type: ignore[arg-type]
+    stream = decoder.stream(memoryview(data), 3, 100)
+    found: list[int] = []
+    with pytest.raises(StopIteration) as ended:
+        while True:
+            found += next(stream)["offset"].to_pylist()
+    assert (found, ended.value.value) == (list(range(3, 16)), 16)
+
+
 def test_an_unknown_codec_is_named(engine: str) -> None:
     with pytest.raises(UnsupportedCompression, match=r"t-0.*codec 5"):
         decode(raw_batch(good_record(), 1, attributes=5), engine)
