@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog.columnar import blocks, record_batches
@@ -231,12 +233,13 @@ def test_a_stream_of_bombs_is_taken_whole_and_ends_with_the_next_offset(
     bomb = [NewRecord(bytes(1_000_000))] * 2
     data = b"".join(encode_batch(bomb, codec=Codec.ZSTD, base_offset=2 * i) for i in range(8))
     decoder = RecordBatchDecoder(topic="t", partition=0, columns=["offset"], engine=engine)  # type: ignore[arg-type]
-    stream = decoder.stream(memoryview(data), 3, 100)
-    found: list[int] = []
-    with pytest.raises(StopIteration) as ended:
-        while True:
-            found += next(stream)["offset"].to_pylist()
-    assert (found, ended.value.value) == (list(range(3, 16)), 16)
+    ends: list[int] = []
+
+    def stream() -> Iterator[pa.RecordBatch]:
+        ends.append((yield from decoder.stream(memoryview(data), 3, 100)))
+
+    assert [offset for batch in stream() for offset in batch["offset"].to_pylist()] == list(range(3, 16))
+    assert ends == [16]
 
 
 def test_an_unknown_codec_is_named(engine: str) -> None:
