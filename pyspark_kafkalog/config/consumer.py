@@ -34,10 +34,6 @@ class ConsumerConfig(ClientConfig):
         section="Records",
         doc="Whether records of open and aborted transactions are seen.",
     )  # fmt: skip
-    check_crcs: bool = prop(
-        "check.crcs", True, bool,
-        doc="Check the CRC of every batch that is read.",
-    )  # fmt: skip
 
     @property
     def isolation(self) -> IsolationLevel:

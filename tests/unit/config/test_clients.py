@@ -66,7 +66,7 @@ def test_defaults_are_kafkas() -> None:
     consumer = ConsumerConfig("a:1").as_properties()
     expected = {
         "fetch.min.bytes": "1", "fetch.max.wait.ms": "500", "fetch.max.bytes": "52428800",
-        "max.partition.fetch.bytes": "1048576", "isolation.level": "read_uncommitted", "check.crcs": "true",
+        "max.partition.fetch.bytes": "1048576", "isolation.level": "read_uncommitted",
     }  # fmt: skip
     assert {name: consumer[name] for name in expected} == expected
 
