@@ -40,6 +40,8 @@ class Accumulator:
         self.changed = threading.Condition(self._lock)
         self.identity: ProducerIdentity | None = None
         """What new batches are numbered under; the sender's thread sets it."""
+        self.trouble: KafkaError | None = None
+        """The last failure since something was delivered; the sender's thread sets it."""
         self._batch_size = max(config.batch_size, 1)
         self._limit = config.buffer_memory
         self._linger = config.linger_ms / 1000
@@ -301,10 +303,11 @@ class Accumulator:
         try:
             while self._used + needed > self._limit:
                 if not self.changed.wait(limit.left) and limit.passed:
+                    why = self.trouble or "records are sent faster than they are delivered"
                     raise RequestTimedOut(
                         f"{queue.tp}: no room for a record of {needed} bytes: {self._used} of the "
                         f"{self._limit} bytes of buffer.memory were taken for max.block.ms="
-                        f"{self._max_block_ms}; records are sent faster than they can be delivered"
+                        f"{self._max_block_ms}; {why}"
                     )
                 if self._closed:
                     raise KafkaError("the producer was closed while a record waited for room")

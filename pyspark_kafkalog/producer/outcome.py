@@ -58,13 +58,11 @@ class OutcomeHandler:
     ) -> None:
         self._accumulator, self._directory = accumulator, directory
         self._policy, self._config = policy, config
-        self._unreachable: KafkaError | None = None
 
     def answered(
         self, batch: ProducerBatch, result: PartitionProduceResponse | None, peer: str, now: float
     ) -> None:
         """A broker answered for ``batch``; None is an answer that leaves it out."""
-        self._unreachable = None
         if batch.settled:
             return  # it expired before its answer came
         if result is None:
@@ -73,6 +71,7 @@ class OutcomeHandler:
             return
         code = result.error_code
         if code == ErrorCode.NONE:
+            self._accumulator.trouble = None
             self._accumulator.settle(batch, result.base_offset, result.log_append_time_ms)
         elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             # Stored by an earlier attempt, too long ago for the broker to know where.
@@ -93,7 +92,7 @@ class OutcomeHandler:
         """``batch`` was not delivered this time."""
         if batch.settled:
             return
-        batch.last_failure = error
+        batch.last_failure = self._accumulator.trouble = error
         wait = self._policy.again(error, batch.attempts)
         if wait is not None:
             self._accumulator.repeat(batch, now + wait)
@@ -102,7 +101,7 @@ class OutcomeHandler:
 
     def expired(self, batch: ProducerBatch) -> None:
         """The time for delivering ``batch`` is over."""
-        reason = batch.last_failure or self._unreachable
+        reason = batch.last_failure or self._accumulator.trouble
         if reason is None:
             leader = self._directory.leader(batch.tp)
             why = "no broker leads the partition" if leader is None else "no answer has come"
@@ -118,7 +117,7 @@ class OutcomeHandler:
 
     def unreachable(self, error: KafkaError) -> None:
         """A broker cannot be reached at the moment: why batches wait."""
-        self._unreachable = error
+        self._accumulator.trouble = error
 
     def no_identity(self, error: KafkaError) -> None:
         """No producer id is to be had: nothing can be sent idempotently."""

@@ -210,9 +210,10 @@ class Sender:
             return
         try:
             ticket = connection.send_now(self._request(batches), answered=answered)
-        except KafkaError as e:
+        except Exception as e:
+            # Whatever it is: a batch that is in flight with nobody to answer for it would never be settled.
             link.unconfirmed += batches
-            self._lost(link, e, now)
+            self._lost(link, _as_kafka_error(e, f"{connection.peer}: a request cannot be made"), now)
             return
         if answered:
             link.sent[ticket] = batches
@@ -262,11 +263,13 @@ class Sender:
         try:
             answers = connection.receive_now()
             for ticket, answer in answers:
-                self._answered(link, link.sent.pop(ticket), answer)
+                self._answered(link, link.sent[ticket], answer)
+                del link.sent[ticket]
             if connection.broken:
                 connection.receive_now()
-        except KafkaError as e:
-            self._lost(link, e, self._clock.monotonic())
+        except Exception as e:
+            error = _as_kafka_error(e, f"{connection.peer}: an answer cannot be dealt with")
+            self._lost(link, error, self._clock.monotonic())
 
     def _answered(self, link: _Link, batches: list[ProducerBatch], answer: ProduceResponse) -> None:
         link.failures = 0
@@ -369,3 +372,11 @@ class Sender:
                 self._outcome.no_identity(failure)
 
         self._chores.start("producer-id", self._directory.new_identity, received)
+
+
+def _as_kafka_error(error: Exception, doing: str) -> KafkaError:
+    """``error`` itself if it is ours; else a mistake of this program, logged, as one that is not repeated."""
+    if isinstance(error, KafkaError):
+        return error
+    logger.error("%s", doing, exc_info=error)
+    return KafkaError(f"{doing}: {error!r}")

@@ -530,3 +530,28 @@ def test_a_forgotten_producer_delivers_what_it_has(broker: ScriptedBroker, log: 
     producer.send("t", b"v")
     del producer
     wait_for(lambda: log.values() == [b"v"])
+
+
+def test_a_full_buffer_tells_why_nothing_is_delivered(broker: ScriptedBroker, make: Any) -> None:
+    broker.default(ApiKey.PRODUCE, Close())
+    producer = make(buffer_memory=10_000, max_block_ms=400)
+    for _ in range(8):
+        producer.send("t", bytes(1000))
+    with pytest.raises(RequestTimedOut, match=rf"no room.*{broker.address}.*(closed|lost)"):
+        producer.send("t", bytes(2000))
+    producer.close(0)
+
+
+def test_a_mistake_of_our_own_does_not_leave_records_waiting(
+    broker: ScriptedBroker, log: FakeLog, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = make()
+    producer.send("t", b"before").result(5)
+    request = producer._sender._request
+    monkeypatch.setattr(producer._sender, "_request", lambda batches: 1 // 0)
+    failed = producer.send("t", b"v")
+    with pytest.raises(KafkaError, match="ZeroDivisionError"):
+        failed.result(5)
+    monkeypatch.setattr(producer._sender, "_request", request)
+    assert producer.send("t", b"after").result(5).offset == 1
+    assert log.values() == [b"before", b"after"]
