@@ -7,7 +7,6 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Spark starts its workers with PYSPARK_PYTHON, or with whatever python3 is first on PATH.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
-export PYTHONWARNINGS := default
 
 .PHONY: help install demo test test-unit test-spark test-interop test-fault soak lint format bench docs clean
 

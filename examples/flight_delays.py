@@ -77,7 +77,7 @@ def main() -> int:
             try:
                 with step(f'spark.read.format("kafkalog") into Parquet: {output}'):
                     read_topic(spark, server.bootstrap_servers).write.mode("overwrite").parquet(str(output))
-                loaded = spark.read.parquet(str(output)).cache()
+                loaded = spark.read.parquet(str(output))
                 with step("delays per carrier"):
                     print_delays(loaded)
                 with step("comparing with the source"):
