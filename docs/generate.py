@@ -11,6 +11,7 @@ from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.config.definition import Config
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.config.reference import markdown, properties_file
+from pyspark_kafkalog.datasource.option_table import OPTIONS, Option
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -85,11 +86,38 @@ def file_map() -> str:
     return "\n".join([FILES_HEADING, *tables])
 
 
+DATASOURCE = ROOT / "docs" / "datasource.md"
+OPTIONS_BEGIN = "<!-- Written by `make docs` from pyspark_kafkalog/datasource/option_table.py. -->\n"
+OPTIONS_END = "<!-- End of what is written. -->\n"
+
+
+def datasource() -> str:
+    """The text of ``docs/datasource.md``: its table of options, and by hand what stands around it."""
+    before, _, rest = DATASOURCE.read_text(encoding="utf-8").partition(OPTIONS_BEGIN)
+    _, _, after = rest.partition(OPTIONS_END)
+    return "".join([before, OPTIONS_BEGIN, options_table(), OPTIONS_END, after])
+
+
+def options_table() -> str:
+    """The reader's options, and below them those that mean something to streams only."""
+    rows = "".join(f"| `{o.name}` | {_option_default(o)} | {o.doc} |\n" for o in OPTIONS if o.use != "stream")
+    streams = ", ".join(f"`{o.name}`" for o in OPTIONS if o.use == "stream")
+    return (
+        f"\n| Option | Default | Meaning |\n| --- | --- | --- |\n{rows}"
+        f"\nOptions of streams are ignored with a warning: {streams}.\n\n"
+    )
+
+
+def _option_default(option: Option) -> str:
+    return option.default if option.default in ("", "required", "all") else f"`{option.default}`"
+
+
 def generated() -> dict[Path, str]:
     """Each generated file and what it should hold."""
     return {
         ROOT / "docs" / "configuration.md": configuration(),
         ROOT / "docs" / "files.md": file_map(),
+        DATASOURCE: datasource(),
         ROOT / "conf" / "server.properties": properties_file(BrokerConfig, SERVER_HEADING),
     }
 

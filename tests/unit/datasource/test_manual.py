@@ -1,0 +1,42 @@
+"""The manual says what is held and by which test: the tests must exist, and no line may be left out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pyspark_kafkalog.datasource.option_table import OPTIONS
+from pyspark_kafkalog.datasource.options import _REFUSED
+from pyspark_kafkalog.datasource.schema import COLUMN_TYPES
+
+ROOT = Path(__file__).parents[3]
+MANUAL = (ROOT / "docs" / "datasource.md").read_text(encoding="utf-8")
+
+
+def chapter(title: str) -> str:
+    return MANUAL.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def test_every_test_that_the_manual_names_exists() -> None:
+    named = set(re.findall(r"`(test_\w+)`", MANUAL))
+    sources = (path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    defined = {name for source in sources for name in re.findall(r"^def (test_\w+)\(", source, re.MULTILINE)}
+    assert len(named) > 40
+    assert named - defined == set()
+
+
+def test_every_line_of_the_checklist_is_held_or_told_to_be_different() -> None:
+    told = chapter("What is held") + chapter("What is different")
+    told = re.sub(r"R3 to R11", " ".join(f"R{n}" for n in range(3, 12)), told)
+    lines = [f"B{n}" for n in range(1, 23)] + [f"R{n}" for n in range(1, 19)] + [f"C{n}" for n in range(1, 7)]
+    assert [line for line in lines if not re.search(rf"\b{line}\b", told)] == []
+
+
+def test_the_manual_shows_every_column_and_every_refused_option() -> None:
+    row = chapter("The row")
+    assert [name for name in COLUMN_TYPES if f"`{name}`" not in row] == []
+    assert [name for name in _REFUSED if f"`{name}`" not in chapter("Options")] == []
+
+
+def test_every_option_has_a_sentence() -> None:
+    assert [option.name for option in OPTIONS if not option.doc.endswith(".")] == []
