@@ -3,7 +3,7 @@
 Bodies only, without header and size; the newest version that we speak; record sets of 100 bytes. kafka-python
 compiles its codecs to Python, kio reads in Rust and writes in Python; both copy record sets. Before anything
 is timed, each codec must read what ours wrote, and write the same. The last rows set the hand-written codecs
-of single partitions beside the tables' own.
+of single partitions beside the tables' own, and the short way of a whole produce request, answer included.
 """
 
 from __future__ import annotations
@@ -16,8 +16,15 @@ from typing import Any
 
 from benchmarks.harness import Row, compare, interleave, repeats, table
 from pyspark_kafkalog.protocol.api import fetch, metadata, produce
+from pyspark_kafkalog.protocol.api.single_produce import read_single, write_single
 from pyspark_kafkalog.protocol.codec import codec, table_codec
-from pyspark_kafkalog.protocol.exchange import api_of
+from pyspark_kafkalog.protocol.exchange import (
+    api_of,
+    decode_header,
+    decode_request,
+    encode_request,
+    encode_response,
+)
 from pyspark_kafkalog.protocol.primitives import Output
 
 RECORDS = bytes(100)
@@ -108,6 +115,32 @@ def tuned_calls(value: Any, version: int) -> dict[str, Callable[[], object]]:
     }
 
 
+def single_calls(version: int = 11) -> dict[str, Callable[[], object]]:
+    """A produce request with one partition read and answered, the short way and by the tables."""
+    request = messages(1)[0]
+    parts: list[Any] = encode_request(request, version=version, correlation_id=1, client_id="benchmark")
+    frame = bytearray(b"".join(bytes(part) for part in parts)[4:])
+    header, pos = decode_header(frame)
+
+    def single() -> list[Any]:
+        read = read_single(frame, pos, version)
+        if read is None:
+            raise RuntimeError("the short way does not take the usual request")
+        return [write_single(read, version, 1, base_offset=9, log_append_time_ms=-1, log_start_offset=0)]
+
+    def tables() -> list[Any]:
+        (topic,) = decode_request(header, frame, pos).topic_data
+        answer = produce.PartitionProduceResponse(
+            topic.partition_data[0].index, base_offset=9, log_append_time_ms=-1, log_start_offset=0
+        )
+        response = produce.ProduceResponse((produce.TopicProduceResponse(topic.name, (answer,)),))
+        return encode_response(response, version=version, correlation_id=1)
+
+    if b"".join(single()) != b"".join(tables()):
+        raise RuntimeError("the short way does not say what the tables say")
+    return {"own serving": single, "table serving": tables}
+
+
 def run(rounds: int = 7) -> list[Row]:
     """The rows of this question, in messages a second."""
     rows: list[Row] = []
@@ -118,11 +151,15 @@ def run(rounds: int = 7) -> list[Row]:
     to_append, fetched = produce.PartitionProduceData(1, RECORDS), fetch.PartitionData(1, records=RECORDS)
     for value, version in ((to_append, 11), (fetched, 12)):
         rows += _rows(f"one {type(value).__name__}", tuned_calls(value, version), ("table",), rounds)
-    return rows
+    return rows + _rows("one ProduceRequest", single_calls(), ("table",), rounds, ("serving",))
 
 
 def _rows(
-    name: str, contestants: dict[str, Callable[[], object]], peers: tuple[str, ...], rounds: int
+    name: str,
+    contestants: dict[str, Callable[[], object]],
+    peers: tuple[str, ...],
+    rounds: int,
+    actions: tuple[str, ...] = ("reading", "writing"),
 ) -> list[Row]:
     times = {who: repeats(call, 0.02) for who, call in contestants.items()}
     measured = interleave(
@@ -139,7 +176,7 @@ def _rows(
             unit="thousand/s",
             scale=1e-3,
         )
-        for what in ("reading", "writing")
+        for what in actions
         for peer in peers
     ]
 

@@ -12,6 +12,9 @@ SIZE_BYTES = 4
 
 _STAGE_BYTES = 4096
 
+_WHOLE_BYTES = 256 << 10
+"""Largest frame that is received whole, its size before it, where the last one was as large."""
+
 
 class FrameReader:
     """*Not thread-safe: one per connection, used by the thread that reads it.* Does no I/O.
@@ -22,6 +25,8 @@ class FrameReader:
     Memory follows the bytes that came and never the size that was claimed: a frame's memory begins
     at 4 KiB and doubles as it fills; a connection that has already delivered a frame of some
     length is given as much for the next one at once, which saves those copies where all are large.
+    Up to `_WHOLE_BYTES` that memory takes the next frame's size too: a producer's full batches then cost
+    one call of the kernel each, and none is copied.
     """
 
     def __init__(self, max_frame_bytes: int) -> None:
@@ -31,26 +36,39 @@ class FrameReader:
         """Bytes at the start of the stage that belong to no frame yet."""
         self._size = 0
         self._body: bytearray | None = None
-        """The frame in hand, once its size is known and it is longer than what is staged."""
+        """The frame in hand, once its size is known and it is longer than what is staged; or `_whole`."""
         self._filled = 0
         self._trusted = _STAGE_BYTES
-        self._failure: FrameTooLarge | None = None
+        self._whole = False
+        """Whether ``_body`` begins with a size, taken to be the last frame's until it is there."""
+        self.failure: FrameTooLarge | None = None
+        """Why no frame can follow those given out; None while all is well."""
 
     def buffer(self) -> memoryview:
-        """Where the next bytes are to be put; never empty. Tell `received` how many came.
+        """Where the next bytes are to be put; never empty. Let go of it, and tell `received` how many came.
 
         Raises:
             FrameTooLarge: the frame after those already given out cannot be accepted.
         """
-        if self._failure is not None:
-            raise self._failure
-        if self._body is None:
-            return self._stage[self._staged :]
-        if self._filled == len(self._body):
-            grown = bytearray(min(self._size, 2 * len(self._body)))
-            grown[: self._filled] = self._body
-            self._body = grown
-        return memoryview(self._body)[self._filled :]
+        if self.failure is not None:
+            raise self.failure
+        body = self._body
+        if body is None:
+            if self._staged or not _STAGE_BYTES < self._trusted <= _WHOLE_BYTES:
+                return self._stage[self._staged :]
+            self._body = body = bytearray(SIZE_BYTES + self._trusted)
+            self._whole, self._filled = True, 0
+            return memoryview(body)
+        if self._filled == len(body):
+            grown = bytearray(min(self._size, 2 * len(body)))
+            grown[: self._filled] = body
+            self._body = body = grown
+        return memoryview(body)[self._filled :]
+
+    def rest(self) -> None:
+        """Nothing more comes for now: give up memory that was made ready and holds nothing."""
+        if self._whole and not self._filled:
+            self._body, self._whole = None, False
 
     def received(self, count: int) -> list[bytearray]:
         """The frames that are complete now that ``count`` bytes stand in `buffer`.
@@ -61,9 +79,9 @@ class FrameReader:
             FrameTooLarge: a size is negative or above the limit. Complete frames before it are
                 given out first: then the next call of any method raises.
         """
-        frames = self._take(count) if self._failure is None else []
-        if self._failure is not None and not frames:
-            raise self._failure
+        frames = self._take(count) if self.failure is None else []
+        if self.failure is not None and not frames:
+            raise self.failure
         return frames
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[bytearray]:
@@ -72,29 +90,54 @@ class FrameReader:
         Raises:
             FrameTooLarge: as in `received`.
         """
-        frames: list[bytearray] = []
-        left = memoryview(data)
-        while left and self._failure is None:
-            room = self.buffer()
-            count = min(len(room), len(left))
-            room[:count] = left[:count]
-            left = left[count:]
-            frames += self._take(count)
-        if self._failure is not None and not frames:
-            raise self._failure
+        frames = self._cut(memoryview(data)) if self.failure is None else []
+        if self.failure is not None and not frames:
+            raise self.failure
         return frames
 
     def _take(self, count: int) -> list[bytearray]:
-        """The frames completed by ``count`` more bytes; a size that cannot be is kept as `_failure`."""
+        """The frames completed by ``count`` more bytes; a size that cannot be is kept as `failure`."""
         if self._body is None:
             self._staged += count
             return self._cut_stage()
         self._filled += count
+        if self._whole:
+            return self._take_whole(self._body)
         if self._filled < self._size:
             return []
         frame, self._body = self._body, None
         self._trusted = max(_STAGE_BYTES, self._size)
         return [frame]
+
+    def _take_whole(self, body: bytearray) -> list[bytearray]:
+        """The frame in ``body`` if it is as long as the last one; any other is cut the usual way."""
+        filled = self._filled
+        if filled < SIZE_BYTES:
+            return []
+        size = int.from_bytes(body[:SIZE_BYTES], "big", signed=True)
+        if size == len(body) - SIZE_BYTES and filled < len(body):
+            return []
+        self._body, self._whole = None, False
+        if size != len(body) - SIZE_BYTES:
+            self._trusted = max(_STAGE_BYTES, min(size, self._trusted))
+            return self._cut(memoryview(body)[:filled])
+        try:
+            del body[:SIZE_BYTES]  # moves no byte: a bytearray remembers where it begins
+        except BufferError:
+            body = body[SIZE_BYTES:]  # the caller still holds what `buffer` gave
+        return [body]
+
+    def _cut(self, data: memoryview) -> list[bytearray]:
+        """Take ``data`` by copying."""
+        frames: list[bytearray] = []
+        while data and self.failure is None:
+            room = self._stage[self._staged :] if self._body is None else self.buffer()
+            count = min(len(room), len(data))
+            room[:count] = data[:count]
+            data = data[count:]
+            del room  # what is lent out cannot change its length
+            frames += self._take(count)
+        return frames
 
     def _cut_stage(self) -> list[bytearray]:
         """Take the whole frames out of the stage; begin the body of one that needs more."""
@@ -103,7 +146,7 @@ class FrameReader:
         while end - pos >= SIZE_BYTES:
             size = int.from_bytes(stage[pos : pos + SIZE_BYTES], "big", signed=True)
             if not 0 <= size <= self._max:
-                self._failure = FrameTooLarge(f"frame of {size} bytes; the limit is {self._max}")
+                self.failure = FrameTooLarge(f"frame of {size} bytes; the limit is {self._max}")
                 return frames
             start = pos + SIZE_BYTES
             if end - start < size:

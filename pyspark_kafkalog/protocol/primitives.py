@@ -16,7 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRequest
-from pyspark_kafkalog.formats.varint import read_uvarint, write_uvarint
+from pyspark_kafkalog.formats.varint import Buffer, read_uvarint, write_uvarint
 
 Values = list[Any]
 Reader = Callable[[memoryview, int, Values], int]
@@ -50,7 +50,7 @@ class Output(bytearray):
         self.regions: list[tuple[int, Any]] = []
 
 
-def read_length(buf: memoryview, pos: int) -> tuple[int, int]:
+def read_length(buf: Buffer, pos: int) -> tuple[int, int]:
     """An unsigned varint: a compact length + 1, a tag, a size.
 
     Raises:

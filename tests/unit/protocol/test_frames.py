@@ -93,3 +93,65 @@ def test_receiving_nothing_changes_nothing() -> None:
     reader = FrameReader(100)
     assert reader.received(0) == []
     assert reader.feed(frame(b"a")) == [b"a"]
+
+
+def receive(reader: FrameReader, data: bytes) -> tuple[list[bytearray], int]:
+    """As a socket does it, each view let go of before the next step; the frames, and how many reads."""
+    got, reads = [], 0
+    while data:
+        room = reader.buffer()
+        count = min(len(room), len(data))
+        room[:count] = data[:count]
+        del room
+        data = data[count:]
+        got += reader.received(count)
+        reads += 1
+    return got, reads
+
+
+def test_frames_of_one_size_are_received_with_one_read_each() -> None:
+    reader = FrameReader(MIB)
+    reader.feed(frame(bytes(65_000)))
+    bodies = [bytes([number]) * 65_000 for number in range(5)]
+    assert receive(reader, b"".join(map(frame, bodies))) == (bodies, 5)
+
+
+@pytest.mark.parametrize(
+    "sizes", [(65_000, 64_000, 66_000), (65_000, 10, 0, 65_000), (65_000, 40_000, 20_000)]
+)
+def test_frames_of_other_sizes_behind_a_large_one_come_out_whole(sizes: tuple[int, ...]) -> None:
+    reader = FrameReader(MIB)
+    bodies = [bytes([number]) * size for number, size in enumerate(sizes)]
+    assert receive(reader, b"".join(map(frame, bodies)))[0] == bodies
+
+
+def test_a_frame_is_whole_although_its_buffer_is_still_held() -> None:
+    reader = FrameReader(MIB)
+    reader.feed(frame(bytes(10_000)))
+    room = reader.buffer()
+    room[:] = frame(b"x" * 10_000)
+    assert reader.received(len(room)) == [b"x" * 10_000]
+
+
+def test_memory_made_ready_for_a_frame_is_given_up_at_rest_but_not_its_first_bytes() -> None:
+    reader = FrameReader(MIB)
+    reader.feed(frame(bytes(50_000)))
+    tracemalloc.start()
+    try:
+        assert len(reader.buffer()) == 50_004
+        assert tracemalloc.get_traced_memory()[0] > 50_000
+        reader.rest()
+        assert tracemalloc.get_traced_memory()[0] < 10_000
+    finally:
+        tracemalloc.stop()
+    reader.buffer()[:2] = frame(bytes(50_000))[:2]
+    assert reader.received(2) == []
+    reader.rest()
+    assert reader.feed(frame(bytes(50_000))[2:]) == [bytes(50_000)]
+
+
+def test_a_bad_size_behind_a_large_frame_is_found() -> None:
+    reader = FrameReader(MIB)
+    reader.feed(frame(bytes(50_000)))
+    with pytest.raises(FrameTooLarge, match="frame of -1 bytes"):
+        receive(reader, b"\xff" * 4)
