@@ -87,6 +87,10 @@ class Channel:
         """Where the next bytes may be put; never empty."""
         return self._reader.buffer()
 
+    def rest(self) -> None:
+        """Nothing more comes for now: memory that holds nothing is given up."""
+        self._reader.rest()
+
     def received(self, count: int) -> None:
         """Take note of ``count`` bytes put into `buffer`.
 
@@ -99,10 +103,7 @@ class Channel:
         if frames:
             frames.reverse()
             self._waiting = frames + self._waiting if self._waiting else frames
-            try:
-                self._reader.buffer()
-            except FrameTooLarge as e:
-                self._failure = e
+            self._failure = self._reader.failure
 
     def take(self) -> bytearray | None:
         """The next request, which mutes the channel; None while it is muted or nothing waits.

@@ -7,11 +7,12 @@ import selectors
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar, cast
 
 from broker.network.channel import Channel
 from broker.network.reply import Outcome, Reply
+from broker.network.transmission import Part
 from broker.network.wakeup import Wakeup
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import FrameTooLarge
@@ -20,8 +21,12 @@ _log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-Handler = Callable[[bytearray, Reply], None]
-"""Gets a request without its size prefix, which it may keep and change, and the reply it owes."""
+Handler = Callable[[bytearray, Reply], "Sequence[Part] | None"]
+"""Gets a request without its size prefix, which it may keep and change, and the reply it owes.
+
+What it returns, unless None, is the answer, and the reply is then not for use: that costs less than
+`Reply.send`, which any thread may call.
+"""
 
 _READS_PER_TURN = 8
 """Reads of one connection before the others have their turn, while it keeps filling its buffer."""
@@ -238,9 +243,10 @@ class Processor:
             try:
                 count = sock.recv_into(buffer)
             except (BlockingIOError, InterruptedError):
+                channel.rest()
                 return
             finally:
-                del buffer  # the frame reader cannot grow what is still lent out
+                del buffer  # the frame reader cannot change the length of what is still lent out
             if count == 0:
                 _log.debug("connection from %s ended", connection.peer)
                 self._close(connection)
@@ -261,12 +267,14 @@ class Processor:
             reply = Reply(self, connection, connection.peer)
             connection.reply = self._serving = reply
             try:
-                self._handler(request, reply)
+                parts = self._handler(request, reply)
                 answered = self._serving is None
             finally:
                 self._serving = None
             del request  # it may be large, and sending takes its time
-            if not answered:
+            if parts is not None:
+                reply.returned(parts)
+            elif not answered:
                 return
             self._finish(connection, reply)
             if channel.wants_write and not self._send(connection):

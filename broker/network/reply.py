@@ -74,6 +74,20 @@ class Reply:
             close_regions(parts)
             raise
 
+    def returned(self, parts: Sequence[Part]) -> None:
+        """The handler gave ``parts`` back as the answer: called by the owner only, in its thread.
+
+        Nobody else has an unsettled reply whose handler has returned an answer, so it takes no lock.
+
+        Raises:
+            RuntimeError: the handler had settled it already.
+        """
+        if self.outcome is not Outcome.PENDING:
+            close_regions(parts)
+            raise RuntimeError(f"the request from {self.peer} is answered already")
+        self.outcome = Outcome.ANSWER
+        self.parts = parts
+
     def no_answer(self) -> None:
         """The request needs no answer."""
         self._settle(Outcome.NO_ANSWER, None)

@@ -62,13 +62,21 @@ class Context:
         Raises:
             InvalidRequest: the version cannot say this; nothing was sent.
         """
+        self.reply.send(self.encode(response, version))
+
+    def encode(self, response: Any, version: int | None = None) -> Sequence[Part]:
+        """The answer as parts, in the request's version unless told.
+
+        Raises:
+            InvalidRequest: the version cannot say this.
+        """
         parts = encode_response(
             response,
             version=self.version if version is None else version,
             correlation_id=self.header.correlation_id,
         )
         # The protocol knows only a part's length; that a record set is bytes or a region is ours to know.
-        self.reply.send(cast("Sequence[Part]", parts))
+        return cast("Sequence[Part]", parts)
 
     def refused(self, error: KafkaError) -> ErrorCode:
         """The code that answers ``error``, counted; its text goes to the log where the answer has no room."""

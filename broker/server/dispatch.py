@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from broker.network.reply import Reply
+from broker.network.transmission import Part
 from broker.server.context import Context, Services
 from broker.server.handlers.api_versions import unsupported
 from broker.server.handlers.produce import OLD_VERSIONS, refuse_old
@@ -32,16 +34,22 @@ class Dispatcher:
             int(key): (entry, services.metrics.requests(key.name)) for key, entry in REGISTRY.items()
         }
 
-    def __call__(self, frame: bytearray, reply: Reply) -> None:
-        """Handle one request; called in a processor thread. Never raises for what a client sent."""
+    def __call__(self, frame: bytearray, reply: Reply) -> Sequence[Part] | None:
+        """Handle one request; called in a processor thread. Never raises for what a client sent.
+
+        The answer, or None where ``reply`` gets it or there is none.
+        """
         try:
             header, pos = decode_header(frame)
-            self._handle(header, frame, pos, reply)
+            return self._handle(header, frame, pos, reply)
         except (CloseConnection, KafkaError) as e:
             _log.info("closing the connection of %s: %s", reply.peer, e)
             reply.close()
+            return None
 
-    def _handle(self, header: RequestHeader, frame: bytearray, pos: int, reply: Reply) -> None:
+    def _handle(
+        self, header: RequestHeader, frame: bytearray, pos: int, reply: Reply
+    ) -> Sequence[Part] | None:
         try:
             entry, count = self._served[header.api_key]
         except KeyError:
@@ -58,29 +66,33 @@ class Dispatcher:
         context = Context(self._services, header, reply)
         low, high = entry.versions
         if not low <= header.api_version <= high:
-            _answer_unknown_version(entry, context, frame, pos)
-            return
+            return _answer_unknown_version(entry, context, frame, pos)
+        if entry.short_cut is not None:
+            parts = entry.short_cut(frame, pos, context)
+            if parts is not None:
+                return parts
         request = decode_request(header, frame, pos)
         check_elements(entry.key, len(frame), request)
         response = entry.handler(request, context)
         if response is LATER:
-            return
+            return None
         if response is None:
             reply.no_answer()
-        else:
-            context.answer(response)
+            return None
+        return context.encode(response)
 
 
-def _answer_unknown_version(entry: Registration, context: Context, frame: bytearray, pos: int) -> None:
+def _answer_unknown_version(
+    entry: Registration, context: Context, frame: bytearray, pos: int
+) -> Sequence[Part]:
     """ApiVersions and old Produce have an answer for it; of the others nobody knows the layout.
 
     Raises:
         UnsupportedVersion: the connection is to be closed.
     """
     if entry.key is ApiKey.API_VERSIONS:
-        context.answer(unsupported(), version=0)
-    elif entry.key is ApiKey.PRODUCE and OLD_VERSIONS[0] <= context.version <= OLD_VERSIONS[1]:
-        context.reply.send([refuse_old(context.header, frame, pos)])
-    else:
-        low, high = entry.versions
-        raise UnsupportedVersion(f"{entry.key.name} version {context.version}; served are {low} to {high}")
+        return context.encode(unsupported(), version=0)
+    if entry.key is ApiKey.PRODUCE and OLD_VERSIONS[0] <= context.version <= OLD_VERSIONS[1]:
+        return (refuse_old(context.header, frame, pos),)
+    low, high = entry.versions
+    raise UnsupportedVersion(f"{entry.key.name} version {context.version}; served are {low} to {high}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyspark_kafkalog.protocol.exchange import ApiKey
 
 if TYPE_CHECKING:
+    from broker.network.transmission import Part
     from broker.server.context import Context
 
 
@@ -30,6 +31,9 @@ LATER = _Later()
 Handler = Callable[[Any, "Context"], Any]
 """``(request, context) -> response``, or None for no answer, or `LATER`; may raise `CloseConnection`."""
 
+ShortCut = Callable[[bytearray, int, "Context"], "Sequence[Part] | None"]
+"""``(frame, position of the body, context) -> answer``, or None where the handler is to have the request."""
+
 _H = TypeVar("_H", bound=Callable[..., Any])
 
 
@@ -37,13 +41,15 @@ _H = TypeVar("_H", bound=Callable[..., Any])
 class Registration:
     """One API as this broker serves it. Both version ranges are inclusive.
 
-    ``advertised`` is what ApiVersions says; it is wider than ``versions`` only for Produce.
+    ``advertised`` is what ApiVersions says; it is wider than ``versions`` only for Produce. A ``short_cut``
+    is asked before the request is decoded, and does the same as the handler where it does it.
     """
 
     key: ApiKey
     versions: tuple[int, int]
     advertised: tuple[int, int]
     handler: Handler
+    short_cut: ShortCut | None = None
 
 
 _registrations: dict[ApiKey, Registration] = {}
@@ -53,7 +59,11 @@ REGISTRY: Mapping[ApiKey, Registration] = MappingProxyType(_registrations)
 
 
 def handles(
-    key: ApiKey, *, versions: tuple[int, int], advertised: tuple[int, int] | None = None
+    key: ApiKey,
+    *,
+    versions: tuple[int, int],
+    advertised: tuple[int, int] | None = None,
+    short_cut: ShortCut | None = None,
 ) -> Callable[[_H], _H]:
     """Register the decorated function as the handler of ``key``.
 
@@ -64,7 +74,7 @@ def handles(
     def register(handler: _H) -> _H:
         if key in _registrations:
             raise ValueError(f"{key.name} has a handler already")
-        _registrations[key] = Registration(key, versions, advertised or versions, handler)
+        _registrations[key] = Registration(key, versions, advertised or versions, handler, short_cut)
         return handler
 
     return register

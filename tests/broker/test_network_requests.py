@@ -22,6 +22,10 @@ def echo(request: bytearray, reply: Reply) -> None:
     reply.send([len(request).to_bytes(4, "big"), bytes(request)])
 
 
+def returned_echo(request: bytearray, reply: Reply) -> list[bytes]:
+    return [len(request).to_bytes(4, "big"), bytes(request)]
+
+
 class Parked:
     """A handler that keeps every reply for the test to answer."""
 
@@ -38,6 +42,40 @@ class Parked:
         request, reply = self.next()
         echo(request, reply)
         return bytes(request)
+
+
+def test_answers_that_are_returned_and_those_that_are_sent_leave_in_order() -> None:
+    def handler(request: bytearray, reply: Reply) -> list[bytes] | None:
+        if request[0] % 3 == 0:
+            return returned_echo(request, reply)
+        if request[0] % 3 == 1:
+            echo(request, reply)
+        else:
+            threading.Timer(0.001, echo, (request, reply)).start()
+        return None
+
+    bodies = [bytes([number]) * (1 + 700 * (number % 100)) for number in range(120)]
+    with serving(handler) as server, Client(server.port) as client:
+        sender = threading.Thread(target=client.send, args=bodies)
+        sender.start()
+        assert [client.receive() for _ in bodies] == bodies
+        sender.join()
+
+
+def test_an_answer_both_sent_and_returned_ends_its_connection_alone(caplog: pytest.LogCaptureFixture) -> None:
+    region = FakeRegion(b"data")
+
+    def handler(request: bytearray, reply: Reply) -> list[object] | None:
+        echo(request, reply)
+        return [region] if request == b"twice" else None
+
+    with serving(handler) as server, Client(server.port) as one, Client(server.port) as other:  # type: ignore[arg-type]
+        one.send(b"twice")
+        assert one.receive() == b""
+        other.send(b"once")
+        assert other.receive() == b"once"
+    assert region.closed_count == 1
+    assert "is answered already" in caplog.text
 
 
 @pytest.mark.parametrize("processors", [1, 3])

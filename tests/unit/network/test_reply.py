@@ -57,6 +57,17 @@ def test_a_second_answer_is_an_error_and_frees_its_regions(owner: Owner, reply: 
     assert owner.settled_replies == [reply]
 
 
+def test_an_answer_that_the_handler_returned_is_the_only_one(reply: Reply) -> None:
+    reply.returned([b"abc"])
+    assert (reply.outcome, reply.parts) == (Outcome.ANSWER, [b"abc"])
+    region = FakeRegion(b"data")
+    with pytest.raises(RuntimeError, match="answered already"):
+        reply.returned([region])
+    assert region.closed_count == 1
+    with pytest.raises(RuntimeError, match="answered already"):
+        reply.no_answer()
+
+
 def test_after_the_peer_is_gone_an_answer_only_frees_its_regions(owner: Owner, reply: Reply) -> None:
     reply.peer_gone()
     assert reply.closed
