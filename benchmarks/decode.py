@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from benchmarks.harness import Row, compare, interleave, repeats, table
 from pyspark_kafkalog.columnar.record_batches import RecordBatchDecoder
-from pyspark_kafkalog.formats.batch import BatchBuilder, assign
+from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.types import NewRecord
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
@@ -23,6 +23,8 @@ TOPIC, PARTITION = "measured", 0
 BATCH_BYTES = 64 << 10
 ANSWER_BYTES = 1 << 20
 ANSWERS = 4
+RECORD_OVERHEAD = 20
+"""Bytes of a record beside its value: a key of 10, lengths and deltas."""
 END = (1 << 63) - 1
 
 
@@ -34,15 +36,13 @@ def answers(value_bytes: int) -> list[tuple[int, bytes]]:
     for _ in range(ANSWERS):
         first, parts, size = offset, [], 0
         while size < ANSWER_BYTES - BATCH_BYTES // 2:
-            builder = BatchBuilder(limit_bytes=BATCH_BYTES)
-            base = offset
-            while builder.append(
-                NewRecord(value, b"key-%06d" % (offset % 1_000_000), 1_700_000_000_000 + offset)
-            ):
-                offset += 1
-            batch = bytearray(builder.build())
-            assign(batch, 0, base_offset=base, leader_epoch=0)
-            parts.append(bytes(batch))
+            rows = [
+                NewRecord(value, b"key-%06d" % (n % 1_000_000), 1_700_000_000_000 + n)
+                for n in range(offset, offset + BATCH_BYTES // (value_bytes + RECORD_OVERHEAD))
+            ]
+            batch = encode_batch(rows, base_offset=offset, leader_epoch=0)
+            offset += len(rows)
+            parts.append(batch)
             size += len(batch)
         made.append((first, b"".join(parts)))
     return made

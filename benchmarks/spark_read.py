@@ -23,7 +23,7 @@ from benchmarks.harness import Row, compare, interleave, table
 from benchmarks.raw_client import RawClient
 from broker.embedded import start_broker
 from pyspark_kafkalog.datasource.schema import column_names, spark_schema
-from pyspark_kafkalog.formats.batch import BatchBuilder
+from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.java_runtime import ensure_java
 from pyspark_kafkalog.types import NewRecord
 
@@ -111,14 +111,12 @@ class Contest:
 
 def fill(port: int, topic: str, value_bytes: int, count: int) -> None:
     """A topic of ``count`` records and up to a batch more: the same batch again and again."""
-    builder = BatchBuilder(limit_bytes=BATCH_BYTES)
     value = bytes(i % 251 for i in range(value_bytes))
-    while builder.append(NewRecord(value, KEY, 1_700_000_000_000 + builder.count)):
-        pass
-    records, data = builder.count, builder.build()
+    rows = range(BATCH_BYTES // (value_bytes + len(KEY) + 10))
+    data = encode_batch([NewRecord(value, KEY, 1_700_000_000_000 + n) for n in rows])
     with RawClient(port) as client:
         client.create_topic(topic)
-        client.produce(topic, data, -(-count // records))
+        client.produce(topic, data, -(-count // len(rows)))
 
 
 class ReadyMade(DataSource):

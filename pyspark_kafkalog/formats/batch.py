@@ -32,7 +32,7 @@ from pyspark_kafkalog.formats.batch_header import (
 )
 from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.compression import Codec, compress, decompress
-from pyspark_kafkalog.formats.record import check_timestamp, encode_record, parse_records, read_times
+from pyspark_kafkalog.formats.record import encode_record, parse_records, read_times
 from pyspark_kafkalog.formats.varint import Buffer
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, Record, TimestampType
 
@@ -40,7 +40,6 @@ __all__ = [
     "BATCH_OVERHEAD",
     "HEADER_SIZE",
     "MAGIC",
-    "BatchBuilder",
     "BatchHeader",
     "ControlType",
     "V2Format",
@@ -276,76 +275,6 @@ def assign(
     _OFFSET.pack_into(buf, pos + _MAX_TIMESTAMP_POSITION, log_append_time)
     with memoryview(buf) as view, view[pos + ATTRIBUTES_POSITION : batch_end(buf, pos, header)] as covered:
         _CRC.pack_into(buf, pos + CRC_POSITION, crc32c(covered))
-
-
-class BatchBuilder:
-    """One batch that grows record by record, up to a limit.
-
-    *Not thread-safe: whoever fills it locks.* Keys and values are copied when they are appended.
-    """
-
-    def __init__(
-        self,
-        *,
-        limit_bytes: int,
-        codec: Codec = Codec.NONE,
-        level: int | None = None,
-        transactional: bool = False,
-    ) -> None:
-        self._limit = limit_bytes
-        self._codec, self._level = codec, level
-        self._transactional = transactional
-        self._pieces: list[bytes] = []
-        self._base_timestamp = self._max_timestamp = NO_TIMESTAMP
-        self.count = 0
-        """Records in the batch."""
-        self.size_bytes = HEADER_SIZE
-        """Bytes of the batch before compression."""
-
-    def append(self, record: NewRecord) -> bool:
-        """Add ``record``; False, and nothing added, if the batch would exceed its limit and is not empty.
-
-        A first record is taken whatever its size: it could be in no other batch either.
-
-        Raises:
-            InvalidRecord: a length or timestamp does not fit its field.
-        """
-        if not self.count:
-            check_timestamp(record.timestamp)
-        base = self._base_timestamp if self.count else record.timestamp
-        piece = encode_record(record, base, self.count)
-        size = self.size_bytes + len(piece)
-        if size > self._limit and self.count:
-            return False
-        if not self.count or record.timestamp > self._max_timestamp:
-            self._max_timestamp = record.timestamp
-        self._pieces.append(piece)
-        self._base_timestamp = base
-        self.count += 1
-        self.size_bytes = size
-        return True
-
-    def build(self, *, producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1) -> bytes:
-        """The batch of what was appended so far, at base offset 0. May be called again.
-
-        Raises:
-            InvalidRecord: nothing was appended, or a number does not fit its field.
-            InvalidConfig: the codec has no such level.
-            UnsupportedCompression: the codec's library is not installed.
-        """
-        if not self.count:
-            raise InvalidRecord("a batch to be sent holds at least one record")
-        return seal_batch(
-            compress(self._codec, b"".join(self._pieces), self._level),
-            base_offset=0,
-            leader_epoch=-1,
-            attributes=self._codec | self._transactional * TRANSACTIONAL_BIT,
-            last_offset_delta=self.count - 1,
-            base_timestamp=self._base_timestamp,
-            max_timestamp=self._max_timestamp,
-            producer=(producer_id, producer_epoch, base_sequence),
-            record_count=self.count,
-        )
 
 
 class V2Format:

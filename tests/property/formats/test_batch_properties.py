@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats.batch import (
     HEADER_SIZE,
-    BatchBuilder,
     V2Format,
     decode_records,
     encode_batch,
@@ -61,23 +60,6 @@ def test_gaps_come_back_and_lead_on(new, codec, data) -> None:
     assert [r.offset - 77 for r in found] == deltas
     assert all(a.next_offset <= b.offset for a, b in pairwise(found))
     assert found[-1].next_offset == read_header(batch).next_offset == 77 + last + 1
-
-
-@given(st.lists(new_records, max_size=20), codecs, st.integers(HEADER_SIZE, 20_000))
-def test_a_builder_s_batches_hold_what_was_appended_within_the_limit(new, codec, limit) -> None:
-    batches, builder = [], BatchBuilder(limit_bytes=limit, codec=codec)
-    for record in new:
-        if not builder.append(record):
-            batches.append(builder)
-            builder = BatchBuilder(limit_bytes=limit, codec=codec)
-            assert builder.append(record)
-    batches += [builder] * bool(builder.count)
-    found = []
-    for built in batches:
-        assert built.size_bytes <= limit or built.count == 1
-        data = built.build()
-        found += written(decode_records(data, 0, read_header(data), MAX_BYTES))
-    assert found == new
 
 
 @st.composite

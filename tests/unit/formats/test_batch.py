@@ -15,7 +15,6 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.formats.batch import (
     HEADER_SIZE,
-    BatchBuilder,
     BatchHeader,
     ControlType,
     V2Format,
@@ -471,63 +470,6 @@ def test_a_batch_cut_short_is_not_given_a_time() -> None:
     buf = bytearray(encode_batch(THREE))[:-1]
     with pytest.raises(CorruptMessage, match="cut short"):
         assign(buf, 0, base_offset=0, leader_epoch=0, log_append_time=1)
-
-
-# --- the builder
-
-
-@pytest.mark.parametrize("codec", Codec)
-def test_the_builder_makes_the_batch_that_encoding_at_once_makes(codec: Codec) -> None:
-    builder = BatchBuilder(limit_bytes=LIMIT, codec=codec, transactional=True)
-    for record in THREE:
-        assert builder.append(record)
-    assert builder.count == 3
-    kw: Any = {"producer_id": 6, "producer_epoch": 1, "base_sequence": 2}
-    expected = encode_batch(THREE, codec=codec, transactional=True, **kw)
-    assert builder.build(**kw) == expected
-    assert builder.build(**kw) == expected  # a retry builds the same again
-
-
-def test_the_builder_s_size_is_that_of_the_batch_before_compression() -> None:
-    builder = BatchBuilder(limit_bytes=LIMIT)
-    assert builder.size_bytes == HEADER_SIZE
-    for record in THREE * 100:
-        builder.append(record)
-    assert builder.size_bytes == len(builder.build())
-
-
-def test_the_builder_refuses_what_would_exceed_its_limit_but_takes_any_first_record() -> None:
-    size = len(encode_batch(THREE))
-    builder = BatchBuilder(limit_bytes=size)
-    assert [builder.append(record) for record in [*THREE, NewRecord(None)]] == [True, True, True, False]
-    assert (builder.count, builder.size_bytes) == (3, size)
-    assert builder.build() == encode_batch(THREE)
-    large = BatchBuilder(limit_bytes=100)
-    assert large.append(NewRecord(bytes(1000)))
-    assert not large.append(NewRecord(None))
-    assert decode(large.build())[0].value == bytes(1000)
-
-
-def test_the_builder_builds_nothing_of_nothing() -> None:
-    with pytest.raises(InvalidRecord, match="at least one record"):
-        BatchBuilder(limit_bytes=100).build()
-
-
-def test_a_record_the_builder_cannot_write_leaves_it_as_it_was() -> None:
-    builder = BatchBuilder(limit_bytes=LIMIT)
-    builder.append(NewRecord(b"a", None, 0))
-    with pytest.raises(InvalidRecord, match="timestamp 9223372036854775808"):
-        builder.append(NewRecord(b"b", None, 2**63))
-    builder.append(NewRecord(b"c", None, 1))
-    assert [r.value for r in decode(builder.build())] == [b"a", b"c"]
-
-
-@pytest.mark.parametrize("timestamp", [2**63, -(2**63) - 1])
-def test_the_builder_takes_no_first_record_whose_time_does_not_fit(timestamp: int) -> None:
-    builder = BatchBuilder(limit_bytes=LIMIT)
-    with pytest.raises(InvalidRecord, match="timestamp"):
-        builder.append(NewRecord(b"a", None, timestamp))
-    assert (builder.count, builder.size_bytes) == (0, HEADER_SIZE)
 
 
 def test_a_level_that_the_codec_lacks_is_a_configuration_error() -> None:
