@@ -139,6 +139,10 @@ class Transport:
                 raise ConnectionLost(f"{self.peer}: no answer in time")
         return self._frames.popleft()
 
+    def recycle(self, frame: bytearray) -> None:
+        """A frame that `receive` gave is not needed any more; its memory may serve a later one."""
+        self._reader.recycle(frame)
+
     def receive_now(self) -> list[bytearray]:
         """The frames that are there, perhaps none; it does not wait.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -102,6 +103,8 @@ class PartitionFetcher:
         self._size = min(config.max_partition_fetch_bytes, config.fetch_max_bytes)
         self._flight: _Flight | None = None
         self._closed = False
+        self._given: deque[tuple[Connection, object]] = deque()
+        """The frames of the last two answers: their memory goes back when the caller is through."""
 
     @property
     def position(self) -> int:
@@ -135,6 +138,10 @@ class PartitionFetcher:
             MessageTooLarge: a batch does not fit ``fetch.max.bytes``, and the broker is too old to send
                 it all the same.
         """
+        if len(self._given) > 1:
+            connection, frame = self._given.popleft()
+            if isinstance(frame, bytearray):
+                connection.transport.recycle(frame)
         deadline = Deadline.after(self._poll_timeout_ms / 1000, self._cluster.clock)
         attempts = self._cluster.retrying(f"fetching {self.tp} at offset {self._position}", deadline)
         empty_answers = 0
@@ -180,6 +187,7 @@ class PartitionFetcher:
                 self._enlarge(len(data))
             return None
         self._position = next_offset
+        self._given.append((flight.connection, data.obj))
         return Fetched(
             data=data,
             offset=flight.offset,

@@ -378,3 +378,20 @@ def test_one_look_up_asks_every_leader_once() -> None:
         found = list_offsets(cluster(first), wanted)
         assert {tp.partition: entry.offset for tp, entry in found.items()} == {0: 100, 1: 101, 2: 102}
         assert len(first.received(ApiKey.LIST_OFFSETS)) == len(second.received(ApiKey.LIST_OFFSETS)) == 1
+
+
+def test_an_answer_stays_as_it_is_as_long_as_somebody_looks_at_it(broker: ScriptedBroker) -> None:
+    batches = [encode_batch([NewRecord(bytes([i]) * 300_000, timestamp=1)], base_offset=i) for i in range(8)]
+    broker.script(ApiKey.FETCH, *(answer(each) for each in batches))
+    kept = [fetched.data for fetched in fetcher(broker, end=8)]
+    assert [bytes(data) for data in kept] == batches
+
+
+def test_memory_of_answers_that_nobody_looks_at_is_used_again(broker: ScriptedBroker) -> None:
+    batches = [encode_batch([NewRecord(bytes([i]) * 300_000, timestamp=1)], base_offset=i) for i in range(8)]
+    broker.script(ApiKey.FETCH, *(answer(each) for each in batches))
+    memories = set()
+    for number, fetched in enumerate(fetcher(broker, end=8)):
+        assert bytes(fetched.data) == batches[number]
+        memories.add(id(fetched.data.obj))
+    assert len(memories) <= 3

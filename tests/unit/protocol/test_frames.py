@@ -155,3 +155,40 @@ def test_a_bad_size_behind_a_large_frame_is_found() -> None:
     reader.feed(frame(bytes(50_000)))
     with pytest.raises(FrameTooLarge, match="frame of -1 bytes"):
         receive(reader, b"\xff" * 4)
+
+
+def _frame(fill: int, size: int) -> bytes:
+    return size.to_bytes(4, "big") + bytes([fill]) * size
+
+
+@pytest.mark.parametrize("later", [300_000, 299_000, 100, 301_000, 900_000])
+def test_memory_given_back_serves_a_later_frame_whatever_its_size(later: int) -> None:
+    reader = FrameReader(1 << 20)
+    (first,) = reader.feed(_frame(1, 300_000))
+    reader.recycle(first)
+    (second,) = reader.feed(_frame(2, later))
+    assert second == bytes([2]) * later
+    if later in (300_000, 299_000):
+        assert second is first
+
+
+def test_frames_that_vary_a_little_share_the_same_memory() -> None:
+    reader = FrameReader(1 << 20)
+    (frame,) = reader.feed(_frame(1, 320_000))
+    for number, size in enumerate((300_000, 310_000, 319_000, 305_000, 320_000)):
+        reader.recycle(frame)
+        (following,) = reader.feed(_frame(number, size))
+        assert following is frame
+        assert frame == bytes([number]) * size
+
+
+@pytest.mark.parametrize("later", [300_000, 299_000])
+def test_memory_that_somebody_looks_at_is_not_used_again(later: int) -> None:
+    reader = FrameReader(1 << 20)
+    (first,) = reader.feed(_frame(1, 300_000))
+    looked_at = memoryview(first)[100:200]
+    reader.recycle(first)
+    (second,) = reader.feed(_frame(2, later))
+    assert second == bytes([2]) * later
+    assert looked_at == bytes([1]) * 100
+    assert len(first) == 300_000
