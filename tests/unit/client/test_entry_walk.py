@@ -54,3 +54,10 @@ def test_message_sets_of_older_formats_are_walked_by_their_own_offsets() -> None
 def test_a_nonsense_length_ends_the_walk() -> None:
     data = batch(10, 1) + struct.pack(">qi", 11, -5) + bytes(100)
     assert next_offset_after(memoryview(data), 10) == 11
+
+
+def test_the_shortest_entry_of_all_is_seen_at_the_end() -> None:
+    shortest = struct.pack(">qiIb", 5, 14, 0, 0) + bytes(9)
+    assert next_offset_after(memoryview(shortest), 5) == 6
+    assert next_offset_after(memoryview(batch(3, 2) + shortest), 3) == 6
+    assert next_offset_after(memoryview(shortest[:-1]), 5) == 5
