@@ -19,6 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from broker.config import BrokerConfig
+from broker.waiting import next_of
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.config.reference import properties_file
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
@@ -69,7 +70,6 @@ def serve(config: BrokerConfig) -> int:
     A signal during the start is obeyed once the broker has started, so that recovery is never cut short by
     half a stop. Another one, a second later or more, ends the process at once; the next start recovers.
     """
-    # Made for signal handlers: its put() may interrupt anything, also the get() below.
     stops: queue.SimpleQueue[int] = queue.SimpleQueue()
     asked_at: list[float] = []
 
@@ -92,7 +92,7 @@ def serve(config: BrokerConfig) -> int:
     except (KafkaError, OSError) as e:
         return _fail(e, FAILED)
     _announce(broker, config)
-    logger.info("%s: stopping", signal.Signals(stops.get()).name)
+    logger.info("%s: stopping", signal.Signals(next_of(stops)).name)
     try:
         broker.stop()
     except (KafkaError, OSError) as e:

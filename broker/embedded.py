@@ -195,9 +195,9 @@ def run_child() -> None:
 
     from broker.config import BrokerConfig
     from broker.server.broker import Broker
+    from broker.waiting import next_of
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    # Unlike an event, this queue may be put to by a signal that interrupts the get.
     ends: queue.SimpleQueue[str] = queue.SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ends.put("signal"))
@@ -215,7 +215,7 @@ def run_child() -> None:
 
     threading.Thread(target=watch_parent, name="parent-watch", daemon=True).start()
     os.write(1, f"{broker.port}\n".encode())
-    reason = ends.get()
+    reason = next_of(ends)
     broker.stop()
     if reason == "orphaned" and order.get("remove"):
         shutil.rmtree(order["remove"], ignore_errors=True)

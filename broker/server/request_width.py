@@ -15,7 +15,7 @@ from pyspark_kafkalog.protocol.headers import RequestHeader
 from pyspark_kafkalog.protocol.primitives import read_length, skip_tagged_fields
 from pyspark_kafkalog.protocol.schema import Array, specs
 
-MAX_REQUEST_BYTES = 512 << 10
+MAX_REQUEST_BYTES = 1 << 20
 """Largest request of any API but Produce."""
 
 MAX_PARTITIONS = 20_000
