@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import re
 import threading
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from broker.config import LogConfig
 from broker.log.data_directory import DataDirectory, Meta, agree_on_meta
@@ -140,12 +139,14 @@ class LogManager:
             StorageError: it is in a directory that could not be opened.
         """
         log = self._logs.get(partition)
-        if log is not None:
-            return log
-        topic = self._topics.get(partition.topic)
-        if topic is not None and partition.partition in topic.partitions:
-            raise StorageError(f"{partition}: its directory is offline")
-        raise UnknownTopicOrPartition(f"{partition} does not exist")
+        if log is None and partition.topic in self._topics:
+            with self._lock:  # while a topic is made or deleted it is in one of the tables only
+                log, topic = self._logs.get(partition), self._topics.get(partition.topic)
+            if log is None and topic is not None and partition.partition in topic.partitions:
+                raise StorageError(f"{partition}: its directory is offline")
+        if log is None:
+            raise UnknownTopicOrPartition(f"{partition} does not exist")
+        return log
 
     def create_topic(
         self, name: str, topic_id: UUID, partition_count: int, overrides: Mapping[str, str] | None = None
@@ -374,7 +375,7 @@ class LogManager:
 
     def _rename_away(self, log: Log, delay_ms: int) -> None:
         log.drop()
-        target = log.directory.path / f"{DELETED_PREFIX}{uuid.uuid4().hex}"
+        target = log.directory.path / f"{DELETED_PREFIX}{uuid4().hex}"
         self._files.rename(log.path, target)
         # Again: a reader may have opened a file between the first call and the new name.
         log.drop()
