@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,7 @@ class LogConfig(Config):
         doc="There are no replicas: the broker's own copy is the one in sync.",
     )  # fmt: skip
 
-    @property
+    @cached_property
     def timestamp_type(self) -> TimestampType:
         """`message_timestamp_type` as the bit in a batch's attributes."""
         return (

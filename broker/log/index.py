@@ -39,14 +39,11 @@ class SparseIndex:
         self._first = array(columns[0])
         self._second = array(columns[1])
         self.row_bytes = self._first.itemsize + self._second.itemsize
+        self.size_bytes = 0
+        """Bytes of all rows, in memory as in the file."""
 
     def __len__(self) -> int:
         return len(self._first)
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all rows, in memory as in the file."""
-        return len(self._first) * self.row_bytes
 
     def last(self) -> tuple[int, int] | None:
         """The last row, None when there is none."""
@@ -56,6 +53,7 @@ class SparseIndex:
         """Append a row; both columns must be above those of the last one."""
         self._second.append(second)
         self._first.append(first)  # last: a reader who finds a row here finds the other half too
+        self.size_bytes += self.row_bytes
 
     def second_at(self, first: int) -> int | None:
         """The second column of the last row whose first one is ``<= first``."""
@@ -95,6 +93,7 @@ class SparseIndex:
         second.frombytes(data[count * first.itemsize : trailer])
         _swap_if_little(first, second)
         self._first, self._second = first, second
+        self.size_bytes = trailer
         return True
 
     def save(self, base_offset: int, segment_size: int) -> None:

@@ -274,9 +274,12 @@ class Processor:
             del request  # it may be large, and sending takes its time
             if parts is not None:
                 reply.returned(parts)
-            elif not answered:
+                connection.reply = None
+                channel.answer(parts)
+            elif answered:
+                self._finish(connection, reply)
+            else:
                 return
-            self._finish(connection, reply)
             if channel.wants_write and not self._send(connection):
                 return
 
