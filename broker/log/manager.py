@@ -221,8 +221,8 @@ class LogManager:
             except OSError as e:
                 raise store.refused(f"deleting topic {name}", e) from e
             logs = {tp: log for tp, log in self._logs.items() if tp.topic == name}
-            self._logs = {tp: log for tp, log in self._logs.items() if tp.topic != name}
             self._topics = MappingProxyType({n: t for n, t in self._topics.items() if n != name})
+            self._logs = {tp: log for tp, log in self._logs.items() if tp.topic != name}
             del self._stores[name]
             try:
                 for log in logs.values():

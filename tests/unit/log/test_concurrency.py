@@ -5,10 +5,12 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from broker.log.log import Log
 from pyspark_kafkalog.errors import UnknownTopicOrPartition
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.logs import batch, open_log, read_all
@@ -112,3 +114,17 @@ def test_topics_may_be_made_and_deleted_while_others_are_used(tmp_path: Path) ->
     _run(churn, use_other, use)
     assert {r.value for r in read_all(log)} <= {b"y"}
     assert list(manager.topics()) == ["my_topic"]
+
+
+def test_a_partition_that_is_deleted_during_the_look_up_is_unknown_not_offline(tmp_path: Path) -> None:
+    manager, _ = open_log(tmp_path, file_delete_delay_ms=0)
+    manager.create_topic("other", uuid4(), 1, {})
+
+    class DeletedMeanwhile(dict[TopicPartition, Log]):
+        def get(self, key: TopicPartition, default: Any = None) -> Any:  # type: ignore[override]
+            manager.delete_topic(key.topic)
+            return manager._logs.get(key, default)
+
+    manager._logs = DeletedMeanwhile(manager._logs)
+    with pytest.raises(UnknownTopicOrPartition, match="other-0 does not exist"):
+        manager.log(TopicPartition("other", 0))
