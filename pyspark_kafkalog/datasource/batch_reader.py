@@ -36,8 +36,8 @@ class KafkaInputPartition(InputPartition):
 class BatchReader(DataSourceReader):
     """Pickled from planner to tasks, so it holds settings only: no connection and no thread.
 
-    Memory of a task: two fetch answers, one record batch and what it is decompressed from (docs/datasource.md,
-    "Memory").
+    Memory of a task: two fetch answers, one record batch and what it is decompressed from; the figures are
+    in docs/datasource.md, "Memory".
     """
 
     def __init__(self, options: BatchOptions, columns: Sequence[str]) -> None:
