@@ -37,8 +37,8 @@ _REFUSED = {
     "kafka.enable.auto.commit": "This source commits no offsets by itself.",
     "kafka.interceptor.classes": "Interceptors are Java classes.",
 }
-_DEFAULTS = {"max_partition_fetch_bytes": 4 << 20, "client_id": "spark-kafka-relation"}
-"""A task reads one partition to its end: fewer, larger fetches than Kafka's own default of 1 MiB."""
+_DEFAULTS = {"client_id": "spark-kafka-relation"}
+"""What differs from Kafka's own defaults."""
 
 
 @dataclass(frozen=True, slots=True)
