@@ -30,7 +30,7 @@ COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timesta
 SCHEMA = arrow_schema(COLUMNS)
 BATCH_BYTES = 64 << 10
 FETCH_BYTES = 1 << 20
-"""Of 0.5 to 4 MiB the fastest for values of 100 and of 1024 bytes: what was received is decoded from cache."""
+"""Of 0.5 to 4 MiB the fastest, at 100 and at 1024 bytes: what was received is decoded from cache."""
 
 READ_BYTES = {100: 128 << 20, 1024: 384 << 20}
 """What one round reads, of keys and values, by value size: so much that connecting does not count."""
