@@ -8,7 +8,6 @@ to know where the next fetch begins.
 from __future__ import annotations
 
 import logging
-import struct
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from pyspark_kafkalog.errors import (
     RequestTimedOut,
     error_for,
 )
+from pyspark_kafkalog.formats.message_set import next_offset_after
 from pyspark_kafkalog.protocol.api.fetch import (
     FetchPartition,
     FetchRequest,
@@ -41,15 +41,6 @@ logger = logging.getLogger(__name__)
 POLL_TIMEOUT_MS = 120_000
 """How long one step may take, repetitions included: Spark's ``kafkaConsumer.pollTimeoutMs``."""
 
-_ENTRY = struct.Struct(">qi4xb6xi")
-"""Offset, length, magic and, in a v2 batch, the last offset's delta."""
-
-_SHORTEST = struct.Struct(">qi")
-_ENTRY_HEADER_BYTES = 12
-_LEAST_ENTRY = 14
-"""What follows the length in the smallest entry of any format."""
-
-_BATCH_MAGIC = 2
 _CONSUMER = -1
 
 
@@ -281,26 +272,3 @@ class PartitionFetcher:
         flight, self._flight = self._flight, None
         if flight is not None:
             flight.connection.drop(flight.ticket)
-
-
-def next_offset_after(data: memoryview, offset: int) -> int:
-    """Where reading goes on after the whole entries in ``data``; ``offset`` when there is none.
-
-    Entries of every magic of the 0.8+ family begin ``offset:8 length:4`` and have their magic at byte
-    16; a v2 batch ends ``last_offset_delta`` (byte 23) after its offset, an older one is named by its last.
-    """
-    end, position = len(data), 0
-    while end - position >= _ENTRY.size:
-        base, length, magic, last_offset_delta = _ENTRY.unpack_from(data, position)
-        position += _ENTRY_HEADER_BYTES + length
-        if length < _LEAST_ENTRY or position > end:
-            return offset
-        last = base + last_offset_delta if magic == _BATCH_MAGIC else base
-        if last >= offset:
-            offset = last + 1
-    if end - position == _ENTRY_HEADER_BYTES + _LEAST_ENTRY:
-        # A v0 message without key and value, the only entry shorter than what is read of the others.
-        base, length = _SHORTEST.unpack_from(data, position)
-        if length == _LEAST_ENTRY:
-            offset = max(offset, base + 1)
-    return offset

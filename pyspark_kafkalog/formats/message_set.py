@@ -6,6 +6,7 @@ Entries of Kafka 0.8 and later share their first bytes, ``offset:8 length:4``, a
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 
 from pyspark_kafkalog.errors import CorruptMessage, UnsupportedVersion
@@ -18,6 +19,11 @@ _LENGTH_POSITION = 8
 _MAGIC_POSITION = 16
 _MIN_LENGTH = 14
 """What follows the length in the smallest entry of any format: a v0 message without key and value."""
+
+_ENTRY = struct.Struct(">qi4xb6xi")
+"""Offset, length, magic and, in a v2 batch, the last offset's delta."""
+
+_SHORTEST = struct.Struct(">qi")
 
 _V2 = V2Format()
 
@@ -70,3 +76,27 @@ def records(buf: Buffer, *, start_offset: int, max_bytes: int) -> Iterator[Recor
         for record in _V2.records(view, frame, max_bytes=max_bytes):
             if record.offset >= start_offset:
                 yield record
+
+
+def next_offset_after(data: memoryview, offset: int) -> int:
+    """Where reading goes on after the whole entries in ``data``; ``offset`` when there is none.
+
+    One read per entry, of any magic, and nothing is made of it: for a fetcher, which must know where to go on
+    before anybody decodes. A v2 batch ends its last offset's delta after its offset, an older entry is named
+    by its last. Never raises: what cannot be an entry ends the walk, and is the decoder's to find.
+    """
+    end, position = len(data), 0
+    while end - position >= _ENTRY.size:
+        base, length, magic, last_offset_delta = _ENTRY.unpack_from(data, position)
+        position += BATCH_OVERHEAD + length
+        if length < _MIN_LENGTH or position > end:
+            return offset
+        last = base + last_offset_delta if magic == MAGIC else base
+        if last >= offset:
+            offset = last + 1
+    if end - position == BATCH_OVERHEAD + _MIN_LENGTH:
+        # A v0 message without key and value, the only entry shorter than what is read of the others.
+        base, length = _SHORTEST.unpack_from(data, position)
+        if length == _MIN_LENGTH:
+            offset = max(offset, base + 1)
+    return offset

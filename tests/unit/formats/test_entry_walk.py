@@ -4,8 +4,8 @@ import struct
 
 import pytest
 
-from pyspark_kafkalog.consumer.fetcher import next_offset_after
 from pyspark_kafkalog.formats.batch import encode_batch
+from pyspark_kafkalog.formats.message_set import next_offset_after
 from pyspark_kafkalog.types import NewRecord
 
 
