@@ -93,7 +93,7 @@ class ProducerConfig(ClientConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        least = self.linger_ms + self.request_timeout_ms
+        least = min(self.linger_ms + self.request_timeout_ms, INT_MAX)
         if cast("bool | None", self.enable_idempotence) is None:
             possible = self.required_acks == -1 and self.max_in_flight <= MAX_IN_FLIGHT_IDEMPOTENT
             object.__setattr__(self, "enable_idempotence", possible)
@@ -118,7 +118,7 @@ class ProducerConfig(ClientConfig):
                 f"max.in.flight.requests.per.connection={self.max_in_flight} is not allowed; "
                 f"allowed: 1 to {MAX_IN_FLIGHT_IDEMPOTENT}, as long as enable.idempotence=true"
             )
-        least = self.linger_ms + self.request_timeout_ms
+        least = min(self.linger_ms + self.request_timeout_ms, INT_MAX)
         if self.delivery_timeout_ms < least:
             raise InvalidConfig(
                 f"delivery.timeout.ms={self.delivery_timeout_ms} is not allowed; "

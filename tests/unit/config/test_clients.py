@@ -143,3 +143,10 @@ def test_a_mistyped_client_property_is_reported(caplog: pytest.LogCaptureFixture
     assert caplog.messages[1] == (
         "options: unknown property compresion.type is ignored; did you mean compression.type?"
     )
+
+
+def test_the_delivery_timeout_that_gives_way_is_still_one_that_is_allowed() -> None:
+    given = {"bootstrap.servers": "a:1", "request.timeout.ms": "2147483643"}
+    config = parse(ProducerConfig, given, source="test")
+    assert config.delivery_timeout_ms == 2**31 - 1
+    assert parse(ProducerConfig, config.as_properties(), source="test") == config
