@@ -1,7 +1,9 @@
-"""The few values that every layer speaks of. No behaviour, no I/O."""
+"""The few values that every layer speaks of, and how they are written. No I/O."""
 
 from __future__ import annotations
 
+import base64
+import uuid
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -76,3 +78,13 @@ class NewRecord:
     key: bytes | None = None
     timestamp: int = NO_TIMESTAMP
     headers: tuple[Header, ...] = ()
+
+
+def encode_id(value: uuid.UUID) -> str:
+    """A UUID in 22 URL-safe characters, as Kafka writes cluster and topic ids."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode("ascii")
+
+
+def decode_id(text: str) -> uuid.UUID:
+    """The UUID that `encode_id` wrote. Raises `ValueError` when it is none."""
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import errno
 import logging
 import threading
@@ -15,6 +14,7 @@ from broker.log.checkpoint import read_table, write_table
 from broker.log.filesystem import Closeable, FileSystem, read_file, replace_file
 from pyspark_kafkalog.config.properties import format_properties, parse_properties
 from pyspark_kafkalog.errors import InvalidConfig, StorageError
+from pyspark_kafkalog.types import encode_id
 
 LOCK_NAME = ".lock"
 META_NAME = "meta.properties"
@@ -173,13 +173,3 @@ def new_cluster_id() -> str:
     while (name := encode_id(uuid.uuid4())).startswith("-"):
         pass
     return name
-
-
-def encode_id(value: uuid.UUID) -> str:
-    """A UUID in 22 URL-safe characters, as Kafka writes cluster and topic ids."""
-    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode("ascii")
-
-
-def decode_id(text: str) -> uuid.UUID:
-    """The UUID that `encode_id` wrote. Raises `ValueError` when it is none."""
-    return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))

@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
-from broker.log.data_directory import decode_id, encode_id
 from broker.log.filesystem import FileSystem, read_file, replace_file
 from pyspark_kafkalog.config.properties import format_properties, parse_properties
 from pyspark_kafkalog.errors import KafkaError, StorageError
-from pyspark_kafkalog.types import TopicPartition
+from pyspark_kafkalog.types import TopicPartition, decode_id, encode_id
 
 TOPICS_DIRECTORY = ".topics"
 PARTITION_METADATA = "partition.metadata"
