@@ -1,0 +1,218 @@
+"""Consumer groups seen from outside: what they have committed, and commits for those without members.
+
+Nothing here joins a group. Each call asks the group's coordinator, which is looked up anew: groups are asked
+for seldom, and a coordinator that moved would be tried in vain.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pyspark_kafkalog.client.connection import Connection
+from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.client.retry import Deadline
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, error_for
+from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
+from pyspark_kafkalog.protocol.api.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from pyspark_kafkalog.protocol.api.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.types import TopicPartition
+
+T = TypeVar("T")
+
+_KEYS_VERSION = 4
+"""From this version on FindCoordinator looks up lists of groups."""
+
+_GROUPS_VERSION = 8
+"""From this version on OffsetFetch asks for lists of groups."""
+
+_HAS_MEMBERS = frozenset(
+    {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
+)
+"""How a coordinator refuses a commit from outside of a group that is being used."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """What a group has stored for a partition: the offset to be read next; epoch -1 where none was given."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+def committed_offsets(
+    cluster: Cluster,
+    group: str,
+    partitions: Iterable[TopicPartition] | None = None,
+    *,
+    deadline: Deadline | None = None,
+) -> dict[TopicPartition, CommittedOffset]:
+    """What ``group`` has committed, for ``partitions`` or for all it has; without those it has nothing of.
+
+    A group never heard of has committed nothing. Coordinators that move or still load are asked again until
+    the deadline, by default ``request.timeout.ms``.
+
+    Raises:
+        ConnectionLost: the coordinator could not be reached in time.
+        ServerError: the group may not be seen.
+    """
+    wanted = None if partitions is None else _by_topic(dict.fromkeys(partitions))
+    if wanted is not None and not wanted:
+        return {}
+
+    def ask(connection: Connection, limit: Deadline) -> dict[TopicPartition, CommittedOffset]:
+        request = _fetch_request(group, wanted, connection.version(ApiKey.OFFSET_FETCH))
+        return _taken(connection.request(request, deadline=limit), group, connection.peer)
+
+    return _asking(cluster, group, "looking up what is committed by", ask, deadline)
+
+
+def commit_offsets(
+    cluster: Cluster,
+    group: str,
+    offsets: Mapping[TopicPartition, int],
+    *,
+    metadata: str = "",
+    deadline: Deadline | None = None,
+) -> None:
+    """Store ``offsets``, those to be read next, for a group without members; returns when they are stored.
+
+    What failed for a passing reason is sent again until the deadline, by default ``request.timeout.ms``.
+
+    Raises:
+        ServerError: UNKNOWN_MEMBER_ID and its like: the group has members, which alone may commit for it.
+        UnknownTopicOrPartition: a partition does not exist; the others are stored.
+        InvalidRequest: an offset below 0.
+        ConnectionLost: the coordinator could not be reached in time.
+    """
+    for tp, offset in offsets.items():
+        if offset < 0:
+            raise InvalidRequest(f"{tp}: offset {offset} cannot be committed for group {group!r}")
+    left = dict(offsets)
+    if not left:
+        return
+
+    def ask(connection: Connection, limit: Deadline) -> None:
+        answer = connection.request(_commit_request(group, left, metadata), deadline=limit)
+        failed = _failures(answer, left, connection.peer)
+        for tp in [tp for tp in left if tp not in failed]:
+            del left[tp]
+        # One that will not pass counts most: it ends the whole commit.
+        for tp, code in sorted(failed.items(), key=lambda item: item[1].retriable):
+            raise error_for(code, f"{connection.peer}: committing {tp} for group {group!r}: {_reason(code)}")
+
+    _asking(cluster, group, "committing for", ask, deadline)
+
+
+def _asking(
+    cluster: Cluster,
+    group: str,
+    doing: str,
+    ask: Callable[[Connection, Deadline], T],
+    deadline: Deadline | None,
+) -> T:
+    """What ``ask`` returns for the group's coordinator, again while it fails for a passing reason."""
+    attempts = cluster.retrying(f"{doing} group {group!r}", deadline)
+    while True:
+        try:
+            return ask(_coordinator(cluster, group, attempts.deadline), attempts.deadline)
+        except KafkaError as e:
+            attempts.failed(e)
+
+
+def _coordinator(cluster: Cluster, group: str, deadline: Deadline) -> Connection:
+    """A connection to the broker that looks after ``group``."""
+    asked = cluster.any_connection(deadline)
+    batched = asked.version(ApiKey.FIND_COORDINATOR) >= _KEYS_VERSION
+    request = FindCoordinatorRequest(coordinator_keys=(group,)) if batched else FindCoordinatorRequest(group)
+    answer = asked.request(request, deadline=deadline)
+    found: Any = next((c for c in answer.coordinators if c.key == group), None) if batched else answer
+    if found is None:
+        raise InvalidRequest(f"{asked.peer}: the answer to FindCoordinator leaves out group {group!r}")
+    if found.error_code != ErrorCode.NONE:
+        why = found.error_message or found.error_code.name
+        raise error_for(found.error_code, f"{asked.peer}: no coordinator for group {group!r}: {why}")
+    if found.node_id not in cluster.metadata([], deadline=deadline).brokers:
+        cluster.metadata([], refresh=True, deadline=deadline)
+    return cluster.connection(found.node_id, deadline)
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
+    topics: dict[str, list[int]] = defaultdict(list)
+    for tp in partitions:
+        topics[tp.topic].append(tp.partition)
+    return {name: tuple(numbers) for name, numbers in topics.items()}
+
+
+def _fetch_request(
+    group: str, wanted: Mapping[str, tuple[int, ...]] | None, version: int
+) -> OffsetFetchRequest:
+    if version >= _GROUPS_VERSION:
+        groups = None if wanted is None else tuple(OffsetFetchRequestTopics(*row) for row in wanted.items())
+        return OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group, groups),))
+    topics = None if wanted is None else tuple(OffsetFetchRequestTopic(*row) for row in wanted.items())
+    return OffsetFetchRequest(group_id=group, topics=topics)
+
+
+def _taken(answer: Any, group: str, peer: str) -> dict[TopicPartition, CommittedOffset]:
+    one = next((g for g in answer.groups if g.group_id == group), None) if answer.groups else answer
+    if one is None:
+        raise InvalidRequest(f"{peer}: the answer to OffsetFetch leaves out group {group!r}")
+    if one.error_code != ErrorCode.NONE:
+        raise error_for(one.error_code, f"{peer}: offsets of group {group!r}: {one.error_code.name}")
+    found = {}
+    for topic in one.topics:
+        for part in topic.partitions:
+            tp = TopicPartition(topic.name, part.partition_index)
+            if part.error_code != ErrorCode.NONE:
+                text = f"{peer}: offset of group {group!r} for {tp}: {part.error_code.name}"
+                raise error_for(part.error_code, text)
+            if part.committed_offset >= 0:
+                found[tp] = CommittedOffset(
+                    part.committed_offset, part.committed_leader_epoch, part.metadata or ""
+                )
+    return found
+
+
+def _commit_request(group: str, offsets: Mapping[TopicPartition, int], metadata: str) -> OffsetCommitRequest:
+    topics: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
+    for tp, offset in offsets.items():
+        topics[tp.topic].append(
+            OffsetCommitRequestPartition(tp.partition, offset, committed_metadata=metadata)
+        )
+    return OffsetCommitRequest(
+        group_id=group,
+        topics=tuple(OffsetCommitRequestTopic(name, tuple(parts)) for name, parts in topics.items()),
+    )
+
+
+def _failures(answer: Any, asked: Mapping[TopicPartition, int], peer: str) -> dict[TopicPartition, ErrorCode]:
+    """The error of each partition that has not been stored."""
+    codes = {
+        TopicPartition(topic.name, part.partition_index): part.error_code
+        for topic in answer.topics
+        for part in topic.partitions
+    }
+    missing = sorted(str(tp) for tp in asked if tp not in codes)
+    if missing:
+        raise InvalidRequest(f"{peer}: the answer to OffsetCommit leaves out {', '.join(missing)}")
+    return {tp: codes[tp] for tp in asked if codes[tp] != ErrorCode.NONE}
+
+
+def _reason(code: ErrorCode) -> str:
+    if code in _HAS_MEMBERS:
+        return "the group has members, and only they may commit for it: stop them, or use another group"
+    return "no such topic or partition" if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else code.name
