@@ -152,6 +152,19 @@ class OffsetCoordinator:
             shard.check_loaded()
             return dict(shard.groups.get(group, ()))
 
+    def groups(self) -> list[str]:
+        """The names of all groups that have stored something, in order.
+
+        Raises:
+            CoordinatorLoading: a partition is still being read, and its groups are not known.
+        """
+        names: list[str] = []
+        for shard in self._shards:
+            with shard.lock:
+                shard.check_loaded()
+                names += shard.groups
+        return sorted(names)
+
     def forget_topic(self, topic: str) -> None:
         """Delete what all groups stored for ``topic``: it is gone, and a new one of its name starts anew.
 

@@ -1,4 +1,4 @@
-"""Consumer groups seen from outside: what they have committed, and commits for those without members.
+"""Consumer groups seen from outside: which there are, what they have committed, and commits in their name.
 
 Nothing here joins a group. Each call asks the group's coordinator, which is looked up anew: groups are asked
 for seldom, and a coordinator that moved would be tried in vain.
@@ -15,7 +15,13 @@ from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, error_for
+from pyspark_kafkalog.protocol.api.describe_groups import (
+    Assignment,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+)
 from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
+from pyspark_kafkalog.protocol.api.list_groups import ListGroupsRequest
 from pyspark_kafkalog.protocol.api.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -27,6 +33,7 @@ from pyspark_kafkalog.protocol.api.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from pyspark_kafkalog.protocol.codec import codec
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
 
@@ -37,6 +44,12 @@ _KEYS_VERSION = 4
 
 _GROUPS_VERSION = 8
 """From this version on OffsetFetch asks for lists of groups."""
+
+_CONSUMER = "consumer"
+"""The protocol type of groups whose members are consumers: the layout of their assignments is known."""
+
+_VERSION_BYTES = 2
+"""What an assignment's bytes begin with."""
 
 _HAS_MEMBERS = frozenset(
     {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
@@ -51,6 +64,76 @@ class CommittedOffset:
     offset: int
     leader_epoch: int
     metadata: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """One group. ``protocol_type`` is empty for one that only keeps offsets; ``state``, before Kafka 2.6."""
+
+    group: str
+    protocol_type: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    """One member of a group, and what it reads; nothing where the members are no consumers."""
+
+    member_id: str
+    client_id: str
+    host: str
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group as its coordinator sees it: "Empty" has offsets alone, "Dead" is not there.
+
+    ``protocol`` names the strategy by which the members share the partitions.
+    """
+
+    group: str
+    state: str
+    protocol_type: str
+    protocol: str
+    members: tuple[MemberDescription, ...]
+
+
+def list_groups(cluster: Cluster, *, deadline: Deadline | None = None) -> list[GroupListing]:
+    """The groups of all brokers, by name. Brokers that still load theirs are asked again until the deadline.
+
+    Raises:
+        ConnectionLost: a broker could not be reached in time.
+        ServerError: the groups may not be seen.
+    """
+    attempts = cluster.retrying("listing groups", deadline)
+    while True:
+        try:
+            return _listed(cluster, attempts.deadline)
+        except KafkaError as e:
+            attempts.failed(e)
+
+
+def describe_group(cluster: Cluster, group: str, *, deadline: Deadline | None = None) -> GroupDescription:
+    """State and members of ``group``. Those of the newer protocol (KIP-848) are described as "Dead".
+
+    Raises:
+        ConnectionLost: the coordinator could not be reached in time.
+        ServerError: the group may not be seen, or has no name.
+    """
+
+    def ask(connection: Connection, limit: Deadline) -> GroupDescription:
+        answer = connection.request(DescribeGroupsRequest((group,)), deadline=limit)
+        found = next((g for g in answer.groups if g.group_id == group), None)
+        if found is None:
+            raise InvalidRequest(f"{connection.peer}: the answer to DescribeGroups leaves out {group!r}")
+        if found.error_code != ErrorCode.NONE:
+            raise error_for(found.error_code, f"{connection.peer}: group {group!r}: {found.error_code.name}")
+        consumers = found.protocol_type == _CONSUMER
+        members = tuple(_member(member, consumers) for member in found.members)
+        return GroupDescription(group, found.group_state, found.protocol_type, found.protocol_data, members)
+
+    return _asking(cluster, group, "describing", ask, deadline)
 
 
 def committed_offsets(
@@ -115,6 +198,35 @@ def commit_offsets(
             raise error_for(code, f"{connection.peer}: committing {tp} for group {group!r}: {_reason(code)}")
 
     _asking(cluster, group, "committing for", ask, deadline)
+
+
+def _listed(cluster: Cluster, deadline: Deadline) -> list[GroupListing]:
+    """One request to each broker: each knows the groups that it coordinates."""
+    found: dict[str, GroupListing] = {}
+    for node_id in sorted(cluster.metadata([], refresh=True, deadline=deadline).brokers):
+        connection = cluster.connection(node_id, deadline)
+        answer = connection.request(ListGroupsRequest(), deadline=deadline)
+        if answer.error_code != ErrorCode.NONE:
+            raise error_for(answer.error_code, f"{connection.peer}: listing groups: {answer.error_code.name}")
+        for listed in answer.groups:
+            found[listed.group_id] = GroupListing(listed.group_id, listed.protocol_type, listed.group_state)
+    return [found[name] for name in sorted(found)]
+
+
+def _member(member: DescribedGroupMember, consumer: bool) -> MemberDescription:
+    partitions: tuple[TopicPartition, ...] = ()
+    data = member.member_assignment
+    # While a group is shared out anew its members have no assignment.
+    if consumer and len(data) > _VERSION_BYTES:
+        assigned = codec(Assignment, 0, False).read(memoryview(data), _VERSION_BYTES, exact=False)
+        partitions = tuple(
+            TopicPartition(row.topic, number)
+            for row in assigned.assigned_partitions
+            for number in row.partitions
+        )
+    return MemberDescription(
+        member.member_id, member.client_id, member.client_host, tuple(sorted(partitions))
+    )
 
 
 def _asking(

@@ -19,9 +19,11 @@ from pyspark_kafkalog.protocol.api.create_partitions import CreatePartitionsRequ
 from pyspark_kafkalog.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from pyspark_kafkalog.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from pyspark_kafkalog.protocol.api.fetch import FetchRequest, FetchResponse
 from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from pyspark_kafkalog.protocol.api.list_groups import ListGroupsRequest, ListGroupsResponse
 from pyspark_kafkalog.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataResponse
 from pyspark_kafkalog.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -52,6 +54,8 @@ class ApiKey(IntEnum):
     OFFSET_COMMIT = 8
     OFFSET_FETCH = 9
     FIND_COORDINATOR = 10
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -103,6 +107,8 @@ APIS: dict[ApiKey, Api] = {
         Api(ApiKey.OFFSET_COMMIT, OffsetCommitRequest, OffsetCommitResponse, VersionRange(2, 8), 8),
         Api(ApiKey.OFFSET_FETCH, OffsetFetchRequest, OffsetFetchResponse, VersionRange(1, 8), 6),
         Api(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest, FindCoordinatorResponse, VersionRange(0, 4), 3),
+        Api(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest, DescribeGroupsResponse, VersionRange(0, 5), 5),
+        Api(ApiKey.LIST_GROUPS, ListGroupsRequest, ListGroupsResponse, VersionRange(0, 4), 3),
         Api(ApiKey.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse, VersionRange(0, 4), 3),
         Api(ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse, VersionRange(2, 7), 5),
         Api(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse, VersionRange(1, 6), 4),

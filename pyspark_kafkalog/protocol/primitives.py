@@ -125,6 +125,31 @@ def string_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
     return write
 
 
+def bytes_reader(name: str, *, flexible: bool, nullable: bool) -> Reader:
+    """Reads bytes as an object of their own, which does not keep the frame alive."""
+    read_slice = records_reader(name, flexible=flexible, nullable=nullable)
+
+    def read(buf: memoryview, pos: int, values: Values) -> int:
+        pos = read_slice(buf, pos, values)
+        if values[-1] is not None:
+            values[-1] = bytes(values[-1])
+        return pos
+
+    return read
+
+
+def bytes_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
+    """Writes bytes in place; ``name`` is the field's, for errors."""
+    write_count = count_writer(name, flexible=flexible, nullable=nullable)
+
+    def write(out: Output, value: bytes | None) -> None:
+        write_count(out, None if value is None else len(value))
+        if value is not None:
+            out += value
+
+    return write
+
+
 def records_reader(name: str, *, flexible: bool, nullable: bool) -> Reader:
     """Reads a record set as a slice of the buffer, without a copy."""
 

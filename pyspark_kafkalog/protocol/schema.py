@@ -52,6 +52,9 @@ class Variable:
 
 STRING = Variable(2, 1, "")
 UUID_TYPE = Variable(16, 16, ZERO_UUID)
+BYTES = Variable(4, 1, b"")
+"""Bytes that are small: read as a copy of their own."""
+
 RECORDS = Variable(4, 1, None)
 """A record set: read as a slice of the frame, written as a region of its own."""
 

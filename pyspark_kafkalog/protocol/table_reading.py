@@ -13,6 +13,7 @@ from pyspark_kafkalog.errors import ErrorCode, InvalidRequest
 from pyspark_kafkalog.protocol import primitives
 from pyspark_kafkalog.protocol.primitives import Reader, Values
 from pyspark_kafkalog.protocol.schema import (
+    BYTES,
     ERROR_CODE,
     RECORDS,
     STRING,
@@ -203,6 +204,8 @@ def _scalar_array_reader(read_count: Callable[..., tuple[int | None, int]], elem
 def _type_reader(name: str, kind: Any, form: Form, nullable: bool) -> Reader:
     if kind is STRING:
         return primitives.string_reader(name, flexible=form.flexible, nullable=nullable)
+    if kind is BYTES:
+        return primitives.bytes_reader(name, flexible=form.flexible, nullable=nullable)
     if kind is RECORDS:
         return primitives.records_reader(name, flexible=form.flexible, nullable=nullable)
     if kind is UUID_TYPE:

@@ -11,6 +11,7 @@ from pyspark_kafkalog.errors import InvalidRequest
 from pyspark_kafkalog.protocol import primitives
 from pyspark_kafkalog.protocol.primitives import Output, Writer
 from pyspark_kafkalog.protocol.schema import (
+    BYTES,
     RECORDS,
     STRING,
     UUID_TYPE,
@@ -155,6 +156,8 @@ def _field_writer(name: str, spec: FieldSpec, form: Form) -> Writer:
 def _type_writer(name: str, kind: Any, form: Form, nullable: bool) -> Writer:
     if kind is STRING:
         return primitives.string_writer(name, flexible=form.flexible, nullable=nullable)
+    if kind is BYTES:
+        return primitives.bytes_writer(name, flexible=form.flexible, nullable=nullable)
     if kind is RECORDS:
         return primitives.records_writer(name, flexible=form.flexible, nullable=nullable)
     if kind is UUID_TYPE:

@@ -19,6 +19,7 @@ from pyspark_kafkalog.protocol.exchange import (
 )
 from pyspark_kafkalog.protocol.schema import (
     BOOL,
+    BYTES,
     ERROR_CODE,
     INT8,
     INT16,
@@ -118,7 +119,7 @@ def _values(name: str, spec: FieldSpec, version: int) -> st.SearchStrategy[Any]:
 def _elements(name: str, kind: Any, version: int) -> st.SearchStrategy[Any]:
     if kind is STRING:
         return st.text(st.characters(codec="utf-8"), max_size=5) | st.just("x" * 130)
-    if kind is RECORDS:
+    if kind is RECORDS or kind is BYTES:
         return st.binary(max_size=8) | st.just(bytes(200))
     if kind is UUID_TYPE:
         return st.uuids()
@@ -159,7 +160,7 @@ def _reference_value(value: Any, kind: Any, case: Case, extra: dict[int, bytes] 
         count = -1 if value is None else len(value)
         items = b"".join(_reference_value(item, kind.element, case, extra) for item in value or ())
         return (_uvarint(count + 1) if case.flexible else count.to_bytes(4, "big", signed=True)) + items
-    if kind is STRING or kind is RECORDS:
+    if kind is STRING or kind is RECORDS or kind is BYTES:
         data = value.encode() if isinstance(value, str) else value or b""
         length = -1 if value is None else len(data)
         width = 2 if kind is STRING else 4

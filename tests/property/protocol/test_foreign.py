@@ -88,7 +88,7 @@ def plain_kafka_python(value: Any, like: Any, version: int) -> Any:
 
 
 def kafka_python_field(value: Any, name: str) -> Any:
-    if name not in ("cluster_authorized_operations", "topic_authorized_operations"):
+    if not name.endswith("authorized_operations") or name.startswith("include_"):
         return getattr(value, name)
     bits = value.authorized_operations  # a set of bit numbers; None for bit 31 alone
     number = sum(1 << bit for bit in ({31} if bits is None else bits))

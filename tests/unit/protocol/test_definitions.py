@@ -14,6 +14,7 @@ from pyspark_kafkalog.protocol.exchange import APIS, Api
 from pyspark_kafkalog.protocol.primitives import ZERO_UUID
 from pyspark_kafkalog.protocol.schema import (
     BOOL,
+    BYTES,
     ERROR_CODE,
     INT8,
     INT16,
@@ -37,6 +38,7 @@ TYPES = {
     STRING: "string",
     UUID_TYPE: "uuid",
     RECORDS: "records",
+    BYTES: "bytes",
 }
 
 NULL_BY_DEFAULT = "ours is null unless set; Kafka's is empty"
@@ -101,7 +103,7 @@ def default_of(row: Any) -> Any:
     if "default" not in row:
         if kind.startswith("[]"):
             return ()
-        return {"string": "", "bool": False, "uuid": ZERO_UUID, "records": ()}.get(kind, 0)
+        return {"string": "", "bool": False, "bytes": b"", "uuid": ZERO_UUID, "records": ()}.get(kind, 0)
     text = str(row["default"])
     if text == "null":
         return None

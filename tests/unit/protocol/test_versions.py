@@ -20,6 +20,8 @@ TABLE = {
     8: ("OFFSET_COMMIT", 2, 8, 8),
     9: ("OFFSET_FETCH", 1, 8, 6),
     10: ("FIND_COORDINATOR", 0, 4, 3),
+    15: ("DESCRIBE_GROUPS", 0, 5, 5),
+    16: ("LIST_GROUPS", 0, 4, 3),
     18: ("API_VERSIONS", 0, 4, 3),
     19: ("CREATE_TOPICS", 2, 7, 5),
     20: ("DELETE_TOPICS", 1, 6, 4),

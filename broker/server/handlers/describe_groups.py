@@ -1,0 +1,39 @@
+"""DescribeGroups 0-5: groups with offsets are in state "Empty", all others "Dead". None has members."""
+
+from __future__ import annotations
+
+from broker.server.context import Context
+from broker.server.handlers.list_groups import EMPTY
+from broker.server.registry import handles
+from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
+from pyspark_kafkalog.protocol.api.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
+from pyspark_kafkalog.protocol.exchange import ApiKey
+
+DEAD = "Dead"
+"""The state of a group that nobody has heard of: no error, for a group begins with its first member."""
+
+_GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8))
+"""Kafka's ``AclOperation`` numbers as bits: to read, to delete and to describe a group."""
+
+
+@handles(ApiKey.DESCRIBE_GROUPS, versions=(0, 5))
+def describe_groups(request: DescribeGroupsRequest, ctx: Context) -> DescribeGroupsResponse:
+    """Answered from memory; an error of one group does not fail the others."""
+    operations = _GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    return DescribeGroupsResponse(groups=tuple(_describe(g, operations, ctx) for g in request.groups))
+
+
+def _describe(group: str, operations: int, ctx: Context) -> DescribedGroup:
+    try:
+        if not group:
+            raise ServerError(ErrorCode.INVALID_GROUP_ID, "a group's name is not empty")
+        known = bool(ctx.services.offsets.fetch(group))
+    except KafkaError as e:
+        return DescribedGroup(error_code=ctx.refused(e), group_id=group, group_state=DEAD)
+    state = EMPTY if known else DEAD
+    return DescribedGroup(group_id=group, group_state=state, authorized_operations=operations)

@@ -1,0 +1,93 @@
+"""ListGroups, DescribeGroups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from broker.embedded import EmbeddedBroker, start_broker
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from pyspark_kafkalog.protocol.api.describe_groups import DescribedGroup, DescribeGroupsRequest
+from pyspark_kafkalog.protocol.api.list_groups import ListedGroup, ListGroupsRequest
+from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
+from pyspark_kafkalog.protocol.api.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from tests.support.raw_client import RawClient, versions
+
+
+@pytest.fixture(scope="module")
+def three_groups() -> Iterator[EmbeddedBroker]:
+    with start_broker({"offsets.topic.num.partitions": 5}) as broker, RawClient(broker.port) as client:
+        client.create_topic("t")
+        for group in ("c", "a", "b"):
+            commit(client, group, "t")
+        yield broker
+
+
+@pytest.fixture
+def client(three_groups: EmbeddedBroker) -> Iterator[RawClient]:
+    with RawClient(three_groups.port) as client:
+        yield client
+
+
+def commit(client: RawClient, group: str, topic: str) -> None:
+    partition = OffsetCommitRequestPartition(0, 1)
+    topics = (OffsetCommitRequestTopic(topic, (partition,)),)
+    answer = client.ask(OffsetCommitRequest(group_id=group, topics=topics))
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.LIST_GROUPS))
+def test_groups_with_offsets_are_listed_in_every_version(client: RawClient, version: int) -> None:
+    answer = client.ask(ListGroupsRequest(), version)
+    state = "Empty" if version >= 4 else ""
+    assert answer.error_code == ErrorCode.NONE
+    assert list(answer.groups) == [ListedGroup(name, "", state) for name in "abc"]
+
+
+@pytest.mark.parametrize(
+    ("states", "count"), [(("empty",), 3), (("Stable", "Dead"), 0), (("Dead", "Empty"), 3)]
+)
+def test_groups_are_listed_by_state(client: RawClient, states: tuple[str, ...], count: int) -> None:
+    assert len(client.ask(ListGroupsRequest(states), 4).groups) == count
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_GROUPS))
+def test_a_group_with_offsets_is_empty_and_one_without_is_dead(client: RawClient, version: int) -> None:
+    answer = client.ask(DescribeGroupsRequest(("b", "never-seen")), version)
+    assert list(answer.groups) == [
+        DescribedGroup(group_id="b", group_state="Empty"),
+        DescribedGroup(group_id="never-seen", group_state="Dead"),
+    ]
+
+
+def test_a_group_without_a_name_fails_alone(client: RawClient) -> None:
+    nameless, named = client.ask(DescribeGroupsRequest(("", "a"))).groups
+    assert (nameless.error_code, nameless.group_state) == (ErrorCode.INVALID_GROUP_ID, "Dead")
+    assert (named.error_code, named.group_state) == (ErrorCode.NONE, "Empty")
+
+
+def test_operations_are_told_when_they_are_asked_for(client: RawClient) -> None:
+    (asked,) = client.ask(DescribeGroupsRequest(("a",), include_authorized_operations=True)).groups
+    (unasked,) = client.ask(DescribeGroupsRequest(("a",))).groups
+    assert (asked.authorized_operations, unasked.authorized_operations) == (
+        1 << 3 | 1 << 6 | 1 << 8,
+        NOT_ASKED,
+    )
+
+
+def test_before_the_first_commit_there_are_no_groups_and_a_group_ends_with_its_last_offset() -> None:
+    with start_broker() as broker, RawClient(broker.port) as client:
+        assert client.ask(ListGroupsRequest()).groups == ()
+        client.create_topic("gone")
+        commit(client, "g", "gone")
+        assert [group.group_id for group in client.ask(ListGroupsRequest()).groups] == ["g"]
+        client.ask(DeleteTopicsRequest(topics=(DeleteTopicState(name="gone"),)))
+        assert client.ask(ListGroupsRequest()).groups == ()
+        assert client.ask(DescribeGroupsRequest(("g",))).groups[0].group_state == "Dead"
