@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark_kafkalog.datasource import offsets
 from pyspark_kafkalog.datasource.options import BatchOptions
 from pyspark_kafkalog.datasource.planning import OffsetRange, plan_ranges
+from pyspark_kafkalog.datasource.starting import locate_start
 from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -64,9 +65,7 @@ class BatchReader(DataSourceReader):
 
     def _plan(self, lookup: Lookup, partitions: Sequence[TopicPartition]) -> list[OffsetRange]:
         options = self._options
-        starts = offsets.locate(
-            options.start, partitions, look_up=lookup.offsets, missing_is_latest=options.missing_is_latest
-        )
+        starts = locate_start(options, lookup, partitions)
         ends = offsets.locate(options.end, partitions, look_up=lookup.offsets, missing_is_latest=True)
         offsets.check_order(starts, ends, resolved=False)
         resolved = {}

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
-from pyspark_kafkalog.client.discovery import Cluster, TopicMetadata
+from pyspark_kafkalog.client import groups
+from pyspark_kafkalog.client.discovery import Cluster, ClusterMetadata, TopicMetadata
 from pyspark_kafkalog.client.offsets import list_offsets
+from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.datasource.options import BatchOptions
 from pyspark_kafkalog.datasource.subscription import Assign, SubscribePattern
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, UnknownTopicOrPartition, error_for
-from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, TopicPartition
+from pyspark_kafkalog.loads.plan import PartitionFacts
+from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, TopicPartition, encode_id
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -60,6 +63,45 @@ class Lookup:
         start, end = (self.offsets({partition: edge})[partition] for edge in (EARLIEST_OFFSET, LATEST_OFFSET))
         return start, end
 
+    def facts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionFacts]:
+        """What a load's plan keeps of each partition: its topic's id, its leader and the ends of its log.
+
+        Two questions to each leader, however many partitions there are.
+
+        Raises:
+            UnknownTopicOrPartition: one of them is not there (any more).
+            KafkaError: the cluster could not be asked, or nobody leads a partition.
+        """
+        earliest, latest = (
+            self.offsets(dict.fromkeys(partitions, edge)) for edge in (EARLIEST_OFFSET, LATEST_OFFSET)
+        )
+        seen = self._again(lambda: self._metadata(partitions))
+        return {p: _facts(seen, p, earliest[p], latest[p]) for p in partitions}
+
+    def topic_ids(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+        """The id of each partition's topic; empty where the broker gives topics none."""
+        seen = self._again(lambda: self._metadata(partitions))
+        return {p: _topic_id(seen.topics[p.topic]) for p in partitions}
+
+    def cluster_id(self) -> str:
+        """What the cluster calls itself; empty where it has no name."""
+        return self._again(lambda: self.cluster.metadata([])).cluster_id or ""
+
+    def group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offsets that ``group`` has committed; partitions without one are left out."""
+        asked = list(partitions)
+        found = self._again(lambda: groups.committed_offsets(self.cluster, group, asked))
+        return {p: committed.offset for p, committed in found.items()}
+
+    def _metadata(self, partitions: Collection[TopicPartition]) -> ClusterMetadata:
+        """The cluster as far as ``partitions`` go, each of which is in it."""
+        seen = self.cluster.metadata(sorted({p.topic for p in partitions}))
+        missing = [str(p) for p in sorted(partitions) if p.partition not in seen.topics[p.topic].partitions]
+        if missing:
+            servers = self._options.consumer.bootstrap_servers
+            raise UnknownTopicOrPartition(f"not on {servers} any more: {', '.join(missing)}")
+        return seen
+
     def _list_offsets(self, asked: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         found = list_offsets(self.cluster, asked, isolation=self._options.consumer.isolation)
         return {partition: answer.offset for partition, answer in found.items()}
@@ -106,3 +148,21 @@ class Lookup:
 
     def _connect(self) -> Cluster:
         return Cluster(self._options.consumer, clock=self._clock)
+
+
+def _facts(seen: ClusterMetadata, partition: TopicPartition, earliest: int, latest: int) -> PartitionFacts:
+    topic = seen.topics[partition.topic]
+    found = topic.partitions[partition.partition]
+    address = seen.brokers.get(found.leader)
+    return PartitionFacts(
+        topic_id=_topic_id(topic),
+        leader=found.leader,
+        address=peer_name(*address) if address else "",
+        leader_epoch=found.leader_epoch,
+        earliest=earliest,
+        latest=latest,
+    )
+
+
+def _topic_id(topic: TopicMetadata) -> str:
+    return encode_id(topic.topic_id) if topic.topic_id.int else ""

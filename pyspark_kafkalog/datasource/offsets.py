@@ -7,6 +7,7 @@ for them.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -49,17 +50,47 @@ class PartitionTimestamps:
     timestamps: Mapping[TopicPartition, int]
 
 
+@dataclass(frozen=True, slots=True)
+class GroupOffsets:
+    """Where the consumer group stands that ``kafka.group.id`` names."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFiles:
+    """What the ``part-*`` files in ``directory`` say."""
+
+    directory: str
+
+
 OffsetLimit = Edge | SpecificOffsets | GlobalTimestamp | PartitionTimestamps
+StartLimit = OffsetLimit | GroupOffsets | OffsetFiles
 
 EARLIEST = Edge(EARLIEST_OFFSET)
 LATEST = Edge(LATEST_OFFSET)
 
 
-def parse_offsets(option: str, text: str) -> Edge | SpecificOffsets:
+def parse_start(option: str, text: str) -> Edge | SpecificOffsets | GroupOffsets | OffsetFiles:
+    """What `parse_offsets` reads, and ``group`` or ``file:<directory>``.
+
+    Raises:
+        InvalidConfig: none of them; the text shows the forms.
+    """
+    word = text.strip()
+    if word.lower() == "group":
+        return GroupOffsets()
+    if word[:5].lower() != "file:":
+        return parse_offsets(option, text, others=', "group", "file:<directory>"')
+    directory = re.sub(r"^//(localhost)?(?=/)", "", word[5:])
+    if not directory:
+        raise InvalidConfig(f"{option}=file:<directory> lacks the directory that holds the part-* files")
+    return OffsetFiles(directory)
+
+
+def parse_offsets(option: str, text: str, others: str = "") -> Edge | SpecificOffsets:
     """``earliest``, ``latest``, or ``{"topic": {"0": 23, "1": -1}, "other": "earliest"}``; words in any case.
 
     Raises:
-        InvalidConfig: neither; the text shows the forms.
+        InvalidConfig: neither; the text shows the forms, and ``others`` that the caller knows.
     """
     word = text.strip().lower()
     if word in _WORDS:
@@ -67,7 +98,8 @@ def parse_offsets(option: str, text: str) -> Edge | SpecificOffsets:
     partitions: OffsetsByPartition = {}
     topics: dict[str, int] = {}
     expected = (
-        f'{option} is "earliest", "latest" or JSON like {{"topicA":{{"0":23,"1":-1}},"topicB":"earliest"}}'
+        f'{option} is "earliest", "latest"{others} or JSON like '
+        '{"topicA":{"0":23,"1":-1},"topicB":"earliest"}'
     )
     for topic, value in _json_object(expected, text).items():
         if isinstance(value, str) and value.strip().lower() in _WORDS:
@@ -239,7 +271,7 @@ def check_order(
             )
 
 
-def check_batch_edges(start: OffsetLimit, end: OffsetLimit) -> None:
+def check_batch_edges(start: StartLimit, end: OffsetLimit) -> None:
     """A batch may not start at the latest offset, nor end at the earliest.
 
     Raises:
@@ -249,7 +281,7 @@ def check_batch_edges(start: OffsetLimit, end: OffsetLimit) -> None:
     _refuse_edge(end, EARLIEST_OFFSET, "ending offset", "ending offset")
 
 
-def _refuse_edge(limit: OffsetLimit, edge: int, what: str, what_of_one: str) -> None:
+def _refuse_edge(limit: StartLimit, edge: int, what: str, what_of_one: str) -> None:
     word = _WORD_OF[edge]
     if limit == Edge(edge):
         raise InvalidConfig(f"{what} can't be {word} for batch queries on Kafka")

@@ -24,8 +24,10 @@ OPTIONS = (
     Option(
         "startingOffsets",
         "earliest",
-        'Where to begin: `earliest`, or JSON `{"topicA":{"0":23,"1":-2},"topicB":"earliest"}` that names '
-        "every partition or its topic; -2 is earliest.",
+        'Where to begin: `earliest`, JSON `{"topicA":{"0":23,"1":-2},"topicB":"earliest"}` that names '
+        "every partition or its topic (-2 is earliest), `group` for the committed offsets of "
+        "`kafka.group.id`, or `file:<directory>` for the offsets in its `part-*` files. With a load name: "
+        "where the first load begins.",
     ),
     Option(
         "endingOffsets",
@@ -82,7 +84,49 @@ OPTIONS = (
     Option("fetchOffset.numRetries", "3", "How often a look-up of offsets is tried again."),
     Option("fetchOffset.retryIntervalMs", "1000", "Milliseconds between two of them."),
     Option(
-        "kafka.group.id", "", "Accepted for compatibility: a batch read joins no group and commits nothing."
+        "loadName",
+        "",
+        "Begin where the load of this name ended last: letters, digits, `.`, `_`, `-`. With `offsetsPath`.",
+        use="batch",
+    ),
+    Option(
+        "offsetsPath",
+        "",
+        "Directory of the loads' offsets, which driver and executors reach under this path.",
+        use="batch",
+    ),
+    Option(
+        "commitOffsets",
+        "none",
+        "`none` moves and writes nothing. `stage`: once every row has been read, the load is committed, "
+        "whatever became of the rows. `group`: the same, and `kafka.group.id` must be given.",
+        use="batch",
+    ),
+    Option(
+        "onPendingPlan",
+        "replay",
+        "Where an earlier load was planned and not committed: `replay` reads the same offsets again, `fail` "
+        "says so, `discard` gives its plan up and makes a new one.",
+        use="batch",
+    ),
+    Option(
+        "onTopicRecreated",
+        "fail",
+        "Where a topic is not the one that was loaded: `fail`, `earliest` to read the new one whole, `skip` "
+        "to leave it out.",
+        use="batch",
+    ),
+    Option(
+        "loadPlan",
+        "",
+        "Read exactly the offsets of this plan and leave receipts, commit nothing; set by `kafkalog.load()`.",
+        use="batch",
+    ),
+    Option(
+        "kafka.group.id",
+        "",
+        "The group of `startingOffsets=group`, and the one that is told a load's next offsets after its "
+        "commit. It is never joined.",
     ),
     Option("groupIdPrefix", "spark-kafka-relation", "Accepted for compatibility: reading needs no group."),
     Option("maxOffsetsPerTrigger", "", "At most so many offsets a batch.", use="stream"),

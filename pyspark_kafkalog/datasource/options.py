@@ -14,11 +14,14 @@ from dataclasses import dataclass, replace
 from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.config.definition import LONG_MAX, describe, nearest, warn_unknown
 from pyspark_kafkalog.datasource import offsets
+from pyspark_kafkalog.datasource.load_options import LoadOptions, parse_load_options
 from pyspark_kafkalog.datasource.offsets import (
     EARLIEST,
     LATEST,
     GlobalTimestamp,
+    GroupOffsets,
     OffsetLimit,
+    StartLimit,
     check_batch_edges,
 )
 from pyspark_kafkalog.datasource.option_table import OPTIONS
@@ -34,7 +37,7 @@ _REFUSED = {
     "kafka.auto.offset.reset": "Instead set the source option 'startingOffsets' to 'earliest' or 'latest'.",
     "kafka.key.deserializer": "Keys are binary: use DataFrame operations to decode them.",
     "kafka.value.deserializer": "Values are binary: use DataFrame operations to decode them.",
-    "kafka.enable.auto.commit": "This source commits no offsets by itself.",
+    "kafka.enable.auto.commit": "Loads commit: commitOffsets=stage, with loadName and offsetsPath.",
     "kafka.interceptor.classes": "Interceptors are Java classes.",
 }
 _DEFAULTS = {"client_id": "spark-kafka-relation"}
@@ -46,7 +49,7 @@ class BatchOptions:
     """What a batch read was asked for. Times are in milliseconds."""
 
     subscription: Subscription
-    start: OffsetLimit
+    start: StartLimit
     end: OffsetLimit
     missing_is_latest: bool
     """Whether a starting time after the last record means the partition's end, and is no error."""
@@ -59,6 +62,9 @@ class BatchOptions:
     poll_timeout_ms: int
     offset_retries: int
     offset_retry_interval_ms: int
+    group_id: str | None
+    load: LoadOptions | None
+    """None for a read that remembers nothing."""
     consumer: ConsumerConfig
     """What the ``kafka.*`` options say to the client."""
 
@@ -72,8 +78,7 @@ def parse_batch_options(given: Mapping[str, str]) -> BatchOptions:
     options = {key.lower(): value for key, value in given.items()}
     _check_names(options)
     subscription = parse_subscription(options)
-    start = _limit(options, "starting", EARLIEST)
-    end = _limit(options, "ending", LATEST)
+    start, end = _start(options), _end(options)
     check_batch_edges(start, end)
     strategy = _choice(options, "startingOffsetsByTimestampStrategy", ("error", "latest"))
     return BatchOptions(
@@ -90,6 +95,8 @@ def parse_batch_options(given: Mapping[str, str]) -> BatchOptions:
         poll_timeout_ms=_number(options, "kafkaConsumer.pollTimeoutMs", least=1),
         offset_retries=_number(options, "fetchOffset.numRetries", least=0),
         offset_retry_interval_ms=_number(options, "fetchOffset.retryIntervalMs", least=0),
+        group_id=options.get("kafka.group.id", "").strip() or None,
+        load=parse_load_options(options, lambda name, allowed: _choice(options, name, allowed)),
         consumer=_consumer_config(options),
     )
 
@@ -131,7 +138,27 @@ def _consumer_config(options: Mapping[str, str]) -> ConsumerConfig:
     return ConsumerConfig(**values)  # type: ignore[arg-type]
 
 
-def _limit(options: Mapping[str, str], side: str, default: offsets.Edge) -> OffsetLimit:
+def _start(options: Mapping[str, str]) -> StartLimit:
+    by_time, text = _time_limit(options, "starting"), options.get("startingoffsets")
+    if by_time is not None or text is None:
+        return by_time or EARLIEST
+    start = offsets.parse_start("startingOffsets", text)
+    if isinstance(start, GroupOffsets) and not options.get("kafka.group.id", "").strip():
+        raise InvalidConfig(
+            "startingOffsets=group needs kafka.group.id: the group whose committed offsets are meant"
+        )
+    return start
+
+
+def _end(options: Mapping[str, str]) -> OffsetLimit:
+    by_time, text = _time_limit(options, "ending"), options.get("endingoffsets")
+    if by_time is not None or text is None:
+        return by_time or LATEST
+    return offsets.parse_offsets("endingOffsets", text)
+
+
+def _time_limit(options: Mapping[str, str], side: str) -> OffsetLimit | None:
+    """What is said about times, which beats what is said about offsets."""
     timestamp = options.get(f"{side}timestamp")
     if timestamp is not None:
         if not re.fullmatch(r"\s*[0-9]{1,19}\s*", timestamp) or int(timestamp) > LONG_MAX:
@@ -140,8 +167,7 @@ def _limit(options: Mapping[str, str], side: str, default: offsets.Edge) -> Offs
     by_partition = options.get(f"{side}offsetsbytimestamp")
     if by_partition is not None:
         return offsets.parse_partition_timestamps(f"{side}OffsetsByTimestamp", by_partition)
-    text = options.get(f"{side}offsets")
-    return default if text is None else offsets.parse_offsets(f"{side}Offsets", text)
+    return None
 
 
 def _choice(options: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:

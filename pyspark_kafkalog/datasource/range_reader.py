@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,10 @@ class DataLoss(KafkaError):
         )
 
 
+def _nobody(start: int, end: int) -> None:
+    """Nobody wants to know what is lost, beside the log."""
+
+
 @dataclass(frozen=True, slots=True)
 class RangeReader:
     """*Not thread-safe: belongs to one task.* ``lookup`` holds the connections and is the caller's."""
@@ -43,6 +47,8 @@ class RangeReader:
     columns: tuple[str, ...]
     options: BatchOptions
     lookup: Lookup
+    on_loss: Callable[[int, int], None] = _nobody
+    """Told of the offsets ``[start, end)`` that are gone, where ``failOnDataLoss`` lets the read go on."""
 
     def rows(self, asked: OffsetRange) -> Iterator[pa.RecordBatch]:
         """The rows of ``asked``, whose placeholders are resolved now.
@@ -138,6 +144,7 @@ class RangeReader:
             "%s: offsets [%d, %d) are gone, the log holds [%d, %d); going on without them",
             wanted.topic_partition, wanted.start, start, gone.start, gone.end,
         )  # fmt: skip
+        self.on_loss(wanted.start, start)
         return OffsetRange(wanted.topic_partition, start, wanted.end)
 
 

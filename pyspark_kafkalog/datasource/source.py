@@ -40,9 +40,16 @@ class DefaultSource(DataSource):
     def reader(self, schema: StructType) -> BatchReader:
         """The batch reader of the columns in ``schema``: ours, or the subset that the user gave.
 
+        With a load name it reads what that load plans.
+
         Raises:
             InvalidConfig: an option is wrong, or ``schema`` is not made of our columns.
         """
+        options, columns = parse_batch_options(self.options), columns_of(schema)
+        if options.load is not None:
+            from pyspark_kafkalog.datasource.load_reader import LoadReader
+
+            return LoadReader(options, columns, options.load)
         from pyspark_kafkalog.datasource.batch_reader import BatchReader
 
-        return BatchReader(parse_batch_options(self.options), columns_of(schema))
+        return BatchReader(options, columns)

@@ -1,0 +1,111 @@
+"""The options of loads that resume, as checked and typed values. Pure.
+
+What they mean: docs/loads.md; `option_table` is the manual.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.loads.ledger import Ledger
+
+_NUMBER_MAX = 99_999_999
+"""Plans have eight digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """Which load a read belongs to, and what it may do to it."""
+
+    name: str
+    offsets_path: str
+    commit: str
+    """``none``, ``stage`` or ``group``."""
+    on_pending: str
+    """``replay``, ``fail`` or ``discard``."""
+    on_recreated: str
+    """``fail``, ``earliest`` or ``skip``."""
+    plan: int | None
+    """The plan to read, which someone else commits."""
+
+    @property
+    def commits(self) -> bool:
+        """Whether the last task of a read commits the load."""
+        return self.commit != "none"
+
+
+def parse_load_options(
+    options: Mapping[str, str], choice: Callable[[str, tuple[str, ...]], str]
+) -> LoadOptions | None:
+    """The load that the read belongs to; None without a load name. Keys are in lower case.
+
+    ``choice(option, allowed)`` reads an option that is one of several words.
+
+    Raises:
+        InvalidConfig: a value is wrong, or options are given that mean something only together.
+        UnsafeStore: ``offsetsPath`` is a place where no ledger can be kept.
+    """
+    name, path = (_text(options, option) for option in ("loadName", "offsetsPath"))
+    commit = choice("commitOffsets", ("none", "stage", "group"))
+    load = LoadOptions(
+        name=name,
+        offsets_path=path,
+        commit=commit,
+        on_pending=choice("onPendingPlan", ("replay", "fail", "discard")),
+        on_recreated=choice("onTopicRecreated", ("fail", "earliest", "skip")),
+        plan=_plan(options.get("loadplan")),
+    )
+    if not name and not path:
+        _refuse_without_a_load(options, commit)
+        return None
+    if not name or not path:
+        given, missing = ("offsetsPath", "loadName") if path else ("loadName", "offsetsPath")
+        raise InvalidConfig(
+            f"{given} is given and {missing} is not: a load is named by loadName, and offsetsPath is the "
+            "directory that keeps its offsets; give both, or neither for a read that remembers nothing"
+        )
+    # Refuses names and places that cannot be a ledger's, at once and not when the first action runs.
+    Ledger.at(path, name)
+    if load.plan is not None and load.commits:
+        raise InvalidConfig(
+            f"loadPlan={load.plan} reads a plan that kafkalog.load() commits, so commitOffsets is none; "
+            f"got '{commit}'. Leave one of the two out"
+        )
+    if commit == "group" and not options.get("kafka.group.id", "").strip():
+        raise InvalidConfig(
+            "commitOffsets=group needs kafka.group.id: the group that is told the load's next offsets. "
+            "commitOffsets=stage does without one"
+        )
+    return load
+
+
+def _refuse_without_a_load(options: Mapping[str, str], commit: str) -> None:
+    if commit != "none":
+        raise InvalidConfig(
+            f"commitOffsets={commit} needs loadName, the name of the load, and offsetsPath, the directory "
+            "that keeps its offsets"
+        )
+    for option in ("onPendingPlan", "onTopicRecreated", "loadPlan"):
+        if option.lower() in options:
+            raise InvalidConfig(
+                f"{option} has no meaning without loadName and offsetsPath; give them as well"
+            )
+
+
+def _text(options: Mapping[str, str], option: str) -> str:
+    """Empty where it is not given; given, it may not be."""
+    text = options.get(option.lower())
+    if text is not None and not text.strip():
+        raise InvalidConfig(f"{option} is empty: give the load's name and its directory, or leave both out")
+    return (text or "").strip()
+
+
+def _plan(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not re.fullmatch(r"\s*[0-9]{1,8}\s*", text) or int(text) == 0:
+        raise InvalidConfig(f"loadPlan is the number of a plan, 1 to {_NUMBER_MAX}; got '{text}'")
+    return int(text)

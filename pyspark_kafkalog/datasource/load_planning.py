@@ -1,0 +1,208 @@
+"""Which offsets a load reads: what the ledger, the options and the cluster say, as one plan.
+
+The rules are `loads.plan`'s; here they are given what they need, and the result is written down.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.client.groups import commit_offsets
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.datasource import offsets
+from pyspark_kafkalog.datasource.load_options import LoadOptions
+from pyspark_kafkalog.datasource.lookup import Lookup
+from pyspark_kafkalog.datasource.offsets import OffsetsByPartition
+from pyspark_kafkalog.datasource.options import BatchOptions
+from pyspark_kafkalog.datasource.planning import OffsetRange, split_ranges
+from pyspark_kafkalog.datasource.range_reader import DataLoss
+from pyspark_kafkalog.datasource.starting import locate_start
+from pyspark_kafkalog.datasource.subscription import Assign, Subscribe
+from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.loads.errors import LoadError, OffsetsAgedOut, TopicRecreated
+from pyspark_kafkalog.loads.ledger import Commit, Ledger
+from pyspark_kafkalog.loads.plan import PartitionFacts, Plan, Range, make_plan
+from pyspark_kafkalog.loads.records import utc_text
+from pyspark_kafkalog.types import LATEST_OFFSET, TopicPartition
+
+log = logging.getLogger(__name__)
+
+Facts = Mapping[TopicPartition, PartitionFacts]
+
+
+class PendingPlan(LoadError):
+    """A plan was left without a commit, and ``onPendingPlan=fail`` says not to go on."""
+
+
+def begin(options: BatchOptions, lookup: Lookup, ledger: Ledger, *, run: str) -> Plan | None:
+    """The plan to read now, written down: the one that was left pending, or a new one.
+
+    None where there is nothing to read; then no plan is written. ``options.load`` is set. The caller keeps
+    others from planning the same load meanwhile (`Ledger.hold`). ``run`` names this run in the commit that
+    discards a pending plan.
+
+    Raises:
+        PendingPlan: with ``onPendingPlan=fail``.
+        LostRace: another driver wrote the plan first, in spite of that.
+        LoadError: the ledger is damaged or another cluster's, or what should be read next is gone.
+        InvalidConfig: where to start or end does not fit the partitions there are.
+        KafkaError: the cluster could not be asked.
+    """
+    ledger.identify(lookup.cluster_id(), _identity(options))
+    pending = _pending(options, lookup, ledger)
+    if pending is not None:
+        return pending
+    given_up = ledger.pending()
+    if given_up is not None:
+        log.warning("plan %d of %s is discarded: onPendingPlan=discard", given_up.number, ledger.location)
+        ledger.discard(given_up, run)
+    plan = _new_plan(options, lookup, ledger)
+    return None if plan is None else ledger.write_plan(plan)
+
+
+def propose(options: BatchOptions, lookup: Lookup, ledger: Ledger) -> Plan | None:
+    """What `begin` would plan, without writing anything; a plan that is new has no seal.
+
+    A pending plan that ``onPendingPlan=discard`` would give up is passed over.
+
+    Raises:
+        PendingPlan, LoadError, InvalidConfig, KafkaError: as `begin`.
+    """
+    if not ledger.known():
+        return _new_plan(options, lookup, ledger)
+    ledger.identify(lookup.cluster_id(), _identity(options))
+    return _pending(options, lookup, ledger) or _new_plan(options, lookup, ledger)
+
+
+def mirror_to_group(cluster: Cluster, group_id: str, commit: Commit) -> None:
+    """Tell the group the next offsets of a commit, for whoever watches it. The commit stands either way.
+
+    A failure is logged as a warning.
+    """
+    positions = {where: position.next for where, position in commit.stored.items()}
+    try:
+        commit_offsets(cluster, group_id, positions)
+    except KafkaError as e:
+        log.warning(
+            "load %d is committed; group %s was not told its offsets (the next commit tells it again): %s",
+            commit.number, group_id, e,
+        )  # fmt: skip
+
+
+def _load(options: BatchOptions) -> LoadOptions:
+    if options.load is None:
+        raise LoadError("these options name no load: give loadName and offsetsPath")
+    return options.load
+
+
+def _identity(options: BatchOptions) -> dict[str, str]:
+    """What should stay the same from load to load."""
+    subscription = options.subscription
+    level = {"kafka.isolation.level": options.consumer.isolation_level}
+    if isinstance(subscription, Assign):
+        return {"assign": " ".join(map(str, subscription.partitions)), **level}
+    if isinstance(subscription, Subscribe):
+        return {"subscribe": ",".join(subscription.topics), **level}
+    return {"subscribePattern": subscription.pattern, **level}
+
+
+def _pending(options: BatchOptions, lookup: Lookup, ledger: Ledger) -> Plan | None:
+    """The pending plan, if it is to be read; None where there is none, or it is to be discarded."""
+    load, pending = _load(options), ledger.pending()
+    if pending is None or load.on_pending == "discard":
+        return None
+    if load.on_pending == "fail":
+        raise PendingPlan(
+            f"plan {pending.number} of {ledger.location}, made {pending.created}, was not committed: its "
+            "run failed or still goes on. onPendingPlan=replay reads the same offsets again, "
+            "onPendingPlan=discard gives the plan up and makes a new one"
+        )
+    _check_readable(pending, lookup, ledger, fail_on_data_loss=options.fail_on_data_loss)
+    return pending
+
+
+def _check_readable(plan: Plan, lookup: Lookup, ledger: Ledger, *, fail_on_data_loss: bool) -> None:
+    """Refuse a plan whose offsets are gone: it could be replayed for ever."""
+    planned = {p.key: p for p in plan.partitions if p.ranges}
+    facts = lookup.facts(sorted(planned))
+    way_out = (
+        f"plan {plan.number} of {ledger.location} can no longer be read as it is: onPendingPlan=discard "
+        "gives it up and plans anew"
+    )
+    for where, p in planned.items():
+        found = facts[where]
+        other = p.topic_id and found.topic_id and p.topic_id != found.topic_id
+        if other or p.end > found.latest:
+            raise TopicRecreated(
+                f"{where} was deleted and made anew, or cut, after it was planned: offsets [{p.start}, "
+                f"{p.end}) of topic id {p.topic_id or '-'} were planned, topic id {found.topic_id or '-'} "
+                f"holds [{found.earliest}, {found.latest}); {way_out}, with onTopicRecreated=earliest or skip"
+            )
+        if p.start < found.earliest and fail_on_data_loss:
+            raise OffsetsAgedOut(
+                f"{where}: {min(p.end, found.earliest) - p.start} offsets from {p.start} on aged out after "
+                f"they were planned, the log begins at {found.earliest}; {way_out}, failOnDataLoss=false "
+                "reads what is left"
+            )
+
+
+def _new_plan(
+    options: BatchOptions, lookup: Lookup, ledger: Ledger, clock: Clock = SYSTEM_CLOCK
+) -> Plan | None:
+    load, head = _load(options), ledger.head()
+    stored = {} if head is None else head.stored
+    partitions = sorted(lookup.leaders())
+    # Before the logs' ends are looked up, so that no record that comes meanwhile lies behind them.
+    starts = {} if stored else locate_start(options, lookup, partitions)
+    ends = offsets.locate(options.end, partitions, look_up=lookup.offsets, missing_is_latest=True)
+    facts = lookup.facts(partitions)
+    first_starts, ends = _starts(options, starts, facts), _ends(options, ends, facts)
+    if first_starts:
+        offsets.check_order(first_starts, ends, resolved=True)
+    return make_plan(
+        number=1 if head is None else head.number + 1,
+        parent=0 if head is None else head.number,
+        created=utc_text(clock.time_ms()),
+        cluster_id=lookup.cluster_id(),
+        isolation_level=options.consumer.isolation_level,
+        stored=stored,
+        facts=facts,
+        first_starts=first_starts,
+        ends=ends,
+        fail_on_data_loss=options.fail_on_data_loss,
+        on_topic_recreated=load.on_recreated,
+        split=lambda ranges: _split(options, ranges),
+    )
+
+
+def _starts(options: BatchOptions, asked: OffsetsByPartition, facts: Facts) -> OffsetsByPartition:
+    """Where a first load begins; what is gone already is an error or left out, as in any read."""
+    starts = {}
+    for where, start in asked.items():
+        found = facts[where]
+        if 0 <= start < found.earliest and options.fail_on_data_loss:
+            raise DataLoss(OffsetRange(where, start, found.earliest), found.earliest, found.latest)
+        starts[where] = found.latest if start == LATEST_OFFSET else max(start, found.earliest)
+    return starts
+
+
+def _ends(options: BatchOptions, asked: OffsetsByPartition, facts: Facts) -> OffsetsByPartition:
+    """Where a load ends: at most where the logs end now, for a plan must be one that can be read."""
+    ends = {}
+    for where, end in asked.items():
+        found = facts[where]
+        if end > found.latest and options.fail_on_data_loss:
+            raise DataLoss(OffsetRange(where, found.latest, end), found.earliest, found.latest)
+        ends[where] = found.latest if end == LATEST_OFFSET else min(end, found.latest)
+    return ends
+
+
+def _split(options: BatchOptions, ranges: Sequence[Range]) -> list[Range]:
+    parts = split_ranges(
+        [OffsetRange(*r) for r in ranges],
+        min_partitions=options.min_partitions,
+        max_records=options.max_records,
+    )
+    return [(part.topic_partition, part.start, part.end) for part in parts]

@@ -1,0 +1,217 @@
+"""The batch read that belongs to a load: it reads what was planned, and proves what it read."""
+
+from __future__ import annotations
+
+import socket
+import time
+import uuid
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import InputPartition
+
+from pyspark_kafkalog.datasource.batch_reader import BatchReader, KafkaInputPartition
+from pyspark_kafkalog.datasource.load_options import LoadOptions
+from pyspark_kafkalog.datasource.load_planning import begin, mirror_to_group, propose
+from pyspark_kafkalog.datasource.options import BatchOptions
+from pyspark_kafkalog.datasource.planning import OffsetRange
+from pyspark_kafkalog.loads.errors import DamagedRecord, LoadError, LostRace, TopicRecreated
+from pyspark_kafkalog.loads.ledger import Ledger
+from pyspark_kafkalog.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_kafkalog.datasource.lookup import Lookup
+    from pyspark_kafkalog.loads.plan import Plan
+    from pyspark_kafkalog.loads.receipts import Receipt
+
+
+@dataclass(frozen=True)
+class LoadInputPartition(KafkaInputPartition):
+    """One task of a plan: its range number ``index``. ``run`` is the same in all tasks of one DataFrame."""
+
+    topic_id: str
+    plan: int
+    plan_sha256: str
+    index: int
+    run: str
+
+
+class LoadReader(BatchReader):
+    """Reads a plan. Pickled from planner to tasks, so it holds settings only.
+
+    ``commitOffsets=none`` without ``loadPlan`` looks only: its tasks are those of any batch read.
+    """
+
+    def __init__(self, options: BatchOptions, columns: Sequence[str], load: LoadOptions) -> None:
+        super().__init__(options, columns)
+        self._load = load
+        # Its path is absolute: tasks may run in another directory.
+        self._ledger = Ledger.at(load.offsets_path, load.name)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The plan's ranges, in the order of topic, partition and offset; none where nothing is new.
+
+        Raises:
+            LoadBusy: a load of this name is being made elsewhere at this moment.
+            LoadError: the ledger, the cluster or the plan does not allow a load; the text says what to do.
+            KafkaError: the cluster could not be asked, or lacks a topic.
+        """
+        run = uuid.uuid4().hex
+        plan = self._plan_to_read(run)
+        if plan is None:
+            return []
+        leaders = {(p.topic, p.partition): p.leader for p in plan.partitions}
+        plain = [
+            KafkaInputPartition(r.topic, r.partition, r.start, r.end, leaders[r.topic, r.partition])
+            for r in plan.ranges
+        ]
+        if self._only_looks:
+            return plain
+        return [
+            LoadInputPartition(
+                p.topic,
+                p.partition,
+                p.start,
+                p.end,
+                p.broker,
+                r.topic_id,
+                plan.number,
+                plan.sha256,
+                index,
+                run,
+            )
+            for index, (p, r) in enumerate(zip(plain, plan.ranges, strict=True))
+        ]
+
+    @property
+    def _only_looks(self) -> bool:
+        return self._load.plan is None and not self._load.commits
+
+    def _plan_to_read(self, run: str) -> Plan | None:
+        if self._load.plan is not None:
+            return self._ledger.plan(self._load.plan)
+        lookup = self._lookup()
+        try:
+            if self._only_looks:
+                return propose(self._options, lookup, self._ledger)
+            with self._ledger.hold(f"a stage read that is being planned on {socket.gethostname()}"):
+                try:
+                    return begin(self._options, lookup, self._ledger, run=run)
+                except LostRace:
+                    # A store whose locks do not reach that far: the other one's plan is as good as ours.
+                    return begin(self._options, lookup, self._ledger, run=run)
+        finally:
+            lookup.close()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task; behind the last one its receipt is left, and perhaps the load committed.
+
+        Stopped early, or failed, it leaves nothing.
+
+        Raises:
+            LostRace: another run committed this plan: what is read here must not count.
+            ReceiptMismatch: an earlier attempt at the same offsets saw other records.
+            LoadError: the ledger cannot be reached from here, or is damaged.
+            KafkaError: as any read.
+        """
+        if not isinstance(partition, LoadInputPartition):
+            yield from super().read(partition)
+            return
+        plan = self._plan_of(partition)
+        receipt = yield from self._rows(partition, plan)
+        self._ledger.leave_receipt(receipt)
+        if self._load.commits:
+            self._commit_if_last(partition, plan)
+
+    def _plan_of(self, task: LoadInputPartition) -> Plan:
+        ledger = self._ledger
+        if not ledger.known():
+            raise LoadError(
+                f"offsetsPath is not reachable from the executors: {ledger.location}, where plan {task.plan} "
+                f"was written, does not exist on {socket.gethostname()}. Choose a directory that driver and "
+                "executors share; kafkalog.load(..., receipts=False) does without one"
+            )
+        plan = ledger.plan(task.plan)
+        if plan.sha256 != task.plan_sha256:
+            raise DamagedRecord(
+                f"plan {task.plan} of {ledger.location} is not the one that this read was planned with: the "
+                "ledger was replaced meanwhile. Load the DataFrame anew"
+            )
+        if self._load.commits:
+            self._refuse_if_committed_by_another(task)
+        return plan
+
+    def _rows(self, task: LoadInputPartition, plan: Plan) -> Generator[pa.RecordBatch, None, Receipt]:
+        from pyspark_kafkalog.datasource.range_reader import RangeReader
+        from pyspark_kafkalog.loads.receipts import TALLY_COLUMNS, Tally
+
+        tally, began = Tally(), time.monotonic()
+        extra = tuple(name for name in TALLY_COLUMNS if name not in self._columns)
+        where = TopicPartition(task.topic, task.partition)
+        lookup = self._lookup()
+        try:
+            _check_topic(task, where, lookup)
+            reader = RangeReader(self._columns + extra, self._options, lookup, tally.lose)
+            for batch in reader.rows(OffsetRange(where, task.start, task.end)):
+                tally.add(batch)
+                yield batch.select(self._columns) if extra else batch
+        finally:
+            lookup.close()
+        return tally.receipt(
+            plan,
+            plan.ranges[task.index],
+            attempt=_attempt_number(),
+            host=socket.gethostname(),
+            duration_ms=round((time.monotonic() - began) * 1000),
+        )
+
+    def _commit_if_last(self, task: LoadInputPartition, plan: Plan) -> None:
+        """Commit once every range was read by this action.
+
+        Receipts alone do not say so: those of an earlier run that failed lie beside ours, and what that run
+        read is not in our output. So each action counts its own.
+        """
+        action = f"{task.run}-{_stage_id()}"
+        self._ledger.mark_read(plan, task.index, action)
+        if self._ledger.first_unread(plan, action, after=task.index) is not None:
+            return
+        self._refuse_if_committed_by_another(task)
+        commit = self._ledger.commit(plan, mode="stage", run=task.run)
+        if self._options.group_id:
+            lookup = self._lookup()
+            try:
+                mirror_to_group(lookup.cluster, self._options.group_id, commit)
+            finally:
+                lookup.close()
+
+    def _refuse_if_committed_by_another(self, task: LoadInputPartition) -> None:
+        commit = self._ledger.commit_of(task.plan)
+        if commit is not None and commit.run != task.run:
+            raise LostRace(
+                f"another driver committed load {task.plan} of {self._ledger.location} (mode {commit.mode}) "
+                "while this read ran: discard this output. The next read begins where that load ended"
+            )
+
+
+def _check_topic(task: LoadInputPartition, where: TopicPartition, lookup: Lookup) -> None:
+    """A topic made anew may well have the planned offsets, and other records at them."""
+    found = lookup.topic_ids([where])[where]
+    if task.topic_id and found and found != task.topic_id:
+        raise TopicRecreated(
+            f"{where} was deleted and made anew after it was planned: topic id {task.topic_id} is now "
+            f"{found}. The next read says what can be done"
+        )
+
+
+def _stage_id() -> int:
+    context = TaskContext.get()
+    return 0 if context is None else context.stageId()
+
+
+def _attempt_number() -> int:
+    context = TaskContext.get()
+    return 0 if context is None else context.attemptNumber()
