@@ -18,13 +18,20 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.datasource.source import DefaultSource
     from pyspark_kafkalog.errors import KafkaError
     from pyspark_kafkalog.java_runtime import ensure_java
+    from pyspark_kafkalog.loads.commit import Commit
+    from pyspark_kafkalog.loads.errors import LoadError
+    from pyspark_kafkalog.loads.ledger import Ledger
+    from pyspark_kafkalog.loads.load import load, read_load
     from pyspark_kafkalog.producer.producer import Producer
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Commit",
     "DefaultSource",
     "KafkaError",
+    "Ledger",
+    "LoadError",
     "NewTopic",
     "Producer",
     "__version__",
@@ -32,17 +39,24 @@ __all__ = [
     "create_topics",
     "delete_topics",
     "ensure_java",
+    "load",
+    "read_load",
 ]
 
 _HOMES = {
+    "Commit": "loads.commit",
     "DefaultSource": "datasource.source",
     "KafkaError": "errors",
+    "Ledger": "loads.ledger",
+    "LoadError": "loads.errors",
     "NewTopic": "client.admin",
     "Producer": "producer.producer",
     "create_partitions": "client.admin",
     "create_topics": "client.admin",
     "delete_topics": "client.admin",
     "ensure_java": "java_runtime",
+    "load": "loads.load",
+    "read_load": "loads.load",
 }
 
 

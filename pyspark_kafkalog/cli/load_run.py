@@ -1,0 +1,158 @@
+"""``kafkalog load`` at work: plans, starts Spark, shows how far the tasks are, says what was loaded where."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from pyspark_kafkalog.datasource.load_planning import propose as propose_plan
+from pyspark_kafkalog.datasource.lookup import Lookup
+from pyspark_kafkalog.datasource.options import parse_batch_options
+from pyspark_kafkalog.loads.errors import LoadError
+from pyspark_kafkalog.loads.ledger import Ledger
+from pyspark_kafkalog.loads.load import Load
+from pyspark_kafkalog.loads.load import load as begin_load
+from pyspark_kafkalog.loads.plan import Plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOOK_EVERY_SECONDS = 0.2
+
+words = Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+def propose(name: str, offsets: str, on_pending: str, options: Mapping[str, str]) -> Plan | None:
+    """The plan that a load would have now, without writing it; None where nothing is new. Needs no Spark."""
+    ours = {"loadName": name, "offsetsPath": offsets, "onPendingPlan": on_pending}
+    parsed = parse_batch_options({**options, **ours})
+    lookup = Lookup(parsed)
+    try:
+        return propose_plan(parsed, lookup, Ledger.at(offsets, name))
+    finally:
+        lookup.close()
+
+
+def run(name: str, offsets: str, to: str, on_pending: str, options: Mapping[str, str], master: str) -> None:
+    """Make one load from its plan to its commit.
+
+    Raises:
+        LoadError: it failed; unless the text says otherwise its plan stays and the next load replays it.
+    """
+    # Asked first: with nothing new, or a wrong option, nobody waits for Spark to start.
+    if propose(name, offsets, on_pending, options) is None:
+        typer.echo(f"{name}: nothing new")
+        return
+    with words.status("starting Spark"):
+        spark = _session(master)
+    try:
+        load = begin_load(spark, name=name, offsets=offsets, on_pending=on_pending, **options)
+        with _spark_errors(load), load:
+            if load.plan is not None:
+                with _progress(load.ledger, load.plan):
+                    load.write_parquet(to)
+        _report(load)
+    finally:
+        spark.stop()
+
+
+def _session(master: str) -> SparkSession:
+    from pyspark_kafkalog.java_runtime import ensure_java
+
+    ensure_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Spark warns of a host name on loopback
+    from pyspark.sql import SparkSession
+
+    return (
+        SparkSession.builder.master(master)
+        .appName("kafkalog load")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        # What fails reaches us as an exception; Spark would print its stack traces before.
+        .config("spark.log.level", "FATAL")
+        .getOrCreate()
+    )
+
+
+@contextmanager
+def _spark_errors(load: Load) -> Iterator[None]:
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as e:
+        raise LoadError(
+            f"{_reason(str(e))}\nload {load.number} of {load.ledger.name} was not committed; the next one "
+            "reads the same ranges again"
+        ) from e
+
+
+def _reason(text: str) -> str:
+    """The line of a Python traceback inside Spark's error that says what went wrong; else its first line."""
+    raised = re.findall(r"^\s*pyspark_kafkalog[\w.]*\.(\w+: .*)$", text, re.MULTILINE)
+    return str(raised[-1]) if raised else text.strip().split("\n")[0]
+
+
+@contextmanager
+def _progress(ledger: Ledger, plan: Plan) -> Iterator[None]:
+    """A bar over the planned offsets, moved by the receipts as the tasks leave them."""
+    columns = (
+        TextColumn(f"load {plan.number}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("records"),
+        TimeElapsedColumn(),
+    )
+    total = sum(r.end - r.start for r in plan.ranges)
+    done = threading.Event()
+    with Progress(*columns, console=words) as bar:
+        task = bar.add_task("", total=total)
+
+        def watch() -> None:
+            left = list(plan.ranges)
+            while left:
+                last = done.is_set()
+                found = [r for r in left if ledger.receipt(plan, r) is not None]
+                bar.advance(task, sum(r.end - r.start for r in found))
+                left = [r for r in left if r not in found]
+                if last:
+                    return
+                done.wait(_LOOK_EVERY_SECONDS)
+
+        watcher = threading.Thread(target=watch, name="progress of the load", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()
+
+
+def _report(load: Load) -> None:
+    if load.plan is None or load.commit is None:
+        typer.echo(f"{load.ledger.name}: nothing new")
+        return
+    rows: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for p in load.plan.partitions:
+        rows[p.topic][0] += p.end - p.start
+    for receipt in load.ledger.receipts(load.plan):
+        rows[receipt.topic][1] += receipt.records
+        rows[receipt.topic][2] += receipt.bytes
+    table = Table("topic", "offsets", "records", "bytes")
+    for topic, numbers in sorted(rows.items()):
+        table.add_row(topic, *(f"{number:,}" for number in numbers))
+    Console(soft_wrap=True).print(table)
+    for out in load.commit.outputs:
+        typer.echo(f"load {load.commit.number}: {len(out.files)} files in {out.path}/{out.directory}")

@@ -1,0 +1,259 @@
+"""``kafkalog load``, ``history``, ``verify`` and ``rewind``: loads that resume, and their ledgers.
+
+Only ``load`` starts Spark, and only the commands themselves import what they need: asking a ledger is quick.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from pyspark_kafkalog.cli.connecting import DEFAULT_SERVER, Servers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pyspark_kafkalog.loads.commit import Commit
+    from pyspark_kafkalog.loads.ledger import Ledger
+    from pyspark_kafkalog.loads.plan import Plan
+    from pyspark_kafkalog.types import TopicPartition
+
+Name = Annotated[str, typer.Argument(help="The name of the load.")]
+Offsets = Annotated[str, typer.Option("--offsets", help="The directory of the ledgers (offsetsPath).")]
+
+words = Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``kafkalog``."""
+    example = "Example: kafkalog "
+    app.command(
+        "load",
+        epilog=f"{example}load flights --offsets /lake/_offsets --topic flights --to /lake/flights",
+    )(load)
+    app.command("history", epilog=f"{example}history flights --offsets /lake/_offsets --limit 5")(history)
+    app.command("verify", epilog=f"{example}verify flights --offsets /lake/_offsets")(verify)
+    app.command(
+        "rewind", epilog=f"{example}rewind flights --offsets /lake/_offsets --to commit:37   (or --to start)"
+    )(rewind)
+
+
+def load(
+    name: Name,
+    offsets: Offsets,
+    to: Annotated[str, typer.Option("--to", help="The directory for the Parquet files.")],
+    topics: Annotated[list[str] | None, typer.Option("--topic", help="A topic; again for more.")] = None,
+    pattern: Annotated[
+        str | None, typer.Option("--subscribe-pattern", help="Or: topics whose whole name matches.")
+    ] = None,
+    server: Servers = DEFAULT_SERVER,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", help="An option of the source, name=value."),
+    ] = None,
+    on_pending: Annotated[
+        str, typer.Option("--on-pending", help="A plan without a commit: replay, fail or discard.")
+    ] = "replay",
+    master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be read.")] = False,
+) -> None:
+    """Load what is new into Parquet files, exactly once."""
+    options = _source_options(server, topics or [], pattern, option or [])
+    if dry_run:
+        from pyspark_kafkalog.cli.load_run import propose
+
+        show_plan(propose(name, offsets, on_pending, options), name)
+        return
+    from pyspark_kafkalog.cli.load_run import run
+
+    run(name, offsets, to, on_pending, options, master)
+
+
+def _source_options(
+    server: str, topics: Sequence[str], pattern: str | None, given: Sequence[str]
+) -> dict[str, str]:
+    if bool(topics) == (pattern is not None):
+        raise typer.BadParameter("give --topic, once or more, or --subscribe-pattern", param_hint="--topic")
+    options = {"kafka.bootstrap.servers": server}
+    options.update({"subscribe": ",".join(topics)} if topics else {"subscribePattern": str(pattern)})
+    for text in given:
+        option, equals, value = text.partition("=")
+        if not equals or not option.strip():
+            raise typer.BadParameter(f"{text!r} is not name=value", param_hint="--option")
+        options[option.strip()] = value
+    return options
+
+
+def show_plan(plan: Plan | None, name: str) -> None:
+    """Print the ranges of a plan, as a table; None is a plan of nothing."""
+    if plan is None:
+        typer.echo(f"{name}: nothing new")
+        return
+    table = Table("topic", "partition", "start", "end", "offsets", "why")
+    for p in plan.partitions:
+        table.add_row(p.topic, str(p.partition), str(p.start), str(p.end), f"{p.end - p.start:,}", p.reason)
+    total = sum(p.end - p.start for p in plan.partitions)
+    Console(soft_wrap=True).print(table)
+    typer.echo(f"{name}: load {plan.number} would read {total:,} offsets in {len(plan.ranges)} tasks")
+
+
+def history(
+    name: Name,
+    offsets: Offsets,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the newest so many.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """Show what was committed, oldest first."""
+    ledger = open_ledger(name, offsets)
+    every = ledger.history()
+    in_effect = {commit.number for commit in ledger.lineage()}
+    shown = every[-limit:] if limit else every
+    if as_json:
+        for commit in shown:
+            typer.echo(json.dumps({**asdict(commit), "in_effect": commit.number in in_effect}))
+    else:
+        _show_history(shown, in_effect)
+    pending = ledger.pending()
+    if pending is not None:
+        count = sum(p.end - p.start for p in pending.partitions)
+        words.print(
+            f"load {pending.number} was planned at {pending.created} and not committed: {count:,} offsets. "
+            "The next load reads exactly these"
+        )
+
+
+def _show_history(commits: Iterable[Commit], in_effect: set[int]) -> None:
+    table = Table("load", "at", "mode", "records", "bytes", "after", "in effect", "where")
+    for commit in commits:
+        where = ", ".join(f"{out.path}/{out.directory}" for out in commit.outputs) or commit.note
+        table.add_row(
+            str(commit.number),
+            commit.created,
+            commit.mode,
+            _counted(commit.records),
+            _counted(commit.bytes),
+            str(commit.parent or "start"),
+            "yes" if commit.number in in_effect else "rewound",
+            where,
+        )
+    Console(soft_wrap=True).print(table)
+
+
+def _counted(number: int) -> str:
+    """Commits made without receipts have a negative count."""
+    return f"{number:,}" if number >= 0 else "not counted"
+
+
+def verify(name: Name, offsets: Offsets) -> None:
+    """Check a ledger and the files it published. Findings are printed; exit code 1 if there are any."""
+    ledger = open_ledger(name, offsets)
+    from pyspark_kafkalog.loads.errors import LoadError
+    from pyspark_kafkalog.loads.output import verify_outputs
+
+    with words.status("checking the ledger"):
+        findings = ledger.verify()
+    commits: list[Commit] = []
+    try:
+        commits = ledger.lineage()
+    except LoadError as e:
+        if not findings:
+            findings = [str(e)]
+    with words.status("checking the files"):
+        findings += verify_outputs(commits)
+    for finding in findings:
+        typer.echo(finding)
+    if findings:
+        words.print(f"{len(findings)} findings in {ledger.location}")
+        raise typer.Exit(1)
+    files = [file for commit in commits for out in commit.outputs for file in out.files]
+    typer.echo(
+        f"sound: {len(commits)} commits in effect with {sum(max(0, c.records) for c in commits):,} records, "
+        f"{len(files)} files with {sum(file.rows for file in files):,} rows"
+    )
+
+
+def rewind(
+    name: Name,
+    offsets: Offsets,
+    to: Annotated[str, typer.Option("--to", help="commit:37 to go on after load 37, or start.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Make the next load begin after an earlier one; what came since is read again. History stays."""
+    ledger = open_ledger(name, offsets)
+    import uuid
+
+    target = _target(to)
+    with ledger.hold(_holder()):
+        again = _read_again(ledger, target)
+        typer.echo(f"after {'the start' if target == 0 else f'load {target}'}, the next load reads again:")
+        for tp, (start, end) in sorted(again.items()):
+            count = f"{end - start:,} offsets" if start is not None else "from the log's beginning"
+            typer.echo(f"  {tp}\t[{'-' if start is None else start}, {end})\t{count}")
+        if not again:
+            typer.echo("  nothing: that is where it stands")
+        undone = [c.number for c in ledger.lineage() if c.number > target and c.outputs]
+        if undone:
+            words.print(f"read_load no longer reads load {', '.join(map(str, undone))}; the files stay")
+        if not yes:
+            typer.confirm("Rewind?", abort=True)
+        commit = ledger.rewind(target, uuid.uuid4().hex)
+    typer.echo(f"rewound: commit {commit.number}")
+
+
+def _target(text: str) -> int:
+    kind, _, number = text.partition(":")
+    if text == "start":
+        return 0
+    if kind != "commit" or not number.isdecimal() or int(number) == 0:
+        raise typer.BadParameter(f"{text!r} is neither commit:<number> nor start", param_hint="--to")
+    return int(number)
+
+
+def _read_again(ledger: Ledger, target: int) -> Mapping[TopicPartition, tuple[int | None, int]]:
+    """Per partition the offsets from the target's position to the newest one; None is the log's beginning."""
+    from pyspark_kafkalog.errors import InvalidConfig
+    from pyspark_kafkalog.types import TopicPartition
+
+    head = ledger.head()
+    if head is None:
+        raise InvalidConfig(f"{ledger.location}: nothing was committed yet, so there is nothing to rewind")
+    starts: dict[TopicPartition, int] = {}
+    if target == 0:
+        starts = {TopicPartition(p.topic, p.partition): p.start for p in ledger.plan(1).partitions}
+    else:
+        commit = ledger.commit_of(target)
+        if commit is None:
+            raise InvalidConfig(f"{ledger.location} has no commit {target}; the newest is {head.number}")
+        starts = {TopicPartition(p.topic, p.partition): p.next for p in commit.positions}
+    now = {TopicPartition(p.topic, p.partition): p.next for p in head.positions}
+    return {tp: (starts.get(tp), end) for tp, end in now.items() if starts.get(tp, -1) < end}
+
+
+def open_ledger(name: str, offsets: str) -> Ledger:
+    """The ledger of a load that exists.
+
+    Raises:
+        InvalidConfig: there is none of that name; the text says which there are.
+    """
+    from pyspark_kafkalog.errors import InvalidConfig
+    from pyspark_kafkalog.loads.ledger import Ledger
+
+    ledger = Ledger.at(offsets, name)
+    if not ledger.known():
+        there = sorted(found.parent.name for found in Path(offsets).glob("*/load.json"))
+        known = f"there are {', '.join(there)}" if there else "there is none at all"
+        raise InvalidConfig(f"no load is called {name!r} at {offsets}: {known}")
+    return ledger
+
+
+def _holder() -> str:
+    import os
+    import socket
+
+    return f"`kafkalog rewind`, process {os.getpid()} on {socket.gethostname()}"
