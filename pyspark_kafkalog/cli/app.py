@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from pyspark_kafkalog.cli import loads
 from pyspark_kafkalog.cli.topics import topics
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 
@@ -16,6 +17,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 1 the cluster said no or could not be reached, 2 the command was wrong.",
 )
 app.add_typer(topics, name="topics")
+loads.register(app)
 
 
 @app.callback()

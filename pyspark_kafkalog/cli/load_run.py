@@ -9,7 +9,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -57,7 +57,8 @@ def run(name: str, offsets: str, to: str, on_pending: str, options: Mapping[str,
     with words.status("starting Spark"):
         spark = _session(master)
     try:
-        load = begin_load(spark, name=name, offsets=offsets, on_pending=on_pending, **options)
+        given: dict[str, Any] = dict(options)
+        load = begin_load(spark, name=name, offsets=offsets, on_pending=on_pending, **given)
         with _spark_errors(load), load:
             if load.plan is not None:
                 with _progress(load.ledger, load.plan):

@@ -256,12 +256,9 @@ class Load:
 
     def _frame(self) -> DataFrame:
         if self.plan is None:
-            options = self._options
-            names = column_names(
-                options.columns,
-                include_headers=options.include_headers,
-                include_broker=options.include_broker,
-            )
+            asked = self._options
+            headers, node = asked.include_headers, asked.include_broker
+            names = column_names(asked.columns, include_headers=headers, include_broker=node)
             return self._spark.createDataFrame([], spark_schema(names))
         options = {**self._given, **self._ours, "loadPlan": str(self.plan.number)}
         if not self._receipts:
