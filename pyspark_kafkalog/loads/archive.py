@@ -1,0 +1,205 @@
+"""Reading a ledger back: its plans, receipts and commits, and which of them are in effect."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark_kafkalog.loads.commit import LOAD_MODES, Commit, decode_commit
+from pyspark_kafkalog.loads.errors import DamagedRecord, IncompleteLoad, ReceiptMismatch
+from pyspark_kafkalog.loads.hints import newest_hinted
+from pyspark_kafkalog.loads.layout import (
+    COMMITS,
+    HEAD,
+    LOAD,
+    commit_name,
+    mark_name,
+    number_of,
+    plan_name,
+    receipt_name,
+)
+from pyspark_kafkalog.loads.plan import Plan, PlannedRange, Position, decode_plan
+from pyspark_kafkalog.loads.receipts import Receipt, decode_receipt
+from pyspark_kafkalog.loads.records import unseal
+from pyspark_kafkalog.loads.store import Store
+
+_TOLD_COUNT = 3
+"""How many ranges a message names."""
+
+
+class Archive:
+    """The records of one load. *Thread-safe: it keeps nothing but where they are.*
+
+    Every method raises `DamagedRecord` where a record it needs is torn, edited or missing, `NewerFormat`
+    where it cannot know that, and `LoadError` where the store fails.
+    """
+
+    def __init__(self, store: Store) -> None:
+        """The records at the top of ``store``; nothing is read yet."""
+        self.store = store
+        self.location = store.location
+
+    def known(self) -> bool:
+        """Whether this load was ever begun."""
+        return self.store.exists(LOAD)
+
+    def identity(self) -> str:
+        """The seal of ``load.json``, which no other ledger has; "" before this one was begun."""
+        data = self.store.read(LOAD)
+        return "" if data is None else str(unseal("load", data, self.where(LOAD))["sha256"])
+
+    def head(self) -> Commit | None:
+        """The newest commit. With ``HEAD.json`` the cost does not grow with the number of commits."""
+        hinted = newest_hinted(self.store.read(HEAD))
+        newest = self.commit_of(hinted) if hinted else None
+        if newest is None:
+            numbers = self.numbers(COMMITS)
+            newest = self.commit_at(numbers[-1]) if numbers else None
+        while (later := self.commit_of(newest.number + 1 if newest else 1)) is not None:
+            newest = later
+        return newest
+
+    def head_number(self) -> int:
+        """The number of the newest commit, 0 while there is none."""
+        newest = self.head()
+        return newest.number if newest else 0
+
+    def pending(self) -> Plan | None:
+        """The plan after the newest commit, if there is one: it was begun and not committed."""
+        number = self.head_number() + 1
+        return self.plan(number) if self.store.exists(plan_name(number)) else None
+
+    def plan(self, number: int) -> Plan:
+        """The plan of this number."""
+        where = self.where(plan_name(number))
+        data = self.store.read(plan_name(number))
+        if data is None:
+            raise DamagedRecord(f"{where} is missing. {_set_aside(number)}")
+        try:
+            plan = decode_plan(data, where)
+        except DamagedRecord as e:
+            raise DamagedRecord(f"{e}. {_set_aside(number)}") from e
+        if plan.number != number or plan.parent != number - 1:
+            raise DamagedRecord(
+                f"{where} is plan {plan.number} after commit {plan.parent}: a copy of another. "
+                f"{_set_aside(number)}"
+            )
+        return plan
+
+    def commit_of(self, number: int) -> Commit | None:
+        """The commit of this number; None while there is none."""
+        data = self.store.read(commit_name(number))
+        if data is None:
+            return None
+        where = self.where(commit_name(number))
+        commit = decode_commit(data, where)
+        if commit.number != number:
+            raise DamagedRecord(
+                f"{where} is commit {commit.number}: a copy. Restore the file from a copy of it"
+            )
+        return commit
+
+    def commit_at(self, number: int) -> Commit:
+        """The commit of this number, which must be there."""
+        commit = self.commit_of(number)
+        if commit is None:
+            raise DamagedRecord(f"{self.where(commit_name(number))} is missing. Restore it from a copy")
+        return commit
+
+    def history(self) -> list[Commit]:
+        """All commits, oldest first, those that were rewound over included."""
+        return [self.commit_at(number) for number in range(1, self.head_number() + 1)]
+
+    def lineage(self) -> list[Commit]:
+        """The commits in effect, oldest first: from the newest by ``parent``."""
+        chain = []
+        at = self.head()
+        while at is not None:
+            chain.append(at)
+            at = self.commit_at(at.parent) if at.parent else None
+        return chain[::-1]
+
+    def first_starts(self, newest: int) -> tuple[Position, ...]:
+        """Where the oldest load of commits 1 to ``newest`` began; nothing where none of them is a load."""
+        for number in range(1, newest + 1):
+            if self.commit_at(number).mode in LOAD_MODES:
+                plan = self.plan(number)
+                starts = {p.key: p.start for p in plan.partitions}
+                return tuple(replace(at, next=starts[key]) for key, at in plan.positions.items())
+        return ()
+
+    def receipt(self, plan: Plan, planned: PlannedRange) -> Receipt | None:
+        """The receipt for a range of a plan; None while there is none.
+
+        Raises:
+            ReceiptMismatch: there is one, for another plan or range.
+        """
+        name = receipt_name(plan.number, planned.topic, planned.partition, planned.start, planned.end)
+        data = self.store.read(name)
+        if data is None:
+            return None
+        receipt = decode_receipt(data, self.where(name))
+        if (receipt.plan, receipt.plan_sha256) != (plan.number, plan.sha256) or planned != PlannedRange(
+            receipt.topic, receipt.partition, receipt.topic_id, receipt.start, receipt.end
+        ):
+            raise ReceiptMismatch(
+                f"{self.where(name)} is not for this range of {self.where(plan_name(plan.number))}: delete "
+                "the "
+                "receipt and load again; the plan stays pending, and nothing is lost"
+            )
+        return receipt
+
+    def receipts(self, plan: Plan) -> list[Receipt]:
+        """The receipts of all ranges of a plan, in its order.
+
+        Raises:
+            IncompleteLoad: some are missing.
+        """
+        ranges, found, missing = plan.ranges, [], []
+        for planned in ranges:
+            receipt = self.receipt(plan, planned)
+            if receipt is None:
+                missing.append(planned)
+            else:
+                found.append(receipt)
+        if missing:
+            named = ", ".join(f"{r.topic}-{r.partition} [{r.start}, {r.end})" for r in missing[:_TOLD_COUNT])
+            raise IncompleteLoad(
+                f"load {plan.number} of {self.location} was not read to its end: {len(missing)} of "
+                f"{len(ranges)} "
+                f"ranges have no receipt, first {named}. The plan stays pending: load again, and it is "
+                "replayed"
+            )
+        return found
+
+    def first_missing(self, plan: Plan, after: int = 0) -> PlannedRange | None:
+        """A range without receipt, the first from index ``after`` on, then from 0; None if all have one."""
+        ranges = plan.ranges
+        for r in (*ranges[after:], *ranges[:after]):
+            if not self.store.exists(receipt_name(plan.number, r.topic, r.partition, r.start, r.end)):
+                return r
+        return None
+
+    def first_unread(self, plan: Plan, run: str, after: int = 0) -> int | None:
+        """The index of a range that ``run`` has not marked as read, in the order of `first_missing`."""
+        count = len(plan.ranges)
+        for step in range(count):
+            index = (after + step) % count
+            if not self.store.exists(mark_name(plan.number, run, index)):
+                return index
+        return None
+
+    def numbers(self, directory: str) -> list[int]:
+        """The numbers of the plans or commits in a directory, in order."""
+        return sorted(n for name in self.store.names(directory) if (n := number_of(name)) is not None)
+
+    def where(self, name: str) -> str:
+        """The whole path of a record, for messages."""
+        return f"{self.location}/{name}"
+
+
+def _set_aside(number: int) -> str:
+    return (
+        f"If there is no copy of it, and load {number} is not committed, `kafkalog rewind` to commit "
+        f"{number - 1} "
+        "sets the plan aside; the next load then plans anew from the same positions"
+    )

@@ -1,0 +1,123 @@
+"""A commit: the record that publishes a load, and the only one that counts. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from pyspark_kafkalog.loads.plan import Position, decode_position, encode_position
+from pyspark_kafkalog.loads.records import Fields, seal, unseal
+from pyspark_kafkalog.types import TopicPartition
+
+LOAD_MODES = ("job", "dir", "stage")
+"""Modes of commits that publish what a plan read."""
+
+MODES = (*LOAD_MODES, "rewind", "discard")
+
+NOT_COUNTED = -1
+"""``records`` and ``bytes`` of a commit that was made without receipts."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFile:
+    """A file that a load wrote: its name below the directory, its size, its rows."""
+
+    name: str
+    bytes: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a load wrote at one absolute path: the files in ``directory``, for example ``load=00000042``."""
+
+    path: str
+    directory: str
+    files: tuple[OutputFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The end of load ``number``; ``positions`` are where the next load begins, of every known partition.
+
+    ``parent`` is the commit whose positions this one went on from, 0 before the first; ``run`` names the
+    attempt that made it; ``plan_sha256`` is None for a rewind.
+    """
+
+    number: int
+    parent: int
+    plan_sha256: str | None
+    created: str
+    mode: str
+    run: str
+    positions: tuple[Position, ...]
+    records: int
+    bytes: int
+    outputs: tuple[Output, ...] = ()
+    note: str = ""
+    sha256: str = ""
+
+    @property
+    def stored(self) -> dict[TopicPartition, Position]:
+        """The positions by partition, as `make_plan` takes them."""
+        return {TopicPartition(p.topic, p.partition): p for p in self.positions}
+
+
+def encode_commit(commit: Commit) -> bytes:
+    """The sealed record of a commit."""
+    return seal(
+        "commit",
+        {
+            "number": commit.number,
+            "parent": commit.parent,
+            "plan_sha256": commit.plan_sha256,
+            "created": commit.created,
+            "mode": commit.mode,
+            "run": commit.run,
+            "records": commit.records,
+            "bytes": commit.bytes,
+            "note": commit.note,
+            "positions": [encode_position(p) for p in commit.positions],
+            "outputs": [
+                {"path": one.path, "directory": one.directory, "files": [asdict(file) for file in one.files]}
+                for one in commit.outputs
+            ],
+        },
+    )
+
+
+def decode_commit(data: bytes, where: str) -> Commit:
+    """The commit in a record.
+
+    Raises:
+        DamagedRecord: it is torn or edited, or holds what no commit does.
+    """
+    fields = Fields(unseal("commit", data, where), where)
+    commit = Commit(
+        number=fields.number("number", 1),
+        parent=fields.number("parent"),
+        plan_sha256=fields.optional_text("plan_sha256"),
+        created=fields.text("created"),
+        mode=fields.text("mode"),
+        run=fields.text("run"),
+        positions=tuple(decode_position(one) for one in fields.entries("positions")),
+        records=fields.number("records", NOT_COUNTED),
+        bytes=fields.number("bytes", NOT_COUNTED),
+        outputs=tuple(_decode_output(one) for one in fields.entries("outputs")),
+        note=fields.text("note"),
+        sha256=fields.text("sha256"),
+    )
+    keys = [(p.topic, p.partition) for p in commit.positions]
+    if commit.mode not in MODES or commit.parent >= commit.number or keys != sorted(set(keys)):
+        raise fields.refuse(
+            f"mode {commit.mode!r}, parent {commit.parent}: modes are {', '.join(MODES)}, a parent comes "
+            "before, and each partition has one position, in order"
+        )
+    return commit
+
+
+def _decode_output(fields: Fields) -> Output:
+    files = tuple(
+        OutputFile(one.text("name"), one.number("bytes"), one.number("rows"))
+        for one in fields.entries("files")
+    )
+    return Output(fields.text("path"), fields.text("directory"), files)

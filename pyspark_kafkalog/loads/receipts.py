@@ -1,0 +1,199 @@
+"""A receipt: what a task found in its range, so that a second attempt can be compared with it."""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark_kafkalog.loads.records import Fields, seal, unseal
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_kafkalog.loads.plan import Plan, PlannedRange
+
+TALLY_COLUMNS = ("offset", "timestamp", "key", "value")
+"""The columns that a `Tally` looks at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Proof that a task read offsets ``[start, end)`` to the end, and what it saw there.
+
+    ``next`` is where reading would go on; ``bytes`` are those of keys and values. ``digest`` is three
+    CRC-32s: of the offsets, of the keys' lengths and of the values' lengths. ``lost`` are ranges that
+    retention had deleted. First and last are None where there was no record, or none with a timestamp.
+    """
+
+    plan: int
+    plan_sha256: str
+    topic: str
+    partition: int
+    topic_id: str
+    start: int
+    end: int
+    next: int
+    records: int
+    bytes: int
+    first_offset: int | None
+    last_offset: int | None
+    first_timestamp_ms: int | None
+    last_timestamp_ms: int | None
+    digest: str
+    lost: tuple[tuple[int, int], ...]
+    attempt: int
+    host: str
+    duration_ms: int
+
+
+class Tally:
+    """What a task has seen so far. *Not thread-safe: belongs to one task.*
+
+    It works on whole columns; the result does not depend on how the rows are cut into batches.
+    """
+
+    def __init__(self) -> None:
+        self._records = 0
+        self._bytes = 0
+        self._offsets_crc = 0
+        self._keys_crc = 0
+        self._values_crc = 0
+        self._first_offset: int | None = None
+        self._last_offset: int | None = None
+        self._first_us: int | None = None
+        self._last_us: int | None = None
+        self._lost: list[tuple[int, int]] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Count the rows of a batch that has `TALLY_COLUMNS`; it follows the one before in offsets."""
+        if batch.num_rows == 0:
+            return
+        offsets = batch.column("offset")
+        self._records += batch.num_rows
+        self._offsets_crc = zlib.crc32(_content(offsets, 8), self._offsets_crc)
+        if self._first_offset is None:
+            self._first_offset = offsets[0].as_py()
+        self._last_offset = offsets[-1].as_py()
+        self._keys_crc = self._add_lengths(batch.column("key"), self._keys_crc)
+        self._values_crc = self._add_lengths(batch.column("value"), self._values_crc)
+        self._add_times(batch.column("timestamp"))
+
+    def lose(self, start: int, end: int) -> None:
+        """Note that offsets ``[start, end)`` were gone; it follows the range noted before."""
+        if self._lost and self._lost[-1][1] == start:
+            start = self._lost.pop()[0]
+        self._lost.append((start, end))
+
+    def receipt(
+        self, plan: Plan, planned: PlannedRange, *, attempt: int, host: str, duration_ms: int
+    ) -> Receipt:
+        """The receipt for a range that was read to its end."""
+        return Receipt(
+            plan=plan.number,
+            plan_sha256=plan.sha256,
+            topic=planned.topic,
+            partition=planned.partition,
+            topic_id=planned.topic_id,
+            start=planned.start,
+            end=planned.end,
+            next=planned.end,
+            records=self._records,
+            bytes=self._bytes,
+            first_offset=self._first_offset,
+            last_offset=self._last_offset,
+            first_timestamp_ms=None if self._first_us is None else self._first_us // 1000,
+            last_timestamp_ms=None if self._last_us is None else self._last_us // 1000,
+            digest=f"{self._offsets_crc:08x}-{self._keys_crc:08x}-{self._values_crc:08x}",
+            lost=tuple(self._lost),
+            attempt=attempt,
+            host=host,
+            duration_ms=duration_ms,
+        )
+
+    def _add_lengths(self, column: pa.Array, crc: int) -> int:
+        import pyarrow.compute as pc
+
+        lengths = pc.binary_length(column)
+        self._bytes += pc.sum(lengths).as_py() or 0
+        if lengths.null_count:
+            lengths = pc.coalesce(lengths, _minus_ones(len(lengths), lengths.type))
+        return zlib.crc32(_content(lengths, 4), crc)
+
+    def _add_times(self, column: pa.Array) -> None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        span = pc.min_max(column.view(pa.int64()))  # microseconds
+        first, last = span["min"].as_py(), span["max"].as_py()
+        if first is None:
+            return
+        self._first_us = first if self._first_us is None else min(self._first_us, first)
+        self._last_us = last if self._last_us is None else max(self._last_us, last)
+
+
+def _content(column: pa.Array, width: int) -> pa.Buffer:
+    """The values of a column without nulls, ``width`` bytes each, as they lie in memory (little-endian)."""
+    return column.buffers()[1].slice(column.offset * width, len(column) * width)
+
+
+def _minus_ones(count: int, kind: pa.DataType) -> pa.Array:
+    """What `pyarrow.array` would make, which imports pandas for it (see ``columnar.arrays``)."""
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(array("i", [-1]) * count)], 0)
+
+
+_COMPARED = (
+    "plan", "plan_sha256", "topic", "partition", "topic_id", "start", "end", "next", "records", "bytes",
+    "first_offset", "last_offset", "first_timestamp_ms", "last_timestamp_ms", "digest", "lost",
+)  # fmt: skip
+_FIELDS = (*_COMPARED, "attempt", "host", "duration_ms")
+
+
+def disagreement(ours: Receipt, stored: Receipt) -> str | None:
+    """In which facts two receipts differ, in words; None where they tell of the same records."""
+    differ = [name for name in _COMPARED if getattr(ours, name) != getattr(stored, name)]
+    return (
+        "; ".join(f"{name}: {getattr(stored, name)} then, {getattr(ours, name)} now" for name in differ)
+        or None
+    )
+
+
+def encode_receipt(receipt: Receipt) -> bytes:
+    """The sealed record of a receipt."""
+    return seal("receipt", {name: getattr(receipt, name) for name in _FIELDS})
+
+
+def decode_receipt(data: bytes, where: str) -> Receipt:
+    """The receipt in a record.
+
+    Raises:
+        DamagedRecord: it is torn or edited, or holds what no receipt does.
+    """
+    fields = Fields(unseal("receipt", data, where), where)
+    receipt = Receipt(
+        plan=fields.number("plan", 1),
+        plan_sha256=fields.text("plan_sha256"),
+        topic=fields.text("topic"),
+        partition=fields.number("partition"),
+        topic_id=fields.text("topic_id"),
+        start=fields.number("start"),
+        end=fields.number("end"),
+        next=fields.number("next"),
+        records=fields.number("records"),
+        bytes=fields.number("bytes"),
+        first_offset=fields.optional_number("first_offset"),
+        last_offset=fields.optional_number("last_offset"),
+        first_timestamp_ms=fields.optional_number("first_timestamp_ms"),
+        last_timestamp_ms=fields.optional_number("last_timestamp_ms"),
+        digest=fields.text("digest"),
+        lost=fields.pairs("lost"),
+        attempt=fields.number("attempt"),
+        host=fields.text("host"),
+        duration_ms=fields.number("duration_ms"),
+    )
+    if receipt.next != receipt.end or receipt.start >= receipt.end:
+        raise fields.refuse(f"next {receipt.next} is not the end of [{receipt.start}, {receipt.end})")
+    return receipt
