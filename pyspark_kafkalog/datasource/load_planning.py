@@ -21,8 +21,9 @@ from pyspark_kafkalog.datasource.range_reader import DataLoss
 from pyspark_kafkalog.datasource.starting import locate_start
 from pyspark_kafkalog.datasource.subscription import Assign, Subscribe
 from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.loads.commit import Commit
 from pyspark_kafkalog.loads.errors import LoadError, OffsetsAgedOut, TopicRecreated
-from pyspark_kafkalog.loads.ledger import Commit, Ledger
+from pyspark_kafkalog.loads.ledger import Ledger
 from pyspark_kafkalog.loads.plan import PartitionFacts, Plan, Range, make_plan
 from pyspark_kafkalog.loads.records import utc_text
 from pyspark_kafkalog.types import LATEST_OFFSET, TopicPartition

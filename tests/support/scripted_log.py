@@ -42,7 +42,12 @@ class ScriptedLog:
     ) -> None:
         """``aborted`` is told to whoever asks read_committed; ``at_once``: all of the log in one answer."""
         self.start, self.aborted, self.at_once = start, tuple(aborted), at_once
-        self._batches = [(f.first_offset, f.next_offset, data[f.position : f.end]) for f in frames(data)]
+        self._batches: list[tuple[int, int, bytes]] = []
+        self.append(data)
+
+    def append(self, data: bytes) -> None:
+        """More batches at the end."""
+        self._batches += [(f.first_offset, f.next_offset, data[f.position : f.end]) for f in frames(data)]
 
     @property
     def end(self) -> int:
@@ -64,10 +69,15 @@ class ScriptedLog:
         return self._answer(b"".join(found if self.at_once else found[:1]), aborted=aborted)
 
     def list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
-        wanted = request.topics[0].partitions[0]
-        offset = {EARLIEST_TIMESTAMP: self.start, LATEST_TIMESTAMP: self.end}[wanted.timestamp]
-        part = ListOffsetsPartitionResponse(partition_index=0, offset=offset, timestamp=-1)
-        return ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name=TOPIC, partitions=(part,)),))
+        """The same for every partition that is asked for: a test may say that there are more."""
+        offsets = {EARLIEST_TIMESTAMP: self.start, LATEST_TIMESTAMP: self.end}
+        parts = tuple(
+            ListOffsetsPartitionResponse(
+                partition_index=wanted.partition_index, offset=offsets[wanted.timestamp], timestamp=-1
+            )
+            for wanted in request.topics[0].partitions
+        )
+        return ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name=TOPIC, partitions=parts),))
 
     def _answer(
         self, data: bytes, error: ErrorCode = ErrorCode.NONE, aborted: Sequence[tuple[int, int]] | None = None
