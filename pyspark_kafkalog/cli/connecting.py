@@ -1,15 +1,20 @@
-"""What every command that talks to a cluster has in common: the option that names it, and the connection."""
+"""What commands that talk to a cluster have in common: the options, the connection, the partitions meant."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.errors import ErrorCode, UnknownTopicOrPartition, error_for
+from pyspark_kafkalog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.client.discovery import TopicMetadata
 
 Servers = Annotated[
     str,
@@ -18,6 +23,12 @@ Servers = Annotated[
     ),
 ]
 DEFAULT_SERVER = "127.0.0.1:9092"
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line, for scripts.")]
+Partitions = Annotated[
+    list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition; again for more.")
+]
 
 
 @contextmanager
@@ -28,3 +39,60 @@ def connected(server: str) -> Iterator[Cluster]:
         yield cluster
     finally:
         cluster.close()
+
+
+def found_topic(cluster: Cluster, name: str, *, refresh: bool = False) -> TopicMetadata:
+    """What the cluster says of a topic.
+
+    Raises:
+        UnknownTopicOrPartition: it is not there.
+        KafkaError: it may not be seen, or its name cannot be one.
+    """
+    topic = cluster.metadata([name], refresh=refresh).topics[name]
+    if topic.error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+        raise error_for(topic.error, f"topic {name!r}: {topic.error.name}")
+    if not topic.partitions:
+        raise UnknownTopicOrPartition(f"no topic is called {name!r} on {cluster.config.bootstrap_servers}")
+    return topic
+
+
+def chosen_partitions(cluster: Cluster, name: str, wanted: Sequence[int] | None) -> list[TopicPartition]:
+    """The partitions of a topic, or those of them that are ``wanted``.
+
+    Raises:
+        UnknownTopicOrPartition: the topic, or one of the partitions, is not there.
+    """
+    have = sorted(found_topic(cluster, name).partitions)
+    missing = sorted(set(wanted or ()) - set(have))
+    if missing:
+        raise UnknownTopicOrPartition(
+            f"topic {name!r} has no partition {', '.join(map(str, missing))}; it has {have[0]} to {have[-1]}"
+        )
+    return [TopicPartition(name, number) for number in (sorted(set(wanted)) if wanted else have)]
+
+
+def properties(texts: Iterable[str] | None, option: str) -> dict[str, str]:
+    """What a repeated option ``name=value`` says; ``option`` is its name.
+
+    Raises:
+        typer.BadParameter: a text without a name or without ``=``.
+    """
+    found = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise typer.BadParameter(f"{text!r} is not name=value", param_hint=option)
+        found[name.strip()] = value.strip()
+    return found
+
+
+def separator_bytes(text: str) -> bytes:
+    """A separator as typed in a shell, where a tab is hard to type.
+
+    Raises:
+        typer.BadParameter: it is empty, or could not be told from the end of a line.
+    """
+    data = text.replace("\\t", "\t").encode()
+    if not data or b"\n" in data:
+        raise typer.BadParameter(f"{text!r} cannot separate a key", param_hint="--key-separator")
+    return data

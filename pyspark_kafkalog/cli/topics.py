@@ -8,10 +8,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pyspark_kafkalog.cli.connecting import DEFAULT_SERVER, Servers, connected
+from pyspark_kafkalog.cli.connecting import DEFAULT_SERVER, Servers, connected, found_topic, properties
 from pyspark_kafkalog.client import admin
 from pyspark_kafkalog.client.offsets import list_offsets
-from pyspark_kafkalog.errors import UnknownTopicOrPartition
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition, encode_id
 
 topics = typer.Typer(
@@ -32,7 +31,7 @@ def create(
     server: Servers = DEFAULT_SERVER,
 ) -> None:
     """Make a topic."""
-    configs = dict(_property(text) for text in config or ())
+    configs = properties(config, "--config")
     admin.create_topics(server, [admin.NewTopic(name, partitions or -1, configs=configs)])
     typer.echo(f"created {name}")
 
@@ -53,9 +52,7 @@ def list_topics(
 def describe(name: Name, server: Servers = DEFAULT_SERVER) -> None:
     """Show a topic: its id, its own properties, and where each partition begins and ends."""
     with connected(server) as cluster:
-        topic = cluster.metadata([name]).topics.get(name)
-        if topic is None or not topic.partitions:
-            raise UnknownTopicOrPartition(f"no topic is called {name!r} on {server}")
+        topic = found_topic(cluster, name)
         partitions = [TopicPartition(name, number) for number in sorted(topic.partitions)]
         first = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
         last = list_offsets(cluster, dict.fromkeys(partitions, LATEST_TIMESTAMP))
@@ -81,10 +78,3 @@ def delete(
         typer.confirm(f"Delete {', '.join(names)} with all data?", abort=True)
     admin.delete_topics(server, names)
     typer.echo(f"deleted {', '.join(names)}")
-
-
-def _property(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise typer.BadParameter(f"{text!r} is not name=value", param_hint="--config")
-    return name.strip(), value.strip()

@@ -1,0 +1,262 @@
+"""``kafkalog consume``: the records of a topic on standard output."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from enum import Enum
+from typing import Annotated, BinaryIO
+
+import typer
+
+from pyspark_kafkalog.cli.connecting import (
+    DEFAULT_SERVER,
+    Partitions,
+    Quiet,
+    Servers,
+    chosen_partitions,
+    found_topic,
+    properties,
+    separator_bytes,
+)
+from pyspark_kafkalog.cli.positions import EARLIEST, FORMS, LATEST, Offset, Position, parse_position, resolve
+from pyspark_kafkalog.cli.progress import counted, progress, size
+from pyspark_kafkalog.cli.reading import Ranges, read_ranges
+from pyspark_kafkalog.cli.record_text import to_json
+from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.config.consumer import ConsumerConfig
+from pyspark_kafkalog.config.definition import parse
+from pyspark_kafkalog.errors import InvalidConfig, OffsetOutOfRange
+from pyspark_kafkalog.types import Record, TopicPartition
+
+_POLL_SECONDS = 0.2
+_NEW_PARTITIONS_SECONDS = 10.0
+"""How often ``--follow`` looks for more records, and for more partitions."""
+
+CONSUME_EPILOG = """\
+Examples:
+
+kafkalog consume flights --max 5
+
+kafkalog consume flights --from -100 --follow
+
+kafkalog consume flights --from 2026-11-21 --to 2026-11-22 --format json > day.jsonl
+
+kafkalog consume flights --format json | kafkalog produce flights-copy --json
+"""
+
+
+class Format(str, Enum):
+    """How a record is written."""
+
+    VALUE = "value"
+    RAW = "raw"
+    JSON = "json"
+
+
+class Isolation(str, Enum):
+    """What may be seen of transactions."""
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
+From = Annotated[str, typer.Option("--from", help=f"Where to begin: {FORMS}.")]
+To = Annotated[
+    str | None,
+    typer.Option("--to", help="Where to stop, in the same forms; left out: the end as it is now."),
+]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for new records, until Ctrl-C.")]
+Most = Annotated[int | None, typer.Option("--max", "-n", min=0, help="Stop after so many records.")]
+Form = Annotated[
+    Format,
+    typer.Option(
+        "--format",
+        help="value: a line for each. raw: the values alone, without ends. json: a line with all there is.",
+    ),
+]
+KeySeparator = Annotated[
+    str | None,
+    typer.Option("--key-separator", help="With --format value: the key, this (\\t is a tab), the value."),
+]
+Seen = Annotated[
+    Isolation,
+    typer.Option("--isolation-level", help="Whether records of open and aborted transactions are seen."),
+]
+Property = Annotated[list[str] | None, typer.Option("--property", help="A consumer's property, name=value.")]
+
+
+def consume(
+    topic: Annotated[str, typer.Argument(help="The topic.")],
+    from_: From = "earliest",
+    to: To = None,
+    follow: Follow = False,
+    partition: Partitions = None,
+    most: Most = None,
+    form: Form = Format.VALUE,
+    key_separator: KeySeparator = None,
+    isolation_level: Seen = Isolation.READ_UNCOMMITTED,
+    property_: Property = None,
+    quiet: Quiet = False,
+    server: Servers = DEFAULT_SERVER,
+) -> None:
+    """Write the records of a topic to standard output, oldest first within each partition.
+
+    Several partitions are read in turn. JSON is what "produce --json" reads: key, value and headers are
+    text where they are UTF-8, else an object with their bytes in base64.
+    """
+    if follow and to is not None:
+        raise InvalidConfig("--to and --follow cannot be combined: a read that follows has no end")
+    if key_separator is not None and form is not Format.VALUE:
+        raise InvalidConfig(f"--key-separator goes with --format value, not with {form.value}")
+    start = parse_position(from_, "--from")
+    end = LATEST if to is None else parse_position(to, "--to")
+    given = {"isolation.level": isolation_level.value, **properties(property_, "--property")}
+    config = parse(ConsumerConfig, {**given, "bootstrap.servers": server}, source="consume")
+    output = _Output(sys.stdout.buffer, _writer(form, key_separator), most)
+    with closing(Cluster(config)) as cluster:
+        reader = _Reader(cluster, config, topic, partition)
+        ranges = reader.ranges(start, end, follow)
+        try:
+            _copy(reader, ranges, output, follow=follow, quiet=quiet)
+        except BrokenPipeError:
+            # Whoever reads this has enough (head). What is still in the buffer must go nowhere, at exit too.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return
+    if not quiet:
+        typer.echo(f"{topic}: {counted(output.records, 'record')}, {size(output.bytes)} written", err=True)
+
+
+def _copy(
+    reader: _Reader,
+    ranges: dict[TopicPartition, tuple[int, int]],
+    output: _Output,
+    *,
+    follow: bool,
+    quiet: bool,
+) -> None:
+    """Write the ranges and, if so asked, what comes after them until somebody interrupts."""
+    try:
+        if not output.full:
+            reader.read(ranges, output, quiet=quiet or follow)
+        if follow:
+            reader.follow({tp: end for tp, (_, end) in ranges.items()}, output)
+    except KeyboardInterrupt:
+        if not follow:
+            raise
+    output.flush()
+
+
+class _Output:
+    """*Not thread-safe.* Records on their way to a file, counted, and at most ``limit`` of them."""
+
+    def __init__(
+        self, file: BinaryIO, write: Callable[[TopicPartition, Record], bytes], limit: int | None
+    ) -> None:
+        self._file, self._form, self._limit = file, write, limit
+        self.records = self.bytes = 0
+
+    @property
+    def full(self) -> bool:
+        return self._limit is not None and self.records >= self._limit
+
+    def add(self, tp: TopicPartition, records: list[Record]) -> None:
+        if self._limit is not None:
+            records = records[: self._limit - self.records]
+        data = b"".join([self._form(tp, record) for record in records])
+        self._file.write(data)
+        self.records += len(records)
+        self.bytes += len(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+class _Reader:
+    """*Not thread-safe.* What one command reads."""
+
+    def __init__(
+        self, cluster: Cluster, config: ConsumerConfig, topic: str, wanted: list[int] | None
+    ) -> None:
+        self._cluster, self._config, self._topic = cluster, config, topic
+        self._all = not wanted
+        self.partitions = chosen_partitions(cluster, topic, wanted)
+
+    def ranges(self, start: Position, end: Position, follow: bool) -> dict[TopicPartition, tuple[int, int]]:
+        """What is to be read, none of it beyond the end as it is now.
+
+        Raises:
+            OffsetOutOfRange: it would begin before the first offset that there is; to follow, after the
+                last as well.
+        """
+        begins, stops, firsts, lasts = (self._at(p) for p in (start, end, EARLIEST, LATEST))
+        for tp in self.partitions:
+            if not isinstance(start, Offset):
+                # The log may have lost its beginning since; and a time may be that of an open transaction.
+                begins[tp] = min(max(begins[tp], firsts[tp]), lasts[tp])
+            if begins[tp] < firsts[tp] or (follow and begins[tp] > lasts[tp]):
+                raise OffsetOutOfRange(str(tp), begins[tp], firsts[tp], lasts[tp])
+        return {tp: (begins[tp], min(stops[tp], lasts[tp])) for tp in self.partitions}
+
+    def read(self, ranges: Ranges, output: _Output, *, quiet: bool) -> None:
+        """Write the records of ``ranges``."""
+        total = sum(max(end - start, 0) for start, end in ranges.values())
+        reached = {tp: start for tp, (start, _) in ranges.items()}
+        done = 0
+        # A bar between lines on the same terminal would be in their way.
+        with progress(self._topic, total, quiet=quiet or sys.stdout.isatty()) as show:
+            for tp, records in read_ranges(self._cluster, ranges, self._config):
+                output.add(tp, records)
+                if output.full:
+                    return
+                if records:
+                    done += records[-1].offset + 1 - reached[tp]
+                    reached[tp] = records[-1].offset + 1
+                    show(done)
+
+    def follow(self, reached: dict[TopicPartition, int], output: _Output) -> None:
+        """Write what comes after ``reached``, until the output is full.
+
+        Raises:
+            OffsetOutOfRange: the log ends before what was read of it: it was cut, or made anew.
+        """
+        look = time.monotonic() + _NEW_PARTITIONS_SECONDS
+        while not output.full:
+            output.flush()
+            if self._all and time.monotonic() >= look:
+                look = time.monotonic() + _NEW_PARTITIONS_SECONDS
+                reached.update(self._new_partitions())
+            firsts, lasts = self._at(EARLIEST), self._at(LATEST)
+            for tp in self.partitions:
+                if lasts[tp] < reached[tp]:
+                    raise OffsetOutOfRange(str(tp), reached[tp], firsts[tp], lasts[tp])
+            news = {tp: (reached[tp], lasts[tp]) for tp in self.partitions if lasts[tp] > reached[tp]}
+            if not news:
+                time.sleep(_POLL_SECONDS)
+                continue
+            self.read(news, output, quiet=True)
+            reached.update({tp: end for tp, (_, end) in news.items()})
+
+    def _new_partitions(self) -> dict[TopicPartition, int]:
+        """Partitions that the topic has got meanwhile: read from their beginning."""
+        now = found_topic(self._cluster, self._topic, refresh=True).partitions
+        new = [tp for number in now if (tp := TopicPartition(self._topic, number)) not in self.partitions]
+        self.partitions += new
+        return resolve(self._cluster, new, EARLIEST) if new else {}
+
+    def _at(self, position: Position) -> dict[TopicPartition, int]:
+        return resolve(self._cluster, self.partitions, position, isolation=self._config.isolation)
+
+
+def _writer(form: Format, key_separator: str | None) -> Callable[[TopicPartition, Record], bytes]:
+    if form is Format.JSON:
+        return lambda tp, record: to_json(tp, record).encode() + b"\n"
+    if form is Format.RAW:
+        return lambda _, record: record.value or b""
+    if key_separator is None:
+        return lambda _, record: (record.value or b"") + b"\n"
+    between = separator_bytes(key_separator)
+    return lambda _, record: (record.key or b"") + between + (record.value or b"") + b"\n"

@@ -1,0 +1,156 @@
+"""``kafkalog lag``: how far groups and loads are behind the end of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pyspark_kafkalog.cli.connecting import DEFAULT_SERVER, AsJson, Servers, connected
+from pyspark_kafkalog.cli.loads import open_ledger
+from pyspark_kafkalog.cli.positions import EARLIEST, LATEST, resolve
+from pyspark_kafkalog.cli.showing import show
+from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.client.groups import committed_offsets
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.types import TopicPartition, encode_id
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.loads.plan import Position
+
+LAG_EPILOG = """\
+Examples:
+
+kafkalog lag --group dashboard
+
+kafkalog lag --load flights --offsets /lake/_offsets
+
+kafkalog lag flights --group dashboard --load flights --offsets /lake/_offsets --json
+"""
+
+Rows = list[dict[str, Any]]
+
+
+def lag(
+    topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC...", help="Only these topics.")] = None,
+    group: Annotated[str | None, typer.Option("--group", "-g", help="A consumer group.")] = None,
+    load: Annotated[str | None, typer.Option("--load", help="A load, by its name.")] = None,
+    directory: Annotated[
+        str | None, typer.Option("--offsets", help="The directory of the ledgers (offsetsPath).")
+    ] = None,
+    as_json: AsJson = False,
+    server: Servers = DEFAULT_SERVER,
+) -> None:
+    """Show how many offsets a group, a load or both have still to read, partition by partition.
+
+    Partitions of which nothing is committed count from their beginning. Offsets are counted, not records:
+    compaction and transactions leave gaps.
+    """
+    if group is None and load is None:
+        raise InvalidConfig("lag of what? Give --group, or --load with --offsets, or both")
+    if (load is None) != (directory is None):
+        raise InvalidConfig("--load and --offsets go together")
+    positions = _positions(load, directory) if load is not None and directory is not None else {}
+    wanted = set(topics) if topics else None
+    with connected(server) as cluster:
+        stored = _stored(cluster, group)
+        named = {tp.topic for tp in (*stored, *positions)} if wanted is None else wanted
+        rows = _rows(cluster, named, [*stored, *positions])
+        for row in rows:
+            tp = row["tp"]
+            if group is not None:
+                row["group"] = group
+                row["committed"], row["lag"] = _behind(stored.get(tp), row)
+            if load is not None:
+                next_offset = _next(cluster, positions, row)
+                row["load"] = load
+                row["load_next"], row["load_lag"] = _behind(next_offset, row)
+    columns = ["topic", "partition", "latest"]
+    columns += ["committed", "lag"] if group is not None else []
+    columns += ["load_next", "load_lag"] if load is not None else []
+    total: dict[str, Any] = {"topic": "total"}
+    for column in ("lag", "load_lag"):
+        if column in columns:
+            total[column] = sum(row[column] or 0 for row in rows)
+    if not rows and not as_json:
+        typer.echo("nothing is committed yet", err=True)
+    show(without_tp(rows), columns, as_json=as_json, total=total)
+
+
+def group_rows(cluster: Cluster, group: str, also: Iterable[TopicPartition] = ()) -> Rows:
+    """A row for each partition of the topics of which ``group`` has committed something, and of ``also``."""
+    stored = _stored(cluster, group)
+    known = [*stored, *also]
+    rows = _rows(cluster, {tp.topic for tp in known}, known)
+    for row in rows:
+        row["committed"], row["lag"] = _behind(stored.get(row["tp"]), row)
+    return rows
+
+
+def without_tp(rows: Rows) -> Rows:
+    """The rows as they are shown."""
+    return [{name: value for name, value in row.items() if name != "tp"} for row in rows]
+
+
+def offsets_behind(position: int | None, first: int, last: int) -> int:
+    """How many offsets are left to read from ``position``, or from the beginning where there is none.
+
+    What has aged out cannot be read any more and does not count.
+    """
+    return max(last - max(first if position is None else position, first), 0)
+
+
+def _behind(position: int | None, row: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Position and lag; no lag where the partition is gone."""
+    if row["latest"] is None:
+        return position, None
+    return position, offsets_behind(position, row["earliest"], row["latest"])
+
+
+def _stored(cluster: Cluster, group: str | None) -> dict[TopicPartition, int]:
+    if group is None:
+        return {}
+    return {tp: found.offset for tp, found in committed_offsets(cluster, group).items()}
+
+
+def _rows(cluster: Cluster, topics: Collection[str], known: Iterable[TopicPartition]) -> Rows:
+    """A row for each partition of ``topics``; those ``known`` of are shown also when they are gone."""
+    seen = cluster.metadata(sorted(topics)).topics
+    there = [TopicPartition(name, number) for name in sorted(topics) for number in seen[name].partitions]
+    gone = {tp for tp in known if tp.topic in topics} - set(there)
+    first, last = resolve(cluster, there, EARLIEST), resolve(cluster, there, LATEST)
+    return [
+        {
+            "tp": tp,
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "earliest": first.get(tp),
+            "latest": last.get(tp),
+        }
+        for tp in sorted({*there, *gone})
+    ]
+
+
+def _positions(name: str, directory: str) -> dict[TopicPartition, Position]:
+    """Where the load's newest commit ended; nothing before its first."""
+    head = open_ledger(name, directory).head()
+    return {} if head is None else head.stored
+
+
+def _next(
+    cluster: Cluster, positions: Mapping[TopicPartition, Position], row: Mapping[str, Any]
+) -> int | None:
+    """Where the load goes on in a partition; None where it has not read any of this topic."""
+    position = positions.get(row["tp"])
+    if position is None:
+        return None
+    topic_id = encode_id(cluster.metadata([position.topic]).topics[position.topic].topic_id)
+    if row["latest"] is not None and position.topic_id not in ("", topic_id):
+        typer.echo(
+            f"kafkalog: {row['tp']} was deleted and made anew since the load read it: its position counts "
+            "for nothing",
+            err=True,
+        )
+        return None
+    return position.next

@@ -1,0 +1,294 @@
+"""``kafkalog produce``: lines, JSON or whole files as the records of a topic."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO, NamedTuple
+
+import typer
+
+from pyspark_kafkalog.cli.connecting import DEFAULT_SERVER, Quiet, Servers, properties, separator_bytes
+from pyspark_kafkalog.cli.progress import counted, progress, size
+from pyspark_kafkalog.cli.record_text import Draft, from_json
+from pyspark_kafkalog.errors import InvalidConfig, KafkaError
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.producer.delivery import RecordMetadata
+    from pyspark_kafkalog.producer.producer import Producer
+
+_SHOWN_FAILURES = 5
+_JSON_ROOM = 8
+"""A byte may take six characters of JSON (``\\u0000``); and a record has more to it than its value."""
+
+_INTERRUPTED = 130
+
+PRODUCE_EPILOG = """\
+Examples:
+
+seq 1000 | kafkalog produce numbers
+
+kafkalog produce flights flights.csv --key-separator , --compression zstd
+
+kafkalog produce events events.jsonl --json
+
+kafkalog produce images *.png --whole --property max.request.size=20000000
+
+Exit code 1: at least one record was not delivered. Standard error says which, and what was delivered.
+"""
+
+
+def produce(
+    topic: Annotated[str, typer.Argument(help="The topic.")],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="FILE...",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+            allow_dash=True,
+            help="What to send, in this order; standard input if left out, or for -.",
+        ),
+    ] = None,
+    key_separator: Annotated[
+        str | None, typer.Option(help="A line is a key, this (\\t is a tab), and a value.")
+    ] = None,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="A line is an object with key, value, partition, timestamp, headers."),
+    ] = False,
+    whole: Annotated[bool, typer.Option("--whole", help="Each file is one record.")] = False,
+    key: Annotated[str | None, typer.Option(help="The key of every record.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", help="A header of every record, name=value.")
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, help="The partition of every record.")
+    ] = None,
+    repartition: Annotated[
+        bool, typer.Option("--repartition", help="With --json: leave the lines' partitions out of account.")
+    ] = False,
+    compression: Annotated[
+        str | None, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.")
+    ] = None,
+    property_: Annotated[
+        list[str] | None, typer.Option("--property", help="A producer's property, name=value.")
+    ] = None,
+    quiet: Quiet = False,
+    server: Servers = DEFAULT_SERVER,
+) -> None:
+    """Send records to a topic: each line of the input is one, without the line's end.
+
+    With --json, key, value and headers' values are text, null, or {"base64": "..."} for any bytes; headers
+    are a list of pairs of name and value; the timestamp is in milliseconds, now if left out. The output of
+    "consume --format json" can be sent as it is.
+
+    Sending stops at the first line that is wrong or that the cluster refuses, and tells its number.
+    """
+    _check(as_json, whole, key_separator, key, repartition)
+    given = properties(property_, "--property")
+    if compression is not None:
+        given["compression.type"] = compression
+    extra = [(name, value.encode()) for name, value in properties(header, "--header").items()]
+    common = Draft(None, None if key is None else key.encode(), partition, None, extra)
+    separator = None if key_separator is None else separator_bytes(key_separator)
+    read = _reader(as_json, whole, separator, repartition)
+    # Importing it starts nothing, but takes time that --help need not take.
+    from pyspark_kafkalog.producer.producer import Producer
+
+    with Producer({**given, "bootstrap.servers": server}) as producer:
+        run = _Run(producer, topic, common, files or [Path("-")], quiet)
+        run.send(read)
+    run.report()
+
+
+class Place(NamedTuple):
+    """Where a record came from; line 0 is the whole file."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+
+class _WrongInput(Exception):
+    """What is at a place cannot be a record."""
+
+    def __init__(self, place: Place, why: str) -> None:
+        super().__init__(f"{place}: {why}")
+
+
+Drafts = Iterator[tuple[Place, int, Draft]]
+"""Where each record came from, how many bytes of input it took, and the record."""
+
+
+class _Run:
+    """What one command sends.
+
+    *Not thread-safe*, but for `_settled`: the producer's callback thread alone calls it, and alone changes
+    ``delivered``, ``bytes``, ``failed`` and ``failures``.
+    """
+
+    def __init__(
+        self, producer: Producer, topic: str, common: Draft, files: Sequence[Path], quiet: bool
+    ) -> None:
+        self._producer, self._topic, self._common = producer, topic, common
+        self._files, self._quiet = files, quiet
+        self.delivered = self.bytes = self.failed = 0
+        self.failures: list[str] = []
+        self.stopped: str | None = None
+        self.interrupted = False
+        self._began = time.monotonic()
+
+    def send(self, read: Callable[[str, BinaryIO, int], Drafts]) -> None:
+        """Send all that the files hold; returns when it is known what became of it."""
+        total, done, next_done = self._input_bytes(), 0, 0
+        # Typing and a bar that is redrawn do not go together.
+        quiet = self._quiet or (total is None and sys.stdin.isatty())
+        try:
+            with progress(self._topic, total, in_bytes=True, quiet=quiet) as show:
+                for place, taken, draft in self._drafts(read):
+                    self._one(place, draft)
+                    done += taken
+                    if done >= next_done:
+                        next_done = done + (16 << 10)
+                        show(done)
+                    if self.failed:
+                        self.stopped = f"stopped after {place}; nothing behind it was sent"
+                        break
+        except _WrongInput as e:
+            self.stopped = f"{e}; nothing from there on was sent"
+        except KeyboardInterrupt:
+            self.interrupted = True
+        self._producer.flush()
+
+    def report(self) -> None:
+        """Say what became of the records; end with exit code 1 unless all were delivered."""
+        for failure in self.failures:
+            typer.echo(f"kafkalog: not delivered: {failure}", err=True)
+        if self.failed > len(self.failures):
+            typer.echo(f"kafkalog: and {self.failed - len(self.failures):,} more", err=True)
+        if self.stopped is not None:
+            typer.echo(f"kafkalog: {self.stopped}", err=True)
+        wrong = self.failed or self.stopped is not None
+        if wrong or self.interrupted or not self._quiet:
+            failed = f", {self.failed:,} not delivered" if self.failed else ""
+            seconds = time.monotonic() - self._began
+            typer.echo(
+                f"{self._topic}: {counted(self.delivered, 'record')}, {size(self.bytes)} delivered{failed}"
+                f" in {seconds:.1f} s",
+                err=True,
+            )
+        if wrong or self.interrupted:
+            raise typer.Exit(1 if wrong else _INTERRUPTED)
+
+    def _drafts(self, read: Callable[[str, BinaryIO, int], Drafts]) -> Drafts:
+        limit = self._producer.config.max_request_size
+        for path in self._files:
+            if str(path) == "-":
+                yield from read("<stdin>", sys.stdin.buffer, limit)
+                continue
+            try:
+                with path.open("rb") as file:
+                    yield from read(str(path), file, limit)
+            except OSError as e:
+                raise _WrongInput(Place(str(path), 0), e.strerror or str(e)) from e
+
+    def _one(self, place: Place, draft: Draft) -> None:
+        common = self._common
+        try:
+            self._producer.send(
+                self._topic,
+                draft.value,
+                draft.key if common.key is None else common.key,
+                partition=draft.partition if common.partition is None else common.partition,
+                timestamp_ms=draft.timestamp_ms,
+                headers=[*draft.headers, *common.headers],
+                on_delivery=partial(self._settled, place, len(draft.value or b"")),
+            )
+        except KafkaError as e:
+            raise _WrongInput(place, str(e)) from e
+
+    def _settled(
+        self, place: Place, value_bytes: int, _: RecordMetadata | None, error: KafkaError | None
+    ) -> None:
+        if error is None:
+            self.delivered += 1
+            self.bytes += value_bytes
+            return
+        if len(self.failures) < _SHOWN_FAILURES:
+            self.failures.append(f"{place}: {error}")
+        self.failed += 1
+
+    def _input_bytes(self) -> int | None:
+        """How much there is to send; None where that is not known."""
+        if any(not path.is_file() for path in self._files):
+            return None
+        return sum(path.stat().st_size for path in self._files)
+
+
+def _check(as_json: bool, whole: bool, key_separator: str | None, key: str | None, repartition: bool) -> None:
+    """Raise for options that do not go together."""
+    forms = {"--json": as_json, "--whole": whole, "--key-separator": key_separator is not None}
+    chosen = [name for name, used in forms.items() if used]
+    if len(chosen) > 1:
+        raise InvalidConfig(f"{' and '.join(chosen)} cannot be combined: each says what a record is")
+    if key is not None and (as_json or key_separator is not None):
+        raise InvalidConfig(f"--key and {chosen[0]} cannot be combined: both say what the key is")
+    if repartition and not as_json:
+        raise InvalidConfig("--repartition goes with --json")
+
+
+def _reader(
+    as_json: bool, whole: bool, separator: bytes | None, repartition: bool
+) -> Callable[[str, BinaryIO, int], Drafts]:
+    if whole:
+        return _whole
+    if as_json:
+        return partial(_json_lines, repartition=repartition)
+    return partial(_lines, separator=separator)
+
+
+def _lines(name: str, file: BinaryIO, limit: int, *, separator: bytes | None) -> Drafts:
+    for place, taken, line in _cut(name, file, limit):
+        if separator is None:
+            yield place, taken, Draft(line)
+            continue
+        key, found, value = line.partition(separator)
+        if not found:
+            raise _WrongInput(place, f"the line has no key separator {separator.decode()!r}")
+        yield place, taken, Draft(value, key)
+
+
+def _json_lines(name: str, file: BinaryIO, limit: int, *, repartition: bool) -> Drafts:
+    for place, taken, line in _cut(name, file, limit * _JSON_ROOM):
+        if not line.strip():
+            continue
+        try:
+            draft = from_json(line)
+        except ValueError as e:
+            raise _WrongInput(place, str(e)) from None
+        yield place, taken, draft._replace(partition=None) if repartition else draft
+
+
+def _whole(name: str, file: BinaryIO, limit: int) -> Drafts:
+    place = Place(name, 0)
+    data = file.read(limit + 1)
+    if len(data) > limit:
+        raise _WrongInput(place, f"a record of more than max.request.size={limit} bytes")
+    yield place, len(data), Draft(data)
+
+
+def _cut(name: str, file: BinaryIO, limit: int) -> Iterator[tuple[Place, int, bytes]]:
+    """The lines without their ends, each at most ``limit`` bytes; a last one need not have an end."""
+    number = 0
+    while line := file.readline(limit + 2):
+        number += 1
+        if len(line) > limit and not line.endswith(b"\n"):
+            raise _WrongInput(Place(name, number), f"a line of more than {limit} bytes")
+        yield Place(name, number), len(line), line.removesuffix(b"\n")

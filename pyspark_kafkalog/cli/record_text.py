@@ -1,0 +1,138 @@
+"""A record as one line of JSON, and back. Pure.
+
+::
+
+    {"topic": "flights", "partition": 0, "offset": 7, "timestamp": 1700000000000,
+     "key": "JFK", "value": {"base64": "AP8="}, "headers": [["trace", "1"]]}
+
+Keys, values and headers' values are text where their bytes are UTF-8, else an object with the one field
+``base64``; null is null. ``timestamp`` is in milliseconds, null where the record has none. ``headers`` is a
+list of pairs, for a name may repeat.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pyspark_kafkalog.types import NO_TIMESTAMP, Header, Record, TopicPartition
+
+_WRITTEN = frozenset({"partition", "timestamp", "key", "value", "headers"})
+_IGNORED = frozenset({"topic", "offset"})
+"""What a record that was read has, and one to be written has not yet."""
+
+_BASE64 = "base64"
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": ")).encode
+
+
+class Draft(NamedTuple):
+    """A record to be produced: None for a partition or time that the producer is to choose."""
+
+    value: bytes | None
+    key: bytes | None = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+    headers: Sequence[Header] = ()
+
+
+def to_json(tp: TopicPartition, record: Record) -> str:
+    """The record as one line, without its end."""
+    return _encode(
+        {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "offset": record.offset,
+            "timestamp": None if record.timestamp == NO_TIMESTAMP else record.timestamp,
+            "key": _text(record.key),
+            "value": _text(record.value),
+            "headers": [[name, _text(value)] for name, value in record.headers],
+        }
+    )
+
+
+def from_json(line: bytes) -> Draft:
+    """The record that a line asks for. What `to_json` writes is read whole, but for topic and offset.
+
+    Raises:
+        ValueError: the line says something else; the text tells what is wrong with it.
+    """
+    try:
+        fields = json.loads(line)
+    except UnicodeDecodeError as e:
+        raise ValueError(f"not UTF-8: {e.reason} at byte {e.start}") from None
+    except json.JSONDecodeError as e:
+        raise ValueError(f"not JSON: {e.msg} at column {e.colno}") from None
+    except RecursionError:
+        raise ValueError("not a record: nested too deep") from None
+    if not isinstance(fields, dict):
+        raise ValueError(f"a JSON object is needed, not {_kind(fields)}")
+    unknown = sorted(fields.keys() - _WRITTEN - _IGNORED)
+    if unknown:
+        allowed = ", ".join(sorted(_WRITTEN))
+        raise ValueError(f"unknown field {unknown[0]!r}; allowed: {allowed} (topic and offset are ignored)")
+    if "value" not in fields:
+        raise ValueError('there is no "value"; write null for a record without one')
+    return Draft(
+        _bytes("value", fields["value"]),
+        _bytes("key", fields.get("key")),
+        _number("partition", fields.get("partition"), 0, (1 << 31) - 1),
+        _number("timestamp", fields.get("timestamp"), 0, (1 << 63) - 1),
+        _headers(fields.get("headers")),
+    )
+
+
+def _text(data: bytes | None) -> str | dict[str, str] | None:
+    if data is None:
+        return None
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return {_BASE64: base64.b64encode(data).decode("ascii")}
+
+
+def _bytes(field: str, given: Any) -> bytes | None:
+    if given is None:
+        return None
+    if isinstance(given, str):
+        try:
+            return given.encode("utf-8")
+        except UnicodeEncodeError:
+            raise ValueError(f"{field} holds half a surrogate pair: no text") from None
+    if isinstance(given, dict) and list(given) == [_BASE64] and isinstance(given[_BASE64], str):
+        try:
+            return base64.b64decode(given[_BASE64], validate=True)
+        except (binascii.Error, ValueError) as e:
+            raise ValueError(f"{field} is not base64: {e}") from None
+    raise ValueError(f'{field} is {_kind(given)}; allowed: text, null, {{"{_BASE64}": "..."}}')
+
+
+def _number(field: str, given: Any, low: int, high: int) -> int | None:
+    if given is None:
+        return None
+    if not isinstance(given, int) or isinstance(given, bool) or not low <= given <= high:
+        raise ValueError(f"{field} is {_kind(given)}; allowed: null, {low} to {high}")
+    return given
+
+
+def _headers(given: Any) -> list[Header]:
+    if given is None:
+        return []
+    pairs = list(given.items()) if isinstance(given, dict) else given
+    if not isinstance(pairs, list):
+        raise ValueError(f"headers are {_kind(given)}; allowed: a list of [name, value], or an object")
+    found: list[Header] = []
+    for pair in pairs:
+        if not isinstance(pair, list | tuple) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise ValueError(f"a header is {_kind(pair)}; allowed: [name, value]")
+        found.append((pair[0], _bytes(f"header {pair[0]!r}", pair[1])))
+    return found
+
+
+def _kind(given: Any) -> str:
+    """What was given, for errors: short, whatever it is."""
+    text = json.dumps(given)
+    return text if len(text) <= 40 else f"{text[:37]}..."
