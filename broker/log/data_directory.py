@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker.log.checkpoint import read_table, write_table
-from broker.log.filesystem import Closeable, FileSystem, read_file, replace_file
+from broker.log.filesystem import FileSystem, read_file, replace_file
+from broker.log.holder import Closeable
 from pyspark_kafkalog.config.properties import format_properties, parse_properties
 from pyspark_kafkalog.errors import InvalidConfig, StorageError
 from pyspark_kafkalog.types import encode_id

@@ -6,14 +6,21 @@ Nothing else in ``broker.log`` opens, renames or syncs a file. Positions and siz
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from broker.log.holder import Closeable, hold, own_mark
+
 Data = bytes | bytearray | memoryview
+
+_COPY_BYTES = 16 << 20
+"""One step of a copy in the kernel, after which somebody may look how far it is."""
+_READ_BYTES = 1 << 20
+_NO_KERNEL_COPY = frozenset({errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM})
+"""Refusals that say: not between these two disks. An ordinary copy may still do."""
 
 
 class Entry(NamedTuple):
@@ -52,14 +59,6 @@ class File(Protocol):
 
     def close(self) -> None:
         """Give the descriptor back."""
-        ...
-
-
-class Closeable(Protocol):
-    """What `FileSystem.lock` returns."""
-
-    def close(self) -> None:
-        """Let go of the lock."""
         ...
 
 
@@ -184,14 +183,34 @@ class OsFileSystem:
             os.close(fd)
 
     def lock(self, path: Path) -> Closeable:
-        file = OsFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
-        try:
-            # flock, not lockf: it also holds off a second manager in the same process.
-            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.close()
-            raise
-        return file
+        return hold(path, note=own_mark())
+
+
+class ReadOnlyFiles(OsFileSystem):
+    """*Thread-safe.* The same files for those who only look: nothing is written, not even on request.
+
+    Works on what may only be read, and beside a running broker.
+    """
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        if create:
+            raise OSError(errno.EROFS, "only to be read", str(path))
+        return OsFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+    def make_directory(self, path: Path) -> None:
+        raise OSError(errno.EROFS, "only to be read", str(path))
+
+    def rename(self, source: Path, target: Path) -> None:  # noqa: ARG002
+        raise OSError(errno.EROFS, "only to be read", str(source))
+
+    def remove(self, path: Path) -> None:
+        raise OSError(errno.EROFS, "only to be read", str(path))
+
+    def remove_directory(self, path: Path) -> None:
+        raise OSError(errno.EROFS, "only to be read", str(path))
+
+    def lock(self, path: Path) -> Closeable:
+        raise OSError(errno.EROFS, "only to be read", str(path))
 
 
 def write_all(file: File, position: int, data: Data) -> None:
@@ -209,6 +228,38 @@ def write_all(file: File, position: int, data: Data) -> None:
         if taken <= 0:
             raise OSError(errno.EIO, "the disk takes no more bytes and gives no reason")
         written += taken
+
+
+def copy_bytes(source: File, target: File, size: int, progress: Callable[[int], object]) -> None:
+    """Copy the first ``size`` bytes within the kernel where it can: without a copy at all on disks that share
+    blocks, elsewhere as an ordinary one. ``progress`` is told how many bytes each step took.
+
+    Raises:
+        EOFError: the source became shorter.
+        OSError: a disk refused.
+    """
+    position = 0
+    while position < size:
+        taken = _copy_some(source, target, position, min(_COPY_BYTES, size - position))
+        if not taken:
+            raise EOFError(f"the file became shorter than {size} bytes while it was copied")
+        position += taken
+        progress(taken)
+
+
+def _copy_some(source: File, target: File, position: int, size: int) -> int:
+    if hasattr(os, "copy_file_range"):
+        try:
+            taken = os.copy_file_range(source.fileno(), target.fileno(), size, position, position)
+        except OSError as e:
+            if e.errno not in _NO_KERNEL_COPY:
+                raise
+        else:
+            if taken:
+                return taken
+    data = source.read_at(position, min(size, _READ_BYTES))
+    write_all(target, position, data)
+    return len(data)
 
 
 def read_file(files: FileSystem, path: Path) -> bytes:

@@ -14,10 +14,12 @@ import struct
 import sys
 from array import array
 from bisect import bisect_right
+from dataclasses import dataclass
 from pathlib import Path
 
 from broker.log.filesystem import write_all
 from broker.log.open_files import OpenFiles
+from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.checksum import crc32c
 
 _TRAILER = struct.Struct(">4sqq")
@@ -26,10 +28,48 @@ _MAGIC = b"KLIX"
 TRAILER_BYTES = _TRAILER.size + _CRC.size
 
 
+OFFSET_COLUMNS, TIME_COLUMNS = "ii", "qi"
+"""Relative offset and position; timestamp and relative offset. Typecodes of `array`: "i" 4 bytes, "q" 8."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFile:
+    """What an index file holds, and the segment that it was written for."""
+
+    base_offset: int
+    segment_size: int
+    first: array[int]
+    second: array[int]
+
+
+def parse_index(data: bytes, columns: str) -> IndexFile:
+    """The content of an index file with these ``columns``.
+
+    Raises:
+        CorruptMessage: it is cut short, is no index, or its checksum does not hold.
+    """
+    first, second = array(columns[0]), array(columns[1])
+    rows = len(data) - TRAILER_BYTES
+    count, rest = divmod(rows, first.itemsize + second.itemsize)
+    if rows < 0 or data[rows : rows + len(_MAGIC)] != _MAGIC:
+        raise CorruptMessage("it does not end as an index does: it is cut short, or was not written whole")
+    if rest:
+        raise CorruptMessage(f"{rows} bytes of rows are no whole number of them")
+    _, base_offset, segment_size = _TRAILER.unpack_from(data, rows)
+    (crc,) = _CRC.unpack_from(data, len(data) - _CRC.size)
+    found = crc32c(memoryview(data)[: -_CRC.size])
+    if found != crc:
+        raise CorruptMessage(f"its checksum is {found:#010x}, and it says {crc:#010x}")
+    first.frombytes(data[: count * first.itemsize])
+    second.frombytes(data[count * first.itemsize : rows])
+    _swap_if_little(first, second)
+    return IndexFile(base_offset, segment_size, first, second)
+
+
 class SparseIndex:
     """*Not thread-safe: the log's lock for changes; look-ups from any thread at any time.*
 
-    ``columns`` are typecodes of `array`: "i" for 4 bytes, "q" for 8.
+    ``columns`` are `OFFSET_COLUMNS` or `TIME_COLUMNS`.
     """
 
     def __init__(self, path: Path, columns: str, pool: OpenFiles) -> None:
@@ -79,21 +119,14 @@ class SparseIndex:
             data = held.file.read_at(0, segment_size + TRAILER_BYTES + 1)
         finally:
             self._pool.release(held)
-        count, rest = divmod(len(data) - TRAILER_BYTES, self.row_bytes)
-        if count < 0 or rest:
+        try:
+            found = parse_index(data, self._columns)
+        except CorruptMessage:
             return False
-        trailer = count * self.row_bytes
-        (crc,) = _CRC.unpack_from(data, len(data) - _CRC.size)
-        if data[trailer : -_CRC.size] != _TRAILER.pack(_MAGIC, base_offset, segment_size):
+        if (found.base_offset, found.segment_size) != (base_offset, segment_size):
             return False
-        if crc32c(memoryview(data)[: -_CRC.size]) != crc:
-            return False
-        first, second = array(self._columns[0]), array(self._columns[1])
-        first.frombytes(data[: count * first.itemsize])
-        second.frombytes(data[count * first.itemsize : trailer])
-        _swap_if_little(first, second)
-        self._first, self._second = first, second
-        self.size_bytes = trailer
+        self._first, self._second = found.first, found.second
+        self.size_bytes = len(found.first) * self.row_bytes
         return True
 
     def save(self, base_offset: int, segment_size: int) -> None:

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Protocol
 
-from broker.log.index import SparseIndex
+from broker.log.index import OFFSET_COLUMNS, TIME_COLUMNS, SparseIndex
 from broker.log.open_files import OpenFiles
 from pyspark_kafkalog.types import NO_TIMESTAMP
 
@@ -75,8 +75,8 @@ class LogicalOffsets:
     def __init__(self, base_offset: int, segment: Path, interval_bytes: int, pool: OpenFiles) -> None:
         self._base_offset = base_offset
         self._interval_bytes = interval_bytes
-        self._offsets = SparseIndex(segment.with_suffix(".index"), "ii", pool)
-        self._times = SparseIndex(segment.with_suffix(".timeindex"), "qi", pool)
+        self._offsets = SparseIndex(segment.with_suffix(".index"), OFFSET_COLUMNS, pool)
+        self._times = SparseIndex(segment.with_suffix(".timeindex"), TIME_COLUMNS, pool)
         self._bytes_since_row = 0
         self.largest = (NO_TIMESTAMP, base_offset)
 

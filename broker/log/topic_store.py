@@ -24,7 +24,7 @@ PARTITION_METADATA = "partition.metadata"
 GENERATION = "0.8"
 """The family of logs from Kafka 0.8 on: offsets count records; v0, v1, v2 entries may be mixed."""
 
-_SUFFIX = ".topic"
+TOPIC_SUFFIX = ".topic"
 _CONFIG = "config."
 
 
@@ -75,10 +75,10 @@ class TopicStore:
         topics: dict[str, StoredTopic] = {}
         deleting = []
         for entry in self._files.scan(self.path):
-            if not entry.name.endswith(_SUFFIX):
+            if not entry.name.endswith(TOPIC_SUFFIX):
                 continue
-            name = entry.name.removesuffix(_SUFFIX)
-            topic, ended = _parse(read_file(self._files, self.path / entry.name), self.path / entry.name)
+            name = entry.name.removesuffix(TOPIC_SUFFIX)
+            topic, ended = parse_topic(read_file(self._files, self.path / entry.name), self.path / entry.name)
             if ended:
                 deleting.append(name)
             else:
@@ -96,11 +96,11 @@ class TopicStore:
             fields["deleting"] = "true"
         fields |= {_CONFIG + key: value for key, value in topic.overrides.items()}
         data = format_properties(fields).encode("utf-8")
-        replace_file(self._files, self.path / (name + _SUFFIX), data, durable=True)
+        replace_file(self._files, self.path / (name + TOPIC_SUFFIX), data, durable=True)
 
     def remove(self, name: str) -> None:
         """Forget a topic, durably. Raises `OSError`."""
-        self._files.remove(self.path / (name + _SUFFIX))
+        self._files.remove(self.path / (name + TOPIC_SUFFIX))
         self._files.sync_directory(self.path)
 
 
@@ -123,7 +123,12 @@ def read_partition_metadata(files: FileSystem, directory: Path) -> tuple[UUID, s
         return None
 
 
-def _parse(data: bytes, path: Path) -> tuple[StoredTopic, bool]:
+def parse_topic(data: bytes, path: Path) -> tuple[StoredTopic, bool]:
+    """A topic's record, and whether the topic is being deleted; ``path`` is for the errors.
+
+    Raises:
+        StorageError: it is no topic's record.
+    """
     try:
         fields = parse_properties(data.decode("utf-8"))
         topic = StoredTopic(

@@ -1,8 +1,4 @@
-"""The command line of the broker: ``python -m broker start``, also installed as ``kafkalog-broker``.
-
-Exit codes: 0 after a graceful stop, 1 when the broker cannot start or stop, 2 for what the user must
-change: arguments or configuration. An expected failure is one line on standard error.
-"""
+"""``start``: the broker in this process, until it is told to stop."""
 
 from __future__ import annotations
 
@@ -13,25 +9,23 @@ import os
 import queue
 import signal
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from broker.cli.commands import add_command
+from broker.cli.outcome import DONE, FAILED, fail
 from broker.config import BrokerConfig
 from broker.waiting import next_of
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
-from pyspark_kafkalog.config.reference import properties_file
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 
 if TYPE_CHECKING:
+    from broker.cli.commands import Commands
     from broker.server.broker import Broker
 
 logger = logging.getLogger(__name__)
 
-STOPPED, FAILED, MISUSED = 0, 1, 2
-
-_PROGRAM = "kafkalog-broker"
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _IMPATIENT_SECONDS = 1.0
 """One wish to stop may come as two signals, from a terminal and from a wrapper."""
@@ -44,24 +38,39 @@ examples:
   python -m broker start conf/server.properties
   python -m broker start --override listeners=PLAINTEXT://:19092 --override log.dirs=/srv/kafkalog
       for other machines too; --override goes before the file
-  python -m broker properties > server.properties
-      a file with every property, its meaning, range and default
 """
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    try:
-        if options.command == "properties":
-            sys.stdout.write(properties_file(BrokerConfig, "The broker's properties, each with its default."))
-            return STOPPED
-        _set_up_logging(options.log_config, options.log_level)
-        config = BrokerConfig.load(options.properties, dict(options.override))
-    except InvalidConfig as e:
-        return _fail(e, MISUSED)
-    return serve(config)
+def add_parser(commands: Commands) -> None:
+    """Make the command known."""
+    parser = add_command(
+        commands, "start", _run,
+        summary="serve until SIGTERM or Ctrl-C",
+        description="Serve until SIGTERM or Ctrl-C; a second one does not wait for a graceful stop.",
+        examples=_EXAMPLES,
+    )  # fmt: skip
+    parser.add_argument(
+        "properties", nargs="?", type=Path, metavar="FILE",
+        help="server.properties; without it the defaults hold",
+    )  # fmt: skip
+    parser.add_argument(
+        "--override", action="append", default=[], type=_override, metavar="NAME=VALUE",
+        help="a property that goes before the file's; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--log-level",
+        choices=_LEVELS,
+        default="INFO",
+        help="what is logged to standard error (default: INFO)",
+    )
+    parser.add_argument(
+        "--log-config", type=Path, metavar="FILE", help="a logging.ini instead, see conf/logging.ini"
+    )
+
+
+def _run(options: argparse.Namespace) -> int:
+    _set_up_logging(options.log_config, options.log_level)
+    return serve(BrokerConfig.load(options.properties, dict(options.override)))
 
 
 def serve(config: BrokerConfig) -> int:
@@ -90,14 +99,14 @@ def serve(config: BrokerConfig) -> int:
         broker = Broker(config)
         broker.start()
     except (KafkaError, OSError) as e:
-        return _fail(e, FAILED)
+        return fail(e, FAILED)
     _announce(broker, config)
     logger.info("%s: stopping", signal.Signals(next_of(stops)).name)
     try:
         broker.stop()
     except (KafkaError, OSError) as e:
-        return _fail(e, FAILED)
-    return STOPPED
+        return fail(e, FAILED)
+    return DONE
 
 
 def _announce(broker: Broker, config: BrokerConfig) -> None:
@@ -113,12 +122,6 @@ def _announce(broker: Broker, config: BrokerConfig) -> None:
     # A closed standard output is no reason not to serve.
     with contextlib.suppress(OSError):
         os.write(1, line.encode())
-
-
-def _fail(error: Exception, code: int) -> int:
-    line = " ".join(str(error).split()) or type(error).__name__
-    sys.stderr.write(f"{_PROGRAM}: {line}\n")
-    return code
 
 
 def _set_up_logging(path: Path | None, level: str) -> None:
@@ -142,39 +145,3 @@ def _override(text: str) -> tuple[str, str]:
     if not equals or not name.strip():
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
     return name.strip(), value
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=_PROGRAM,
-        description="A small Kafka broker: one machine, no replicas, Kafka's protocol.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    start = commands.add_parser(
-        "start",
-        help="serve until SIGTERM or Ctrl-C",
-        description="Serve until SIGTERM or Ctrl-C; a second one does not wait for a graceful stop.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    start.add_argument(
-        "properties", nargs="?", type=Path, metavar="FILE",
-        help="server.properties; without it the defaults hold",
-    )  # fmt: skip
-    start.add_argument(
-        "--override", action="append", default=[], type=_override, metavar="NAME=VALUE",
-        help="a property that goes before the file's; may be repeated",
-    )  # fmt: skip
-    start.add_argument(
-        "--log-level",
-        choices=_LEVELS,
-        default="INFO",
-        help="what is logged to standard error (default: INFO)",
-    )
-    start.add_argument(
-        "--log-config", type=Path, metavar="FILE", help="a logging.ini instead, see conf/logging.ini"
-    )
-    commands.add_parser("properties", help="print every property with its meaning, range and default")
-    return parser

@@ -1,0 +1,7 @@
+"""The command line of the broker: ``python -m broker``, also installed as ``kafkalog-broker``."""
+
+from __future__ import annotations
+
+from broker.cli.app import main
+
+__all__ = ["main"]

@@ -1,0 +1,72 @@
+"""The commands put together, and what becomes of their errors.
+
+Exit codes: 0 when the work was done, 1 when it could not be done, 2 for what the user must change:
+arguments or configuration. An expected failure is one line on standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Sequence
+
+from broker.cli import dump_log, export, properties, start, stop, verify_log
+from broker.cli.outcome import FAILED, MISUSED, PROGRAM, fail, say
+from pyspark_kafkalog.errors import InvalidConfig, KafkaError
+
+_COMMANDS = (start, stop, properties, dump_log, verify_log, export)
+_INTERRUPTED = 130
+"""What a shell makes of a process that SIGINT has ended."""
+
+_EXAMPLES = """\
+examples:
+  python -m broker start conf/server.properties
+  python -m broker stop conf/server.properties
+  python -m broker verify-log kafkalog-data
+  python -m broker dump-log --records kafkalog-data/my_topic_0
+  python -m broker export kafkalog-data /srv/for-kafka
+each command has more: python -m broker COMMAND --help
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    options = _parser().parse_args(arguments)
+    _print_anything()
+    try:
+        code: int = options.run(options)
+        sys.stdout.flush()
+        return code
+    except InvalidConfig as e:
+        return fail(e, MISUSED)
+    except BrokenPipeError:
+        # The reader has seen enough. What is still buffered has nowhere to go, and must not be tried again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return FAILED
+    except (KafkaError, OSError) as e:
+        return fail(e, FAILED)
+    except KeyboardInterrupt:
+        say("interrupted")
+        return _INTERRUPTED
+
+
+def _print_anything() -> None:
+    """A name or a record that the terminal's encoding lacks is written as an escape, and ends nothing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="A small Kafka broker (one machine, no replicas), and what looks after its logs.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in _COMMANDS:
+        command.add_parser(commands)
+    return parser

@@ -1,0 +1,56 @@
+"""What the commands share: how they are put into the parser, and which data directories are meant."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker.config import BrokerConfig
+from pyspark_kafkalog.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+Run = Callable[[argparse.Namespace], int]
+
+
+def add_command(
+    commands: Commands, name: str, run: Run, *, summary: str, description: str, examples: str
+) -> argparse.ArgumentParser:
+    """A command with its help; ``run`` gets the options and returns the exit code."""
+    parser = commands.add_parser(
+        name,
+        help=summary,
+        description=description,
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def directories_of(path: Path | None) -> tuple[Path, ...]:
+    """The data directories that ``path`` names: itself, or the ``log.dirs`` of a properties file; without it
+    those of a broker that is started without one.
+
+    Raises:
+        InvalidConfig: there is no such directory, or the file is no configuration.
+    """
+    if path is not None and path.is_dir():
+        return (path,)
+    if path is not None and not path.exists():
+        raise InvalidConfig(f"{path}: no such data directory or properties file")
+    found = BrokerConfig.load(path, {}).directories()
+    missing = [directory for directory in found if not directory.is_dir()]
+    if missing:
+        raise InvalidConfig(
+            f"{missing[0]}: no such data directory; it is in the log.dirs of {path or 'the defaults'}"
+        )
+    return found
+
+
+def is_properties(path: Path) -> bool:
+    """Whether ``path`` is a properties file, by its name."""
+    return path.suffix == ".properties" and path.is_file()

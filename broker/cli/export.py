@@ -1,0 +1,140 @@
+"""``export``: a copy of the logs under Apache Kafka's names, for its tools and its brokers."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker.cli.commands import add_command, directories_of
+from broker.cli.outcome import DONE, say
+from broker.cli.progress import byte_progress
+from broker.log.data_directory import LOCK_NAME
+from broker.log.holder import hold_off
+from pyspark_kafkalog.errors import InvalidConfig, StorageError
+
+if TYPE_CHECKING:
+    from broker.cli.commands import Commands
+    from broker.log.export import Source
+    from broker.log.filesystem import FileSystem
+    from broker.log.verify_directory import Contents
+
+_EXAMPLES = """\
+examples:
+  python -m broker export kafkalog-data /srv/for-kafka
+  python -m broker export conf/server.properties /srv/for-kafka --topic flights --topic delays
+  python -m broker export --live kafkalog-data /srv/for-kafka
+      while the broker runs: each partition as far as it was written when its turn came
+
+Each partition becomes <topic>-<number>/ with segments of 20 digits, .index, .timeindex,
+leader-epoch-checkpoint and partition.metadata. The target must be absent or empty; it gets
+its name when all of it is there.
+Exit codes: 0 exported, 1 a log is damaged or the disk refused, 2 wrong arguments.
+"""
+
+
+def add_parser(commands: Commands) -> None:
+    """Make the command known."""
+    parser = add_command(
+        commands, "export", _run,
+        summary="copy the logs under Apache Kafka's names",
+        description="Copy logs, byte for byte, to a directory that Apache Kafka's tools and brokers read.",
+        examples=_EXAMPLES,
+    )  # fmt: skip
+    parser.add_argument(
+        "source", type=Path, metavar="DATA_DIR", help="a data directory, or a properties file with log.dirs"
+    )
+    parser.add_argument("target", type=Path, metavar="TARGET", help="the directory to make")
+    parser.add_argument(
+        "--topic", action="append", default=[], dest="topics", metavar="TOPIC",
+        help="only this topic; may be repeated (default: all, __consumer_offsets too)",
+    )  # fmt: skip
+    parser.add_argument("--live", action="store_true", help="also when a broker runs on the directory")
+
+
+def _run(options: argparse.Namespace) -> int:
+    from broker.log.export import check_target, export
+    from broker.log.filesystem import OsFileSystem, ReadOnlyFiles
+    from broker.log.places import segments_in
+    from broker.log.verify_directory import read_contents
+
+    directories = directories_of(options.source)
+    check_target(options.target)
+    for directory in directories:
+        if options.target.absolute().is_relative_to(directory.absolute()):
+            raise InvalidConfig(f"{options.target} is inside {directory}, which is to be exported")
+    reading = ReadOnlyFiles()
+    with _undisturbed(directories, live=options.live):
+        contents = [read_contents(directory, reading) for directory in directories]
+        sources = _sources(contents, options.topics, options.live, reading)
+        size = sum(segment.size for source in sources for segment in segments_in(source.place.path, reading))
+        with byte_progress("exporting", size) as advance:
+            done = export(sources, options.target, reading=reading, writing=OsFileSystem(), progress=advance)
+    for each in done:
+        sys.stdout.write(f"{each}\n")
+        if each.left_bytes and not options.live:
+            say(f"{each.name}: {each.left_bytes} bytes of a torn tail were left out, as a start would do")
+    total = sum(each.size_bytes for each in done)
+    sys.stdout.write(f"{len(done)} partitions, {total} bytes exported to {options.target}\n")
+    return DONE
+
+
+@contextmanager
+def _undisturbed(directories: Sequence[Path], *, live: bool) -> Iterator[None]:
+    """While the block runs no broker starts on the directories. Raises `StorageError` when one runs."""
+    with ExitStack() as held:
+        for directory in () if live else directories:
+            try:
+                lock = hold_off(directory / LOCK_NAME)
+            except BlockingIOError:
+                raise StorageError(
+                    f"a broker runs on {directory}: stop it, or export with --live what is written by now"
+                ) from None
+            if lock is not None:
+                held.callback(lock.close)
+        yield
+
+
+def _sources(
+    contents: Sequence[Contents], topics: Sequence[str], live: bool, files: FileSystem
+) -> list[Source]:
+    """The partitions to export; those of nobody knows which topic are told and left out.
+
+    Raises:
+        InvalidConfig: a topic is asked for that is not there.
+        StorageError: a topic's record cannot be read.
+    """
+    from broker.log.export import Source
+    from broker.log.topic_store import read_partition_metadata
+
+    records = {name: topic for each in contents for name, topic in each.topics.items()}
+    deleting = {name for each in contents for name in each.deleting}
+    sources = []
+    for each in contents:
+        damaged = next((finding for finding in each.findings if finding.damage), None)
+        if damaged is not None:
+            raise StorageError(f"{damaged.path}: {damaged.what}")
+        for place in each.partitions:
+            topic = records.get(place.partition.topic)
+            if place.partition.topic in deleting or (topics and place.partition.topic not in topics):
+                continue
+            found = read_partition_metadata(files, place.path)
+            topic_id = topic.topic_id if topic is not None else found[0] if found is not None else None
+            if topic_id is None:
+                say(f"{place.path} belongs to no topic that is known here: left out")
+                continue
+            expected = each.expected(place)
+            torn = live or not expected.stopped_cleanly
+            sources.append(Source(place, topic_id, expected.gaps_allowed, torn))
+    there = sorted({source.place.partition.topic for source in sources})
+    missing = sorted(set(topics) - set(there))
+    if missing:
+        known = f"there are {', '.join(there)}" if there else "there is none of those asked for"
+        if not topics or set(topics) - set(there) == set(topics):
+            names = sorted({place.partition.topic for each in contents for place in each.partitions})
+            known = f"there are {', '.join(names)}" if names else "there is no topic at all"
+        raise InvalidConfig(f"no topic {', '.join(missing)}: {known}")
+    return sources

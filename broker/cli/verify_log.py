@@ -1,0 +1,139 @@
+"""``verify-log``: walks every segment and says what is sound, what is torn and what is damaged, and where."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker.cli.commands import add_command, directories_of, is_properties
+from broker.cli.outcome import DONE, FAILED
+from broker.cli.progress import Advance, byte_progress
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from broker.cli.commands import Commands
+    from broker.log.filesystem import FileSystem
+    from broker.log.verify import Finding, PartitionReport
+
+_EXAMPLES = """\
+examples:
+  python -m broker verify-log kafkalog-data
+  python -m broker verify-log conf/server.properties
+      every directory of its log.dirs
+  python -m broker verify-log kafkalog-data/my_topic_0
+  python -m broker verify-log --deep kafkalog-data/my_topic_0/00000000000.kafka
+      decompress every batch, too, and parse its records
+
+Nothing is written and no lock is taken: a broker may run meanwhile.
+Exit codes: 0 sound, 1 damaged, 2 there is nothing to check. Notes, a torn tail among them, are not damage.
+"""
+
+
+def add_parser(commands: Commands) -> None:
+    """Make the command known."""
+    parser = add_command(
+        commands, "verify-log", _run,
+        summary="check every segment: lengths, checksums, offsets, indexes, records of topics",
+        description="Check logs: length, CRC-32C and offsets of each batch, names, indexes, topics.",
+        examples=_EXAMPLES,
+    )  # fmt: skip
+    parser.add_argument(
+        "places", nargs="+", type=Path, metavar="PLACE",
+        help="a data directory, a properties file, a partition's directory or a segment",
+    )  # fmt: skip
+    parser.add_argument(
+        "--deep", action="store_true", help="also decompress each batch and parse its records"
+    )
+
+
+def _run(options: argparse.Namespace) -> int:
+    from broker.log.filesystem import ReadOnlyFiles
+
+    files = ReadOnlyFiles()
+    jobs = [job for place in options.places for job in _jobs(place, options.deep, files)]
+    damages = notes = size = partitions = 0
+    with byte_progress("checking", sum(job.size for job in jobs)) as advance:
+        for job in jobs:
+            report = job.run(advance)
+            findings = job.findings if report is None else report.findings
+            _tell(report, findings)
+            damages += sum(finding.damage for finding in findings)
+            notes += sum(not finding.damage for finding in findings)
+            if report is not None:
+                partitions += 1
+                size += report.size_bytes
+    verdict = f"damaged: {damages} findings" if damages else "sound"
+    said = f", {notes} notes" if notes else ""
+    sys.stdout.write(f"{partitions} logs checked, {size} bytes: {verdict}{said}\n")
+    return FAILED if damages else DONE
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One log to check, of ``size`` bytes; or what is known of a directory, with no report from ``run``."""
+
+    size: int
+    run: Callable[[Advance], PartitionReport | None]
+    findings: Sequence[Finding] = ()
+
+
+def _jobs(place: Path, deep: bool, files: FileSystem) -> Iterator[_Job]:
+    """What is to be checked at ``place``. Raises `InvalidConfig` when that is nothing."""
+    from broker.log.places import PartitionPlace, kind_of, partition_place, segment_place, segments_in
+    from broker.log.verify import Expected, verify_file, verify_partition
+    from broker.log.verify_directory import expected_of, read_contents
+
+    def partition(found: PartitionPlace, expected: Expected) -> _Job:
+        return _Job(
+            sum(segment.size for segment in segments_in(found.path, files)),
+            lambda advance: verify_partition(files, found, expected, deep=deep, progress=advance),
+        )
+
+    kind = "properties" if is_properties(place) else kind_of(place, files)
+    if kind in ("data", "properties"):
+        for directory in directories_of(place):
+            contents = read_contents(directory, files)
+            yield _Job(0, lambda _: None, contents.findings)
+            for found in contents.partitions:
+                yield partition(found, contents.expected(found))
+    elif kind == "partition":
+        place = place.absolute()
+        named = partition_place(place)
+        if named is None:
+            yield partition(PartitionPlace(place, TopicPartition(place.name, 0)), Expected())
+        else:
+            yield partition(named, expected_of(named, files))
+    else:
+        segment = segment_place(place.absolute())
+        if segment is None:
+            raise InvalidConfig(f"{place} is no segment: indexes are checked with theirs")
+        named = partition_place(segment.path.parent)
+        expected = expected_of(named, files) if named is not None else Expected()
+        newest = segments_in(segment.path.parent, files)[-1:]
+        last = not newest or newest[0].base_offset <= segment.base_offset
+        yield _Job(
+            segment.size,
+            lambda advance: verify_file(files, segment, expected, last=last, deep=deep, progress=advance),
+        )
+
+
+def _tell(report: PartitionReport | None, findings: Sequence[Finding]) -> None:
+    if report is not None:
+        offsets = (
+            f"offsets {report.start_offset} to {report.end_offset - 1}"
+            if report.end_offset > report.start_offset
+            else f"empty at offset {report.end_offset}"
+        )
+        sys.stdout.write(
+            f"{report.name}: {offsets}, {report.batch_count} batches, {report.record_count} records,"
+            f" {report.segment_count} segments, {report.size_bytes} bytes:"
+            f" {'sound' if report.sound else 'DAMAGED'}\n"
+        )
+    for finding in findings:
+        sys.stdout.write(f"  {finding}\n")
+    sys.stdout.flush()

@@ -1,0 +1,241 @@
+"""A copy of logs under Apache Kafka's names, with the files that Kafka's tools and brokers want beside them.
+
+The copy is made in ``.<name>.exporting`` next to the target and takes the target's name once all of it is on
+the disk: there is a whole export or none. Segments are copied byte for byte, after every batch was checked.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from broker.log.filesystem import File, FileSystem, copy_bytes, remove_tree, write_all
+from broker.log.holder import hold_directory
+from broker.log.kafka_files import (
+    LEADER_EPOCHS,
+    KafkaIndexes,
+    LeaderEpochs,
+    kafka_directory_name,
+    kafka_segment_name,
+    partition_metadata,
+)
+from broker.log.places import PartitionPlace, SegmentPlace, segments_in
+from broker.log.scan import FoundBatch, scan
+from broker.log.topic_store import PARTITION_METADATA
+from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, StorageError
+
+_MOST_TRIES = 10
+"""To copy a partition of a running broker, from which retention may just remove segments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A partition to export. ``may_be_torn``: the broker did not stop cleanly, or runs."""
+
+    place: PartitionPlace
+    topic_id: UUID
+    gaps_allowed: bool
+    may_be_torn: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What became of a partition; ``left_bytes`` of a torn tail were not copied."""
+
+    name: str
+    start_offset: int
+    end_offset: int
+    segment_count: int
+    size_bytes: int
+    left_bytes: int
+
+    def __str__(self) -> str:
+        if self.end_offset == self.start_offset:
+            return f"{self.name}: empty at offset {self.end_offset}"
+        offsets = f"offsets {self.start_offset} to {self.end_offset - 1}"
+        return f"{self.name}: {offsets}, {self.segment_count} segments, {self.size_bytes} bytes"
+
+
+def export(
+    sources: Sequence[Source],
+    target: Path,
+    *,
+    reading: FileSystem,
+    writing: FileSystem,
+    progress: Callable[[int], object] = lambda _: None,
+) -> list[Exported]:
+    """Copy ``sources`` to a new directory ``target``; returns what was copied, in the same order.
+
+    Raises:
+        InvalidConfig: there is something at ``target``.
+        CorruptMessage: a log is damaged: where and how. Nothing is left of the copy.
+        StorageError: the disk is full or refused. Nothing is left of the copy.
+    """
+    target = target.absolute()
+    done = []
+    with _staging(target, writing) as staging:
+        for source in sources:
+            done.append(_partition(source, staging, reading, writing, progress))
+        writing.sync_directory(staging)
+        check_target(target)
+        # Over an empty directory as well as to a free name, at once.
+        writing.rename(staging, target)
+        writing.sync_directory(target.parent)
+    return done
+
+
+def check_target(target: Path) -> None:
+    """Raises `InvalidConfig` unless ``target`` is free or an empty directory."""
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise InvalidConfig(f"{target} is not a directory; the target must be absent or an empty directory")
+    if target.is_dir() and any(target.iterdir()):
+        raise InvalidConfig(f"{target} is not empty; the target must be absent or an empty directory")
+
+
+@contextmanager
+def _staging(target: Path, files: FileSystem) -> Iterator[Path]:
+    """An empty directory beside ``target``, ours alone; it is gone in the end, whatever happens."""
+    staging = target.with_name(f".{target.name}.exporting")
+    try:
+        files.make_directory(staging)
+        try:
+            held = hold_directory(staging)
+        except BlockingIOError:
+            raise StorageError(f"another export to {target} is under way") from None
+        try:
+            check_target(target)
+            for entry in files.scan(staging):  # what a killed export has left
+                path = staging / entry.name
+                if entry.is_directory:
+                    remove_tree(files, path)
+                else:
+                    files.remove(path)
+            try:
+                yield staging
+            except BaseException:
+                remove_tree(files, staging)
+                raise
+        finally:
+            held.close()
+    except OSError as e:
+        why = "the disk is full" if e.errno in (errno.ENOSPC, errno.EDQUOT) else "it failed"
+        raise StorageError(f"{target}: {why}, and nothing of the export is left: {e}") from e
+
+
+def _partition(
+    source: Source, staging: Path, reading: FileSystem, writing: FileSystem, progress: Callable[[int], object]
+) -> Exported:
+    directory = staging / kafka_directory_name(source.place.partition)
+    for _ in range(_MOST_TRIES):
+        copy = _Copy(source, directory, reading, writing, progress)
+        try:
+            return copy.run()
+        except _Vanished:
+            remove_tree(writing, directory)
+    raise StorageError(f"{source.place.path}: its segments are removed faster than they can be copied")
+
+
+class _Vanished(Exception):
+    """A segment was removed by the running broker."""
+
+
+class _Copy:
+    """*Not thread-safe.* Copies one partition."""
+
+    def __init__(
+        self,
+        source: Source,
+        directory: Path,
+        reading: FileSystem,
+        writing: FileSystem,
+        progress: Callable[[int], object],
+    ) -> None:
+        self._source = source
+        self._directory = directory
+        self._reading = reading
+        self._writing = writing
+        self._progress = progress
+        self._epochs = LeaderEpochs()
+        self._next_offset = 0
+        self._left_bytes = 0
+
+    def run(self) -> Exported:
+        """Raises `_Vanished`, and as `export`."""
+        place = self._source.place
+        segments = segments_in(place.path, self._reading)
+        if not segments:
+            raise CorruptMessage(f"{place.path}: there is no segment in it")
+        self._writing.make_directory(self._directory)
+        start, size = segments[0].base_offset, 0
+        self._next_offset = start
+        for segment in segments:
+            size += self._segment(segment, last=segment is segments[-1])
+        self._write(LEADER_EPOCHS, self._epochs.content())
+        self._write(PARTITION_METADATA, partition_metadata(self._source.topic_id))
+        self._writing.sync_directory(self._directory)
+        return Exported(self._directory.name, start, self._next_offset, len(segments), size, self._left_bytes)
+
+    def _segment(self, segment: SegmentPlace, *, last: bool) -> int:
+        """Copy a segment and make its indexes; returns the bytes that were copied."""
+        base = segment.base_offset
+        self._check_follows(base, f"{segment.path}")
+        self._next_offset = base
+        indexes = KafkaIndexes(base)
+        try:
+            file = self._reading.open(segment.path)
+        except FileNotFoundError:
+            raise _Vanished from None
+        try:
+            size = self._check(segment, file, indexes, last)
+            self._copy(file, kafka_segment_name(base), size)
+        finally:
+            file.close()
+        offsets, times = indexes.finish()
+        self._write(kafka_segment_name(base, ".index"), offsets)
+        self._write(kafka_segment_name(base, ".timeindex"), times)
+        return size
+
+    def _check(self, segment: SegmentPlace, file: File, indexes: KafkaIndexes, last: bool) -> int:
+        """Check every batch; returns where the last one that is sound ends."""
+        size, end, fault = os.fstat(file.fileno()).st_size, 0, ""
+        for found in scan(file, size, segment.base_offset):
+            if not isinstance(found, FoundBatch) or not found.sound:
+                fault = fault or f"{segment.path}, byte {found.position}: no sound batch"
+                continue
+            if fault:
+                raise CorruptMessage(f"{fault}, and sound ones follow: verify-log tells more")
+            header = found.header
+            self._check_follows(header.base_offset, f"{segment.path}, byte {found.position}")
+            indexes.add(found.position, header)
+            self._epochs.add(header)
+            self._next_offset, end = header.next_offset, found.end
+        if fault and not (last and self._source.may_be_torn):
+            raise CorruptMessage(f"{fault}: verify-log tells more")
+        self._left_bytes += size - end
+        return end
+
+    def _check_follows(self, offset: int, where: str) -> None:
+        gap = offset - self._next_offset
+        if gap < 0 or (gap and not self._source.gaps_allowed):
+            raise CorruptMessage(f"{where}: offset {offset} where {self._next_offset} should follow")
+
+    def _copy(self, source: File, name: str, size: int) -> None:
+        target = self._writing.open(self._directory / name, create=True)
+        try:
+            copy_bytes(source, target, size, self._progress)
+            target.sync()
+        finally:
+            target.close()
+
+    def _write(self, name: str, data: bytes) -> None:
+        target = self._writing.open(self._directory / name, create=True)
+        try:
+            write_all(target, 0, data)
+            target.sync()
+        finally:
+            target.close()

@@ -1,0 +1,308 @@
+"""Checks logs that nobody need be running for: every byte of every segment, and what stands beside it.
+
+Damage is what has lost records, or will mislead a broker or a reader. What a broker mends by itself when it
+starts or when it needs it, the end that a crash tore off above all, is told as a note.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from broker.log.filesystem import File, FileSystem
+from broker.log.index_check import IndexCheck
+from broker.log.offset_scheme import MAX_RELATIVE
+from broker.log.places import Notes, PartitionPlace, SegmentPlace, segments_in
+from broker.log.scan import Damage, FoundBatch, scan
+from broker.log.segment import MAX_DECOMPRESSED_BYTES
+from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.formats.batch import decode_records
+
+__all__ = ["Expected", "Finding", "PartitionReport", "verify_file", "verify_partition"]
+
+_BAD_CHECKSUM = "wrong checksum"
+
+Progress = Callable[[int], object]
+"""Told how many more bytes have been looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was found, where, and whether it is `damage` or only worth knowing."""
+
+    path: Path
+    position: int | None
+    what: str
+    damage: bool = True
+
+    def __str__(self) -> str:
+        place = str(self.path) if self.position is None else f"{self.path}, byte {self.position}"
+        return f"{'damage' if self.damage else 'note'}: {place}: {self.what}"
+
+
+@dataclass(slots=True)
+class PartitionReport:
+    """What was seen of one log."""
+
+    name: str
+    start_offset: int = 0
+    end_offset: int = 0
+    segment_count: int = 0
+    batch_count: int = 0
+    record_count: int = 0
+    size_bytes: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def sound(self) -> bool:
+        """Whether no finding is damage."""
+        return not any(finding.damage for finding in self.findings)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What is known of a log besides its files.
+
+    ``stopped_cleanly``: the broker has closed the logs, and nothing may be torn; None when that is not known.
+    ``clean_state`` is the end offset, the last segment's base offset and its size, where that was noted.
+    ``durable_offset``: what is below was forced to the disk. ``gaps_allowed``: the topic is compacted.
+    """
+
+    stopped_cleanly: bool | None = None
+    clean_state: tuple[int, ...] = ()
+    durable_offset: int = 0
+    gaps_allowed: bool = False
+
+    @classmethod
+    def of(
+        cls, notes: Notes, place: PartitionPlace, topic_number: int | None, *, gaps_allowed: bool
+    ) -> Expected:
+        """As the data directory says; a recovery point counts only for the topic that it was noted for."""
+        noted, point = notes.points.get(place.path.name, (0, 0))[:2] if notes.points else (0, 0)
+        clean = notes.clean or {}
+        return cls(
+            notes.clean is not None,
+            clean.get(place.path.name, ()),
+            point if noted == topic_number else 0,
+            gaps_allowed,
+        )
+
+
+def verify_partition(
+    files: FileSystem,
+    place: PartitionPlace,
+    expected: Expected,
+    *,
+    deep: bool = False,
+    progress: Progress = lambda _: None,
+) -> PartitionReport:
+    """Check every segment of a partition; with ``deep`` each batch is also decompressed and parsed.
+
+    Raises:
+        OSError: the disk refused to read.
+    """
+    check = _Check(files, expected, PartitionReport(place.path.name), deep, progress)
+    segments = segments_in(place.path, files)
+    if not segments:
+        check.find(place.path, None, "there is no segment in it")
+    for number, segment in enumerate(segments):
+        check.segment(segment, first=number == 0, last=number == len(segments) - 1)
+    check.against_clean_state(segments)
+    return check.report
+
+
+def verify_file(
+    files: FileSystem,
+    segment: SegmentPlace,
+    expected: Expected,
+    *,
+    last: bool,
+    deep: bool = False,
+    progress: Progress = lambda _: None,
+) -> PartitionReport:
+    """Check one segment alone; ``last`` when none follows it. Raises `OSError`."""
+    check = _Check(files, expected, PartitionReport(segment.path.name), deep, progress)
+    check.segment(segment, first=True, last=last)
+    return check.report
+
+
+class _Check:
+    """*Not thread-safe.* Goes through the segments of one log in order, and writes its report."""
+
+    def __init__(
+        self, files: FileSystem, expected: Expected, report: PartitionReport, deep: bool, progress: Progress
+    ) -> None:
+        self.report = report
+        self._files = files
+        self._expected = expected
+        self._deep = deep
+        self._progress = progress
+        self._next_offset = 0
+        self._gap_explained = False
+
+    def find(self, path: Path, position: int | None, what: str, *, damage: bool = True) -> None:
+        """Add to the report."""
+        self.report.findings.append(Finding(path, position, what, damage))
+
+    def segment(self, segment: SegmentPlace, *, first: bool, last: bool) -> None:
+        """Check one segment and the indexes beside it."""
+        report = self.report
+        if first:
+            report.start_offset = self._next_offset = segment.base_offset
+        elif segment.base_offset != self._next_offset:
+            self._wrong_name(segment)
+        self._next_offset = max(self._next_offset, segment.base_offset)
+        try:
+            file = self._files.open(segment.path)
+        except FileNotFoundError:
+            self.find(segment.path, None, "removed while its partition was being checked", damage=False)
+            return
+        try:
+            index = IndexCheck(segment, self._files) if segment.is_ours else None
+            size = self._walk(file, segment, index, last)
+        finally:
+            file.close()
+        report.segment_count += 1
+        report.size_bytes += size
+        report.end_offset = self._next_offset
+        if index is not None:
+            settled, intact = bool(self._expected.stopped_cleanly), not self._damaged(segment)
+            for path, what, damage in index.findings(size, settled=settled, last=last, intact=intact):
+                self.find(path, None, what, damage=damage)
+
+    def against_clean_state(self, segments: list[SegmentPlace]) -> None:
+        """Compare with what the stop has noted."""
+        state = self._expected.clean_state
+        if len(state) != 3 or not segments or self._damaged(segments[-1]):
+            return
+        found = (self._next_offset, segments[-1].base_offset, segments[-1].size)
+        if found != state:
+            self.find(
+                segments[-1].path, None,
+                f"it was closed at offset {state[0]}, in segment {state[1]} of {state[2]} bytes; found are"
+                f" offset {found[0]}, segment {found[1]}, {found[2]} bytes",
+            )  # fmt: skip
+
+    def _damaged(self, segment: SegmentPlace) -> bool:
+        return any(finding.path == segment.path for finding in self.report.findings)
+
+    def _walk(self, file: File, segment: SegmentPlace, index: IndexCheck | None, last: bool) -> int:
+        """Check the batches; returns the size of what was checked."""
+        size, position = os.fstat(file.fileno()).st_size, 0
+        while True:
+            broken: list[tuple[int, str]] = []
+            for found in scan(file, size, self._next_offset, start=position):
+                self._progress(found.end - found.position)
+                if isinstance(found, Damage) or not found.sound:
+                    broken.append((found.position, _fault(found)))
+                    continue
+                if broken:
+                    self._lost(segment, broken, found)
+                    broken = []
+                self._batch(segment, found, file)
+                if index is not None:
+                    index.see(found.position, found.header)
+                position = found.end
+            grown = os.fstat(file.fileno()).st_size if broken and last else size
+            if grown <= size:
+                break
+            size = grown  # a broker appends to it just now: the rest of what seemed cut short has arrived
+        if broken:
+            self._torn(segment, broken, size, last)
+        return size
+
+    def _batch(self, segment: SegmentPlace, found: FoundBatch, file: File) -> None:
+        report, header = self.report, found.header
+        gap = header.base_offset - self._next_offset
+        gaps_allowed = self._expected.gaps_allowed or not segment.is_ours
+        if gap < 0:
+            self.find(
+                segment.path, found.position,
+                f"a batch with offset {header.base_offset} where offset {self._next_offset} should follow",
+            )  # fmt: skip
+        elif gap and not gaps_allowed:
+            self.find(segment.path, found.position, _missing(self._next_offset, header.base_offset))
+        if header.last_offset - segment.base_offset > MAX_RELATIVE:
+            self.find(
+                segment.path, found.position,
+                f"offset {header.last_offset} is more than {MAX_RELATIVE} above the segment's first",
+            )  # fmt: skip
+        self._next_offset = max(self._next_offset, header.next_offset)
+        report.batch_count += 1
+        report.record_count += header.record_count
+        if self._deep:
+            try:
+                data = file.read_at(found.position, header.size)
+                decode_records(data, 0, header, MAX_DECOMPRESSED_BYTES, check_crc=False)
+            except KafkaError as e:
+                self.find(segment.path, found.position, str(e))
+
+    def _lost(self, segment: SegmentPlace, broken: list[tuple[int, str]], found: FoundBatch) -> None:
+        """Damage in the middle: a sound batch follows it."""
+        for position, fault in broken[:-1]:
+            self.find(segment.path, position, fault)
+        position, fault = broken[-1]
+        base_offset = found.header.base_offset
+        lost = (
+            _missing(self._next_offset, base_offset)
+            if base_offset > self._next_offset
+            else "no offset is missing"
+        )
+        self.find(segment.path, position, f"{fault}; sound again at byte {found.position}: {lost}")
+        self._next_offset = max(self._next_offset, base_offset)
+
+    def _torn(self, segment: SegmentPlace, broken: list[tuple[int, str]], size: int, last: bool) -> None:
+        """No sound batch follows in this file: what a crash does to an end, or damage."""
+        position, fault = broken[0]
+        told = f"{size - position} bytes from here to the end of the file cannot be read: {fault}"
+        expected = self._expected
+        # A batch that is there to its last byte was once written whole: it may have lost pages only where it
+        # was not yet forced to the disk, and only the data directory says how far that goes.
+        whole = all(fault.startswith(_BAD_CHECKSUM) for _, fault in broken)
+        if not last:
+            self.find(segment.path, position, f"{told}; segments follow")
+            self._gap_explained = True
+        elif expected.stopped_cleanly:
+            self.find(segment.path, position, f"{told}; the broker had closed this log")
+        elif self._next_offset < expected.durable_offset:
+            known = f"offsets up to {expected.durable_offset - 1} had been forced to the disk"
+            self.find(segment.path, position, f"{told}; {known}")
+        elif whole and expected.stopped_cleanly is None:
+            self.find(segment.path, position, told)
+        else:
+            self.find(
+                segment.path, position,
+                f"torn tail: {told}. An unclean stop leaves that, or an append that is under way;"
+                f" the next start cuts it off at offset {self._next_offset}",
+                damage=False,
+            )  # fmt: skip
+
+    def _wrong_name(self, segment: SegmentPlace) -> None:
+        """The segment is not named by the offset that follows the one before it."""
+        explained, self._gap_explained = self._gap_explained, False
+        if segment.base_offset < self._next_offset:
+            self.find(
+                segment.path, None,
+                f"it is named by offset {segment.base_offset}, but the segment before it ends with offset"
+                f" {self._next_offset - 1}",
+            )  # fmt: skip
+        elif explained or not (self._expected.gaps_allowed or not segment.is_ours):
+            self.find(segment.path, None, _missing(self._next_offset, segment.base_offset))
+
+
+def _fault(found: FoundBatch | Damage) -> str:
+    if isinstance(found, Damage):
+        return found.reason
+    header = found.header
+    return (
+        f"{_BAD_CHECKSUM} of the batch with offsets {header.base_offset} to {header.last_offset}:"
+        f" {found.crc:#010x}, its header says {header.crc:#010x}"
+    )
+
+
+def _missing(first: int, behind: int) -> str:
+    if behind - first == 1:
+        return f"offset {first} is missing"
+    return f"offsets {first} to {behind - 1} are missing"
