@@ -1,0 +1,174 @@
+"""``kafkalog load`` with Spark, and the commands about its ledger, as their users start them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+
+from pyspark_kafkalog.loads.ledger import Ledger
+from tests.support.spark_topics import Topic
+
+
+class CommandLine:
+    """``kafkalog`` for one load: its topic, its ledgers and its table."""
+
+    def __init__(self, server: str, topic: Topic, root: Path) -> None:
+        self.topic, self.table, self.offsets = topic, root / "table", root / "_offsets"
+        self._environment = dict(os.environ, COLUMNS="160", NO_COLOR="1", KAFKALOG_BOOTSTRAP_SERVER=server)
+
+    def __call__(self, command: str, *arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
+        line = [
+            sys.executable,
+            "-m",
+            "pyspark_kafkalog.cli",
+            command,
+            "events",
+            "--offsets",
+            str(self.offsets),
+        ]
+        return subprocess.run(
+            [*line, *arguments], env=self._environment, input=said,
+            capture_output=True, text=True, timeout=150, check=False,
+        )  # fmt: skip
+
+    def load(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        to = ["--topic", self.topic.name, "--to", str(self.table), "--master", "local[2]"]
+        return self("load", *to, *arguments)
+
+    def values(self, number: int) -> list[int]:
+        found = ds.dataset(self.table / f"load={number:08d}").to_table(["value"])
+        return sorted(int(value) for value in found["value"].to_pylist())
+
+
+@pytest.fixture
+def kafkalog(server: Any, new_topic: Any, tmp_path: Path) -> CommandLine:
+    topic = new_topic(partitions=2)
+    topic.add(*range(10), partition=0)
+    topic.add(*range(10, 15), partition=1)
+    return CommandLine(server.bootstrap_servers, topic, tmp_path)
+
+
+def cells(text: str) -> list[list[str]]:
+    """The rows of the tables in ``text``, without their headings."""
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines()]
+    return [row for row in rows if row]
+
+
+def test_a_load_its_history_its_check_and_the_way_back(kafkalog: CommandLine) -> None:
+    planned = kafkalog.load("--dry-run")
+    assert planned.returncode == 0, planned.stderr
+    assert cells(planned.stdout) == [
+        [kafkalog.topic.name, "0", "0", "10", "10", "first load"],
+        [kafkalog.topic.name, "1", "0", "5", "5", "first load"],
+    ]
+    assert "events: load 1 would read 15 offsets in 2 tasks" in planned.stdout
+    assert not kafkalog.offsets.exists()
+
+    first = kafkalog.load("--option", "startingOffsets=" + kafkalog.topic.offsets(p0=1, p1=-2))
+    assert first.returncode == 0, first.stderr
+    assert cells(first.stdout)[0][:3] == [kafkalog.topic.name, "14", "14"]
+    assert re.search(rf"load 1: [12] files in {kafkalog.table}/load=00000001\n", first.stdout)
+    assert re.search(r"14/14 records", first.stderr)
+    for noise in ("WARN", "Traceback", "Exception"):
+        assert noise not in first.stderr
+    assert kafkalog.values(1) == list(range(1, 15))
+
+    kafkalog.topic.add(15, 16)
+    assert kafkalog.load().returncode == 0
+    assert kafkalog.values(2) == [15, 16]
+    assert (nothing := kafkalog.load()).stdout == "events: nothing new\n", nothing.stderr
+
+    history = kafkalog("history")
+    assert [(row[0], row[2], row[3], row[5], row[6]) for row in cells(history.stdout)] == [
+        ("1", "dir", "14", "start", "yes"), ("2", "dir", "2", "1", "yes"),
+    ]  # fmt: skip
+    assert kafkalog("verify").stdout.startswith("sound: 2 commits in effect with 16 records")
+
+    back = kafkalog("rewind", "--to", "commit:1", said="y\n")
+    assert back.returncode == 0, back.stderr
+    assert f"{kafkalog.topic.name}-0\t[10, 12)\t2 offsets\n" in back.stdout
+    assert "read_load no longer reads load 2" in back.stderr
+    assert "rewound: commit 3" in back.stdout
+    lines = [json.loads(line) for line in kafkalog("history", "--json").stdout.splitlines()]
+    assert [(c["number"], c["mode"], c["in_effect"]) for c in lines] == [
+        (1, "dir", True), (2, "dir", False), (3, "rewind", True),
+    ]  # fmt: skip
+
+    file = next((kafkalog.table / "load=00000001").glob("*.parquet"))
+    file.unlink()
+    found = kafkalog("verify")
+    assert found.returncode == 1
+    assert re.search(rf"^load 1: {file} is gone; \d+ rows were in it\n$", found.stdout)
+
+
+def test_a_failed_load_says_why_in_one_line_and_stays_planned(kafkalog: CommandLine) -> None:
+    kafkalog.table.mkdir()
+    (kafkalog.table / "load=00000001").mkdir()
+    refused = kafkalog.load()
+    assert refused.returncode == 1
+    assert "no _kafkalog.json that says whose" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    pending = kafkalog("history")
+    assert re.search(r"load 1 was planned at 20.* and not committed: 15 offsets", pending.stderr)
+    (kafkalog.table / "load=00000001").rmdir()
+    kafkalog.topic.add(15)
+    planned = kafkalog.load("--dry-run")
+    assert "load 1 would read 15 offsets" in planned.stdout
+    assert kafkalog.load("--on-pending", "fail").returncode == 1
+    assert Ledger.at(kafkalog.offsets, "events").head() is None
+
+
+def test_an_error_of_a_task_reaches_the_user_without_its_traces(kafkalog: CommandLine) -> None:
+    plan = kafkalog.load("--option", "kafka.max.partition.fetch.bytes=0")
+    assert plan.returncode == 2
+    assert plan.stderr.startswith("kafkalog: ")
+    assert plan.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--option", "nonsense"), "'nonsense' is not name=value"),
+        (("--option", "subscrib=x"), "Did you mean 'subscribe'"),
+        (("--subscribe-pattern", ".*"), "or --subscribe-pattern"),
+        (("--on-pending", "perhaps"), "onPendingPlan is one of"),
+    ],
+)
+def test_a_wrong_command_is_told_before_spark_starts(
+    kafkalog: CommandLine, arguments: tuple[str, ...], said: str
+) -> None:
+    started = time.monotonic()
+    ran = kafkalog.load(*arguments)
+    assert (ran.returncode, said in " ".join(ran.stderr.split())) == (2, True), ran.stderr
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize("command", [("history",), ("verify",), ("rewind", "--to", "start")])
+def test_a_load_that_nobody_made_is_named_with_those_there_are(
+    kafkalog: CommandLine, command: tuple[str, ...]
+) -> None:
+    Ledger.at(kafkalog.offsets, "other").identify("a-cluster", {})
+    ran = kafkalog(*command)
+    assert ran.returncode == 2
+    assert "no load is called 'events'" in ran.stderr
+    assert "there are other" in ran.stderr
+
+
+def test_asking_a_ledger_imports_neither_spark_nor_arrow(kafkalog: CommandLine) -> None:
+    Ledger.at(kafkalog.offsets, "events").identify("a-cluster", {})
+    code = (
+        "import sys; from pyspark_kafkalog.cli.app import app;"
+        f"app(['history', 'events', '--offsets', {str(kafkalog.offsets)!r}], standalone_mode=False);"
+        "print(sorted({'pyspark', 'pyarrow', 'pandas', 'numpy'} & set(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert ran.stdout.splitlines()[-1] == "[]"
