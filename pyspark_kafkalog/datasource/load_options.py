@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.loads.ledger import Ledger
+from pyspark_kafkalog.loads.store import open_store
 
 _NUMBER_MAX = 99_999_999
 """Plans have eight digits."""
@@ -22,6 +23,7 @@ class LoadOptions:
 
     name: str
     offsets_path: str
+    """An absolute path."""
     commit: str
     """``none``, ``stage`` or ``group``."""
     on_pending: str
@@ -50,14 +52,9 @@ def parse_load_options(
     """
     name, path = (_text(options, option) for option in ("loadName", "offsetsPath"))
     commit = choice("commitOffsets", ("none", "stage", "group"))
-    load = LoadOptions(
-        name=name,
-        offsets_path=path,
-        commit=commit,
-        on_pending=choice("onPendingPlan", ("replay", "fail", "discard")),
-        on_recreated=choice("onTopicRecreated", ("fail", "earliest", "skip")),
-        plan=_plan(options.get("loadplan")),
-    )
+    on_pending = choice("onPendingPlan", ("replay", "fail", "discard"))
+    on_recreated = choice("onTopicRecreated", ("fail", "earliest", "skip"))
+    plan = _plan(options.get("loadplan"))
     if not name and not path:
         _refuse_without_a_load(options, commit)
         return None
@@ -67,11 +64,9 @@ def parse_load_options(
             f"{given} is given and {missing} is not: a load is named by loadName, and offsetsPath is the "
             "directory that keeps its offsets; give both, or neither for a read that remembers nothing"
         )
-    # Refuses names and places that cannot be a ledger's, at once and not when the first action runs.
-    Ledger.at(path, name)
-    if load.plan is not None and load.commits:
+    if plan is not None and commit != "none":
         raise InvalidConfig(
-            f"loadPlan={load.plan} reads a plan that kafkalog.load() commits, so commitOffsets is none; "
+            f"loadPlan={plan} reads a plan that kafkalog.load() commits, so commitOffsets is none; "
             f"got '{commit}'. Leave one of the two out"
         )
     if commit == "group" and not options.get("kafka.group.id", "").strip():
@@ -79,7 +74,11 @@ def parse_load_options(
             "commitOffsets=group needs kafka.group.id: the group that is told the load's next offsets. "
             "commitOffsets=stage does without one"
         )
-    return load
+    # Refuses what cannot be a ledger's at once, and not when the first action runs. Tasks may run in another
+    # directory, so the path becomes an absolute one.
+    absolute = open_store(path).location
+    Ledger.at(absolute, name)
+    return LoadOptions(name, absolute, commit, on_pending, on_recreated, plan)
 
 
 def _refuse_without_a_load(options: Mapping[str, str], commit: str) -> None:

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -19,13 +20,13 @@ from pyspark_kafkalog.datasource.options import BatchOptions
 from pyspark_kafkalog.datasource.planning import OffsetRange
 from pyspark_kafkalog.loads.errors import DamagedRecord, LoadError, LostRace, TopicRecreated
 from pyspark_kafkalog.loads.ledger import Ledger
+from pyspark_kafkalog.loads.plan import Plan, PlannedRange
 from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafkalog.datasource.lookup import Lookup
-    from pyspark_kafkalog.loads.plan import Plan
     from pyspark_kafkalog.loads.receipts import Receipt
 
 
@@ -49,7 +50,6 @@ class LoadReader(BatchReader):
     def __init__(self, options: BatchOptions, columns: Sequence[str], load: LoadOptions) -> None:
         super().__init__(options, columns)
         self._load = load
-        # Its path is absolute: tasks may run in another directory.
         self._ledger = Ledger.at(load.offsets_path, load.name)
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -135,12 +135,7 @@ class LoadReader(BatchReader):
                 f"was written, does not exist on {socket.gethostname()}. Choose a directory that driver and "
                 "executors share; kafkalog.load(..., receipts=False) does without one"
             )
-        plan = ledger.plan(task.plan)
-        if plan.sha256 != task.plan_sha256:
-            raise DamagedRecord(
-                f"plan {task.plan} of {ledger.location} is not the one that this read was planned with: the "
-                "ledger was replaced meanwhile. Load the DataFrame anew"
-            )
+        plan = _plan(self._load.offsets_path, self._load.name, task.plan, task.plan_sha256)
         if self._load.commits:
             self._refuse_if_committed_by_another(task)
         return plan
@@ -163,7 +158,7 @@ class LoadReader(BatchReader):
             lookup.close()
         return tally.receipt(
             plan,
-            plan.ranges[task.index],
+            PlannedRange(task.topic, task.partition, task.topic_id, task.start, task.end),
             attempt=_attempt_number(),
             host=socket.gethostname(),
             duration_ms=round((time.monotonic() - began) * 1000),
@@ -195,6 +190,21 @@ class LoadReader(BatchReader):
                 f"another driver committed load {task.plan} of {self._ledger.location} (mode {commit.mode}) "
                 "while this read ran: discard this output. The next read begins where that load ended"
             )
+
+
+@lru_cache(maxsize=1)
+def _plan(offsets_path: str, name: str, number: int, sha256: str) -> Plan:
+    """The plan with this seal. Kept for the next task of this process: of a thousand partitions it takes
+    longer to read than their records may.
+    """
+    ledger = Ledger.at(offsets_path, name)
+    plan = ledger.plan(number)
+    if plan.sha256 != sha256:
+        raise DamagedRecord(
+            f"plan {number} of {ledger.location} is not the one that this read was planned with: the ledger "
+            "was replaced meanwhile. Load the DataFrame anew"
+        )
+    return plan
 
 
 def _check_topic(task: LoadInputPartition, where: TopicPartition, lookup: Lookup) -> None:

@@ -376,3 +376,17 @@ def test_a_thousand_partitions_are_planned_in_seconds(
     # The ends of the logs, and what the partitions are: a handful of questions however many there are.
     assert len(broker.received(ApiKey.LIST_OFFSETS)) == 4
     assert elapsed < 10
+
+
+def test_a_thousand_partitions_of_a_real_broker_are_planned_in_seconds(
+    running_broker: EmbeddedBroker, client: RawClient, topic_name: str, tmp_path: Path
+) -> None:
+    assert client.create_topic(topic_name, partitions=1000).error_code == 0
+    rows = Topic(client, topic_name)
+    for partition in range(1000):
+        rows.add("x", partition=partition)
+    loads = Loads(running_broker.bootstrap_servers, tmp_path, subscribe=topic_name)
+    began = time.monotonic()
+    assert len(loads.load()) == 1000
+    assert loads.load() == []
+    assert time.monotonic() - began < 10
