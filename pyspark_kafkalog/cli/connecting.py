@@ -71,19 +71,28 @@ def chosen_partitions(cluster: Cluster, name: str, wanted: Sequence[int] | None)
     return [TopicPartition(name, number) for number in (sorted(set(wanted)) if wanted else have)]
 
 
-def properties(texts: Iterable[str] | None, option: str) -> dict[str, str]:
+def pairs(texts: Iterable[str] | None, option: str) -> list[tuple[str, str]]:
     """What a repeated option ``name=value`` says; ``option`` is its name.
 
     Raises:
         typer.BadParameter: a text without a name or without ``=``.
     """
-    found = {}
+    found = []
     for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise typer.BadParameter(f"{text!r} is not name=value", param_hint=option)
-        found[name.strip()] = value.strip()
+        found.append((name.strip(), value))
     return found
+
+
+def properties(texts: Iterable[str] | None, option: str) -> dict[str, str]:
+    """The same for properties, of which each has one value: the last.
+
+    Raises:
+        typer.BadParameter: as `pairs`.
+    """
+    return {name: value.strip() for name, value in pairs(texts, option)}
 
 
 def separator_bytes(text: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, NamedTuple
 
 import typer
 
-from pyspark_kafkalog.cli.connecting import DEFAULT_SERVER, Quiet, Servers, properties, separator_bytes
+from pyspark_kafkalog.cli.connecting import DEFAULT_SERVER, Quiet, Servers, pairs, properties, separator_bytes
 from pyspark_kafkalog.cli.progress import counted, progress, size
 from pyspark_kafkalog.cli.record_text import Draft, from_json
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.producer.delivery import RecordMetadata
     from pyspark_kafkalog.producer.producer import Producer
 
+_STDIN = Path("-")
 _SHOWN_FAILURES = 5
 _JSON_ROOM = 8
 """A byte may take six characters of JSON (``\\u0000``); and a record has more to it than its value."""
@@ -47,10 +49,6 @@ def produce(
         list[Path] | None,
         typer.Argument(
             metavar="FILE...",
-            exists=True,
-            dir_okay=False,
-            readable=True,
-            allow_dash=True,
             help="What to send, in this order; standard input if left out, or for -.",
         ),
     ] = None,
@@ -90,10 +88,16 @@ def produce(
     Sending stops at the first line that is wrong or that the cluster refuses, and tells its number.
     """
     _check(as_json, whole, key_separator, key, repartition)
+    for path in files or []:
+        # Before anything is sent; what happens to it later is told when its turn comes.
+        if path != _STDIN and not os.access(path, os.R_OK):
+            raise InvalidConfig(
+                f"{path} cannot be read: {'no permission' if path.exists() else 'no such file'}"
+            )
     given = properties(property_, "--property")
     if compression is not None:
         given["compression.type"] = compression
-    extra = [(name, value.encode()) for name, value in properties(header, "--header").items()]
+    extra = [(name, value.encode()) for name, value in pairs(header, "--header")]
     common = Draft(None, None if key is None else key.encode(), partition, None, extra)
     separator = None if key_separator is None else separator_bytes(key_separator)
     read = _reader(as_json, whole, separator, repartition)
@@ -101,7 +105,7 @@ def produce(
     from pyspark_kafkalog.producer.producer import Producer
 
     with Producer({**given, "bootstrap.servers": server}) as producer:
-        run = _Run(producer, topic, common, files or [Path("-")], quiet)
+        run = _Run(producer, topic, common, files or [_STDIN], quiet)
         run.send(read)
     run.report()
 
@@ -190,7 +194,7 @@ class _Run:
     def _drafts(self, read: Callable[[str, BinaryIO, int], Drafts]) -> Drafts:
         limit = self._producer.config.max_request_size
         for path in self._files:
-            if str(path) == "-":
+            if path == _STDIN:
                 yield from read("<stdin>", sys.stdin.buffer, limit)
                 continue
             try:

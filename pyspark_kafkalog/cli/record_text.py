@@ -80,7 +80,7 @@ def from_json(line: bytes) -> Draft:
         _bytes("value", fields["value"]),
         _bytes("key", fields.get("key")),
         _number("partition", fields.get("partition"), 0, (1 << 31) - 1),
-        _number("timestamp", fields.get("timestamp"), 0, (1 << 63) - 1),
+        _number("timestamp", fields.get("timestamp"), -(1 << 63), (1 << 63) - 1),
         _headers(fields.get("headers")),
     )
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import typer
 
@@ -15,6 +16,7 @@ _COUNTS = frozenset({"offsets", "lag", "load_lag"})
 """Columns in thousands; offsets are to be copied into a command."""
 
 _NOTHING = "-"
+_WIDE = 10_000
 
 
 def show(rows: Iterable[Row], columns: Sequence[str], *, as_json: bool, total: Row | None = None) -> None:
@@ -35,11 +37,13 @@ def show(rows: Iterable[Row], columns: Sequence[str], *, as_json: bool, total: R
     table = Table(show_footer=total is not None)
     for index, column in enumerate(columns):
         numbers = all(line[index] == _NOTHING or line[index].replace(",", "").isdecimal() for line in lines)
-        table.add_column(column, Text(foot[index]), justify="right" if lines and numbers else "left")
+        side: Literal["left", "right"] = "right" if lines and numbers else "left"
+        table.add_column(column, Text(foot[index]), justify=side, overflow="fold")
     for line in lines:
         # Names are data: what looks like markup in them is none.
         table.add_row(*map(Text, line))
-    Console(soft_wrap=True).print(table)
+    # A file or a pipe has no width: nothing of a name may be lost there.
+    Console(soft_wrap=True, width=None if sys.stdout.isatty() else _WIDE).print(table)
 
 
 def _cell(value: Any, thousands: bool) -> str:

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from broker.embedded import EmbeddedBroker
+from tests.support.command_line import kafkalog, table
 from tests.support.raw_client import RawClient, batch
-
-
-def kafkalog(*arguments: str, server: str | None = None, said: str = "") -> subprocess.CompletedProcess[str]:
-    environment = dict(os.environ, COLUMNS="120", NO_COLOR="1")
-    if server is not None:
-        environment["KAFKALOG_BOOTSTRAP_SERVER"] = server
-    return subprocess.run(
-        [sys.executable, "-m", "pyspark_kafkalog.cli", *arguments],
-        env=environment, input=said, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
 
 
 @pytest.fixture
@@ -37,8 +24,7 @@ def test_a_topic_is_made_listed_described_and_deleted(server: str, client: RawCl
     assert "of-the-cli\t2" in kafkalog("topics", "list", server=server).stdout.splitlines()
     described = kafkalog("topics", "describe", "of-the-cli", server=server).stdout
     assert "retention.ms=60000" in described
-    rows = [line.replace("│", " ").split() for line in described.splitlines() if "│" in line]
-    assert rows == [["0", "0", "0", "0", "0"], ["1", "0", "0", "3", "3"]]
+    assert table(described) == [["0", "0", "0", "0", "0"], ["1", "0", "0", "3", "3"]]
 
     kept = kafkalog("topics", "delete", "of-the-cli", server=server, said="n\n")
     assert kept.returncode == 1
