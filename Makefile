@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 # Spark starts its workers with PYSPARK_PYTHON, or with whatever python3 is first on PATH.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
-.PHONY: help install demo test test-unit test-spark test-interop test-fault soak lint format bench docs clean
+.PHONY: help install demo test test-unit test-spark test-interop test-fault interop soak lint format bench docs clean
 
 help:  ## Print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -27,7 +27,7 @@ demo: $(STAMP)  ## The main job: real events into the bundled broker, out of it 
 	@$(BIN)/python examples/flight_delays.py
 
 test: $(STAMP)  ## Every test a fresh machine can run (under 10 minutes)
-	@$(BIN)/pytest -m "not soak"
+	@$(BIN)/pytest -m "not soak and not peers"
 
 test-unit: $(STAMP)  ## Unit and property tests only: seconds
 	@$(BIN)/pytest tests/unit tests/property
@@ -40,6 +40,10 @@ test-interop: $(STAMP)  ## Foreign clients against our broker
 
 test-fault: $(STAMP)  ## Kills, torn writes, full disks: a few seeded rounds
 	@$(BIN)/pytest tests/fault -m "not soak"
+
+interop: $(STAMP)  ## Apache Kafka itself as the judge: fetched with mvn, skipped where it cannot be
+	@$(BIN)/python -m tests.support.apache_kafka
+	@$(BIN)/pytest tests/peers
 
 soak: $(STAMP)  ## The long rounds of the fault drivers
 	@$(BIN)/pytest tests -m soak --timeout 3600

@@ -2,7 +2,7 @@
 
 Segment ``<base offset, 20 digits>.log``. ``.index``: rows ``relative offset:4 position:4`` of a batch, by its
 last offset. ``.timeindex``: rows ``timestamp:8 relative offset:4``, the largest time so far and the last
-offset of the first batch that has it. ``leader-epoch-checkpoint``: version, count and rows ``epoch start-offset``.
+offset of the first batch that has it. ``leader-epoch-checkpoint``: version, count, rows ``epoch offset``.
 ``partition.metadata``: the topic's id. Source: Kafka 3.9, ``OffsetIndex``, ``TimeIndex``,
 ``LogSegment.append``, ``LeaderEpochCheckpointFile``, ``PartitionMetadataFile``.
 """

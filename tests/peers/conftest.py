@@ -1,0 +1,46 @@
+"""Apache Kafka as a peer: its tools, and a broker for all tests. Where it cannot be had, they are skipped."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.apache_kafka import ApacheKafka, NotAvailable, fetch, run_tool
+
+_numbers = itertools.count()
+
+Tool = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def kafka_jars() -> Path:
+    """Where Kafka's jars are; skips the test where there are none, and says why."""
+    try:
+        return fetch()
+    except NotAvailable as e:
+        pytest.skip(f"Apache Kafka is not here: {e}")
+
+
+@pytest.fixture(scope="session")
+def dump_log_segments(kafka_jars: Path) -> Tool:
+    """``kafka-dump-log`` with the arguments given; returns what it writes."""
+    return lambda *arguments: run_tool(kafka_jars, "kafka.tools.DumpLogSegments", *arguments)
+
+
+@pytest.fixture(scope="session")
+def apache_kafka(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
+    """A running broker that all tests share: each makes topics of its own."""
+    kafka = ApacheKafka(kafka_jars, tmp_path_factory.mktemp("kafka"))
+    try:
+        yield kafka.start()
+    finally:
+        kafka.stop()
+
+
+@pytest.fixture
+def topic_name() -> str:
+    """A name that no other test uses."""
+    return f"peers-{next(_numbers)}"

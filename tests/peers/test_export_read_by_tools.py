@@ -1,0 +1,136 @@
+"""What we export, Apache Kafka's own tools read: every offset and value; and the indexes lead true."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.cli import main
+from tests.peers.exported import TOPIC, Sent, write_and_export
+from tests.support.foreign_clients import Message
+
+Tool = Callable[..., str]
+
+BATCH = re.compile(r"^baseOffset: .*$", re.MULTILINE)
+RECORD = re.compile(
+    r"^\| offset: (?P<offset>\d+) CreateTime: (?P<time>\d+) keySize: (?P<keys>-?\d+)"
+    r" valueSize: (?P<size>-?\d+) sequence: -?\d+ headerKeys: \[(?P<headers>[^]]*)\]"
+    r"(?: key: (?P<key>.*?))?(?: payload: (?P<value>.*))?$",
+    re.MULTILINE,
+)  # fmt: skip
+COMPARED = (
+    "baseOffset", "lastOffset", "count", "baseSequence", "lastSequence", "producerId", "producerEpoch",
+    "partitionLeaderEpoch", "isTransactional", "isControl", "position", "size", "magic", "compresscodec",
+    "crc", "isvalid",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def sent(tmp_path_factory: pytest.TempPathFactory) -> Sent:
+    return write_and_export(tmp_path_factory.mktemp("export"))
+
+
+def segments(sent: Sent, name: str, suffix: str = ".log") -> list[Path]:
+    found = sorted((sent.target / name).glob(f"*{suffix}"))
+    assert all(re.fullmatch(r"\d{20}", path.stem) for path in found)
+    return found
+
+
+def together(paths: list[Path]) -> str:
+    """As one argument: a tool's start takes a second."""
+    return ",".join(map(str, paths))
+
+
+def message(line: re.Match[str]) -> Message:
+    names = [name for name in line["headers"].split(",") if name]
+    return Message(
+        line["value"].encode() if line["value"] is not None else None,
+        line["key"].encode() if line["key"] is not None else None,
+        int(line["time"]),
+        tuple((name, None) for name in names),
+    )
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_kafkas_tool_reads_every_offset_key_and_value(
+    sent: Sent, dump_log_segments: Tool, partition: int
+) -> None:
+    paths = segments(sent, f"{TOPIC}-{partition}")
+    assert len(paths) > 3, "there must be segments to go between"
+    told = dump_log_segments("--files", together(paths), "--print-data-log")
+    lines = list(RECORD.finditer(told))
+    assert [int(line["offset"]) for line in lines] == list(range(len(sent.messages[partition])))
+    for line, want in zip(lines, sent.messages[partition], strict=True):
+        names = tuple((name, None) for name, _ in want.headers)
+        assert message(line) == want._replace(headers=names), line["offset"]
+        assert (int(line["keys"]), int(line["size"])) == (
+            -1 if want.key is None else len(want.key), -1 if want.value is None else len(want.value),
+        )  # fmt: skip
+
+
+def test_our_dump_says_of_each_batch_what_kafkas_says(
+    sent: Sent, dump_log_segments: Tool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [path for name in (0, 1) for path in segments(sent, f"{TOPIC}-{name}")]
+    capsys.readouterr()
+    assert main(["dump-log", "--json", *map(str, paths)]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    ours = [line for line in lines if line["kind"] == "batch"]
+    theirs = [fields(line[0]) for line in BATCH.finditer(dump_log_segments("--files", together(paths)))]
+    assert [{name: word(batch[name]) for name in COMPARED} for batch in ours] == [
+        {name: batch[name] for name in COMPARED} for batch in theirs
+    ]
+    assert [str(batch["maxTimestamp"]) for batch in ours] == [batch["CreateTime"] for batch in theirs]
+    assert {batch["compresscodec"] for batch in ours} == {"none", "gzip", "snappy", "lz4", "zstd"}
+
+
+def fields(line: str) -> dict[str, str]:
+    words = line.split()
+    return {name.rstrip(":"): value for name, value in zip(words[::2], words[1::2], strict=False)}
+
+
+def word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_kafkas_tool_finds_the_indexes_sane_and_true(
+    sent: Sent, dump_log_segments: Tool, suffix: str
+) -> None:
+    paths = [path for name in (0, 1) for path in segments(sent, f"{TOPIC}-{name}", suffix)]
+    checked = dump_log_segments("--files", together(paths), "--index-sanity-check")
+    assert [f"{path} passed sanity check." in checked for path in paths] == [True] * len(paths)
+    told = dump_log_segments("--files", together(paths), "--verify-index-only")
+    assert told.splitlines() == [f"Dumping {path}" for path in paths], "whatever else it says is a complaint"
+    assert dump_log_segments("--files", together(paths)).count("offset: ") > 20
+
+
+def test_a_wrong_row_would_have_been_noticed(sent: Sent, dump_log_segments: Tool, tmp_path: Path) -> None:
+    index = segments(sent, f"{TOPIC}-1", ".index")[0]
+    for path in (index, index.with_suffix(".log")):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    data = bytearray(index.read_bytes())
+    data[3] ^= 1
+    (tmp_path / index.name).write_bytes(data)
+    told = dump_log_segments("--files", tmp_path / index.name, "--verify-index-only")
+    assert "Mismatches in" in told
+
+
+def test_the_offsets_topic_is_read_by_kafkas_own_decoder(sent: Sent, dump_log_segments: Tool) -> None:
+    (path,) = segments(sent, "__consumer_offsets-0")
+    told = dump_log_segments("--files", path, "--offsets-decoder")
+    assert '"group":"a-group"' in told
+    assert f'"topic":"{TOPIC}"' in told
+    assert '"offset":17' in told
+
+
+def test_an_empty_log_is_exported_too(sent: Sent, dump_log_segments: Tool) -> None:
+    (path,) = segments(sent, "empty-0")
+    assert path.stat().st_size == 0
+    assert "Log starting offset: 0" in dump_log_segments("--files", path)
+    assert path.with_suffix(".timeindex").read_bytes() == b""

@@ -1,0 +1,180 @@
+"""Our producer, reader and admin calls against a real Apache Kafka."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from pyspark_kafkalog import NewTopic, Producer, create_partitions, create_topics, delete_topics
+from pyspark_kafkalog.cli.reading import read_ranges
+from pyspark_kafkalog.client.admin import describe_configs
+from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.client.offsets import list_offsets
+from pyspark_kafkalog.config.consumer import ConsumerConfig
+from pyspark_kafkalog.errors import InvalidConfig, TopicAlreadyExists, UnknownTopicOrPartition
+from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Record, TopicPartition
+from tests.support.apache_kafka import ApacheKafka
+from tests.support.foreign_clients import CLIENTS, CODECS, Message, messages
+
+READ_COMMITTED = "read_committed"
+
+
+@pytest.fixture
+def servers(apache_kafka: ApacheKafka) -> str:
+    return apache_kafka.bootstrap_servers
+
+
+@pytest.fixture
+def topic(servers: str, topic_name: str) -> str:
+    """A topic with two partitions."""
+    create_topics(servers, [NewTopic(topic_name, 2)])
+    return topic_name
+
+
+@pytest.fixture
+def cluster(servers: str) -> Iterator[Cluster]:
+    cluster = Cluster(ConsumerConfig(bootstrap_servers=servers))
+    yield cluster
+    cluster.close()
+
+
+def offset(cluster: Cluster, tp: TopicPartition, timestamp: int) -> int:
+    return list_offsets(cluster, {tp: timestamp})[tp].offset
+
+
+def read(servers: str, topic: str, partition: int = 0, isolation: str = "read_uncommitted") -> list[Record]:
+    """Every record, by the fetcher and decoder that Spark's tasks use, without Spark."""
+    config = ConsumerConfig(bootstrap_servers=servers, isolation_level=isolation)
+    cluster = Cluster(config)
+    tp = TopicPartition(topic, partition)
+    try:
+        ranges = {tp: (offset(cluster, tp, EARLIEST_TIMESTAMP), offset(cluster, tp, LATEST_TIMESTAMP))}
+        return [record for _, batch in read_ranges(cluster, ranges, config) for record in batch]
+    finally:
+        cluster.close()
+
+
+def said(records: list[Record]) -> list[Message]:
+    return [Message(r.value, r.key, r.timestamp, r.headers) for r in records]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "plain"])
+def test_what_our_producer_sends_our_reader_and_a_foreign_one_get(
+    servers: str, topic: str, codec: str, idempotent: bool
+) -> None:
+    sent = messages()
+    config = {
+        "bootstrap.servers": servers, "compression.type": codec, "enable.idempotence": idempotent,
+        "linger.ms": 5, "batch.size": 4000,
+    }  # fmt: skip
+    with Producer(config) as out:
+        for m in sent:
+            out.send(topic, m.value, m.key, partition=1, headers=m.headers, timestamp_ms=m.timestamp)
+    found = read(servers, topic, 1)
+    assert said(found) == sent
+    assert [record.offset for record in found] == list(range(len(sent)))
+    assert CLIENTS[0].consume(servers, topic, 1, 0, len(sent)) == sent
+    assert read(servers, topic, 0) == []
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_a_foreign_producer_sends_our_reader_gets(servers: str, topic: str, codec: str) -> None:
+    sent = messages()
+    CLIENTS[0].produce(servers, topic, 0, sent, codec, idempotent=True)
+    assert said(read(servers, topic)) == sent
+
+
+def test_topics_are_made_widened_described_and_deleted(
+    servers: str, cluster: Cluster, topic_name: str
+) -> None:
+    create_topics(servers, [NewTopic(topic_name, 3, configs={"retention.ms": "3600000"})])
+    assert len(cluster.metadata().topics[topic_name].partitions) == 3
+    with pytest.raises(TopicAlreadyExists, match=topic_name):
+        create_topics(servers, [NewTopic(topic_name, 1)])
+    with pytest.raises(InvalidConfig):
+        create_topics(servers, [NewTopic(f"{topic_name}-x", 1, configs={"no.such.property": "1"})])
+    assert describe_configs(cluster, topic=topic_name)["retention.ms"].value == "3600000"
+    create_partitions(servers, {topic_name: 5})
+    eventually(lambda: len(CLIENTS[0].topics(servers)) and widened(servers, topic_name) == 5)
+    delete_topics(servers, [topic_name])
+    eventually(lambda: topic_name not in CLIENTS[0].topics(servers))
+    with pytest.raises(UnknownTopicOrPartition):
+        delete_topics(servers, [topic_name])
+
+
+def widened(servers: str, topic: str) -> int:
+    cluster = Cluster(ConsumerConfig(bootstrap_servers=servers))
+    try:
+        return len(cluster.metadata().topics[topic].partitions)
+    finally:
+        cluster.close()
+
+
+def eventually(holds: object) -> None:
+    """The broker learns of what its controller did a moment later."""
+    deadline = time.monotonic() + 10
+    while not holds():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_offsets_are_looked_up_by_time(servers: str, cluster: Cluster, topic: str) -> None:
+    sent = messages()
+    CLIENTS[0].produce(servers, topic, 0, sent, "none", idempotent=False)
+    tp = TopicPartition(topic, 0)
+    assert offset(cluster, tp, EARLIEST_TIMESTAMP) == 0
+    assert offset(cluster, tp, LATEST_TIMESTAMP) == len(sent)
+    for number in (0, 17, 119):
+        assert offset(cluster, tp, sent[number].timestamp) == number
+        assert offset(cluster, tp, sent[number].timestamp - 6) == number
+
+
+def test_what_a_transaction_aborted_is_not_read_as_committed(servers: str, topic: str) -> None:
+    from confluent_kafka import Producer as Foreign
+
+    out = Foreign({"bootstrap.servers": servers, "transactional.id": topic})
+    out.init_transactions(30)
+    kept = []
+    for number in range(6):
+        out.begin_transaction()
+        values = [b"%d of transaction %d" % (i, number) for i in range(20)]
+        for value in values:
+            out.produce(topic, value, partition=0)
+        out.flush(30)
+        if number % 2:
+            out.abort_transaction(30)
+        else:
+            out.commit_transaction(30)
+            kept += values
+    committed = read(servers, topic, isolation=READ_COMMITTED)
+    assert [record.value for record in committed] == kept
+    assert len(read(servers, topic)) == 120
+    # A marker takes the offset after each transaction.
+    assert [record.offset for record in committed] == [
+        number * 21 + i for number in range(0, 6, 2) for i in range(20)
+    ]
+
+
+def test_what_is_not_yet_committed_is_not_read_as_committed(servers: str, topic: str) -> None:
+    from confluent_kafka import Producer as Foreign
+
+    CLIENTS[0].produce(servers, topic, 0, messages(3), "none", idempotent=False)
+    out = Foreign({"bootstrap.servers": servers, "transactional.id": topic})
+    out.init_transactions(30)
+    out.begin_transaction()
+    out.produce(topic, b"not yet", partition=0)
+    out.flush(30)
+    committed = ConsumerConfig(bootstrap_servers=servers, isolation_level=READ_COMMITTED)
+    cluster = Cluster(committed)
+    tp = TopicPartition(topic, 0)
+    stable = list_offsets(cluster, {tp: LATEST_TIMESTAMP}, isolation=committed.isolation)[tp].offset
+    assert stable == 3
+    out.commit_transaction(30)
+    eventually(
+        lambda: list_offsets(cluster, {tp: LATEST_TIMESTAMP}, isolation=committed.isolation)[tp].offset == 5
+    )
+    cluster.close()
+    assert [record.value for record in read(servers, topic, isolation=READ_COMMITTED)][-1] == b"not yet"
