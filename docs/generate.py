@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 from broker.config import BrokerConfig, LogConfig
+from docs.command_line import command_line
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.config.definition import Config
@@ -116,6 +117,7 @@ def generated() -> dict[Path, str]:
     """Each generated file and what it should hold."""
     return {
         ROOT / "docs" / "configuration.md": configuration(),
+        ROOT / "docs" / "cli.md": command_line(),
         ROOT / "docs" / "files.md": file_map(),
         DATASOURCE: datasource(),
         ROOT / "conf" / "server.properties": properties_file(BrokerConfig, SERVER_HEADING),

@@ -45,7 +45,8 @@ def test_a_properties_file_comments_every_property() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["docs/configuration.md", "docs/datasource.md", "docs/files.md", "conf/server.properties"]
+    "path",
+    ["docs/cli.md", "docs/configuration.md", "docs/datasource.md", "docs/files.md", "conf/server.properties"],
 )
 def test_generated_files_are_what_the_definitions_give(path: str) -> None:
     written = (ROOT / path).read_text(encoding="utf-8")
