@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.loads.archive import Archive
-from pyspark_kafkalog.loads.commit import LOAD_MODES, NOT_COUNTED, Commit, Output, encode_commit
+from pyspark_kafkalog.loads.commit import LOAD_MODES, NOT_COUNTED, Commit, Output, decode_commit, encode_commit
 from pyspark_kafkalog.loads.errors import (
     DamagedRecord,
     ForeignCluster,
@@ -271,7 +271,7 @@ class Ledger(Archive):
         if not self.store.create(name, data):
             return self._same(self.commit_at(commit.number), commit.mode, commit.run)
         write_hints(self.store, commit)
-        return self.commit_at(commit.number)
+        return decode_commit(data, self.where(name))
 
     def _same(self, made: Commit, mode: str, run: str) -> Commit:
         """A commit that is there already: ours, or that of whom we lost the race to."""
