@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tempfile
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -54,21 +56,52 @@ def run(name: str, offsets: str, to: str, on_pending: str, options: Mapping[str,
     if propose(name, offsets, on_pending, options) is None:
         typer.echo(f"{name}: nothing new")
         return
-    with words.status("starting Spark"):
-        spark = _session(master)
+    words.print("starting Spark")
+    with _spark_log() as log_fd:
+        spark = _session(master, log_fd)
+        try:
+            given: dict[str, Any] = dict(options)
+            load = begin_load(spark, name=name, offsets=offsets, on_pending=on_pending, **given)
+            with load:
+                if load.plan is not None:
+                    with _progress(load.ledger, load.plan):
+                        load.write_parquet(to)
+            _report(load)
+        finally:
+            spark.stop()
+
+
+@contextmanager
+def _spark_log() -> Iterator[int]:
+    """A file for what Spark and its JVM say; kept, and named, where the load fails.
+
+    Raises:
+        LoadError: in place of any error of Spark's, with the words of ours that caused it, where one did.
+    """
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    from pyspark_kafkalog.java_runtime import JavaNotFound
+
+    fd, name = tempfile.mkstemp(prefix="kafkalog-spark-", suffix=".log")
     try:
-        given: dict[str, Any] = dict(options)
-        load = begin_load(spark, name=name, offsets=offsets, on_pending=on_pending, **given)
-        with _spark_errors(load), load:
-            if load.plan is not None:
-                with _progress(load.ledger, load.plan):
-                    load.write_parquet(to)
-        _report(load)
+        yield fd
+    except (PySparkException, Py4JError, JavaNotFound) as e:
+        raise LoadError(
+            f"{_reason(str(e))}\nNothing was committed; a plan that was made is replayed by the next load. "
+            f"What Spark said: {name}"
+        ) from e
+    except BaseException:
+        Path(name).unlink()
+        raise
+    else:
+        Path(name).unlink()
     finally:
-        spark.stop()
+        os.close(fd)
 
 
-def _session(master: str) -> SparkSession:
+def _session(master: str, log_fd: int) -> SparkSession:
+    """A session whose JVM writes to ``log_fd`` what it would write over our progress bar."""
     from pyspark_kafkalog.java_runtime import ensure_java
 
     ensure_java()
@@ -76,32 +109,25 @@ def _session(master: str) -> SparkSession:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Spark warns of a host name on loopback
     from pyspark.sql import SparkSession
 
-    return (
+    builder = (
         SparkSession.builder.master(master)
         .appName("kafkalog load")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        # What fails reaches us as an exception; Spark would print its stack traces before.
-        .config("spark.log.level", "FATAL")
-        .getOrCreate()
+        .config("spark.log.level", "ERROR")
     )
-
-
-@contextmanager
-def _spark_errors(load: Load) -> Iterator[None]:
-    from pyspark.errors import PySparkException
-
+    # PySpark has no setting for it: the JVM inherits whatever is our standard error when it starts.
+    ours = os.dup(2)
+    os.dup2(log_fd, 2)
     try:
-        yield
-    except PySparkException as e:
-        raise LoadError(
-            f"{_reason(str(e))}\nload {load.number} of {load.ledger.name} was not committed; the next one "
-            "reads the same ranges again"
-        ) from e
+        return builder.getOrCreate()
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
 
 
 def _reason(text: str) -> str:
-    """The line of a Python traceback inside Spark's error that says what went wrong; else its first line."""
+    """What an error of ours said, out of the traceback in Spark's text; else that text's first line."""
     raised = re.findall(r"^\s*pyspark_kafkalog[\w.]*\.(\w+: .*)$", text, re.MULTILINE)
     return str(raised[-1]) if raised else text.strip().split("\n")[0]
 
@@ -125,7 +151,10 @@ def _progress(ledger: Ledger, plan: Plan) -> Iterator[None]:
             left = list(plan.ranges)
             while left:
                 last = done.is_set()
-                found = [r for r in left if ledger.receipt(plan, r) is not None]
+                try:
+                    found = [r for r in left if ledger.receipt(plan, r) is not None]
+                except LoadError:  # the tasks or the commit will say it
+                    return
                 bar.advance(task, sum(r.end - r.start for r in found))
                 left = [r for r in left if r not in found]
                 if last:

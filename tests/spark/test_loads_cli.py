@@ -14,6 +14,9 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 
+from pyspark_kafkalog.datasource.load_planning import begin
+from pyspark_kafkalog.datasource.lookup import Lookup
+from pyspark_kafkalog.datasource.options import parse_batch_options
 from pyspark_kafkalog.loads.ledger import Ledger
 from tests.support.spark_topics import Topic
 
@@ -78,14 +81,27 @@ def test_a_load_its_history_its_check_and_the_way_back(kafkalog: CommandLine) ->
     assert cells(first.stdout)[0][:3] == [kafkalog.topic.name, "14", "14"]
     assert re.search(rf"load 1: [12] files in {kafkalog.table}/load=00000001\n", first.stdout)
     assert re.search(r"14/14 records", first.stderr)
-    for noise in ("WARN", "Traceback", "Exception"):
+    for noise in ("WARN", "log4j", "Traceback", "Exception"):
         assert noise not in first.stderr
     assert kafkalog.values(1) == list(range(1, 15))
 
     kafkalog.topic.add(15, 16)
+    obstacle = kafkalog.offsets / "events" / "receipts" / "00000002"
+    obstacle.write_text("a file, where the tasks make a directory")
+    failed = kafkalog.load()
+    assert failed.returncode == 1
+    assert re.search(
+        rf"\nkafkalog: LoadError: cannot write {obstacle}.*; a part of the path is a file", failed.stderr
+    )
+    assert "Traceback" not in failed.stderr
+    log = Path(failed.stderr.rpartition("What Spark said: ")[2].strip())
+    assert "Traceback" in log.read_text()
+    log.unlink()
+    obstacle.unlink()
+
+    kafkalog.topic.add(17)
     assert kafkalog.load().returncode == 0
     assert kafkalog.values(2) == [15, 16]
-    assert (nothing := kafkalog.load()).stdout == "events: nothing new\n", nothing.stderr
 
     history = kafkalog("history")
     assert [(row[0], row[2], row[3], row[5], row[6]) for row in cells(history.stdout)] == [
@@ -110,28 +126,36 @@ def test_a_load_its_history_its_check_and_the_way_back(kafkalog: CommandLine) ->
     assert re.search(rf"^load 1: {file} is gone; \d+ rows were in it\n$", found.stdout)
 
 
-def test_a_failed_load_says_why_in_one_line_and_stays_planned(kafkalog: CommandLine) -> None:
-    kafkalog.table.mkdir()
-    (kafkalog.table / "load=00000001").mkdir()
-    refused = kafkalog.load()
-    assert refused.returncode == 1
-    assert "no _kafkalog.json that says whose" in refused.stderr
-    assert "Traceback" not in refused.stderr
-    pending = kafkalog("history")
-    assert re.search(r"load 1 was planned at 20.* and not committed: 15 offsets", pending.stderr)
-    (kafkalog.table / "load=00000001").rmdir()
+def test_a_plan_that_was_left_is_shown_and_replayed(kafkalog: CommandLine, server: Any) -> None:
+    given = {"kafka.bootstrap.servers": server.bootstrap_servers, "subscribe": kafkalog.topic.name}
+    options = parse_batch_options({**given, "loadName": "events", "offsetsPath": str(kafkalog.offsets)})
+    ledger, lookup = Ledger.at(kafkalog.offsets, "events"), Lookup(options)
+    begin(options, lookup, ledger, run="a-run")
+    lookup.close()
+    assert re.search(
+        r"load 1 was planned at 20.* and not committed: 15 offsets\.", kafkalog("history").stderr
+    )
     kafkalog.topic.add(15)
-    planned = kafkalog.load("--dry-run")
-    assert "load 1 would read 15 offsets" in planned.stdout
-    assert kafkalog.load("--on-pending", "fail").returncode == 1
-    assert Ledger.at(kafkalog.offsets, "events").head() is None
+    assert "load 1 would read 15 offsets" in kafkalog.load("--dry-run").stdout
+    assert "would read 16 offsets" in kafkalog.load("--dry-run", "--on-pending", "discard").stdout
+    refused = kafkalog.load("--on-pending", "fail")
+    assert (refused.returncode, "onPendingPlan=discard" in refused.stderr) == (1, True)
+    assert ledger.head() is None
+
+    pending = ledger.pending()
+    assert pending is not None
+    ledger.commit(pending, mode="job", run="a-run", receipts=False)
+    assert cells(kafkalog("history").stdout)[0][2:5] == ["job", "not counted", "not counted"]
+    kafkalog.topic.client.create_topic("nothing-in-it", 1, {})
+    empty = kafkalog("load", "--topic", "nothing-in-it", "--to", str(kafkalog.table))
+    assert (empty.returncode, empty.stdout) == (0, "events: nothing new\n"), empty.stderr
 
 
-def test_an_error_of_a_task_reaches_the_user_without_its_traces(kafkalog: CommandLine) -> None:
-    plan = kafkalog.load("--option", "kafka.max.partition.fetch.bytes=0")
-    assert plan.returncode == 2
-    assert plan.stderr.startswith("kafkalog: ")
-    assert plan.stderr.count("\n") == 1
+def test_a_wrong_property_of_the_client_is_one_line(kafkalog: CommandLine) -> None:
+    ran = kafkalog.load("--option", "kafka.max.partition.fetch.bytes=some")
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("kafkalog: option: kafka.max.partition.fetch.bytes")
+    assert ran.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
