@@ -21,8 +21,8 @@ In JSON a record is one line:
      "value": {{"base64": "AP8="}}, "headers": [["trace", "1"]]}}
 
 Keys, values and headers' values are text where their bytes are UTF-8, else an object with their bytes in
-base64; null is null. `produce --json` needs the value alone, makes up for what is left out, and takes no notice
-of topic and offset: what `consume --format json` writes can be sent to another topic as it is.
+base64; null is null. `produce --json` needs the value alone, makes up for what is left out, and takes no
+notice of topic and offset: what `consume --format json` writes can be sent to another topic as it is.
 """
 
 

@@ -152,6 +152,19 @@ class OffsetCoordinator:
             shard.check_loaded()
             return dict(shard.groups.get(group, ()))
 
+    def knows(self, group: str) -> bool:
+        """Whether ``group`` has stored anything.
+
+        Raises:
+            CoordinatorLoading: the group's partition is still being read.
+        """
+        if not self._shards:
+            return False
+        shard = self._shard(group)
+        with shard.lock:
+            shard.check_loaded()
+            return group in shard.groups
+
     def groups(self) -> list[str]:
         """The names of all groups that have stored something, in order.
 

@@ -32,7 +32,7 @@ def _describe(group: str, operations: int, ctx: Context) -> DescribedGroup:
     try:
         if not group:
             raise ServerError(ErrorCode.INVALID_GROUP_ID, "a group's name is not empty")
-        known = bool(ctx.services.offsets.fetch(group))
+        known = ctx.services.offsets.knows(group)
     except KafkaError as e:
         return DescribedGroup(error_code=ctx.refused(e), group_id=group, group_state=DEAD)
     state = EMPTY if known else DEAD

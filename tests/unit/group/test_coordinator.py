@@ -106,11 +106,14 @@ def test_until_the_log_is_loaded_a_group_is_answered_with_error_14(bench: Bench)
         coordinator.commit("g", {A: bench.offset(9)})
     with pytest.raises(CoordinatorLoading):
         coordinator.groups()
+    with pytest.raises(CoordinatorLoading):
+        coordinator.knows("g")
     coordinator.expire()
     coordinator.forget_topic("a")
     coordinator.load()
     assert coordinator.fetch("g")[A].offset == 1
     assert coordinator.groups() == ["g"]
+    assert (coordinator.knows("g"), coordinator.knows("h")) == (True, False)
 
 
 def test_loading_goes_over_segments_and_takes_the_last_of_each_key(bench: Bench) -> None:

@@ -1,0 +1,48 @@
+"""Every command explains itself, and quickly."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from pyspark_kafkalog.cli.app import app
+
+
+def leaves(group: Any, *above: str) -> list[tuple[str, ...]]:
+    """The names of all commands, those of groups behind their group's."""
+    found: list[tuple[str, ...]] = []
+    for name, command in group.commands.items():
+        inner = leaves(command, *above, name) if hasattr(command, "commands") else [(*above, name)]
+        found += inner
+    return found
+
+
+COMMANDS = leaves(typer.main.get_command(app))
+
+
+def test_these_are_the_commands() -> None:
+    assert {" ".join(names) for names in COMMANDS} >= {
+        "produce", "consume", "offsets", "lag", "groups list", "groups describe", "groups reset",
+        "topics create", "topics list", "topics describe", "topics delete",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("names", [c for c in COMMANDS if c[0] != "topics"], ids=" ".join)
+def test_the_help_of_every_command_shows_an_example(names: tuple[str, ...]) -> None:
+    shown = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke(app, [*names, "--help"])
+    assert shown.exit_code == 0
+    assert f"kafkalog {' '.join(names)} " in shown.output.partition("Usage:")[2].partition("\n")[2]
+
+
+def test_help_loads_neither_spark_nor_arrow_nor_the_producer() -> None:
+    program = "import sys; import pyspark_kafkalog.cli.app; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    ).stdout.split()
+    heavy = {"pyspark", "pyarrow", "numpy", "pandas", "numba", "pyspark_kafkalog.producer.producer"}
+    assert heavy & set(loaded) == set()
