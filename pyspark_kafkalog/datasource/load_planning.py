@@ -20,7 +20,7 @@ from pyspark_kafkalog.datasource.planning import OffsetRange, split_ranges
 from pyspark_kafkalog.datasource.range_reader import DataLoss
 from pyspark_kafkalog.datasource.starting import locate_start
 from pyspark_kafkalog.datasource.subscription import Assign, Subscribe
-from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 from pyspark_kafkalog.loads.commit import Commit
 from pyspark_kafkalog.loads.errors import LoadError, OffsetsAgedOut, TopicRecreated
 from pyspark_kafkalog.loads.ledger import Ledger
@@ -99,14 +99,13 @@ def _load(options: BatchOptions) -> LoadOptions:
 
 
 def _identity(options: BatchOptions) -> dict[str, str]:
-    """What should stay the same from load to load."""
+    """What should stay the same from load to load: the subscription."""
     subscription = options.subscription
-    level = {"kafka.isolation.level": options.consumer.isolation_level}
     if isinstance(subscription, Assign):
-        return {"assign": " ".join(map(str, subscription.partitions)), **level}
+        return {"assign": " ".join(map(str, subscription.partitions))}
     if isinstance(subscription, Subscribe):
-        return {"subscribe": ",".join(subscription.topics), **level}
-    return {"subscribePattern": subscription.pattern, **level}
+        return {"subscribe": ",".join(subscription.topics)}
+    return {"subscribePattern": subscription.pattern}
 
 
 def _pending(options: BatchOptions, lookup: Lookup, ledger: Ledger) -> Plan | None:
@@ -119,6 +118,13 @@ def _pending(options: BatchOptions, lookup: Lookup, ledger: Ledger) -> Plan | No
             f"plan {pending.number} of {ledger.location}, made {pending.created}, was not committed: its "
             "run failed or still goes on. onPendingPlan=replay reads the same offsets again, "
             "onPendingPlan=discard gives the plan up and makes a new one"
+        )
+    level = options.consumer.isolation_level
+    if pending.isolation_level != level:
+        raise InvalidConfig(
+            f"kafka.isolation.level is {level}, and plan {pending.number} of {ledger.location}, which is "
+            f"pending, was made with {pending.isolation_level}: say so until it is committed, or "
+            "onPendingPlan=discard to plan anew"
         )
     _check_readable(pending, lookup, ledger, fail_on_data_loss=options.fail_on_data_loss)
     return pending
@@ -157,7 +163,9 @@ def _new_plan(
     partitions = sorted(lookup.leaders())
     # Before the logs' ends are looked up, so that no record that comes meanwhile lies behind them.
     starts = {} if stored else locate_start(options, lookup, partitions)
+    starts |= lookup.resolve({p: start for p, start in starts.items() if start == LATEST_OFFSET})
     ends = offsets.locate(options.end, partitions, look_up=lookup.offsets, missing_is_latest=True)
+    ends |= lookup.resolve(ends)
     facts = lookup.facts(partitions)
     first_starts, ends = _starts(options, starts, facts), _ends(options, ends, facts)
     if first_starts:
@@ -185,7 +193,7 @@ def _starts(options: BatchOptions, asked: OffsetsByPartition, facts: Facts) -> O
         found = facts[where]
         if 0 <= start < found.earliest and options.fail_on_data_loss:
             raise DataLoss(OffsetRange(where, start, found.earliest), found.earliest, found.latest)
-        starts[where] = found.latest if start == LATEST_OFFSET else max(start, found.earliest)
+        starts[where] = max(start, found.earliest)
     return starts
 
 
@@ -196,7 +204,7 @@ def _ends(options: BatchOptions, asked: OffsetsByPartition, facts: Facts) -> Off
         found = facts[where]
         if end > found.latest and options.fail_on_data_loss:
             raise DataLoss(OffsetRange(where, found.latest, end), found.earliest, found.latest)
-        ends[where] = found.latest if end == LATEST_OFFSET else min(end, found.latest)
+        ends[where] = min(end, found.latest)
     return ends
 
 

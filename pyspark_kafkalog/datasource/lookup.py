@@ -15,7 +15,7 @@ from pyspark_kafkalog.datasource.options import BatchOptions
 from pyspark_kafkalog.datasource.subscription import Assign, SubscribePattern
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, UnknownTopicOrPartition, error_for
 from pyspark_kafkalog.loads.plan import PartitionFacts
-from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, TopicPartition, encode_id
+from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, IsolationLevel, TopicPartition, encode_id
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class Lookup:
 
     def offsets(self, asked: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         """Offset of the first record at or after each time in milliseconds; -1 where there is none."""
-        return self._again(lambda: self._list_offsets(asked))
+        return self._again(lambda: self._list_offsets(asked, self._options.consumer.isolation))
 
     def resolve(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         """The same offsets with `EARLIEST_OFFSET` and `LATEST_OFFSET` replaced by what they are now."""
@@ -66,15 +66,19 @@ class Lookup:
     def facts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionFacts]:
         """What a load's plan keeps of each partition: its topic's id, its leader and the ends of its log.
 
-        Two questions to each leader, however many partitions there are.
+        Those are the log's own ends, behind open transactions too. Two questions to each leader, however many
+        partitions there are.
 
         Raises:
             UnknownTopicOrPartition: one of them is not there (any more).
             KafkaError: the cluster could not be asked, or nobody leads a partition.
         """
-        earliest, latest = (
-            self.offsets(dict.fromkeys(partitions, edge)) for edge in (EARLIEST_OFFSET, LATEST_OFFSET)
-        )
+
+        def edge(offset: int) -> Mapping[TopicPartition, int]:
+            asked = dict.fromkeys(partitions, offset)
+            return self._again(lambda: self._list_offsets(asked, IsolationLevel.READ_UNCOMMITTED))
+
+        earliest, latest = edge(EARLIEST_OFFSET), edge(LATEST_OFFSET)
         seen = self._again(lambda: self._metadata(partitions))
         return {p: _facts(seen, p, earliest[p], latest[p]) for p in partitions}
 
@@ -102,8 +106,10 @@ class Lookup:
             raise UnknownTopicOrPartition(f"not on {servers} any more: {', '.join(missing)}")
         return seen
 
-    def _list_offsets(self, asked: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        found = list_offsets(self.cluster, asked, isolation=self._options.consumer.isolation)
+    def _list_offsets(
+        self, asked: Mapping[TopicPartition, int], isolation: IsolationLevel
+    ) -> Mapping[TopicPartition, int]:
+        found = list_offsets(self.cluster, asked, isolation=isolation)
         return {partition: answer.offset for partition, answer in found.items()}
 
     def _leaders(self) -> Mapping[TopicPartition, int]:

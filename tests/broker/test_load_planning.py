@@ -262,6 +262,26 @@ def test_a_topic_made_anew_is_not_read_on_in_silence(
         loads.begin(onTopicRecreated="earliest")
 
 
+def test_a_change_of_the_isolation_level_loses_nothing_and_is_no_new_topic(
+    loads: Loads, log: ScriptedLog
+) -> None:
+    """An open transaction begins at offset 12: under read_committed the log ends there."""
+    log.last_stable = 12
+    committed = {"kafka.isolation.level": "read_committed"}
+    pending = loads.begin(**committed)
+    assert ranges(pending) == [("t-0", 3, 12)]
+    with pytest.raises(
+        InvalidConfig, match=r"plan 1 of .*load, which is pending, was made with read_committed"
+    ):
+        loads.begin()
+    loads.commit(pending)
+    assert loads.load() == [("t-0", 12, 30)]
+    assert loads.load(**committed) == []
+    log.last_stable = None
+    log.append(batches(range(30, 35)))
+    assert loads.load(**committed) == [("t-0", 30, 35)]
+
+
 def test_the_ledger_of_another_cluster_is_refused(loads: Loads, broker: ScriptedBroker) -> None:
     loads.load(endingOffsets='{"t":{"0":10}}')
     broker.default(
@@ -374,7 +394,7 @@ def test_a_thousand_partitions_are_planned_in_seconds(
     elapsed = time.monotonic() - began
     assert (len(ranges(plan)), len(ranges(later))) == (3000, 1000)
     # The ends of the logs, and what the partitions are: a handful of questions however many there are.
-    assert len(broker.received(ApiKey.LIST_OFFSETS)) == 4
+    assert len(broker.received(ApiKey.LIST_OFFSETS)) == 6
     assert elapsed < 10
 
 

@@ -23,7 +23,7 @@ from pyspark_kafkalog.protocol.api.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
-from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NewRecord
+from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, IsolationLevel, NewRecord
 from tests.support.scripted_broker import Layout, ScriptedBroker
 
 TOPIC = "t"
@@ -42,6 +42,8 @@ class ScriptedLog:
     ) -> None:
         """``aborted`` is told to whoever asks read_committed; ``at_once``: all of the log in one answer."""
         self.start, self.aborted, self.at_once = start, tuple(aborted), at_once
+        self.last_stable: int | None = None
+        """Where the log ends under read_committed, if that is not its end."""
         self._batches: list[tuple[int, int, bytes]] = []
         self.append(data)
 
@@ -70,7 +72,9 @@ class ScriptedLog:
 
     def list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
         """The same for every partition that is asked for: a test may say that there are more."""
-        offsets = {EARLIEST_TIMESTAMP: self.start, LATEST_TIMESTAMP: self.end}
+        committed = request.isolation_level == IsolationLevel.READ_COMMITTED
+        latest = self.last_stable if committed and self.last_stable is not None else self.end
+        offsets = {EARLIEST_TIMESTAMP: self.start, LATEST_TIMESTAMP: latest}
         parts = tuple(
             ListOffsetsPartitionResponse(
                 partition_index=wanted.partition_index, offset=offsets[wanted.timestamp], timestamp=-1

@@ -1,4 +1,4 @@
-"""What users write: round trips of what is right, and nothing but `InvalidConfig` for the rest."""
+"""What users write: round trips of what is right, and an error that says why for the rest."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from pyspark_kafkalog.datasource.offsets import (
 from pyspark_kafkalog.datasource.option_table import OPTIONS
 from pyspark_kafkalog.datasource.options import parse_batch_options
 from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.loads.errors import UnsafeStore
 from pyspark_kafkalog.types import TopicPartition
 
 _topics = st.text(min_size=1, max_size=8)
@@ -63,5 +64,5 @@ def test_options_are_understood_or_refused(given: dict[str, str]) -> None:
         {"kafka.bootstrap.servers": "h:1"},
         {"kafka.bootstrap.servers": "h:1", "subscribe": "t"},
     ):
-        with contextlib.suppress(InvalidConfig):
+        with contextlib.suppress(InvalidConfig, UnsafeStore):
             parse_batch_options({**base, **given})
