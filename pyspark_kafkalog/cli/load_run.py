@@ -7,17 +7,15 @@ import re
 import sys
 import tempfile
 import threading
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
+from pyspark_kafkalog.cli.progress import counted, progress
+from pyspark_kafkalog.cli.showing import show
 from pyspark_kafkalog.datasource.load_planning import propose as propose_plan
 from pyspark_kafkalog.datasource.lookup import Lookup
 from pyspark_kafkalog.datasource.options import parse_batch_options
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOOK_EVERY_SECONDS = 0.2
-
-words = Console(stderr=True, soft_wrap=True, highlight=False)
 
 
 def propose(name: str, offsets: str, on_pending: str, options: Mapping[str, str]) -> Plan | None:
@@ -56,7 +52,7 @@ def run(name: str, offsets: str, to: str, on_pending: str, options: Mapping[str,
     if propose(name, offsets, on_pending, options) is None:
         typer.echo(f"{name}: nothing new")
         return
-    words.print("starting Spark")
+    typer.echo("starting Spark", err=True)
     with _spark_log() as log_fd:
         spark = _session(master, log_fd)
         try:
@@ -64,7 +60,7 @@ def run(name: str, offsets: str, to: str, on_pending: str, options: Mapping[str,
             load = begin_load(spark, name=name, offsets=offsets, on_pending=on_pending, **given)
             with load:
                 if load.plan is not None:
-                    with _progress(load.ledger, load.plan):
+                    with _following(load.ledger, load.plan):
                         load.write_parquet(to)
             _report(load)
         finally:
@@ -133,40 +129,29 @@ def _reason(text: str) -> str:
 
 
 @contextmanager
-def _progress(ledger: Ledger, plan: Plan) -> Iterator[None]:
+def _following(ledger: Ledger, plan: Plan) -> Iterator[None]:
     """A bar over the planned offsets, moved by the receipts as the tasks leave them."""
-    columns = (
-        TextColumn(f"load {plan.number}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("records"),
-        TimeElapsedColumn(),
-    )
     total = sum(r.end - r.start for r in plan.ranges)
-    done = threading.Event()
-    with Progress(*columns, console=words) as bar:
-        task = bar.add_task("", total=total)
+    ended = threading.Event()
+    with progress(f"load {plan.number}, offsets", total) as tell:
 
         def watch() -> None:
-            left = list(plan.ranges)
-            while left:
-                last = done.is_set()
+            left, done = list(plan.ranges), 0
+            while left and not ended.wait(_LOOK_EVERY_SECONDS):
                 try:
                     found = [r for r in left if ledger.receipt(plan, r) is not None]
                 except LoadError:  # the tasks or the commit will say it
                     return
-                bar.advance(task, sum(r.end - r.start for r in found))
                 left = [r for r in left if r not in found]
-                if last:
-                    return
-                done.wait(_LOOK_EVERY_SECONDS)
+                done += sum(r.end - r.start for r in found)
+                tell(done)
 
         watcher = threading.Thread(target=watch, name="progress of the load", daemon=True)
         watcher.start()
         try:
             yield
         finally:
-            done.set()
+            ended.set()
             watcher.join()
 
 
@@ -174,15 +159,18 @@ def _report(load: Load) -> None:
     if load.plan is None or load.commit is None:
         typer.echo(f"{load.ledger.name}: nothing new")
         return
-    rows: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    rows: dict[str, dict[str, int]] = {}
     for p in load.plan.partitions:
-        rows[p.topic][0] += p.end - p.start
+        row = rows.setdefault(p.topic, {"offsets": 0, "records": 0, "bytes": 0})
+        row["offsets"] += p.end - p.start
     for receipt in load.ledger.receipts(load.plan):
-        rows[receipt.topic][1] += receipt.records
-        rows[receipt.topic][2] += receipt.bytes
-    table = Table("topic", "offsets", "records", "bytes")
-    for topic, numbers in sorted(rows.items()):
-        table.add_row(topic, *(f"{number:,}" for number in numbers))
-    Console(soft_wrap=True).print(table)
+        rows[receipt.topic]["records"] += receipt.records
+        rows[receipt.topic]["bytes"] += receipt.bytes
+    show(
+        [{"topic": topic, **row} for topic, row in sorted(rows.items())],
+        ("topic", "offsets", "records", "bytes"),
+        as_json=False,
+    )
     for out in load.commit.outputs:
-        typer.echo(f"load {load.commit.number}: {len(out.files)} files in {out.path}/{out.directory}")
+        what = f"{counted(load.commit.records, 'record')} in {counted(len(out.files), 'file')}"
+        typer.echo(f"load {load.commit.number}: {what}: {out.path}/{out.directory}")

@@ -5,19 +5,18 @@ Only ``load`` starts Spark, and only the commands themselves import what they ne
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from pyspark_kafkalog.cli.connecting import DEFAULT_SERVER, Servers
+from pyspark_kafkalog.cli.connecting import DEFAULT_SERVER, AsJson, Servers, pairs
+from pyspark_kafkalog.cli.progress import counted
+from pyspark_kafkalog.cli.showing import show
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark_kafkalog.loads.commit import Commit
     from pyspark_kafkalog.loads.ledger import Ledger
@@ -27,7 +26,10 @@ if TYPE_CHECKING:
 Name = Annotated[str, typer.Argument(help="The name of the load.")]
 Offsets = Annotated[str, typer.Option("--offsets", help="The directory of the ledgers (offsetsPath).")]
 
-words = Console(stderr=True, soft_wrap=True, highlight=False)
+
+def words(text: str) -> None:
+    """Tell the user something that is not the command's result."""
+    typer.echo(text, err=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -80,74 +82,61 @@ def _source_options(
 ) -> dict[str, str]:
     if bool(topics) == (pattern is not None):
         raise typer.BadParameter("give --topic, once or more, or --subscribe-pattern", param_hint="--topic")
-    options = {"kafka.bootstrap.servers": server}
-    options.update({"subscribe": ",".join(topics)} if topics else {"subscribePattern": str(pattern)})
-    for text in given:
-        option, equals, value = text.partition("=")
-        if not equals or not option.strip():
-            raise typer.BadParameter(f"{text!r} is not name=value", param_hint="--option")
-        options[option.strip()] = value
-    return options
+    what = {"subscribe": ",".join(topics)} if topics else {"subscribePattern": str(pattern)}
+    return {"kafka.bootstrap.servers": server, **what, **dict(pairs(given, "--option"))}
 
 
 def show_plan(plan: Plan | None, name: str) -> None:
-    """Print the ranges of a plan, as a table; None is a plan of nothing."""
+    """Print the ranges of a plan; None is a plan of nothing."""
     if plan is None:
         typer.echo(f"{name}: nothing new")
         return
-    table = Table("topic", "partition", "start", "end", "offsets", "why")
-    for p in plan.partitions:
-        table.add_row(p.topic, str(p.partition), str(p.start), str(p.end), f"{p.end - p.start:,}", p.reason)
-    total = sum(p.end - p.start for p in plan.partitions)
-    Console(soft_wrap=True).print(table)
-    typer.echo(f"{name}: load {plan.number} would read {total:,} offsets in {len(plan.ranges)} tasks")
+    rows = [{**asdict(p), "offsets": p.end - p.start, "why": p.reason or "goes on"} for p in plan.partitions]
+    show(rows, ("topic", "partition", "start", "end", "offsets", "why"), as_json=False)
+    total = counted(sum(p.end - p.start for p in plan.partitions), "offset")
+    tasks = counted(len(plan.ranges), "task")
+    typer.echo(f"{name}: load {plan.number} would read {total} in {tasks}")
 
 
 def history(
     name: Name,
     offsets: Offsets,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the newest so many.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what was committed, oldest first."""
     ledger = open_ledger(name, offsets)
-    every = ledger.history()
     in_effect = {commit.number for commit in ledger.lineage()}
-    shown = every[-limit:] if limit else every
+    shown = ledger.history()[-limit if limit else 0 :]
     if as_json:
-        for commit in shown:
-            typer.echo(json.dumps({**asdict(commit), "in_effect": commit.number in in_effect}))
+        rows = [{**asdict(commit), "in_effect": commit.number in in_effect} for commit in shown]
     else:
-        _show_history(shown, in_effect)
+        rows = [_history_row(commit, commit.number in in_effect) for commit in shown]
+    show(rows, _HISTORY, as_json=as_json)
     pending = ledger.pending()
     if pending is not None:
-        count = sum(p.end - p.start for p in pending.partitions)
-        words.print(
-            f"load {pending.number} was planned at {pending.created} and not committed: {count:,} offsets. "
+        count = counted(sum(p.end - p.start for p in pending.partitions), "offset")
+        words(
+            f"load {pending.number} was planned at {pending.created} and not committed: {count}. "
             "The next load reads exactly these"
         )
 
 
-def _show_history(commits: Iterable[Commit], in_effect: set[int]) -> None:
-    table = Table("load", "at", "mode", "records", "bytes", "after", "in effect", "where")
-    for commit in commits:
-        where = ", ".join(f"{out.path}/{out.directory}" for out in commit.outputs) or commit.note
-        table.add_row(
-            str(commit.number),
-            commit.created,
-            commit.mode,
-            _counted(commit.records),
-            _counted(commit.bytes),
-            str(commit.parent or "start"),
-            "yes" if commit.number in in_effect else "rewound",
-            where,
-        )
-    Console(soft_wrap=True).print(table)
+_HISTORY = ("load", "at", "mode", "records", "bytes", "after", "in effect", "where")
 
 
-def _counted(number: int) -> str:
-    """Commits made without receipts have a negative count."""
-    return f"{number:,}" if number >= 0 else "not counted"
+def _history_row(commit: Commit, in_effect: bool) -> dict[str, object]:
+    return {
+        "load": commit.number,
+        "at": commit.created,
+        "mode": commit.mode,
+        # Negative where no receipts were left.
+        "records": commit.records if commit.records >= 0 else None,
+        "bytes": commit.bytes if commit.bytes >= 0 else None,
+        "after": commit.parent or "start",
+        "in effect": "yes" if in_effect else "rewound",
+        "where": ", ".join(f"{out.path}/{out.directory}" for out in commit.outputs) or commit.note or None,
+    }
 
 
 def verify(name: Name, offsets: Offsets) -> None:
@@ -156,25 +145,23 @@ def verify(name: Name, offsets: Offsets) -> None:
     from pyspark_kafkalog.loads.errors import LoadError
     from pyspark_kafkalog.loads.output import verify_outputs
 
-    with words.status("checking the ledger"):
-        findings = ledger.verify()
+    findings = ledger.verify()
     commits: list[Commit] = []
     try:
         commits = ledger.lineage()
     except LoadError as e:
-        if not findings:
-            findings = [str(e)]
-    with words.status("checking the files"):
-        findings += verify_outputs(commits)
+        findings = findings or [str(e)]
+    findings += verify_outputs(commits)
     for finding in findings:
         typer.echo(finding)
     if findings:
-        words.print(f"{len(findings)} findings in {ledger.location}")
+        words(f"{counted(len(findings), 'finding')} in {ledger.location}")
         raise typer.Exit(1)
     files = [file for commit in commits for out in commit.outputs for file in out.files]
     typer.echo(
-        f"sound: {len(commits)} commits in effect with {sum(max(0, c.records) for c in commits):,} records, "
-        f"{len(files)} files with {sum(file.rows for file in files):,} rows"
+        f"sound: {counted(len(commits), 'commit')} in effect with "
+        f"{counted(sum(max(0, c.records) for c in commits), 'record')}, "
+        f"{counted(len(files), 'file')} with {counted(sum(file.rows for file in files), 'row')}"
     )
 
 
@@ -193,13 +180,13 @@ def rewind(
         again = _read_again(ledger, target)
         typer.echo(f"after {'the start' if target == 0 else f'load {target}'}, the next load reads again:")
         for tp, (start, end) in sorted(again.items()):
-            count = f"{end - start:,} offsets" if start is not None else "from the log's beginning"
+            count = "from the log's beginning" if start is None else counted(end - start, "offset")
             typer.echo(f"  {tp}\t[{'-' if start is None else start}, {end})\t{count}")
         if not again:
             typer.echo("  nothing: that is where it stands")
         undone = [c.number for c in ledger.lineage() if c.number > target and c.outputs]
         if undone:
-            words.print(f"read_load no longer reads load {', '.join(map(str, undone))}; the files stay")
+            words(f"read_load no longer reads load {', '.join(map(str, undone))}; the files stay")
         if not yes:
             typer.confirm("Rewind?", abort=True)
         commit = ledger.rewind(target, uuid.uuid4().hex)
@@ -223,14 +210,14 @@ def _read_again(ledger: Ledger, target: int) -> Mapping[TopicPartition, tuple[in
     head = ledger.head()
     if head is None:
         raise InvalidConfig(f"{ledger.location}: nothing was committed yet, so there is nothing to rewind")
-    starts: dict[TopicPartition, int] = {}
     if target == 0:
-        starts = {TopicPartition(p.topic, p.partition): p.start for p in ledger.plan(1).partitions}
+        then = ledger.first_starts(head.number)
     else:
         commit = ledger.commit_of(target)
         if commit is None:
             raise InvalidConfig(f"{ledger.location} has no commit {target}; the newest is {head.number}")
-        starts = {TopicPartition(p.topic, p.partition): p.next for p in commit.positions}
+        then = commit.positions
+    starts = {TopicPartition(p.topic, p.partition): p.next for p in then}
     now = {TopicPartition(p.topic, p.partition): p.next for p in head.positions}
     return {tp: (starts.get(tp), end) for tp, end in now.items() if starts.get(tp, -1) < end}
 

@@ -12,7 +12,7 @@ import typer
 Row = Mapping[str, Any]
 """Values by column; None is what there is not."""
 
-_COUNTS = frozenset({"offsets", "lag", "load_lag"})
+_COUNTS = frozenset({"offsets", "lag", "load_lag", "records", "bytes"})
 """Columns in thousands; offsets are to be copied into a command."""
 
 _NOTHING = "-"

@@ -79,10 +79,8 @@ def test_a_load_its_history_its_check_and_the_way_back(kafkalog: CommandLine) ->
     first = kafkalog.load("--option", "startingOffsets=" + kafkalog.topic.offsets(p0=1, p1=-2))
     assert first.returncode == 0, first.stderr
     assert cells(first.stdout)[0][:3] == [kafkalog.topic.name, "14", "14"]
-    assert re.search(rf"load 1: [12] files in {kafkalog.table}/load=00000001\n", first.stdout)
-    assert re.search(r"14/14 records", first.stderr)
-    for noise in ("WARN", "log4j", "Traceback", "Exception"):
-        assert noise not in first.stderr
+    assert f"load 1: 14 records in 2 files: {kafkalog.table}/load=00000001\n" in first.stdout
+    assert first.stderr == "starting Spark\n"
     assert kafkalog.values(1) == list(range(1, 15))
 
     kafkalog.topic.add(15, 16)
@@ -145,7 +143,7 @@ def test_a_plan_that_was_left_is_shown_and_replayed(kafkalog: CommandLine, serve
     pending = ledger.pending()
     assert pending is not None
     ledger.commit(pending, mode="job", run="a-run", receipts=False)
-    assert cells(kafkalog("history").stdout)[0][2:5] == ["job", "not counted", "not counted"]
+    assert cells(kafkalog("history").stdout)[0][2:5] == ["job", "-", "-"]
     kafkalog.topic.client.create_topic("nothing-in-it", 1, {})
     empty = kafkalog("load", "--topic", "nothing-in-it", "--to", str(kafkalog.table))
     assert (empty.returncode, empty.stdout) == (0, "events: nothing new\n"), empty.stderr
