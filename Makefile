@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 # Spark starts its workers with PYSPARK_PYTHON, or with whatever python3 is first on PATH.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
-.PHONY: help install demo test test-unit test-spark test-interop test-fault interop soak lint format bench docs clean
+.PHONY: help install demo test test-unit test-spark test-interop test-fault interop soak lint format bench notebooks docs clean
 
 help:  ## Print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.12 ...")'
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --upgrade pip
-	@$(BIN)/pip install --quiet --editable '.[fast,demo,test,lint]'
+	@$(BIN)/pip install --quiet --editable '.[fast,demo,notebooks,test,lint]'
 	@touch $@
 
 install: $(STAMP)  ## Create .venv and install everything the other targets need
@@ -60,6 +60,9 @@ format: $(STAMP)  ## Let ruff format and fix what it can
 
 bench: $(STAMP)  ## Measure against named peers and write docs/benchmarks.md
 	@$(BIN)/python -m benchmarks
+
+notebooks: $(STAMP)  ## Execute the notebooks and keep what they print and draw
+	@$(BIN)/python -m notebooks.execute
 
 docs: $(STAMP)  ## Write the parts of docs/ that are generated from the code
 	@$(BIN)/python -m docs.generate
