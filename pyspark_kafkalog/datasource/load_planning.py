@@ -20,7 +20,7 @@ from pyspark_kafkalog.datasource.planning import OffsetRange, split_ranges
 from pyspark_kafkalog.datasource.range_reader import DataLoss
 from pyspark_kafkalog.datasource.starting import locate_start
 from pyspark_kafkalog.datasource.subscription import Assign, Subscribe
-from pyspark_kafkalog.errors import InvalidConfig, KafkaError
+from pyspark_kafkalog.errors import InvalidConfig, KafkaError, UnknownTopicOrPartition
 from pyspark_kafkalog.loads.commit import Commit
 from pyspark_kafkalog.loads.errors import LoadError, OffsetsAgedOut, TopicRecreated
 from pyspark_kafkalog.loads.ledger import Ledger
@@ -133,11 +133,14 @@ def _pending(options: BatchOptions, lookup: Lookup, ledger: Ledger) -> Plan | No
 def _check_readable(plan: Plan, lookup: Lookup, ledger: Ledger, *, fail_on_data_loss: bool) -> None:
     """Refuse a plan whose offsets are gone: it could be replayed for ever."""
     planned = {p.key: p for p in plan.partitions if p.ranges}
-    facts = lookup.facts(sorted(planned))
     way_out = (
         f"plan {plan.number} of {ledger.location} can no longer be read as it is: onPendingPlan=discard "
         "gives it up and plans anew"
     )
+    try:
+        facts = lookup.facts(sorted(planned))
+    except UnknownTopicOrPartition as e:
+        raise TopicRecreated(f"{e}; {way_out}") from e
     for where, p in planned.items():
         found = facts[where]
         other = p.topic_id and found.topic_id and p.topic_id != found.topic_id

@@ -239,6 +239,17 @@ def test_a_log_that_was_cut_below_a_pending_plan_says_what_to_do(loads: Loads, l
         loads.begin()
 
 
+def test_a_topic_that_is_gone_under_a_pending_plan_says_what_to_do(
+    loads: Loads, broker: ScriptedBroker
+) -> None:
+    loads.begin()
+    broker.layout.leaders = {"u": {0: 0}}
+    with pytest.raises(
+        TopicRecreated, match=r"no such topic; plan 1 of .* can no longer be read.*onPendingPlan=discard"
+    ):
+        loads.begin()
+
+
 def with_topic_id(broker: ScriptedBroker, topic_id: uuid.UUID) -> None:
     def described(request: Any) -> Any:
         answer = broker.layout.metadata(request)
