@@ -49,6 +49,7 @@ BENCHMARKS = (
     Benchmark("pipeline", "Pipeline: from the broker to record batches, and back"),
     Benchmark("broker", "Broker"),
     Benchmark("spark_read", "Spark"),
+    Benchmark("loads", "Loads"),
 )
 
 

@@ -1,0 +1,231 @@
+"""What does a load cost above the read and the write that it is made of?
+
+A load of 20 million records of 100 bytes, in eight tasks, goes to Parquet. Every call into its ledger is
+timed, in the driver and in each task, with the fsyncs in it: their sum against the duration of the load. The
+same records are then read and written without a load, in turn with whole loads: what is between the two is
+the ledger, the counting of what was read, and forcing the files to disk. And a ledger with 10,000 commits is
+planned from, against one with 10.
+
+The broker's log is in memory; ledger and Parquet files of the loads are on the disk that holds temporary
+files.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition
+
+import pyspark_kafkalog as kafkalog
+from benchmarks.harness import Row, compare, interleave, table
+from benchmarks.spark_read import fill, session
+from broker.embedded import start_broker
+from pyspark_kafkalog.datasource.load_reader import LoadReader
+from pyspark_kafkalog.datasource.source import DefaultSource
+from pyspark_kafkalog.loads.ledger import Ledger
+from pyspark_kafkalog.loads.plan import PartitionFacts, Plan, make_plan
+from pyspark_kafkalog.types import TopicPartition
+
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+CORES = 2
+TASKS = 8
+ROWS = 20_000_000
+VALUE_BYTES = 100
+COMPARED_ROWS = 4_000_000
+"""Enough for the comparison with a plain read and write, which is made several times."""
+SHARE_GOAL = 20.0
+"""The load at least so many times as long as the calls into its ledger: a share of 5 %."""
+COMMITS = (10, 10_000)
+PARTITIONS = 8
+PLANS_GOAL = 0.9
+
+
+def run(rounds: int = 7) -> list[Row]:
+    """All rows of this question; about four minutes."""
+    return [*_load_rows(rounds), _planning_row(rounds)]
+
+
+def _load_rows(rounds: int) -> list[Row]:
+    with (
+        tempfile.TemporaryDirectory(dir=MEMORY) as log_dir,
+        tempfile.TemporaryDirectory() as directory,
+        start_broker({"log.retention.ms": -1}, data_dir=Path(log_dir)) as running,
+        session(CORES) as spark,
+    ):
+        for number in range(TASKS):
+            fill(running.port, f"large-{number}", VALUE_BYTES, ROWS // TASKS)
+            fill(running.port, f"small-{number}", VALUE_BYTES, COMPARED_ROWS // TASKS)
+        loads = _Loads(spark, running.bootstrap_servers, Path(directory))
+        spark.dataSource.register(TimedSource)
+        return [loads.share("large"), loads.against_plain("small", min(rounds, 3))]
+
+
+class _Loads:
+    """Loads of the topics that begin with a word, each with a ledger and a path of its own."""
+
+    def __init__(self, spark: Any, servers: str, directory: Path) -> None:
+        self.spark, self.servers, self.directory = spark, servers, directory
+
+    def options(self, topics: str) -> dict[str, str]:
+        return {
+            "kafka.bootstrap.servers": self.servers,
+            "subscribe": ",".join(f"{topics}-{number}" for number in range(TASKS)),
+        }
+
+    def new_path(self) -> str:
+        return str(self.directory / uuid.uuid4().hex)
+
+    def load(self, topics: str) -> kafkalog.Load:
+        """One whole load into Parquet; the calls into its ledger are timed."""
+        with self._load(topics) as load:
+            load.write_parquet(self.new_path())
+        return load
+
+    def _load(self, topics: str) -> kafkalog.Load:
+        load = kafkalog.load(self.spark, name="measured", offsets=self.new_path(), **self.options(topics))
+        load.ledger = Timed(load.ledger)
+        return load
+
+    def plain(self, topics: str) -> None:
+        """The same rows, read and written without a load."""
+        read = self.spark.read.format("kafkalog").options(**self.options(topics)).load()
+        read.write.parquet(self.new_path())
+
+    def share(self, topics: str) -> Row:
+        """How much of a load passes inside calls into its ledger."""
+        self.load("small")  # Spark and its workers are started, the kernels are loaded
+        began = time.perf_counter()
+        load = self.load(topics)
+        seconds = time.perf_counter() - began
+        tasks = seconds_in_tasks(load.ledger.location)
+        in_ledger = load.ledger.seconds + sum(tasks)
+        commit = load.commit
+        return Row(
+            f"load of {commit.records / 1e6:.0f} M records of {VALUE_BYTES} B to Parquet: the load against "
+            "its ledger calls",
+            seconds,
+            in_ledger,
+            seconds / in_ledger,
+            SHARE_GOAL,
+            "s",
+            f"ledger: {in_ledger / seconds:.2%} of the load; driver {load.ledger.seconds * 1e3:.0f} ms, "
+            f"a task {sum(tasks) / len(tasks) * 1e3:.0f} ms, {len(tasks)} tasks",
+        )
+
+    def against_plain(self, topics: str, rounds: int) -> Row:
+        """A load against the same read and write without one: for information."""
+        contestants: dict[str, Callable[[], object]] = {
+            "with": partial(self.load, topics),
+            "read and written without a load": partial(self.plain, topics),
+        }
+        amounts = dict.fromkeys(contestants, float(COMPARED_ROWS))
+        ours, peer = interleave(contestants, rounds, amounts=amounts).values()
+        return compare(
+            f"load of {COMPARED_ROWS / 1e6:.0f} M records to Parquet, files forced to disk",
+            ours, peer, goal=None, unit="Mrows/s", scale=1e-6,
+        )  # fmt: skip
+
+
+class Timed:
+    """A ledger whose calls are timed; ``seconds`` is their sum."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.seconds = 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._ledger, name)
+        return partial(self._call, found) if callable(found) else found
+
+    def _call(self, method: Callable[..., object], *args: object, **named: object) -> object:
+        began = time.perf_counter()
+        try:
+            return method(*args, **named)
+        finally:
+            self.seconds += time.perf_counter() - began
+
+
+class TimedSource(DefaultSource):
+    """The source itself; readers of loads say how long their tasks were inside the ledger."""
+
+    def reader(self, schema: Any) -> Any:
+        reader = super().reader(schema)
+        if isinstance(reader, LoadReader):
+            reader.__class__ = TimedReader
+        return reader
+
+
+class TimedReader(LoadReader):
+    """Leaves a file for each task beside the ledger: the seconds of its calls."""
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        ledger = self._ledger
+        timed = Timed(ledger)
+        self._ledger = timed  # type: ignore[assignment]
+        yield from super().read(partition)
+        notes = Path(ledger.location) / "seconds"
+        notes.mkdir(exist_ok=True)
+        (notes / uuid.uuid4().hex).write_text(repr(timed.seconds))
+
+
+def seconds_in_tasks(location: str) -> list[float]:
+    """What `TimedReader` left."""
+    return [float(note.read_text()) for note in Path(location, "seconds").iterdir()]
+
+
+def _planning_row(rounds: int) -> Row:
+    # In memory, where no fsync hides what depends on the number of commits.
+    with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
+        calls = {f"{commits:,} commits": _planner(Path(directory), commits) for commits in COMMITS}
+        few, many = interleave(calls, max(rounds, 20)).values()
+    return compare(
+        f"next plan of a ledger of {COMMITS[1]:,} commits, {PARTITIONS} partitions",
+        many, few, goal=PLANS_GOAL, unit="plans/s",
+    )  # fmt: skip
+
+
+def _planner(directory: Path, commits: int) -> Callable[[], None]:
+    """Makes a ledger with so many commits; the call plans and commits one more."""
+    ledger = Ledger.at(directory / str(commits), "long")
+    ledger.identify("benchmark", {"subscribe": "t"})
+
+    def one_more() -> None:
+        plan = ledger.write_plan(_next_plan(ledger))
+        ledger.commit(plan, mode="job", run="benchmark", receipts=False)
+
+    for _ in range(commits):
+        one_more()
+    return one_more
+
+
+def _next_plan(ledger: Ledger) -> Plan:
+    head = ledger.head()
+    number = 0 if head is None else head.number
+    end = 100 * (number + 1)
+    partitions = [TopicPartition("t", p) for p in range(PARTITIONS)]
+    plan = make_plan(
+        number=number + 1,
+        parent=number,
+        created="2026-01-01T00:00:00.000Z",
+        cluster_id="benchmark",
+        isolation_level="read_uncommitted",
+        stored={} if head is None else head.stored,
+        facts={p: PartitionFacts("topic", 0, "127.0.0.1:9092", 0, 0, end) for p in partitions},
+        first_starts=dict.fromkeys(partitions, 0),
+        ends=dict.fromkeys(partitions, end),
+        fail_on_data_loss=True,
+        on_topic_recreated="fail",
+        split=lambda ranges: ranges,
+    )
+    assert plan is not None
+    return plan
+
+
+if __name__ == "__main__":
+    print(table(run()))
