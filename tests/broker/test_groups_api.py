@@ -67,10 +67,8 @@ def test_a_group_with_offsets_is_empty_and_one_without_is_dead(client: RawClient
     ]
 
 
-def test_a_group_without_a_name_fails_alone(client: RawClient) -> None:
-    nameless, named = client.ask(DescribeGroupsRequest(("", "a"))).groups
-    assert (nameless.error_code, nameless.group_state) == (ErrorCode.INVALID_GROUP_ID, "Dead")
-    assert (named.error_code, named.group_state) == (ErrorCode.NONE, "Empty")
+def test_the_group_without_a_name_is_a_group_as_in_kafka(client: RawClient) -> None:
+    assert client.ask(DescribeGroupsRequest(("",))).groups == (DescribedGroup(group_state="Dead"),)
 
 
 def test_operations_are_told_when_they_are_asked_for(client: RawClient) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.server.context import Context
 from broker.server.handlers.list_groups import EMPTY
 from broker.server.registry import handles
-from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
+from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.protocol.api.describe_groups import (
     DescribedGroup,
     DescribeGroupsRequest,
@@ -30,8 +30,6 @@ def describe_groups(request: DescribeGroupsRequest, ctx: Context) -> DescribeGro
 
 def _describe(group: str, operations: int, ctx: Context) -> DescribedGroup:
     try:
-        if not group:
-            raise ServerError(ErrorCode.INVALID_GROUP_ID, "a group's name is not empty")
         known = ctx.services.offsets.knows(group)
     except KafkaError as e:
         return DescribedGroup(error_code=ctx.refused(e), group_id=group, group_state=DEAD)

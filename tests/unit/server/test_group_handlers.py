@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+from broker.server.handlers.describe_groups import describe_groups
+from broker.server.handlers.list_groups import list_groups
+from pyspark_kafkalog.errors import CoordinatorLoading, ErrorCode, KafkaError
+from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest
+from pyspark_kafkalog.protocol.api.list_groups import ListGroupsRequest
+
+
+class StillLoading:
+    """The offsets of a broker that has just started."""
+
+    def groups(self) -> NoReturn:
+        raise CoordinatorLoading("not yet")
+
+    def knows(self, group: str) -> bool:
+        if group == "loaded":
+            return True
+        raise CoordinatorLoading("not yet")
+
+
+class Asked:
+    """The context of one request."""
+
+    def __init__(self) -> None:
+        self.services: Any = SimpleNamespace(offsets=StillLoading())
+
+    def refused(self, error: KafkaError) -> ErrorCode:
+        return error.code
+
+
+def test_groups_that_are_still_being_read_are_answered_with_error_14_and_fail_no_others() -> None:
+    context: Any = Asked()
+    listed = list_groups(ListGroupsRequest(), context)
+    assert (listed.error_code, listed.groups) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ())
+    loading, loaded = describe_groups(DescribeGroupsRequest(("loading", "loaded")), context).groups
+    assert (loading.error_code, loading.group_id, loading.group_state) == (14, "loading", "Dead")
+    assert (loaded.error_code, loaded.group_id, loaded.group_state) == (0, "loaded", "Empty")
