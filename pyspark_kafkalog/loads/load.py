@@ -177,7 +177,7 @@ class Load:
                 outputs=tuple(self._outputs),
                 receipts=self._receipts,
             )
-        self._tell_group(self.commit)
+            self._tell_group(self.commit)
 
     def keep(self) -> None:
         """Let the block end without a commit; the next load replays this plan."""

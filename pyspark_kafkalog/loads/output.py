@@ -27,6 +27,8 @@ CLAIM = "_kafkalog.json"
 _KIND = "output"
 _GLOB = set("*?[]{}\\")
 _FSYNCS_AT_ONCE = 8
+_SPARK_NAME = re.compile(r"part-[0-9]+-([0-9a-f]{8}-[0-9a-f-]{27})")
+"""``HadoopMapReduceCommitProtocol.getFilename``: ``part-<task>-<id of the write><ext>``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,8 @@ def survey(path: str | os.PathLike[str], number: int) -> Output:
     Files and directories are forced to disk, since the commit that lists them is.
 
     Raises:
-        LoadError: the path is nobody's, its directory is not there, or a file cannot be read.
+        LoadError: the path is nobody's, its directory is not there, a file cannot be read, or the files are of
+            more than one write.
     """
     where = local_path(path)
     owner = read_claim(where)
@@ -160,6 +163,7 @@ def survey(path: str | os.PathLike[str], number: int) -> Output:
     directory = where / directory_of(number)
     try:
         files = sorted(_data_files(directory))
+        _refuse_two_writes(files, directory)
         with ThreadPoolExecutor(_FSYNCS_AT_ONCE) as pool:
             found = tuple(pool.map(lambda file: _settle(file, directory), files))
         for parent in sorted({p for file in files for p in file.parents if p.is_relative_to(directory)}):
@@ -169,6 +173,16 @@ def survey(path: str | os.PathLike[str], number: int) -> Output:
     except OSError as e:
         raise LoadError(f"{directory}: the files of load {number} cannot be read back: {e}") from e
     return Output(path=owner.path, directory=directory.name, files=found)
+
+
+def _refuse_two_writes(files: Iterable[Path], directory: Path) -> None:
+    """Refuse what a killed driver's JVM still moved here while we wrote: Spark names files after the write."""
+    writes = {found[1] for file in files if (found := _SPARK_NAME.match(file.name))}
+    if len(writes) > 1:
+        raise LoadError(
+            f"{directory} has files of {len(writes)} writes: another driver's Spark, killed just now, was still "
+            "ending its own. The plan stays: load again, and the directory is written anew"
+        )
 
 
 def rows_of(output: Output) -> int:

@@ -126,6 +126,16 @@ def test_a_directory_that_is_not_there_cannot_be_surveyed(ledger: Ledger, table:
         output.survey(table, 3)
 
 
+def test_files_of_two_writes_are_not_taken_for_one_load(ledger: Ledger, table: Path) -> None:
+    output.claim(table, ledger)
+    ours, theirs = (f"{digit * 8}-1111-2222-3333-444444444444" for digit in "ab")
+    write(table, 1, f"part-00000-{ours}-c000.parquet", f"day=1/part-00001-{ours}.c000.parquet")
+    assert len(output.survey(table, 1).files) == 2
+    write(table, 1, f"day=1/part-00000-{theirs}-c000.parquet")
+    with pytest.raises(LoadError, match=r"files of 2 writes.*load again"):
+        output.survey(table, 1)
+
+
 def test_only_files_of_commits_in_effect_are_published(ledger: Ledger, table: Path) -> None:
     load(ledger, table, "a.parquet", "b.parquet")
     load(ledger, table, "c.parquet")
