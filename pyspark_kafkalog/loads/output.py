@@ -153,8 +153,8 @@ def survey(path: str | os.PathLike[str], number: int) -> Output:
     Files and directories are forced to disk, since the commit that lists them is.
 
     Raises:
-        LoadError: the path is nobody's, its directory is not there, a file cannot be read, or the files are of
-            more than one write.
+        LoadError: the path is nobody's, its directory is not there, a file cannot be read, or there are files
+            of more than one write.
     """
     where = local_path(path)
     owner = read_claim(where)
@@ -176,12 +176,12 @@ def survey(path: str | os.PathLike[str], number: int) -> Output:
 
 
 def _refuse_two_writes(files: Iterable[Path], directory: Path) -> None:
-    """Refuse what a killed driver's JVM still moved here while we wrote: Spark names files after the write."""
+    """Refuse what a killed driver's JVM moved here while we wrote: Spark names files after their write."""
     writes = {found[1] for file in files if (found := _SPARK_NAME.match(file.name))}
     if len(writes) > 1:
         raise LoadError(
-            f"{directory} has files of {len(writes)} writes: another driver's Spark, killed just now, was still "
-            "ending its own. The plan stays: load again, and the directory is written anew"
+            f"{directory} has files of {len(writes)} writes: the Spark of another driver, killed just now, was "
+            "still ending its own. The plan stays: load again, and the directory is written anew"
         )
 
 
