@@ -49,7 +49,9 @@ def register(app: typer.Typer) -> None:
 def load(
     name: Name,
     offsets: Offsets,
-    to: Annotated[str, typer.Option("--to", help="The directory for the Parquet files.")],
+    to: Annotated[
+        str | None, typer.Option("--to", help="The directory for the Parquet files; not for --dry-run.")
+    ] = None,
     topics: Annotated[list[str] | None, typer.Option("--topic", help="A topic; again for more.")] = None,
     pattern: Annotated[
         str | None, typer.Option("--subscribe-pattern", help="Or: topics whose whole name matches.")
@@ -72,6 +74,8 @@ def load(
 
         show_plan(propose(name, offsets, on_pending, options), name)
         return
+    if to is None:
+        raise typer.BadParameter("say where the Parquet files go", param_hint="--to")
     from pyspark_kafkalog.cli.load_run import run
 
     run(name, offsets, to, on_pending, options, master)

@@ -180,8 +180,8 @@ def _refuse_two_writes(files: Iterable[Path], directory: Path) -> None:
     writes = {found[1] for file in files if (found := _SPARK_NAME.match(file.name))}
     if len(writes) > 1:
         raise LoadError(
-            f"{directory} has files of {len(writes)} writes: the Spark of another driver, killed just now, was "
-            "still ending its own. The plan stays: load again, and the directory is written anew"
+            f"{directory} has files of {len(writes)} writes: the Spark of a driver that was killed just "
+            "now still ended its own. The plan stays: load again, and the directory is written anew"
         )
 
 

@@ -67,7 +67,7 @@ def cells(text: str) -> list[list[str]]:
 
 
 def test_a_load_its_history_its_check_and_the_way_back(kafkalog: CommandLine) -> None:
-    planned = kafkalog.load("--dry-run")
+    planned = kafkalog("load", "--topic", kafkalog.topic.name, "--dry-run")
     assert planned.returncode == 0, planned.stderr
     assert cells(planned.stdout) == [
         [kafkalog.topic.name, "0", "0", "10", "10", "first load"],
