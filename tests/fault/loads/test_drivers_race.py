@@ -1,0 +1,53 @@
+"""Two drivers, one name: each load is committed by one of them, and what they wrote is there once."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.embedded import start_broker
+from tests.support.growing_topic import growing
+from tests.support.load_rounds import LoadRound
+from tests.support.spark_driver import SparkDriver
+from tests.support.spark_drivers import Drivers
+
+LOADS = 4
+ATTEMPTS_MAX = 40
+
+
+def load_until_others_were_refused(
+    driver: SparkDriver, order: dict[str, Any], answers: list[dict[str, Any]]
+) -> None:
+    """One racer; ``answers`` is both racers'."""
+    for _ in range(ATTEMPTS_MAX):
+        answers.append(driver.ask(order))
+        if len(committed(answers)) >= LOADS and not all(answer["ok"] for answer in answers):
+            return
+
+
+def committed(answers: list[dict[str, Any]]) -> list[int]:
+    """The numbers of the loads that somebody was told are his."""
+    return [a["number"] for a in answers if a["ok"] and not a["empty"]]
+
+
+@pytest.mark.parametrize("lockless", [False, True], ids=["locks", "no locks"])
+def test_two_drivers_never_commit_the_same_load(local: Drivers, lockless: bool, tmp_path: Path) -> None:
+    rng = random.Random("two drivers")
+    answers: list[dict[str, Any]] = []
+    with start_broker() as broker, growing(broker.bootstrap_servers, "raced", 2, rng) as topic:
+        race = LoadRound("two drivers", local, broker, topic, tmp_path / "race")
+        racers, order = local.all(), race.order() | {"lockless": lockless}
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda driver: load_until_others_were_refused(driver, order, answers), racers))
+        refused = {answer["error"] for answer in answers if not answer["ok"]}
+        assert sorted(committed(answers)) == [c.number for c in race.ledger.history()]
+        race.note(f"{len(answers)} attempts, committed {committed(answers)}, refused with {refused}")
+        for a in answers:
+            race.note(str(a))
+        if not lockless:
+            assert refused == {"LoadBusy"}
+        race.finish()

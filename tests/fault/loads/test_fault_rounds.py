@@ -1,0 +1,51 @@
+"""The loads' fault driver: whatever is killed, what is read through the commits is there once, and whole.
+
+A round is made from its seed; it prints what it does, so that one that fails can be run again.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from broker.embedded import start_broker
+from tests.support.growing_topic import growing
+from tests.support.load_rounds import LoadRound
+from tests.support.spark_drivers import LOCAL_CLUSTER, Drivers
+
+ROUNDS = {
+    1: ["worker killed", "broker killed", "second attempt", "driver killed"],
+    2: ["worker killed at its receipt", "raised", "partition added", "rival", "task fails for good"],
+    3: ["broker away", "task fails for good", "discarded", "worker killed"],
+    4: ["partition added", "second attempt", "rewound", "broker killed", "driver killed"],
+}
+
+
+def run_round(seed: int, steps: list[str], drivers: Drivers, directory: Path) -> LoadRound:
+    rng = random.Random(f"round {seed}")
+    with (
+        start_broker() as broker,
+        growing(broker.bootstrap_servers, f"growing-{seed}", rng.randint(2, 4), rng) as topic,
+    ):
+        done = LoadRound(seed, drivers, broker, topic, directory)
+        done.run(["plain", *rng.sample(steps, len(steps))])
+        done.finish()
+        return done
+
+
+@pytest.mark.parametrize("seed", ROUNDS)
+def test_every_offset_is_loaded_once_whatever_is_killed(seed: int, local: Drivers, tmp_path: Path) -> None:
+    run_round(seed, ROUNDS[seed], local, tmp_path / "round")
+
+
+def test_every_offset_is_loaded_once_when_executors_are_killed(tmp_path: Path) -> None:
+    drivers = Drivers(tmp_path / "cluster", [LOCAL_CLUSTER])
+    try:
+        done = run_round(
+            5, ["executor killed", "executor killed", "worker killed"], drivers, tmp_path / "round"
+        )
+    finally:
+        drivers.stop()
+    assert done.struck["kill executor"] == 2

@@ -1,0 +1,61 @@
+"""``commitOffsets=stage``: tasks die, failed writes are run again, each offset arrives once.
+
+That holds for a sink that takes back what a failed job wrote, while the job does not fail after the commit.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+from broker.embedded import start_broker
+from pyspark_kafkalog.loads.ledger import Ledger
+from tests.support.armed_faults import Fault
+from tests.support.growing_topic import growing
+from tests.support.load_rounds import MAX_ATTEMPTS
+from tests.support.loaded_table import check_positions, check_table
+from tests.support.spark_drivers import Drivers
+
+KILLED_ONCE = ("row", "before receipt", "after receipt", "before mark", "before commit", "after commit")
+KILLED_FOR_GOOD = ("row", "after receipt", "before commit")
+
+
+def test_a_map_only_write_arrives_once_in_mode_stage(local: Drivers, tmp_path: Path) -> None:
+    rng = random.Random("stage")
+    ledger, table, seen = Ledger.at(tmp_path / "offsets", "staged"), tmp_path / "table", tmp_path / "seen"
+    faults = [
+        *((point, 1) for point in KILLED_ONCE),
+        *((point, MAX_ATTEMPTS) for point in KILLED_FOR_GOOD),
+    ]
+    driver = local.pick(rng)
+
+    def number() -> int:
+        head = ledger.head()
+        return head.number if head else 0
+
+    with start_broker() as broker, growing(broker.bootstrap_servers, "staged", 3, rng) as topic:
+        order: dict[str, Any] = {
+            "do": "stage",
+            "name": "staged",
+            "offsets": str(tmp_path / "offsets"),
+            "path": str(table),
+            "options": {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic.name},
+        }
+        for point, times in rng.sample(faults, len(faults)):
+            fault = Fault(point, "kill", times)
+            before = number()
+            driver.faults.arm(fault)
+            answer = driver.ask(order)
+            driver.faults.disarm()
+            assert len(driver.faults.hits(fault)) == times, (fault, answer)
+            assert answer["ok"] == (times == 1), (fault, answer)
+            assert number() == before + answer["ok"]
+            assert (ledger.pending() is None) == answer["ok"]
+        topic.finish()
+        while [p.next for p in ledger.commit_at(number()).positions] != topic.acknowledged:
+            assert driver.ask(order)["ok"]
+        assert driver.ask({"do": "read", "plain": True, "path": str(table), "to": str(seen)})["ok"]
+        assert check_table(seen, ledger, with_load=False) == sum(topic.acknowledged)
+        check_positions(ledger)
+        assert ledger.verify() == []

@@ -1,0 +1,362 @@
+"""A round of the loads' fault driver: loads of a growing topic, a fault in each, all from one seed.
+
+Whatever a fault leaves behind, the only remedy is to run the load again, as users do. What docs/loads.md says
+is asserted after each step; what the output holds, in between and at the end.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from broker.embedded import EmbeddedBroker
+from pyspark_kafkalog.datasource.source import DefaultSource
+from pyspark_kafkalog.loads import output
+from pyspark_kafkalog.loads.errors import LoadBusy
+from pyspark_kafkalog.loads.ledger import Ledger
+from tests.support.armed_faults import Fault
+from tests.support.growing_topic import GrowingTopic, wait_for_records
+from tests.support.loaded_table import check_positions, check_table
+from tests.support.spark_driver import COMMITTED_FROM, DRIVER_POINTS, DriverDied, SparkDriver
+from tests.support.spark_drivers import Drivers
+
+NAME = "growing"
+MAX_ATTEMPTS = 4
+"""Spark's ``spark.task.maxFailures``."""
+
+_LAST_LOADS = 5
+_DIED = "DriverDied"
+_IN_THE_TASKS = "in the middle of the tasks"
+
+
+@dataclass
+class LoadRound:
+    """*Not thread-safe.* One ledger, one output, one topic. What happens is printed, to be run again."""
+
+    seed: object
+    drivers: Drivers
+    broker: EmbeddedBroker
+    topic: GrowingTopic
+    directory: Path
+    rng: random.Random = field(init=False)
+    ledger: Ledger = field(init=False)
+    options: dict[str, str] = field(init=False)
+    load_count: int = 0
+    struck: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(f"loads, seed {self.seed}")
+        self.directory.mkdir(exist_ok=True)
+        self.ledger = Ledger.at(self.directory / "offsets", NAME)
+        self.options = {
+            "kafka.bootstrap.servers": self.broker.bootstrap_servers,
+            "subscribe": self.topic.name,
+            "kafka.max.partition.fetch.bytes": str(self.rng.choice([4_000, 20_000, 1 << 20])),
+            "minPartitions": str(self.rng.choice([1, 5, 8])),
+        }
+        self.transformed = self.rng.random() < 0.5
+        self.note(f"seed {self.seed!r}: {self.options}, transformed={self.transformed}")
+
+    @property
+    def path(self) -> Path:
+        """The output."""
+        return self.directory / "table"
+
+    def run(self, steps: list[str]) -> None:
+        """The steps, each by its name in `STEPS`."""
+        for step in steps:
+            STEPS[step](self)
+
+    # ---- the steps
+
+    def plain(self) -> None:
+        """Nothing happens: it must succeed."""
+        self._must_succeed("plain")
+
+    def worker_killed(self) -> None:
+        """Spark repeats the task; the load does not notice."""
+        self._with_fault("row", "kill", rows=self.rng.randrange(1, 600))
+
+    def worker_killed_after_receipt(self) -> None:
+        """The repeated task finds its own receipt."""
+        self._with_fault(self.rng.choice(["before receipt", "after receipt"]), "kill")
+
+    def task_fails_for_good(self) -> None:
+        """All attempts at one task are killed: the load fails, its plan stays."""
+        point = self.rng.choice(["row", "before receipt", "after receipt"])
+        answer = self._with_fault(
+            point, "kill", times=MAX_ATTEMPTS, rows=self.rng.randrange(1, 300), fails=True
+        )
+        assert not answer["ok"]
+        assert self.ledger.pending() is not None
+
+    def executor_killed(self) -> None:
+        """The executor that runs a task dies as a whole. Where there is none, a worker is killed."""
+        driver = self.drivers.pick(self.rng)
+        action = "kill executor" if driver.master.startswith("local-cluster") else "kill"
+        point = self.rng.choice(["row", "after receipt"])
+        self._with_fault(point, action, rows=self.rng.randrange(1, 600), driver=driver, may_fail=True)
+
+    def broker_killed(self) -> None:
+        """The broker dies while a task reads, and comes back."""
+        delay = self.rng.uniform(0, 1)
+        self._with_fault(
+            "row",
+            "wait",
+            rows=self.rng.randrange(1, 600),
+            may_fail=True,
+            then=lambda: self._bounce_broker(delay),
+        )
+
+    def broker_away(self) -> None:
+        """The broker is away when the load is planned, and comes back."""
+        back_at = time.monotonic() + self.rng.uniform(0.1, 1.5)
+        self.broker.kill()
+
+        def come_back() -> None:
+            if not self.broker.running and time.monotonic() > back_at:
+                self.broker.start()
+
+        self._load("broker away", meanwhile=come_back)
+        self.struck["broker away"] += 1
+
+    def driver_killed(self) -> None:
+        """The driver dies at a named point. Another one runs the load again while its JVM may still run."""
+        driver = self.drivers.pick(self.rng)
+        point = self.rng.choice([*DRIVER_POINTS, _IN_THE_TASKS])
+        before, pending = self._head(), self.ledger.pending()
+        if pending is not None and "plan" in point:
+            point = "before commit"  # no plan is written when one is replayed
+        if point == _IN_THE_TASKS:
+            rows = self.rng.randrange(1, 300)
+            answer = self._with_fault("row", "kill process", rows=rows, driver=driver, fails=True)
+        else:
+            answer = self._load(f"driver killed at {point}", driver=driver, die=point)
+            self.struck["driver"] += 1
+        assert answer["error"] == _DIED, answer
+        counts = point in DRIVER_POINTS and DRIVER_POINTS.index(point) >= COMMITTED_FROM
+        assert self._head() == before + counts
+        planned = point not in ("before plan", "plan written beside")
+        assert (self.ledger.pending() is not None) == (planned and not counts)
+
+    def raised(self) -> None:
+        """The user's code raises after the files are there: no reader sees them."""
+        answer = self._load("raises", **{"raise": True})
+        assert answer["error"] == "Refused", answer
+        assert self.ledger.pending() is not None
+        self.look()
+
+    def discarded(self) -> None:
+        """A plan whose files are there is given up; its offsets come again in another load."""
+        self.raised()
+        given_up = self.ledger.pending()
+        assert given_up is not None
+        answer = self._must_succeed("discards", on_pending="discard")
+        assert answer["number"] == given_up.number + 1
+        self.look()
+
+    def rewound(self) -> None:
+        """The loads after an earlier commit no longer count, and their offsets come again."""
+        target = self.rng.choice([0, *(c.number for c in self.ledger.lineage()[-3:])])
+        commit = self.ledger.rewind(target, "a rewind")
+        self.note(f"rewind to {target}: commit {commit.number}")
+        self._must_succeed("after the rewind")
+        self.look()
+
+    def second_attempt(self) -> None:
+        """A speculative attempt, in another process, overtakes the task; another one comes after the load."""
+
+        def overtake() -> None:
+            plan = self.ledger.pending()
+            assert plan is not None
+            self._read_again(plan.number)
+
+        answer = self._with_fault("row", "wait", rows=self.rng.randrange(1, 600), then=overtake)
+        self._read_again(answer["number"])
+
+    def rival(self) -> None:
+        """Another driver wants the load while it runs, and is refused."""
+
+        def intrude() -> None:
+            try:
+                with self.ledger.hold("a rival"):
+                    raise AssertionError("the load is held twice")
+            except LoadBusy:
+                return
+
+        self._with_fault("row", "wait", then=intrude)
+
+    def partition_added(self) -> None:
+        """The topic is widened."""
+        partition = self.topic.add_partition()
+        self.note(f"partition {partition} added")
+        wait_for_records(self.topic, partition)
+        self._must_succeed("with a new partition")
+
+    def look(self) -> None:
+        """What a reader sees now is what is committed now."""
+        if not any(commit.outputs for commit in self.ledger.lineage()):
+            return
+        answer = self._ask(
+            self.drivers.pick(self.rng), {"do": "read", "path": str(self.path), "to": self._seen}
+        )
+        assert answer["ok"], answer
+        self.note(f"seen: {check_table(Path(self._seen), self.ledger)} rows")
+
+    def finish(self) -> None:
+        """The topic stops; the loads that are left; and everything is looked at."""
+        self.topic.finish()
+        for _ in range(_LAST_LOADS):
+            if self._must_succeed("last")["empty"]:
+                break
+        head = self.ledger.head()
+        assert head is not None
+        assert [p.next for p in head.positions] == self.topic.acknowledged
+        check_positions(self.ledger)
+        self.look()
+        assert self.ledger.verify() == []
+        assert output.verify_outputs(self.ledger.lineage()) == []
+
+    # ---- how they are done
+
+    def _with_fault(
+        self,
+        point: str,
+        action: str,
+        *,
+        times: int = 1,
+        rows: int = 0,
+        driver: SparkDriver | None = None,
+        may_fail: bool = False,
+        fails: bool = False,
+        then: Callable[[], None] = lambda: None,
+    ) -> dict[str, Any]:
+        """A load in which a task runs into a fault; ``then`` is done once it struck."""
+        driver = driver or self.drivers.pick(self.rng)
+        rows = rows if point == "row" else 0
+        fault = Fault(point, action, times, rows, driver.process.pid)
+        done = []
+
+        def meanwhile() -> None:
+            if not done and driver.faults.hits(fault):
+                done.append(True)
+                then()
+                driver.faults.let_go(fault)
+
+        driver.faults.arm(fault)
+        try:
+            what = f"{action} at {point} {fault.rows or ''} x{times}"
+            answer = self._load(what, driver=driver, meanwhile=meanwhile)
+        finally:
+            driver.faults.disarm()
+        hits = driver.faults.hits(fault)
+        self.note(f"    struck: {hits}")
+        assert hits, f"{fault} never struck"
+        self.struck[action] += len(hits)
+        if not (may_fail or fails):
+            assert answer["ok"], answer
+        if fails and action == "kill":
+            assert len(hits) == times
+        return answer
+
+    def _must_succeed(self, what: str, **order: Any) -> dict[str, Any]:
+        answer = self._load(what, **order)
+        assert answer["ok"], answer
+        return answer
+
+    def _load(
+        self,
+        what: str,
+        *,
+        driver: SparkDriver | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
+        on_pending: str = "replay",
+        **order: Any,
+    ) -> dict[str, Any]:
+        """One load; whatever becomes of it, the ledger must tell what the documentation says."""
+        driver = driver or self.drivers.pick(self.rng)
+        pending, before = self.ledger.pending(), self._head()
+        self.load_count += 1
+        answer = self._ask(driver, self.order(on_pending) | order, meanwhile)
+        if not self.broker.running:
+            self.broker.start()
+        told = answer["text"].strip().splitlines()[-1:] if "text" in answer else ""
+        self.note(f"load on {driver.master}: {what}: {answer | {'text': told}}")
+        if answer["ok"] and pending is not None and on_pending == "replay":
+            assert answer["plan"] == pending.sha256
+        if answer["ok"] and not answer["empty"]:
+            assert answer["number"] == self._head()
+        elif answer.get("error") != _DIED:
+            assert self._head() == before
+        return answer
+
+    def order(self, on_pending: str = "replay") -> dict[str, Any]:
+        """What a driver is told."""
+        return {
+            "do": "load",
+            "name": NAME,
+            "offsets": str(self.directory / "offsets"),
+            "path": str(self.path),
+            "options": self.options,
+            "on_pending": on_pending,
+            "transformed": self.transformed,
+        }
+
+    def _ask(
+        self, driver: SparkDriver, order: dict[str, Any], meanwhile: Callable[[], None] = lambda: None
+    ) -> dict[str, Any]:
+        try:
+            return driver.ask(order, meanwhile)
+        except DriverDied:
+            self.drivers.died(driver)
+            return {"ok": False, "error": _DIED, "text": ""}
+
+    def _read_again(self, number: int) -> None:
+        """Every task of a plan once more, here; each leaves its receipt again."""
+        load = {"loadName": NAME, "offsetsPath": str(self.directory / "offsets"), "loadPlan": str(number)}
+        source = DefaultSource({**self.options, **load})
+        reader = source.reader(source.schema())
+        rows = sum(batch.num_rows for task in reader.partitions() for batch in reader.read(task))
+        plan = self.ledger.plan(number)
+        assert rows == sum(planned.end - planned.start for planned in plan.ranges)
+        self.note(f"    plan {number} read once more: {rows} rows")
+
+    def _bounce_broker(self, delay: float) -> None:
+        self.broker.kill()
+        time.sleep(delay)
+        self.broker.start()
+
+    def _head(self) -> int:
+        head = self.ledger.head()
+        return 0 if head is None else head.number
+
+    @property
+    def _seen(self) -> str:
+        return str(self.directory / "seen.parquet")
+
+    def note(self, event: str) -> None:
+        print(f"{time.strftime('%H:%M:%S')} {event}", flush=True)  # noqa: T201
+
+
+STEPS: dict[str, Callable[[LoadRound], None]] = {
+    "plain": LoadRound.plain,
+    "worker killed": LoadRound.worker_killed,
+    "worker killed at its receipt": LoadRound.worker_killed_after_receipt,
+    "task fails for good": LoadRound.task_fails_for_good,
+    "executor killed": LoadRound.executor_killed,
+    "broker killed": LoadRound.broker_killed,
+    "broker away": LoadRound.broker_away,
+    "driver killed": LoadRound.driver_killed,
+    "raised": LoadRound.raised,
+    "discarded": LoadRound.discarded,
+    "rewound": LoadRound.rewound,
+    "second attempt": LoadRound.second_attempt,
+    "rival": LoadRound.rival,
+    "partition added": LoadRound.partition_added,
+    "look": LoadRound.look,
+}
