@@ -58,7 +58,7 @@ def add_parser(commands: Commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     from broker.log.export import check_target, export
     from broker.log.filesystem import OsFileSystem, ReadOnlyFiles
-    from broker.log.places import segments_in
+    from broker.log.places import kind_of, segments_in
     from broker.log.verify_directory import read_contents
 
     directories = directories_of(options.source)
@@ -68,6 +68,9 @@ def _run(options: argparse.Namespace) -> int:
             raise InvalidConfig(f"{options.target} is inside {directory}, which is to be exported")
     reading = ReadOnlyFiles()
     with _undisturbed(directories, live=options.live):
+        for directory in directories:
+            if kind_of(directory, reading) != "data":
+                raise InvalidConfig(f"{directory} is the directory of one partition, not a data directory")
         contents = [read_contents(directory, reading) for directory in directories]
         sources = _sources(contents, options.topics, options.live, reading)
         size = sum(segment.size for source in sources for segment in segments_in(source.place.path, reading))
@@ -101,40 +104,37 @@ def _undisturbed(directories: Sequence[Path], *, live: bool) -> Iterator[None]:
 def _sources(
     contents: Sequence[Contents], topics: Sequence[str], live: bool, files: FileSystem
 ) -> list[Source]:
-    """The partitions to export; those of nobody knows which topic are told and left out.
+    """The partitions to export; those that belong to no topic are told and left out.
 
     Raises:
         InvalidConfig: a topic is asked for that is not there.
-        StorageError: a topic's record cannot be read.
+        StorageError: what the directory says of its topics is damaged.
     """
     from broker.log.export import Source
     from broker.log.topic_store import read_partition_metadata
 
+    damaged = [finding for each in contents for finding in each.findings if finding.damage]
+    if damaged:
+        raise StorageError(f"{damaged[0].path}: {damaged[0].what}")
     records = {name: topic for each in contents for name, topic in each.topics.items()}
     deleting = {name for each in contents for name in each.deleting}
+    there = {place.partition.topic for each in contents for place in each.partitions} - deleting
+    missing = [topic for topic in topics if topic not in there]
+    if missing:
+        known = f"there are {', '.join(sorted(there))}" if there else "there is none at all"
+        raise InvalidConfig(f"no topic {', '.join(missing)}: {known}")
     sources = []
     for each in contents:
-        damaged = next((finding for finding in each.findings if finding.damage), None)
-        if damaged is not None:
-            raise StorageError(f"{damaged.path}: {damaged.what}")
         for place in each.partitions:
-            topic = records.get(place.partition.topic)
-            if place.partition.topic in deleting or (topics and place.partition.topic not in topics):
+            name = place.partition.topic
+            if name in deleting or (topics and name not in topics):
                 continue
             found = read_partition_metadata(files, place.path)
-            topic_id = topic.topic_id if topic is not None else found[0] if found is not None else None
+            topic_id = records[name].topic_id if name in records else found[0] if found is not None else None
             if topic_id is None:
                 say(f"{place.path} belongs to no topic that is known here: left out")
                 continue
             expected = each.expected(place)
-            torn = live or not expected.stopped_cleanly
-            sources.append(Source(place, topic_id, expected.gaps_allowed, torn))
-    there = sorted({source.place.partition.topic for source in sources})
-    missing = sorted(set(topics) - set(there))
-    if missing:
-        known = f"there are {', '.join(there)}" if there else "there is none of those asked for"
-        if not topics or set(topics) - set(there) == set(topics):
-            names = sorted({place.partition.topic for each in contents for place in each.partitions})
-            known = f"there are {', '.join(names)}" if names else "there is no topic at all"
-        raise InvalidConfig(f"no topic {', '.join(missing)}: {known}")
+            torn_from = expected.durable_offset if live or not expected.stopped_cleanly else None
+            sources.append(Source(place, topic_id, expected.gaps_allowed, torn_from))
     return sources

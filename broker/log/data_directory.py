@@ -12,7 +12,7 @@ from pathlib import Path
 
 from broker.log.checkpoint import read_table, write_table
 from broker.log.filesystem import FileSystem, read_file, replace_file
-from broker.log.holder import Closeable
+from broker.log.holder import Closeable, holder_of
 from pyspark_kafkalog.config.properties import format_properties, parse_properties
 from pyspark_kafkalog.errors import InvalidConfig, StorageError
 from pyspark_kafkalog.types import encode_id
@@ -84,7 +84,7 @@ class DataDirectory:
         """Make the directory if need be, and hold it.
 
         Raises:
-            StorageError: another broker holds it.
+            StorageError: another broker holds it, or an export keeps brokers away.
             OSError: it cannot be made or written.
         """
         self.files.make_directory(self.path)
@@ -92,7 +92,10 @@ class DataDirectory:
         try:
             self._held = self.files.lock(self.path / LOCK_NAME)
         except BlockingIOError:
-            raise StorageError(f"{self.path} is in use by another broker") from None
+            holder = holder_of(self.path / LOCK_NAME)
+            if holder is not None and holder.alive:
+                raise StorageError(f"{self.path} is in use by another broker, process {holder.pid}") from None
+            raise StorageError(f"{self.path} is in use by another broker or an export") from None
 
     def close(self) -> None:
         """Let another broker have the directory."""

@@ -24,6 +24,7 @@ from broker.log.kafka_files import (
     kafka_segment_name,
     partition_metadata,
 )
+from broker.log.offset_scheme import MAX_RELATIVE
 from broker.log.places import PartitionPlace, SegmentPlace, segments_in
 from broker.log.scan import FoundBatch, scan
 from broker.log.topic_store import PARTITION_METADATA
@@ -35,12 +36,14 @@ _MOST_TRIES = 10
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A partition to export. ``may_be_torn``: the broker did not stop cleanly, or runs."""
+    """A partition to export. ``gaps_allowed``: the topic is compacted. From offset ``torn_from`` on its end
+    may be torn, and is then left out: the broker did not stop cleanly, or runs; None: nothing may be torn.
+    """
 
     place: PartitionPlace
     topic_id: UUID
     gaps_allowed: bool
-    may_be_torn: bool
+    torn_from: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,11 +213,15 @@ class _Copy:
             if fault:
                 raise CorruptMessage(f"{fault}, and sound ones follow: verify-log tells more")
             header = found.header
-            self._check_follows(header.base_offset, f"{segment.path}, byte {found.position}")
+            where = f"{segment.path}, byte {found.position}"
+            self._check_follows(header.base_offset, where)
+            if header.last_offset - segment.base_offset > MAX_RELATIVE:
+                raise CorruptMessage(f"{where}: offset {header.last_offset} does not fit the segment's index")
             indexes.add(found.position, header)
             self._epochs.add(header)
             self._next_offset, end = header.next_offset, found.end
-        if fault and not (last and self._source.may_be_torn):
+        torn_from = self._source.torn_from
+        if fault and (not last or torn_from is None or self._next_offset < torn_from):
             raise CorruptMessage(f"{fault}: verify-log tells more")
         self._left_bytes += size - end
         return end
@@ -229,6 +236,8 @@ class _Copy:
         try:
             copy_bytes(source, target, size, self._progress)
             target.sync()
+        except EOFError as e:
+            raise CorruptMessage(f"{self._source.place.path}, {name}: {e}") from e
         finally:
             target.close()
 

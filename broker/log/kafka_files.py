@@ -51,7 +51,7 @@ class KafkaIndexes:
         self._bytes_since_row = 0
 
     def add(self, position: int, header: BatchHeader) -> None:
-        """The next batch of the segment. Raises `struct.error` where an offset is too far from the base."""
+        """The next batch of the segment; its offsets are at most 2**31 - 1 above the segment's first."""
         if header.max_timestamp > self._largest[0]:
             self._largest = (header.max_timestamp, header.last_offset)
         if self._bytes_since_row > _INTERVAL_BYTES:

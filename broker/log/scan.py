@@ -69,7 +69,7 @@ def scan(file: File, size: int, lowest_offset: int, *, start: int = 0) -> Iterat
         OSError: the disk refused to read.
     """
     window = _Window(file, size)
-    position, lowest = start, lowest_offset
+    position = start
     while position < size:
         try:
             batch = _batch_at(window, position)
@@ -79,14 +79,12 @@ def scan(file: File, size: int, lowest_offset: int, *, start: int = 0) -> Iterat
                     " and no batch follows where it should end"
                 )
         except CorruptMessage as e:
-            end = _next_sound(window, position + 1, lowest)
+            end = _next_sound(window, position + 1, lowest_offset)
             yield Damage(position, end, str(e))
             position = end
         else:
             yield batch
             position = batch.end
-            if batch.sound:
-                lowest = max(lowest, batch.header.next_offset)
 
 
 class _Window:

@@ -1,0 +1,105 @@
+"""``verify-log`` as its users call it: places, words and exit codes."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+import broker
+from broker.cli import main
+from pyspark_kafkalog import NewTopic, Producer, create_topics
+from tests.support.data_directories import RECORDS, cut, flip, segments, write_log
+from tests.support.logs import crash_all
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Path:
+    try:
+        return write_log(tmp_path / "data")
+    finally:
+        crash_all()
+
+
+def verify(*places: Path | str) -> int:
+    return main(["verify-log", *map(str, places)])
+
+
+def test_a_sound_directory_is_told_log_by_log(partition: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert verify(partition.parent) == 0
+    size = sum(path.stat().st_size for path in segments(partition))
+    told = f"{RECORDS // 2} batches, {RECORDS} records, {len(segments(partition))} segments, {size} bytes"
+    assert capsys.readouterr().out.splitlines() == [
+        f"my_topic_0: offsets 0 to {RECORDS - 1}, {told}: sound",
+        f"1 logs checked, {size} bytes: sound",
+    ]
+
+
+def test_damage_is_told_with_file_and_byte(partition: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = segments(partition)[0]
+    flip(first, 70)
+    for place in (partition.parent, partition, first):
+        assert verify(place) == 1
+        told = capsys.readouterr().out
+        assert "DAMAGED" in told
+        assert f"damage: {first}, byte 0: wrong checksum of the batch with offsets 0 to 1" in told
+        assert "damaged: 1 findings" in told
+    assert verify("--deep", segments(partition)[1]) == 0
+
+
+def test_a_torn_tail_is_a_note(partition: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (partition.parent / ".kafka_cleanshutdown").unlink()
+    newest = segments(partition)[-1]
+    cut(newest, -3)
+    for place in (partition.parent, partition, newest):
+        assert verify(place) == 0
+        told = capsys.readouterr().out
+        assert "torn tail" in told
+        assert "sound, 1 notes" in told
+
+
+def test_the_properties_file_names_the_directories(partition: Path, tmp_path: Path) -> None:
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"log.dirs={partition.parent}\n")
+    assert verify(properties) == 0
+    flip(segments(partition)[1], 70)
+    assert verify(properties) == 1
+
+
+def test_a_copy_of_a_directory_and_an_export_are_checked_too(partition: Path, tmp_path: Path) -> None:
+    assert main(["export", str(partition.parent), str(tmp_path / "exported")]) == 0
+    assert verify(tmp_path / "exported") == 0
+    flip(next((tmp_path / "exported" / "my_topic-0").glob("*.log")), 70)
+    assert verify(tmp_path / "exported") == 1
+
+
+def test_what_is_nothing_to_check_is_misuse(
+    partition: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    for place in (tmp_path / "nowhere", tmp_path / "empty", partition / "partition.metadata"):
+        assert verify(place) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("kafkalog-broker: ")
+        assert str(place) in said
+    assert verify(segments(partition)[0].with_suffix(".index")) == 2
+
+
+def test_it_finds_a_log_sound_that_is_being_written(tmp_path: Path) -> None:
+    with broker.start_broker({"log.segment.bytes": 200_000}, data_dir=tmp_path / "data") as running:
+        create_topics(running.bootstrap_servers, [NewTopic("t", 1)])
+        done = threading.Event()
+
+        def write() -> None:
+            with Producer({"bootstrap.servers": running.bootstrap_servers, "batch.size": 200_000}) as out:
+                while not done.is_set():
+                    out.send("t", b"x" * 5000)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            assert [verify(tmp_path / "data") for _ in range(10)] == [0] * 10
+        finally:
+            done.set()
+            writer.join()

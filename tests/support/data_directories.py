@@ -1,0 +1,47 @@
+"""Data directories on disk for what looks at them without a broker: really written, then damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.logs import START_MS, batch, crash, open_log
+
+BATCHES = 60
+RECORDS = 2 * BATCHES
+SMALL = {"segment_bytes": 2000, "index_interval_bytes": 200}
+
+
+def write_log(directory: Path, *, clean: bool = True, batches: int = BATCHES) -> Path:
+    """A topic of one partition, two records a batch, several segments; returns the partition's directory."""
+    manager, log = open_log(directory, **SMALL)
+    for number in range(batches):
+        times = [START_MS + number * 7 % 90, START_MS + number]
+        log.append(batch(b"v%d " % number * 5, b"w%d" % number, timestamps=times))
+    if clean:
+        manager.close()
+    else:
+        crash(manager)
+    return log.path
+
+
+def segments(partition: Path) -> list[Path]:
+    """The segment files, oldest first."""
+    return sorted(partition.glob("*.kafka"))
+
+
+def flip(path: Path, position: int) -> None:
+    """Change one bit of a file."""
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+def overwrite(path: Path, position: int, data: bytes) -> None:
+    """Put other bytes in the middle of a file."""
+    old = path.read_bytes()
+    path.write_bytes(old[:position] + data + old[position + len(data) :])
+
+
+def cut(path: Path, size: int) -> None:
+    """Keep the first ``size`` bytes; the last ``-size`` go when it is negative."""
+    path.write_bytes(path.read_bytes()[:size])
