@@ -32,18 +32,38 @@ def words(text: str) -> None:
     typer.echo(text, err=True)
 
 
+LOAD_EPILOG = """\
+Examples:
+
+kafkalog load flights --offsets /lake/_offsets --topic flights --to /lake/flights
+
+kafkalog load flights --offsets /lake/_offsets --topic flights --dry-run
+
+kafkalog load all --offsets /lake/_offsets --subscribe-pattern 'fl.*' --to /lake/all --option minPartitions=8
+"""
+HISTORY_EPILOG = """\
+Examples:
+
+kafkalog history flights --offsets /lake/_offsets --limit 5
+
+kafkalog history flights --offsets /lake/_offsets --json
+"""
+VERIFY_EPILOG = "Example: kafkalog verify flights --offsets /lake/_offsets"
+REWIND_EPILOG = """\
+Examples:
+
+kafkalog rewind flights --offsets /lake/_offsets --to commit:37
+
+kafkalog rewind flights --offsets /lake/_offsets --to start --yes
+"""
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands to ``kafkalog``."""
-    example = "Example: kafkalog "
-    app.command(
-        "load",
-        epilog=f"{example}load flights --offsets /lake/_offsets --topic flights --to /lake/flights",
-    )(load)
-    app.command("history", epilog=f"{example}history flights --offsets /lake/_offsets --limit 5")(history)
-    app.command("verify", epilog=f"{example}verify flights --offsets /lake/_offsets")(verify)
-    app.command(
-        "rewind", epilog=f"{example}rewind flights --offsets /lake/_offsets --to commit:37   (or --to start)"
-    )(rewind)
+    app.command("load", epilog=LOAD_EPILOG)(load)
+    app.command("history", epilog=HISTORY_EPILOG)(history)
+    app.command("verify", epilog=VERIFY_EPILOG)(verify)
+    app.command("rewind", epilog=REWIND_EPILOG)(rewind)
 
 
 def load(
