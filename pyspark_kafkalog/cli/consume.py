@@ -116,7 +116,9 @@ def consume(
     end = LATEST if to is None else parse_position(to, "--to")
     given = {"isolation.level": isolation_level.value, **properties(property_, "--property")}
     config = parse(ConsumerConfig, {**given, "bootstrap.servers": server}, source="consume")
-    output = _Output(sys.stdout.buffer, _writer(form, key_separator), most)
+    # Not Python's own: with PYTHONUNBUFFERED that has no buffer, and may write a part only.
+    file = open(sys.stdout.fileno(), "wb", closefd=False)  # noqa: SIM115  (flushed below)
+    output = _Output(file, _writer(form, key_separator), most)
     with closing(Cluster(config)) as cluster:
         reader = _Reader(cluster, config, topic, partition)
         ranges = reader.ranges(start, end, follow)
@@ -147,7 +149,8 @@ def _copy(
     except KeyboardInterrupt:
         if not follow:
             raise
-    output.flush()
+    finally:
+        output.flush()
 
 
 class _Output:
