@@ -139,7 +139,7 @@ def _following(ledger: Ledger, plan: Plan) -> Iterator[None]:
             left, done = list(plan.ranges), 0
             while left and not ended.wait(_LOOK_EVERY_SECONDS):
                 try:
-                    found = [r for r in left if ledger.receipt(plan, r) is not None]
+                    found = {r for r in left if ledger.receipt(plan, r) is not None}
                 except LoadError:  # the tasks or the commit will say it
                     return
                 left = [r for r in left if r not in found]
