@@ -79,7 +79,7 @@ class LedgerModel(RuleBasedStateMachine):
     @rule(
         first=DRIVERS,
         second=DRIVERS,
-        stretches=st.lists(st.integers(0, 12), max_size=12),
+        stretches=st.lists(st.integers(1, 9), min_size=2, max_size=12),
     )
     def two_drivers(self, first: Driver, second: Driver, stretches: list[int]) -> None:
         def job(driver: Driver) -> Callable[[Gate], None]:
