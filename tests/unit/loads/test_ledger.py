@@ -301,7 +301,7 @@ def test_a_rewind_to_a_commit_that_is_not_there_is_refused(ledger: Ledger, targe
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "ä", "x" * 201])
 def test_a_load_name_that_is_no_directory_is_refused(name: str) -> None:
-    with pytest.raises(InvalidConfig, match="loadName is .*1 to 200 of the characters"):
+    with pytest.raises(InvalidConfig, match=r"loadName is .*1 to 200 of the characters"):
         Ledger(MemoryStore(), name)
 
 
