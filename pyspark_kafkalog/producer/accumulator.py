@@ -204,6 +204,8 @@ class Accumulator:
                 return
             queue = self._queues[batch.tp]
             queue.remove(batch)
+            if error is None:
+                queue.taken(batch)
             if queue.empty:
                 self._active.pop(queue, None)
             self._used -= batch.size

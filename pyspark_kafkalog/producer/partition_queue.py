@@ -35,11 +35,15 @@ class PartitionQueue:
     A batch that failed is repeated before any later one is sent, and alone: while something is to be repeated
     nothing else of the partition is in flight. Sequence numbers are given when a batch is first taken
     and stay with it; only `restart` gives new ones.
+
+    Until the broker has taken a batch of an identity, one batch is in flight at a time: from a producer that
+    it does not know a broker takes any number for the first, and a later batch would pass one that failed.
     """
 
     __slots__ = (
         "identity",
         "in_flight",
+        "known",
         "next_sequence",
         "not_before",
         "open",
@@ -58,6 +62,8 @@ class PartitionQueue:
         self.not_before = 0.0
         self.identity: ProducerIdentity | None = None
         self.next_sequence = 0
+        self.known = False
+        """Whether the broker has taken a batch of ``identity``."""
         self.restarting = False
 
     @property
@@ -71,7 +77,8 @@ class PartitionQueue:
             if self.in_flight or not self._next():
                 return None
             return max(now, self.not_before)
-        if len(self.in_flight) >= max_in_flight:
+        alone = self.identity is not None and not self.known
+        if len(self.in_flight) >= (1 if alone else max_in_flight):
             return None
         if self.waiting or (self.open and hurry):
             return now
@@ -120,6 +127,11 @@ class PartitionQueue:
         elif batch is self.open:
             self.open = None
 
+    def taken(self, batch: ProducerBatch) -> None:
+        """The broker has stored ``batch``."""
+        if self.identity == (batch.producer_id, batch.epoch):
+            self.known = True
+
     def is_first(self, batch: ProducerBatch) -> bool:
         """Whether every earlier batch that was sent is settled."""
         return not any(other.order < batch.order for other in (*self.in_flight, *self.retrying))
@@ -141,13 +153,13 @@ class PartitionQueue:
 
     def _number(self, batch: ProducerBatch, identity: ProducerIdentity) -> None:
         if self.identity is None or (self.identity != identity and not self.in_flight and not self.retrying):
-            self.identity, self.next_sequence = identity, 0
+            self.identity, self.next_sequence, self.known = identity, 0, False
         batch.number(*self.identity, self.next_sequence)
         self.next_sequence = self.next_sequence + batch.count & SEQUENCE_MASK
 
     def _restart(self, identity: ProducerIdentity) -> None:
         """Begin at sequence 0 under a new identity; the broker no longer goes on from the old one."""
         self.restarting = False
-        self.identity, self.next_sequence = identity, 0
+        self.identity, self.next_sequence, self.known = identity, 0, False
         for batch in self.retrying:
             self._number(batch, identity)

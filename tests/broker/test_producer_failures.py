@@ -137,16 +137,31 @@ def test_several_requests_are_in_flight_and_keep_their_order(
         hold.wait(5)
         return refusal(ErrorCode.NOT_ENOUGH_REPLICAS)(request)
 
-    broker.script(ApiKey.PRODUCE, held)
     producer = make(batch_size=1)
-    deliveries = [producer.send("t", value) for value in numbered(20)]
+    first, *rest = numbered(21)
+    assert producer.send("t", first).result(5).offset == 0, "until it is known it sends one by one"
+    broker.script(ApiKey.PRODUCE, held)
+    deliveries = [producer.send("t", value) for value in rest]
     time.sleep(0.2)
     hold.set()
-    assert [delivery.result(5).offset for delivery in deliveries] == list(range(20))
-    assert log.values() == numbered(20)
+    assert [delivery.result(5).offset for delivery in deliveries] == list(range(1, 21))
+    assert log.values() == numbered(21)
     # Those sent behind the refused one came too early for the broker: 4 of at most 5 in flight.
     assert log.refused == 4 * [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
     assert {epoch for _, epoch in log.partitions["t", 0].epochs} == {0}
+
+
+def test_a_later_batch_does_not_pass_the_first_that_found_no_leader(
+    broker: ScriptedBroker, log: FakeLog, make: Any
+) -> None:
+    # As with a topic that was just made: its leader is there a moment later. Apache Kafka takes any number as
+    # the first of a producer that it does not know, and so would take the second batch.
+    broker.script(ApiKey.PRODUCE, refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    producer = make(batch_size=1)
+    deliveries = [producer.send("t", value) for value in numbered(10)]
+    assert [delivery.result(5).offset for delivery in deliveries] == list(range(10))
+    assert log.refused == []
+    assert log.values() == numbered(10)
 
 
 def test_a_leader_that_moved_is_followed_in_order(log: FakeLog) -> None:

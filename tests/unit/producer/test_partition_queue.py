@@ -77,6 +77,7 @@ def test_no_more_than_the_limit_is_in_flight() -> None:
     queue, _ = queue_of(1, 1, 1)
     queue.take(OLD)
     queue.take(OLD)
+    queue.known = True
     assert queue.ready_at(0.0, 2, hurry=False) is None
     assert queue.ready_at(0.0, 3, hurry=False) == 0.0
 
@@ -144,3 +145,43 @@ def test_a_split_keeps_every_records_number() -> None:
     assert [queue.take(OLD) for _ in range(3)] == [*parts, after]
     assert whole.part_with(0) == (parts[0], 0)
     assert whole.part_with(4) == (parts[1], 2)
+
+
+def test_until_the_broker_knows_the_producer_one_batch_is_in_flight() -> None:
+    queue, (first, second, third) = queue_of(1, 1, 1)
+    assert queue.ready_at(1.0, 5, hurry=False) == 1.0
+    queue.take(OLD)
+    assert queue.ready_at(1.0, 5, hurry=False) is None, "a broker would take the second as the first"
+    queue.repeat(first, not_before=2.0)
+    assert queue.ready_at(2.0, 5, hurry=False) == 2.0
+    assert queue.take(OLD) is first
+    queue.remove(first)
+    queue.taken(first)
+    for batch in (second, third):
+        assert queue.ready_at(3.0, 5, hurry=False) == 3.0
+        assert queue.take(OLD) is batch
+    assert sequences([first, second, third]) == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_a_new_identity_is_unknown_again() -> None:
+    queue, (first, second, third) = queue_of(1, 1, 1)
+    queue.take(OLD)
+    queue.remove(first)
+    queue.taken(first)
+    queue.restarting = True
+    queue.take(NEW)
+    assert queue.ready_at(1.0, 5, hurry=False) is None
+    queue.taken(first)
+    assert queue.ready_at(1.0, 5, hurry=False) is None, "the old one's batch says nothing of the new"
+    queue.remove(second)
+    queue.taken(second)
+    assert queue.ready_at(1.0, 5, hurry=False) == 1.0
+    assert queue.take(NEW) is third
+
+
+def test_without_an_identity_as_many_are_in_flight_as_are_allowed() -> None:
+    queue, _ = queue_of(1, 1, 1)
+    queue.take(None)
+    assert queue.ready_at(1.0, 2, hurry=False) == 1.0
+    queue.take(None)
+    assert queue.ready_at(1.0, 2, hurry=False) is None
