@@ -53,7 +53,9 @@ def damage_line(damage: Damage) -> Line:
 
 
 def record_line(record: Record, header: BatchHeader, decode: Decoder | None) -> Line:
-    """A record; what is no UTF-8 text stands as base64, in a field whose name says so."""
+    """A record; key, value and headers as ``kafkalog consume --format json`` writes them: text where they are
+    UTF-8, else an object with their bytes in base64.
+    """
     line: Line = {
         "offset": record.offset,
         "timestampType": _time_name(record.timestamp_type),
@@ -61,7 +63,7 @@ def record_line(record: Record, header: BatchHeader, decode: Decoder | None) -> 
         "keySize": -1 if record.key is None else len(record.key),
         "valueSize": -1 if record.value is None else len(record.value),
         "sequence": _sequence(record, header),
-        "headers": [_header(name, value) for name, value in record.headers],
+        "headers": [[name, _bytes(value)] for name, value in record.headers],
     }
     if header.is_control:
         try:
@@ -71,7 +73,7 @@ def record_line(record: Record, header: BatchHeader, decode: Decoder | None) -> 
     elif decode is not None:
         line |= decode(record)
     else:
-        line |= _named("key", record.key) | _named("value", record.value)
+        line |= {"key": _bytes(record.key), "value": _bytes(record.value)}
     return line
 
 
@@ -108,17 +110,13 @@ def _sequence(record: Record, header: BatchHeader) -> int:
     return (header.base_sequence + record.offset - header.base_offset) & 0x7FFF_FFFF
 
 
-def _named(name: str, data: bytes | None) -> Line:
+def _bytes(data: bytes | None) -> str | dict[str, str] | None:
     if data is None:
-        return {name: None}
+        return None
     try:
-        return {name: data.decode("utf-8")}
+        return data.decode("utf-8")
     except UnicodeDecodeError:
-        return {f"{name}Base64": base64.b64encode(data).decode("ascii")}
-
-
-def _header(name: str, value: bytes | None) -> Line:
-    return {"name": name} | _named("value", value)
+        return {"base64": base64.b64encode(data).decode("ascii")}
 
 
 def _word(value: Any) -> str:
@@ -129,13 +127,11 @@ def _word(value: Any) -> str:
         return "null"
     if isinstance(value, str):
         return value if value.isprintable() else "".join(_visible(character) for character in value)
+    if isinstance(value, dict):
+        return f"base64:{value['base64']}"
     if isinstance(value, list):
-        return "[" + ", ".join(f"{item['name']}={_word(_value_of(item))}" for item in value) + "]"
+        return "[" + ", ".join(f"{_word(name)}={_word(content)}" for name, content in value) + "]"
     return str(value)
-
-
-def _value_of(header: Line) -> Any:
-    return header.get("value", header.get("valueBase64"))
 
 
 def _visible(character: str) -> str:

@@ -95,9 +95,9 @@ def test_each_record_is_an_object_with_key_value_and_headers(
         (100 + i, 1_700_000_000_000 + i, 40 + i) for i in range(4)
     ]
     assert (records[0]["key"], records[0]["value"]) == ("key", "value")
-    assert records[0]["headers"] == [{"name": "h", "value": "1"}, {"name": "n", "value": None}]
+    assert records[0]["headers"] == [["h", "1"], ["n", None]]
     assert (records[1]["key"], records[1]["value"], records[1]["valueSize"]) == ("gone", None, -1)
-    assert (records[2]["key"], base64.b64decode(records[2]["valueBase64"])) == (None, b"\xff\x00")
+    assert (records[2]["key"], base64.b64decode(records[2]["value"]["base64"])) == (None, b"\xff\x00")
     assert (records[3]["key"], records[3]["value"]) == ("", "line\nbreak \x1b[31m ü")
     assert records[5]["controlType"] == "ABORT"
 
