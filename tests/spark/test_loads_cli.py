@@ -18,6 +18,7 @@ from pyspark_kafkalog.datasource.load_planning import begin
 from pyspark_kafkalog.datasource.lookup import Lookup
 from pyspark_kafkalog.datasource.options import parse_batch_options
 from pyspark_kafkalog.loads.ledger import Ledger
+from pyspark_kafkalog.loads.load import load
 from tests.support.spark_topics import Topic
 
 
@@ -26,6 +27,7 @@ class CommandLine:
 
     def __init__(self, server: str, topic: Topic, root: Path) -> None:
         self.topic, self.table, self.offsets = topic, root / "table", root / "_offsets"
+        self.options: dict[str, Any] = {"kafka.bootstrap.servers": server, "subscribe": topic.name}
         self._environment = dict(os.environ, COLUMNS="160", NO_COLOR="1", KAFKALOG_BOOTSTRAP_SERVER=server)
 
     def __call__(self, command: str, *arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
@@ -66,7 +68,7 @@ def cells(text: str) -> list[list[str]]:
     return [row for row in rows if row]
 
 
-def test_a_load_its_history_its_check_and_the_way_back(kafkalog: CommandLine) -> None:
+def test_a_load_its_history_its_check_and_the_way_back(kafkalog: CommandLine, spark: Any) -> None:
     planned = kafkalog("load", "--topic", kafkalog.topic.name, "--dry-run")
     assert planned.returncode == 0, planned.stderr
     assert cells(planned.stdout) == [
@@ -98,7 +100,8 @@ def test_a_load_its_history_its_check_and_the_way_back(kafkalog: CommandLine) ->
     obstacle.unlink()
 
     kafkalog.topic.add(17)
-    assert kafkalog.load().returncode == 0
+    with load(spark, name="events", offsets=kafkalog.offsets, **kafkalog.options) as replayed:
+        replayed.write_parquet(kafkalog.table)
     assert kafkalog.values(2) == [15, 16]
 
     history = kafkalog("history")
@@ -124,9 +127,9 @@ def test_a_load_its_history_its_check_and_the_way_back(kafkalog: CommandLine) ->
     assert re.search(rf"^load 1: {file} is gone; \d+ rows were in it\n$", found.stdout)
 
 
-def test_a_plan_that_was_left_is_shown_and_replayed(kafkalog: CommandLine, server: Any) -> None:
-    given = {"kafka.bootstrap.servers": server.bootstrap_servers, "subscribe": kafkalog.topic.name}
-    options = parse_batch_options({**given, "loadName": "events", "offsetsPath": str(kafkalog.offsets)})
+def test_a_plan_that_was_left_is_shown_and_replayed(kafkalog: CommandLine) -> None:
+    ours = {"loadName": "events", "offsetsPath": str(kafkalog.offsets)}
+    options = parse_batch_options({**kafkalog.options, **ours})
     ledger, lookup = Ledger.at(kafkalog.offsets, "events"), Lookup(options)
     begin(options, lookup, ledger, run="a-run")
     lookup.close()
