@@ -170,7 +170,7 @@ class LoadReader(BatchReader):
         Receipts alone do not say so: those of an earlier run that failed lie beside ours, and what that run
         read is not in our output. So each action counts its own.
         """
-        action = f"{task.run}-{_stage_id()}"
+        action = f"{task.run}-{_action()}"
         self._ledger.mark_read(plan, task.index, action)
         if self._ledger.first_unread(plan, action, after=task.index) is not None:
             return
@@ -217,9 +217,17 @@ def _check_topic(task: LoadInputPartition, where: TopicPartition, lookup: Lookup
         )
 
 
-def _stage_id() -> int:
+def _action() -> str:
+    """What the tasks of one action have in common, and no other action has.
+
+    That is the SQL execution, of which a ``show()`` may make several jobs; what runs outside of SQL
+    (``df.rdd``) has only its stage.
+    """
     context = TaskContext.get()
-    return 0 if context is None else context.stageId()
+    if context is None:
+        return "direct"
+    execution = context.getLocalProperty("spark.sql.execution.id")
+    return f"stage-{context.stageId()}" if execution is None else f"execution-{execution}"
 
 
 def _attempt_number() -> int:

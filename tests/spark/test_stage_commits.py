@@ -86,6 +86,21 @@ def test_a_count_reads_everything_and_so_commits(two: Topic, stage: Load, ledger
     assert positions(ledger) == {0: 10, 1: 5}
 
 
+def test_an_action_that_spark_makes_several_jobs_of_is_one(
+    new_topic: NewTopic, stage: Load, ledger: Ledger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A ``show()`` reads one partition, then some more: each time in a job and a stage of its own."""
+    topic = new_topic(partitions=4)
+    for partition in range(4):
+        topic.add(partition, partition=partition)
+    stage(subscribe=topic.name).show()
+    assert positions(ledger) == {0: 1, 1: 1, 2: 1, 3: 1}
+    for partition in range(4):
+        topic.add(partition, partition=partition)
+    assert len(list(stage(subscribe=topic.name).toLocalIterator())) == 4
+    assert positions(ledger) == {0: 2, 1: 2, 2: 2, 3: 2}
+
+
 def test_the_same_frame_is_the_same_load_and_a_new_one_sees_what_is_newer(
     two: Topic, stage: Load, ledger: Ledger
 ) -> None:
