@@ -79,7 +79,7 @@ def claim(path: str | os.PathLike[str], ledger: Ledger) -> Claim:
     ours = Claim(ledger.name, offsets, ledger.identity(), str(where))
     found = read_claim(where)
     if found is None:
-        _refuse_unclaimed(where)
+        _refuse_unclaimed(where, ledger)
         inside = Path(offsets).is_relative_to(where)
         record = {
             "load": ours.name,
@@ -96,14 +96,21 @@ def claim(path: str | os.PathLike[str], ledger: Ledger) -> Claim:
         raise LoadError(
             f"{where} belongs to load {found.name!r} with its offsets in {found.offsets}, not to load "
             f"{ours.name!r} with its offsets in {offsets}"
-            + (": the ledger was made anew since. " if same else ". ")
+            + (
+                f": the ledger was made anew since; if it is the right one, delete {CLAIM}. "
+                if same
+                else ". "
+            )
             + "One path belongs to one load: write somewhere else; what is there stays readable"
         )
     return found
 
 
-def _refuse_unclaimed(where: Path) -> None:
-    if any(where.glob("load=*")):
+def _refuse_unclaimed(where: Path, ledger: Ledger) -> None:
+    """Without a claim, what is there must be listed in this ledger, or it would be written over."""
+    if any(where.glob("load=*")) and not any(
+        out.path == str(where) for commit in ledger.history() for out in commit.outputs
+    ):
         raise LoadError(
             f"{where} has directories of loads and no {CLAIM} that says whose: it was removed, or another "
             "program wrote them. Write somewhere else, or move them away"

@@ -211,6 +211,15 @@ def test_directories_of_loads_that_nobody_claimed_are_left_alone(ledger: Ledger,
     assert (table / "load=00000001" / "a.parquet").exists()
 
 
+def test_a_claim_that_was_removed_is_made_anew_by_the_load_that_wrote_there(
+    ledger: Ledger, table: Path
+) -> None:
+    load(ledger, table, "a.parquet")
+    claimed = output.read_claim(table)
+    (table / output.CLAIM).unlink()
+    assert output.claim(table, ledger) == claimed
+
+
 def test_a_claim_that_was_edited_is_damaged(ledger: Ledger, table: Path) -> None:
     output.claim(table, ledger)
     record = json.loads((table / output.CLAIM).read_text())
