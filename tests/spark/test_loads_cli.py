@@ -177,6 +177,16 @@ def test_a_wrong_command_is_told_before_spark_starts(
     assert time.monotonic() - started < 10
 
 
+def test_a_load_that_runs_is_not_rewound(kafkalog: CommandLine) -> None:
+    ledger = Ledger.at(kafkalog.offsets, "events")
+    ledger.identify("a-cluster", {})
+    with ledger.hold("somebody's driver"):
+        ran = kafkalog("rewind", "--to", "start", "--yes")
+    assert (ran.returncode, "is held by somebody's driver" in ran.stderr) == (1, True)
+    nothing = kafkalog("rewind", "--to", "start", "--yes")
+    assert (nothing.returncode, "nothing was committed yet" in nothing.stderr) == (2, True)
+
+
 @pytest.mark.parametrize("command", [("history",), ("verify",), ("rewind", "--to", "start")])
 def test_a_load_that_nobody_made_is_named_with_those_there_are(
     kafkalog: CommandLine, command: tuple[str, ...]
