@@ -30,6 +30,7 @@ MAX_ATTEMPTS = 4
 """Spark's ``spark.task.maxFailures``."""
 
 _LAST_LOADS = 5
+_ATTEMPTS_AFTER_A_DEATH = 3
 _DIED = "DriverDied"
 _IN_THE_TASKS = "in the middle of the tasks"
 
@@ -143,6 +144,9 @@ class LoadRound:
         assert self._head() == before + counts
         planned = point not in ("before plan", "plan written beside")
         assert (self.ledger.pending() is not None) == (planned and not counts)
+        # The dead driver's JVM may still be moving its files to where the next one writes; then that one is
+        # told to load again.
+        assert any(self._load("after the death")["ok"] for _ in range(_ATTEMPTS_AFTER_A_DEATH))
 
     def raised(self) -> None:
         """The user's code raises after the files are there: no reader sees them."""

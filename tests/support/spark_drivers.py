@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import random
+import shutil
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
+import pyspark
 
 from tests.support.spark_driver import START_SECONDS, SparkDriver
 
@@ -32,6 +34,7 @@ class Drivers:
         self._resting: list[SparkDriver] = []
         self._started: list[SparkDriver] = []
         self._remains: list[psutil.Process] = []
+        self._applications: list[str] = []
 
     def pick(self, rng: random.Random) -> SparkDriver:
         """Any driver whose session is up; one is started where none is."""
@@ -64,6 +67,9 @@ class Drivers:
         _, left = psutil.wait_procs(self._remains, timeout=10)
         for process in left:
             process.kill()
+        # A local cluster's workers keep their files in Spark's own directory, whatever they are told.
+        for application in self._applications:
+            shutil.rmtree(Path(pyspark.__file__).parent / "work" / application, ignore_errors=True)
 
     def _start(self, master: str) -> SparkDriver:
         self._started.append(SparkDriver.start(master, self._directory / f"driver-{next(self._numbers)}"))
@@ -76,7 +82,8 @@ class Drivers:
     def _take_up(self, drivers: list[SparkDriver]) -> None:
         """Wait until their sessions are up."""
         with ThreadPoolExecutor() as pool:
-            list(pool.map(lambda driver: driver.ask({"do": "hello"}), drivers))
+            for answer in pool.map(lambda driver: driver.ask({"do": "hello"}), drivers):
+                self._applications.append(answer["application"])
         for driver in drivers:
             self._remains += psutil.Process(driver.process.pid).children(recursive=True)
         self._running += drivers

@@ -1,8 +1,12 @@
-"""Two drivers, one name: each load is committed by one of them, and what they wrote is there once."""
+"""Two drivers, one name: each load is committed by one of them, and what they wrote is there once.
+
+On a volume whose locks do not reach other hosts the records alone decide; then no output is promised.
+"""
 
 from __future__ import annotations
 
 import random
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,7 +20,8 @@ from tests.support.spark_driver import SparkDriver
 from tests.support.spark_drivers import Drivers
 
 LOADS = 4
-ATTEMPTS_MAX = 40
+ATTEMPTS_MAX = 300
+PAUSE_SECONDS = 0.1
 
 
 def load_until_others_were_refused(
@@ -25,7 +30,10 @@ def load_until_others_were_refused(
     """One racer; ``answers`` is both racers'."""
     for _ in range(ATTEMPTS_MAX):
         answers.append(driver.ask(order))
-        if len(committed(answers)) >= LOADS and not all(answer["ok"] for answer in answers):
+        if not answers[-1]["ok"]:
+            time.sleep(PAUSE_SECONDS)
+        refused = not all(answer["ok"] for answer in answers)
+        if len(committed(answers)) >= (LOADS if refused else 3 * LOADS):
             return
 
 
@@ -46,8 +54,8 @@ def test_two_drivers_never_commit_the_same_load(local: Drivers, lockless: bool, 
         refused = {answer["error"] for answer in answers if not answer["ok"]}
         assert sorted(committed(answers)) == [c.number for c in race.ledger.history()]
         race.note(f"{len(answers)} attempts, committed {committed(answers)}, refused with {refused}")
-        for a in answers:
-            race.note(str(a))
-        if not lockless:
-            assert refused == {"LoadBusy"}
+        assert race.ledger.verify() == []
+        if lockless:
+            return  # what the loser wrote may have replaced the winner's files
+        assert refused == {"LoadBusy"}
         race.finish()

@@ -1,7 +1,11 @@
-"""The long round: a hundred loads of a topic that grows meanwhile, with every kind of fault."""
+"""The long round: a hundred loads of a topic that grows meanwhile, with every kind of fault.
+
+``KAFKALOG_SOAK_SEEDS=7,8 make soak`` runs other ones.
+"""
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -14,6 +18,7 @@ from tests.support.load_rounds import LoadRound
 from tests.support.spark_drivers import LOCAL, LOCAL_CLUSTER, Drivers
 
 LOADS = 100
+SEEDS = os.environ.get("KAFKALOG_SOAK_SEEDS", "100").split(",")
 WEIGHTS = {
     "plain": 8,
     "worker killed": 12,
@@ -34,8 +39,8 @@ WEIGHTS = {
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("seed", [100, 101])
-def test_every_offset_is_loaded_once_in_a_hundred_loads(seed: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_offset_is_loaded_once_in_a_hundred_loads(seed: str, tmp_path: Path) -> None:
     rng, steps = random.Random(f"soak {seed}"), Counter[str]()
     drivers = Drivers(tmp_path / "drivers", [LOCAL, LOCAL_CLUSTER], replace_at_once=True)
     try:
