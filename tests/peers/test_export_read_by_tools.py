@@ -103,10 +103,14 @@ def test_kafkas_tool_finds_the_indexes_sane_and_true(
     sent: Sent, dump_log_segments: Tool, suffix: str
 ) -> None:
     paths = [path for name in (0, 1) for path in segments(sent, f"{TOPIC}-{name}", suffix)]
+    # A last segment may be too short for a row.
+    words = {path: "is empty." if path.stat().st_size == 0 else "passed sanity check." for path in paths}
     checked = dump_log_segments("--files", together(paths), "--index-sanity-check")
-    assert [f"{path} passed sanity check." in checked for path in paths] == [True] * len(paths)
-    told = dump_log_segments("--files", together(paths), "--verify-index-only")
-    assert told.splitlines() == [f"Dumping {path}" for path in paths], "whatever else it says is a complaint"
+    assert [path for path in paths if f"{path} {words[path]}" not in checked] == []
+    told = dump_log_segments("--files", together(paths), "--verify-index-only").splitlines()
+    empty = [f"{path} is empty." for path in paths if path.stat().st_size == 0]
+    expected = [f"Dumping {path}" for path in paths] + empty
+    assert sorted(told) == sorted(expected), "whatever else it says is a complaint"
     assert dump_log_segments("--files", together(paths)).count("offset: ") > 20
 
 
