@@ -26,7 +26,7 @@ SAME_EACH_TIME = {
 }
 """Cells whose text depends on the data alone; others show times, ids, or how records fell into batches."""
 
-# Paths and addresses of objects; processes, ports and colours; what Java and Python say when something is odd.
+# Paths, addresses of objects; processes, ports, colours; what Java and Python say when something is odd.
 OF_A_MACHINE = re.compile(
     r"/tmp/|/var/|/root|/work|/home|/Users|/usr|site-packages|\.py\b|0x[0-9a-f]{6,}"
     r"|\bpid\b|\bprocess \d+|localhost|127\.0\.0\.1|\w:\d{4,5}\b|\x1b"
