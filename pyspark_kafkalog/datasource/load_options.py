@@ -32,6 +32,8 @@ class LoadOptions:
     """``fail``, ``earliest`` or ``skip``."""
     plan: int | None
     """The plan to read, which someone else commits."""
+    run: str = ""
+    """Who that is: it asks the tasks' marks whether all was read. Empty where nobody asks."""
 
     @property
     def commits(self) -> bool:
@@ -55,6 +57,7 @@ def parse_load_options(
     on_pending = choice("onPendingPlan", ("replay", "fail", "discard"))
     on_recreated = choice("onTopicRecreated", ("fail", "earliest", "skip"))
     plan = _plan(options.get("loadplan"))
+    run = _run(options.get("loadrun", ""), plan)
     if not name and not path:
         _refuse_without_a_load(options, commit)
         return None
@@ -78,7 +81,7 @@ def parse_load_options(
     # directory, so the path becomes an absolute one.
     absolute = open_store(path).location
     Ledger.at(absolute, name)
-    return LoadOptions(name, absolute, commit, on_pending, on_recreated, plan)
+    return LoadOptions(name, absolute, commit, on_pending, on_recreated, plan, run)
 
 
 def _refuse_without_a_load(options: Mapping[str, str], commit: str) -> None:
@@ -87,7 +90,7 @@ def _refuse_without_a_load(options: Mapping[str, str], commit: str) -> None:
             f"commitOffsets={commit} needs loadName, the name of the load, and offsetsPath, the directory "
             "that keeps its offsets"
         )
-    for option in ("onPendingPlan", "onTopicRecreated", "loadPlan"):
+    for option in ("onPendingPlan", "onTopicRecreated", "loadPlan", "loadRun"):
         if option.lower() in options:
             raise InvalidConfig(
                 f"{option} has no meaning without loadName and offsetsPath; give them as well"
@@ -108,3 +111,11 @@ def _plan(text: str | None) -> int | None:
     if not re.fullmatch(r"\s*[0-9]{1,8}\s*", text) or int(text) == 0:
         raise InvalidConfig(f"loadPlan is the number of a plan, 1 to {_NUMBER_MAX}; got '{text}'")
     return int(text)
+
+
+def _run(text: str, plan: int | None) -> str:
+    if text and (plan is None or not re.fullmatch(r"[A-Za-z0-9-]{1,64}", text)):
+        raise InvalidConfig(
+            f"loadRun is up to 64 letters, digits and '-', and is given with loadPlan only; got '{text}'"
+        )
+    return text

@@ -124,6 +124,8 @@ class LoadReader(BatchReader):
         plan = self._plan_of(partition)
         receipt = yield from self._rows(partition, plan)
         self._ledger.leave_receipt(receipt)
+        if self._load.run:
+            self._ledger.mark_read(plan, partition.index, self._load.run)
         if self._load.commits:
             self._commit_if_last(partition, plan)
 

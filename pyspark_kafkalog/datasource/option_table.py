@@ -123,6 +123,12 @@ OPTIONS = (
         use="batch",
     ),
     Option(
+        "loadRun",
+        "",
+        "The run that reads `loadPlan`: its tasks leave marks by this name; set by `kafkalog.load()`.",
+        use="batch",
+    ),
+    Option(
         "kafka.group.id",
         "",
         "The group of `startingOffsets=group`, and the one that is told a load's next offsets after its "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pyspark_kafkalog.loads.commit import LOAD_MODES, Commit, decode_commit
@@ -162,13 +163,7 @@ class Archive:
             else:
                 found.append(receipt)
         if missing:
-            named = ", ".join(f"{r.topic}-{r.partition} [{r.start}, {r.end})" for r in missing[:_TOLD_COUNT])
-            raise IncompleteLoad(
-                f"load {plan.number} of {self.location} was not read to its end: {len(missing)} of "
-                f"{len(ranges)} "
-                f"ranges have no receipt, first {named}. The plan stays pending: load again, and it is "
-                "replayed"
-            )
+            raise self._incomplete(plan, missing, "have no receipt")
         return found
 
     def first_missing(self, plan: Plan, after: int = 0) -> PlannedRange | None:
@@ -181,12 +176,35 @@ class Archive:
 
     def first_unread(self, plan: Plan, run: str, after: int = 0) -> int | None:
         """The index of a range that ``run`` has not marked as read, in the order of `first_missing`."""
+        return next(self._unread(plan, run, after), None)
+
+    def check_read(self, plan: Plan, run: str) -> None:
+        """See that ``run`` read every range of a plan to its end.
+
+        Receipts do not say so: those of an earlier run that died lie beside its own.
+
+        Raises:
+            IncompleteLoad: some were not.
+        """
+        ranges = plan.ranges
+        unread = [ranges[index] for index in self._unread(plan, run, 0)]
+        if unread:
+            raise self._incomplete(plan, unread, f"were not read in this run ({run})")
+
+    def _unread(self, plan: Plan, run: str, after: int) -> Iterator[int]:
         count = len(plan.ranges)
         for step in range(count):
             index = (after + step) % count
             if not self.store.exists(mark_name(plan.number, run, index)):
-                return index
-        return None
+                yield index
+
+    def _incomplete(self, plan: Plan, missing: Sequence[PlannedRange], what: str) -> IncompleteLoad:
+        named = ", ".join(f"{r.topic}-{r.partition} [{r.start}, {r.end})" for r in missing[:_TOLD_COUNT])
+        return IncompleteLoad(
+            f"load {plan.number} of {self.location} was not read to its end: {len(missing)} of "
+            f"{len(plan.ranges)} ranges {what}, first {named}. The plan stays pending: load again, and it is "
+            "replayed"
+        )
 
     def numbers(self, directory: str) -> list[int]:
         """The numbers of the plans or commits in a directory, in order."""

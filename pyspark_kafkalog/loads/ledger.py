@@ -11,7 +11,14 @@ from contextlib import AbstractContextManager
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.loads.archive import Archive
-from pyspark_kafkalog.loads.commit import LOAD_MODES, NOT_COUNTED, Commit, Output, decode_commit, encode_commit
+from pyspark_kafkalog.loads.commit import (
+    LOAD_MODES,
+    NOT_COUNTED,
+    Commit,
+    Output,
+    decode_commit,
+    encode_commit,
+)
 from pyspark_kafkalog.loads.errors import (
     DamagedRecord,
     ForeignCluster,

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_OURS = frozenset("loadname offsetspath commitoffsets loadplan onpendingplan".split())
+_OURS = frozenset("loadname offsetspath commitoffsets loadplan loadrun onpendingplan".split())
 _WHAT_TO_READ = frozenset(
     "assign subscribe subscribepattern startingoffsets endingoffsets startingoffsetsbytimestamp "
     "endingoffsetsbytimestamp startingtimestamp endingtimestamp startingoffsetsbytimestampstrategy "
@@ -170,6 +170,8 @@ class Load:
                     self.ledger.name,
                 )
                 return
+            if self._receipts:
+                self.ledger.check_read(self.plan, self._run)
             self.commit = self.ledger.commit(
                 self.plan,
                 mode="dir" if self._outputs else "job",
@@ -260,7 +262,7 @@ class Load:
             headers, node = asked.include_headers, asked.include_broker
             names = column_names(asked.columns, include_headers=headers, include_broker=node)
             return self._spark.createDataFrame([], spark_schema(names))
-        options = {**self._given, **self._ours, "loadPlan": str(self.plan.number)}
+        options = {**self._given, **self._ours, "loadPlan": str(self.plan.number), "loadRun": self._run}
         if not self._receipts:
             options = _by_offsets(self._given, self.plan)
         return self._spark.read.format("kafkalog").options(**options).load()

@@ -165,13 +165,23 @@ def test_a_kept_load_is_replayed(lake: Lake) -> None:
 
 def test_a_block_that_did_not_read_everything_is_no_load(lake: Lake) -> None:
     with (
-        pytest.raises(
-            errors.IncompleteLoad, match=r"2 of 2 ranges have no\s+receipt.*-0 \[0, 10\).*-1 \[0, 5\)"
-        ),
+        pytest.raises(errors.IncompleteLoad, match=r"2 of 2 ranges were not read.*-0 \[0, 10\).*-1 \[0, 5\)"),
         lake.load() as load,
     ):
         pass
     assert lake.ledger.pending() == load.plan
+    assert lake.run().records == 15
+
+
+def test_what_an_attempt_read_that_failed_does_not_count_for_the_next_one(lake: Lake) -> None:
+    with lake.load() as load:
+        assert load.df.count() == 15
+        load.keep()
+    assert load.plan is not None
+    assert len(lake.ledger.receipts(load.plan)) == 2
+    with pytest.raises(errors.IncompleteLoad, match="2 of 2 ranges were not read in this run"), lake.load():
+        pass
+    assert lake.ledger.head() is None
     assert lake.run().records == 15
 
 
