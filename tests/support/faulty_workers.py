@@ -32,20 +32,26 @@ class _FaultyTally(receipts.Tally):
     """A tally that comes to ``row`` with each batch."""
 
     rows = 0
+    task = ""
 
     def add(self, batch: Any) -> None:
         super().add(batch)
-        self.rows += batch.num_rows
         if batch.num_rows and "partition" in batch.schema.names:
-            _come_to("row", f"{batch['topic'][0]}-{batch['partition'][0]}", self.rows)
+            self.task = self.task or f"{batch['topic'][0]}-{batch['partition'][0]} from {batch['offset'][0]}"
+            self.rows += batch.num_rows
+            _come_to("row", self.task, self.rows)
 
 
 def install() -> None:
     """Wrap the steps, for this process and those it forks."""
     receipts.Tally = _FaultyTally  # type: ignore[misc]
-    _surround("leave_receipt", "receipt", lambda receipt: f"{receipt.topic}-{receipt.partition}")
+    _surround("leave_receipt", "receipt", _task_of)
     _surround("mark_read", "mark", lambda plan, index, *_: str(plan.ranges[index]))
     _surround("commit", "commit", lambda plan: f"plan {plan.number}")
+
+
+def _task_of(receipt: receipts.Receipt) -> str:
+    return f"{receipt.topic}-{receipt.partition} from {receipt.first_offset}"
 
 
 def _surround(method: str, step: str, task_of: Callable[..., str]) -> None:
