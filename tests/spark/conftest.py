@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,8 +10,8 @@ import pytest
 
 import broker
 from broker.embedded import EmbeddedBroker
-from pyspark_kafkalog.java_runtime import ensure_java
 from tests.support.raw_client import RawClient
+from tests.support.spark_session import running_session
 from tests.support.spark_topics import Topic
 
 _numbers = itertools.count()
@@ -21,23 +19,8 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    ensure_java()
-    # Spark starts its workers with this interpreter, not with the one that runs the tests.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    from pyspark.sql import SparkSession
-
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("kafkalog tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
+    with running_session() as session:
+        yield session
 
 
 @pytest.fixture(scope="session")

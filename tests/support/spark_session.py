@@ -1,0 +1,33 @@
+"""The Spark session of a suite."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark_kafkalog.java_runtime import ensure_java
+
+
+@contextmanager
+def running_session() -> Iterator[Any]:
+    """A session of two cores, in UTC; stopped at the end."""
+    ensure_java()
+    # Spark starts its workers with this interpreter, not with the one that runs the tests.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("kafkalog tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
