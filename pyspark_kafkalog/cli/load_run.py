@@ -23,6 +23,7 @@ from pyspark_kafkalog.loads.errors import LoadError
 from pyspark_kafkalog.loads.ledger import Ledger
 from pyspark_kafkalog.loads.load import Load
 from pyspark_kafkalog.loads.load import load as begin_load
+from pyspark_kafkalog.loads.output import local_path
 from pyspark_kafkalog.loads.plan import Plan
 
 if TYPE_CHECKING:
@@ -46,8 +47,10 @@ def run(name: str, offsets: str, to: str, on_pending: str, options: Mapping[str,
     """Make one load from its plan to its commit.
 
     Raises:
+        InvalidConfig: an option is wrong, or ``to`` is no local path.
         LoadError: it failed; unless the text says otherwise its plan stays and the next load replays it.
     """
+    local_path(to)  # refuses it before a plan is made and Spark started
     # Asked first: with nothing new, or a wrong option, nobody waits for Spark to start.
     if propose(name, offsets, on_pending, options) is None:
         typer.echo(f"{name}: nothing new")

@@ -107,7 +107,11 @@ def _source_options(
     if bool(topics) == (pattern is not None):
         raise typer.BadParameter("give --topic, once or more, or --subscribe-pattern", param_hint="--topic")
     what = {"subscribe": ",".join(topics)} if topics else {"subscribePattern": str(pattern)}
-    return {"kafka.bootstrap.servers": server, **what, **dict(pairs(given, "--option"))}
+    options = {"kafka.bootstrap.servers": server, **what, **dict(pairs(given, "--option"))}
+    if not any(name.lower() == "fetchoffset.numretries" for name in options):
+        # Somebody waits: one request.timeout.ms, half a minute in which the client tries again by itself.
+        options["fetchOffset.numRetries"] = "0"
+    return options
 
 
 def show_plan(plan: Plan | None, name: str) -> None:

@@ -13,15 +13,28 @@ from pyspark_kafkalog.client import admin
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition, encode_id
 
+_EXAMPLES = """\
+Examples:
+
+kafkalog topics create flights --partitions 4
+
+kafkalog topics describe flights
+
+kafkalog topics delete flights flights-copy
+"""
+
 topics = typer.Typer(
     no_args_is_help=True,
     help="Make, list, describe and delete topics.",
-    epilog="Example: kafkalog topics create flights --partitions 4 --config retention.ms=86400000",
+    epilog=_EXAMPLES,
 )
 Name = Annotated[str, typer.Argument(help="The topic.")]
 
 
-@topics.command("create")
+@topics.command(
+    "create",
+    epilog="Example: kafkalog topics create flights --partitions 4 --config retention.ms=86400000",
+)
 def create(
     name: Name,
     partitions: Annotated[
@@ -36,7 +49,7 @@ def create(
     typer.echo(f"created {name}")
 
 
-@topics.command("list")
+@topics.command("list", epilog="Example: kafkalog topics list --internal")
 def list_topics(
     server: Servers = DEFAULT_SERVER,
     internal: Annotated[bool, typer.Option("--internal", help="Kafka's own topics too.")] = False,
@@ -48,7 +61,7 @@ def list_topics(
                 typer.echo(f"{name}\t{len(topic.partitions)}")
 
 
-@topics.command("describe")
+@topics.command("describe", epilog="Example: kafkalog topics describe flights")
 def describe(name: Name, server: Servers = DEFAULT_SERVER) -> None:
     """Show a topic: its id, its own properties, and where each partition begins and ends."""
     with connected(server) as cluster:
@@ -67,7 +80,7 @@ def describe(name: Name, server: Servers = DEFAULT_SERVER) -> None:
     Console(soft_wrap=True).print(table)
 
 
-@topics.command("delete")
+@topics.command("delete", epilog="Example: kafkalog topics delete flights flights-copy --yes")
 def delete(
     names: Annotated[list[str], typer.Argument(help="The topics.")],
     server: Servers = DEFAULT_SERVER,

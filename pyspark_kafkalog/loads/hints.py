@@ -14,6 +14,7 @@ from pyspark_kafkalog.loads.store import Store
 logger = logging.getLogger(__name__)
 
 _PREFIX = "part-"
+_NUMBER_MAX = (1 << 63) - 1
 
 
 def newest_hinted(data: bytes | None) -> int:
@@ -22,7 +23,8 @@ def newest_hinted(data: bytes | None) -> int:
         newest = json.loads(data or b"")["newest"]
     except (ValueError, TypeError, KeyError, RecursionError):
         return 0
-    return newest if type(newest) is int and newest > 0 else 0
+    # Beyond that the number is no name of a file.
+    return newest if type(newest) is int and 0 < newest <= _NUMBER_MAX else 0
 
 
 def write_hints(store: Store, commit: Commit) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.loads.commit import Commit, Output, OutputFile
@@ -72,7 +73,8 @@ def claim(path: str | os.PathLike[str], ledger: Ledger) -> Claim:
     """Make ``path`` belong to this load, or see that it does.
 
     Raises:
-        LoadError: it belongs to another load, has directories of loads and no claim, or cannot be written.
+        LoadError: it belongs to another load or to the ledger that this one is a copy of, has directories of
+            loads and no claim, or cannot be written.
     """
     where = local_path(path)
     offsets = _offsets_path(ledger)
@@ -103,7 +105,18 @@ def claim(path: str | os.PathLike[str], ledger: Ledger) -> Claim:
             )
             + "One path belongs to one load: write somewhere else; what is there stays readable"
         )
+    _refuse_a_copy(found, ledger)
     return found
+
+
+def _refuse_a_copy(found: Claim, ledger: Ledger) -> None:
+    """Two ledgers with one seal would give one number to two loads, and each replace the other's files."""
+    theirs = Ledger.at(found.offsets, found.name)
+    if theirs.identity() == found.ledger and not Path(theirs.location).samefile(ledger.location):
+        raise LoadError(
+            f"{found.path} belongs to the ledger {theirs.location}, of which {ledger.location} is a copy: go "
+            "on with the one that is claimed, or take it away if the copy is to replace it"
+        )
 
 
 def _refuse_unclaimed(where: Path, ledger: Ledger) -> None:
@@ -200,7 +213,8 @@ def rows_of(output: Output) -> int:
 def partition_columns(output: Output) -> tuple[str, ...] | None:
     """The columns that its directories stand for (``partition_by``); None where there is no file to tell."""
     for file in output.files:
-        return tuple(part.partition("=")[0] for part in file.name.split("/")[:-1])
+        # Spark writes what a directory's name may not have as %XX.
+        return tuple(unquote(part.partition("=")[0]) for part in file.name.split("/")[:-1])
     return None
 
 

@@ -166,6 +166,7 @@ def test_a_wrong_property_of_the_client_is_one_line(kafkalog: CommandLine) -> No
         (("--option", "subscrib=x"), "Did you mean 'subscribe'"),
         (("--subscribe-pattern", ".*"), "or --subscribe-pattern"),
         (("--on-pending", "perhaps"), "onPendingPlan is one of"),
+        (("--to", "s3://bucket/table"), "on local file systems only"),
     ],
 )
 def test_a_wrong_command_is_told_before_spark_starts(
@@ -175,6 +176,16 @@ def test_a_wrong_command_is_told_before_spark_starts(
     ran = kafkalog.load(*arguments)
     assert (ran.returncode, said in " ".join(ran.stderr.split())) == (2, True), ran.stderr
     assert time.monotonic() - started < 10
+    assert not kafkalog.offsets.exists()
+
+
+def test_a_cluster_that_is_not_there_is_given_up_after_one_timeout(tmp_path: Path) -> None:
+    nobody = CommandLine("127.0.0.1:1", Topic(None, "t"), tmp_path)  # type: ignore[arg-type]
+    started = time.monotonic()
+    ran = nobody.load("--option", "kafka.request.timeout.ms=2000")
+    assert (ran.returncode, ran.stderr.count("\n")) == (1, 1), ran.stderr
+    assert "127.0.0.1:1: no connection" in ran.stderr
+    assert time.monotonic() - started < 6
 
 
 def test_a_load_that_runs_is_not_rewound(kafkalog: CommandLine) -> None:

@@ -117,6 +117,13 @@ def test_the_newest_commit_is_found_whatever_the_hint_says(
     assert ledger.head() == commit
 
 
+def test_a_hint_too_long_for_the_name_of_a_file_is_none(tmp_path: Path) -> None:
+    ledger = Ledger.at(tmp_path, "flights")
+    commit = loaded(ledger)
+    (tmp_path / "flights" / "HEAD.json").write_bytes(b'{"newest": %d}' % 10**300)
+    assert ledger.head() == commit
+
+
 def test_hints_that_cannot_be_written_do_not_fail_the_load(
     ledger: Ledger, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

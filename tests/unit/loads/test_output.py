@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -202,6 +203,25 @@ def test_a_ledger_made_anew_does_not_get_the_old_ones_path(
     again = made(tmp_path / "elsewhere", "flights")
     with pytest.raises(LoadError, match="the ledger was made anew since"):
         output.claim(table, again)
+
+
+def test_a_copy_of_a_ledger_does_not_write_over_the_files_of_the_other(
+    ledger: Ledger, table: Path, tmp_path: Path
+) -> None:
+    load(ledger, table, "a.parquet")
+    shutil.copytree(tmp_path / "offsets", tmp_path / "copied")
+    copied = Ledger.at(tmp_path / "copied", "flights")
+    with pytest.raises(LoadError, match="copied/flights is a copy: go on"):
+        output.claim(table, copied)
+    (tmp_path / "link").symlink_to("offsets")
+    claimed = output.claim(table, Ledger.at(tmp_path / "link", "flights"))
+    shutil.rmtree(tmp_path / "offsets")
+    assert output.claim(table, copied) == claimed
+
+
+def test_partitioning_is_told_by_the_columns_own_names() -> None:
+    file = OutputFile("at%3Autc=00%3A15/a%25b=1/a.parquet", 1, 1)
+    assert output.partition_columns(Output("/t", "load=00000001", (file,))) == ("at:utc", "a%b")
 
 
 def test_directories_of_loads_that_nobody_claimed_are_left_alone(ledger: Ledger, table: Path) -> None:
