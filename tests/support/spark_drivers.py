@@ -62,6 +62,7 @@ class Drivers:
 
     def stop(self) -> None:
         """End them all, with everything they started."""
+        self._take_up(self._resting)  # to know what they leave behind
         for driver in self._started:
             driver.stop()
         _, left = psutil.wait_procs(self._remains, timeout=10)
