@@ -32,7 +32,6 @@ MAX_ATTEMPTS = 4
 _LAST_LOADS = 5
 _ATTEMPTS_AFTER_A_DEATH = 3
 _DIED = "DriverDied"
-_IN_THE_TASKS = "in the middle of the tasks"
 
 
 @dataclass
@@ -128,24 +127,32 @@ class LoadRound:
 
     def driver_killed(self) -> None:
         """The driver dies at a named point. Another one runs the load again while its JVM may still run."""
-        driver = self.drivers.pick(self.rng)
-        point = self.rng.choice([*DRIVER_POINTS, _IN_THE_TASKS])
-        before, pending = self._head(), self.ledger.pending()
-        if pending is not None and "plan" in point:
+        point = self.rng.choice(DRIVER_POINTS)
+        before = self._head()
+        if self.ledger.pending() is not None and "plan" in point:
             point = "before commit"  # no plan is written when one is replayed
-        if point == _IN_THE_TASKS:
-            rows = self.rng.randrange(1, 300)
-            answer = self._with_fault("row", "kill process", rows=rows, driver=driver, fails=True)
-        else:
-            answer = self._load(f"driver killed at {point}", driver=driver, die=point)
-            self.struck["driver"] += 1
+        answer = self._load(f"driver killed at {point}", driver=self.drivers.pick(self.rng), die=point)
+        self.struck["driver"] += 1
         assert answer["error"] == _DIED, answer
-        counts = point in DRIVER_POINTS and DRIVER_POINTS.index(point) >= COMMITTED_FROM
+        counts = DRIVER_POINTS.index(point) >= COMMITTED_FROM
         assert self._head() == before + counts
         planned = point not in ("before plan", "plan written beside")
         assert (self.ledger.pending() is not None) == (planned and not counts)
-        # The dead driver's JVM may still be moving its files to where the next one writes; then that one is
-        # told to load again.
+        self._load_after_a_death()
+
+    def driver_killed_in_its_tasks(self) -> None:
+        """The driver dies while a task reads, and its tasks may go on for a while."""
+        before = self._head()
+        answer = self._with_fault("row", "kill process", rows=self.rng.randrange(1, 300), fails=True)
+        assert answer["error"] == _DIED, answer
+        assert self._head() == before
+        assert self.ledger.pending() is not None
+        self._load_after_a_death()
+
+    def _load_after_a_death(self) -> None:
+        """The dead driver's JVM may still be moving its files to where the next one writes; then that one is
+        told to load again.
+        """
         assert any(self._load("after the death")["ok"] for _ in range(_ATTEMPTS_AFTER_A_DEATH))
 
     def raised(self) -> None:
@@ -356,6 +363,7 @@ STEPS: dict[str, Callable[[LoadRound], None]] = {
     "broker killed": LoadRound.broker_killed,
     "broker away": LoadRound.broker_away,
     "driver killed": LoadRound.driver_killed,
+    "driver killed in its tasks": LoadRound.driver_killed_in_its_tasks,
     "raised": LoadRound.raised,
     "discarded": LoadRound.discarded,
     "rewound": LoadRound.rewound,

@@ -19,7 +19,7 @@ ROUNDS = {
     1: ["worker killed", "broker killed", "second attempt", "driver killed"],
     2: ["worker killed at its receipt", "raised", "partition added", "rival", "task fails for good"],
     3: ["broker away", "task fails for good", "discarded", "worker killed"],
-    4: ["partition added", "second attempt", "rewound", "broker killed", "driver killed"],
+    4: ["partition added", "second attempt", "rewound", "broker killed", "driver killed in its tasks"],
 }
 
 
