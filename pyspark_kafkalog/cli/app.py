@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from inspect import cleandoc
 
@@ -20,7 +21,8 @@ EPILOG = """\
 The cluster is that of --bootstrap-server, or of the variable KAFKALOG_BOOTSTRAP_SERVER. Data goes to standard
 output, words and progress to standard error.
 
-Exit codes: 0 done, 1 the cluster said no or could not be reached, 2 the command was wrong.
+Exit codes: 0 done, 1 the cluster, a ledger or a disk said no or could not be reached, 2 the command was
+wrong, 130 interrupted.
 """
 
 
@@ -54,3 +56,9 @@ def main() -> None:
     except KafkaError as e:
         typer.echo(f"kafkalog: {e}", err=True)
         sys.exit(2 if isinstance(e, InvalidConfig) else 1)
+    except OSError as e:  # a full disk behind standard output, a file that is gone
+        if sys.stdout is not None:
+            # What is still in its buffer must go nowhere, at exit too.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        typer.echo(f"kafkalog: cannot read or write: {e}", err=True)
+        sys.exit(1)

@@ -37,6 +37,20 @@ def values(client: RawClient, topic: str, partition: int = 0) -> list[bytes | No
     return [record.value for record in client.read(topic, 0, partition)]
 
 
+@pytest.mark.parametrize("command", ["consume", "offsets"])
+def test_a_full_disk_behind_the_output_is_one_line_and_exit_code_1(
+    server: str, client: RawClient, one: str, command: str
+) -> None:
+    client.produce(one, batch(b"a"))
+    with Path("/dev/full").open("wb") as full:
+        ran = subprocess.run(
+            [*COMMAND, command, one], env=environment(server), stdout=full, stderr=subprocess.PIPE,
+            timeout=60, check=False,
+        )  # fmt: skip
+    assert (ran.returncode, ran.stderr.count(b"\n")) == (1, 1), ran.stderr
+    assert b"No space left on device" in ran.stderr
+
+
 def test_a_line_is_a_record_with_all_its_bytes(server: str, client: RawClient, one: str) -> None:
     ran = kafkalog("produce", one, server=server, said=b"a\n\n\xff\r\nthe last has no end")
     assert ran.returncode == 0
