@@ -144,8 +144,7 @@ class Archive:
         ):
             raise ReceiptMismatch(
                 f"{self.where(name)} is not for this range of {self.where(plan_name(plan.number))}: delete "
-                "the "
-                "receipt and load again; the plan stays pending, and nothing is lost"
+                "the receipt and load again; the plan stays pending, and nothing is lost"
             )
         return receipt
 
@@ -218,6 +217,5 @@ class Archive:
 def _set_aside(number: int) -> str:
     return (
         f"If there is no copy of it, and load {number} is not committed, `kafkalog rewind` to commit "
-        f"{number - 1} "
-        "sets the plan aside; the next load then plans anew from the same positions"
+        f"{number - 1} sets the plan aside; the next load then plans anew from the same positions"
     )

@@ -107,14 +107,12 @@ class Ledger(Archive):
         if theirs and cluster_id and theirs != cluster_id:
             raise ForeignCluster(
                 f"{self.location} holds the offsets of cluster {theirs}, but the brokers are of "
-                f"{cluster_id}: "
-                "check kafka.bootstrap.servers, or use another loadName for this cluster"
+                f"{cluster_id}: check kafka.bootstrap.servers, or use another loadName for this cluster"
             )
         if known.texts("options") != subscription:
             logger.warning(
                 "%s was begun with %s and is now read with %s: partitions that are new begin at their "
-                "earliest "
-                "offset, those left out keep their position",
+                "earliest offset, those left out keep their position",
                 self.location, known.texts("options"), subscription,
             )  # fmt: skip
 
@@ -161,10 +159,9 @@ class Ledger(Archive):
         if differ is not None:
             raise ReceiptMismatch(
                 f"{self.where(path)}: an earlier attempt read other records ({differ}). The log changed "
-                "between "
-                "the two, for example by compaction or retention. Check the topic; to take what is there "
-                "now, "
-                f"delete the directory {self.where(receipts_name(receipt.plan))} and load again"
+                "between the two, for example by compaction or retention. Check the topic; to take what "
+                f"is there now, delete the directory {self.where(receipts_name(receipt.plan))} and load "
+                "again"
             )
 
     def mark_read(self, plan: Plan, index: int, run: str) -> None:
@@ -293,8 +290,7 @@ class Ledger(Archive):
         if plan.parent and not self.store.exists(commit_name(plan.parent)):
             raise DamagedRecord(
                 f"{self.where(commit_name(plan.parent))} is missing, which plan {plan.number} follows: "
-                "restore it "
-                "from a copy"
+                "restore it from a copy"
             )
 
     def _totals(self, plan: Plan, outputs: Sequence[Output], receipts: bool) -> tuple[int, int]:

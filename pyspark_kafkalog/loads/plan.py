@@ -223,8 +223,7 @@ def _refuse_recreated(
     if told and policy == "fail":
         raise TopicRecreated(
             f"not the topic that was loaded before: {_some(told)}. onTopicRecreated=earliest reads the new "
-            "one "
-            "from its beginning, onTopicRecreated=skip leaves it out; or use another loadName"
+            "one from its beginning, onTopicRecreated=skip leaves it out; or use another loadName"
         )
 
 
@@ -240,8 +239,8 @@ def _refuse_aged_out(
     if told and fail:
         raise OffsetsAgedOut(
             f"{lost} offsets were deleted before they were loaded: {_some(told)}. failOnDataLoss=false "
-            "goes on "
-            "at what is left and notes the loss in the plan; load more often, or let the topic keep more"
+            "goes on at what is left and notes the loss in the plan; load more often, or let the topic "
+            "keep more"
         )
     if told:
         logger.warning("%d offsets were deleted before they were loaded: %s", lost, _some(told))

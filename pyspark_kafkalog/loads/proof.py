@@ -124,6 +124,5 @@ class _Proof:
         if not holds:
             raise UnsafeStore(
                 f"{self._store.location} cannot keep a ledger: {otherwise}. Choose a path on a local or "
-                "NFS file "
-                "system; docs/loads.md, 'Other stores', says what is needed"
+                "NFS file system; docs/loads.md, 'Other stores', says what is needed"
             )

@@ -206,10 +206,8 @@ def open_store(location: str | os.PathLike[str]) -> LocalStore:
     elif url is not None:
         raise UnsafeStore(
             f"{text}: a ledger cannot be kept in {url[1]!r}. It needs a store whose create is exclusive, "
-            "whole "
-            "and durable; there is one for paths and file: URLs, local or on a volume that driver and "
-            "executors "
-            "share. docs/loads.md, 'Other stores', says what another one must offer"
+            "whole and durable; there is one for paths and file: URLs, local or on a volume that driver "
+            "and executors share. docs/loads.md, 'Other stores', says what another one must offer"
         )
     if not text:
         raise LoadError("the path of the ledgers is empty: name a directory")
@@ -246,8 +244,7 @@ def _link(unfinished: Path, path: Path) -> bool:
         if e.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV):
             raise UnsafeStore(
                 f"{path}: this file system has no hard links ({e.strerror}), so that a record cannot be "
-                "created "
-                "exclusively; choose a path on another one"
+                "created exclusively; choose a path on another one"
             ) from e
         raise
     return True

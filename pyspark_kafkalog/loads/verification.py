@@ -142,8 +142,7 @@ class _Check:
         if total != (commit.records, commit.bytes):
             self._find(
                 f"commit {commit.number} tells of {commit.records} records, {commit.bytes} bytes; its "
-                "receipts of "
-                f"{total[0]} and {total[1]}"
+                f"receipts of {total[0]} and {total[1]}"
             )
 
     def _plan_path(self, plan: Plan) -> str:
