@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.apache_kafka import ApacheKafka, NotAvailable, fetch, run_tool
+from tests.support.spark_session import running_session
 
 _numbers = itertools.count()
 
@@ -38,6 +40,13 @@ def apache_kafka(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         yield kafka.start()
     finally:
         kafka.stop()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """One session for all tests that read with Spark."""
+    with running_session() as session:
+        yield session
 
 
 @pytest.fixture
