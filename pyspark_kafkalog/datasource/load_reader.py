@@ -6,6 +6,7 @@ import socket
 import time
 import uuid
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from pyspark_kafkalog.datasource.load_options import LoadOptions
 from pyspark_kafkalog.datasource.load_planning import begin, mirror_to_group, propose
 from pyspark_kafkalog.datasource.options import BatchOptions
 from pyspark_kafkalog.datasource.planning import OffsetRange
-from pyspark_kafkalog.loads.errors import DamagedRecord, LoadError, LostRace, TopicRecreated
+from pyspark_kafkalog.loads.errors import DamagedRecord, LoadBusy, LoadError, LostRace, TopicRecreated
 from pyspark_kafkalog.loads.ledger import Ledger
 from pyspark_kafkalog.loads.plan import Plan, PlannedRange
 from pyspark_kafkalog.types import TopicPartition
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 
     from pyspark_kafkalog.datasource.lookup import Lookup
     from pyspark_kafkalog.loads.receipts import Receipt
+
+_PLANNING_SECONDS = 120.0
+_NAMING_SECONDS = 0.5
+_LOOK_EVERY_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -47,8 +52,12 @@ class LoadReader(BatchReader):
     ``commitOffsets=none`` without ``loadPlan`` looks only: its tasks are those of any batch read.
     """
 
-    def __init__(self, options: BatchOptions, columns: Sequence[str], load: LoadOptions) -> None:
+    def __init__(
+        self, options: BatchOptions, columns: Sequence[str], load: LoadOptions, run: str | None = None
+    ) -> None:
+        """``run`` names the DataFrame that is read; without it each plan is a run of its own."""
         super().__init__(options, columns)
+        self._run = run
         self._load = load
         self._ledger = Ledger.at(load.offsets_path, load.name)
 
@@ -60,7 +69,7 @@ class LoadReader(BatchReader):
             LoadError: the ledger, the cluster or the plan does not allow a load; the text says what to do.
             KafkaError: the cluster could not be asked, or lacks a topic.
         """
-        run = uuid.uuid4().hex
+        run = self._run or uuid.uuid4().hex
         plan = self._plan_to_read(run)
         if plan is None:
             return []
@@ -98,7 +107,11 @@ class LoadReader(BatchReader):
         try:
             if self._only_looks:
                 return propose(self._options, lookup, self._ledger)
-            with self._ledger.hold(f"a stage read that is being planned on {socket.gethostname()}"):
+            with self._held(run):
+                head = self._ledger.head()
+                if head is not None and (head.mode, head.run) == ("stage", run):
+                    # Another scan of this DataFrame came to its end before this one was planned.
+                    return self._ledger.plan(head.number)
                 try:
                     return begin(self._options, lookup, self._ledger, run=run)
                 except LostRace:
@@ -106,6 +119,27 @@ class LoadReader(BatchReader):
                     return begin(self._options, lookup, self._ledger, run=run)
         finally:
             lookup.close()
+
+    def _held(self, run: str) -> ExitStack:
+        """The load's lock. Scans of one DataFrame may be planned at the same time: they wait for each other.
+
+        Raises:
+            LoadBusy: somebody else has it.
+        """
+        began = time.monotonic()
+        holder = f"a stage read that is being planned on {socket.gethostname()}, run {run}"
+        while True:
+            held = ExitStack()
+            try:
+                held.enter_context(self._ledger.hold(holder))
+            except LoadBusy as e:
+                # A holder writes its name a moment after it has the lock.
+                patience = _PLANNING_SECONDS if run in str(e) else _NAMING_SECONDS
+                if time.monotonic() - began > patience:
+                    raise
+                time.sleep(_LOOK_EVERY_SECONDS)
+            else:
+                return held
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task; behind the last one its receipt is left, and perhaps the load committed.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
@@ -10,6 +11,8 @@ from pyspark_kafkalog.datasource.options import parse_batch_options
 from pyspark_kafkalog.datasource.schema import column_names, columns_of, spark_schema
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql.types import StructType
 
     from pyspark_kafkalog.datasource.batch_reader import BatchReader
@@ -17,6 +20,12 @@ if TYPE_CHECKING:
 
 class DefaultSource(DataSource):
     """The data source ``kafkalog``. Spark finds it under this name in every ``pyspark_*`` package."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(dict(options))
+        # Spark makes one source for each load() and pickles it for every plan of a query: a DataFrame that is
+        # joined with itself is planned twice, and is one read all the same.
+        self._run = uuid.uuid4().hex
 
     @classmethod
     def name(cls) -> str:
@@ -49,7 +58,7 @@ class DefaultSource(DataSource):
         if options.load is not None:
             from pyspark_kafkalog.datasource.load_reader import LoadReader
 
-            return LoadReader(options, columns, options.load)
+            return LoadReader(options, columns, options.load, self._run)
         from pyspark_kafkalog.datasource.batch_reader import BatchReader
 
         return BatchReader(options, columns)

@@ -6,6 +6,7 @@ import pickle
 import shutil
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,32 @@ def test_the_task_that_completes_the_reading_commits(broker: ScriptedBroker, led
     assert [(p.topic, p.partition, p.next) for p in commit.positions] == [("t", 0, 15)]
     assert ledger.verify() == []
     assert planned(reader(broker, ledger)) == []
+
+
+def test_a_frame_that_is_planned_twice_is_one_run_before_and_behind_its_commit(
+    broker: ScriptedBroker, ledger: Ledger
+) -> None:
+    options = reader(broker, ledger)._options
+    assert options.load is not None
+    first, second, late = (LoadReader(options, ("offset",), options.load, "one") for _ in range(3))
+    tasks, same = planned(first), planned(second)
+    assert tasks == same
+    assert offsets(first, *tasks) == list(range(15))
+    assert planned(late) == tasks
+    assert offsets(second, *same) == offsets(late, *tasks) == list(range(15))
+    assert ledger.head_number() == 1
+    assert planned(LoadReader(options, ("offset",), options.load, "another")) == []
+
+
+def test_scans_of_one_frame_that_are_planned_at_once_wait_for_each_other(
+    broker: ScriptedBroker, ledger: Ledger
+) -> None:
+    options = reader(broker, ledger)._options
+    assert options.load is not None
+    scans = [LoadReader(options, ("offset",), options.load, "one") for _ in range(4)]
+    with ThreadPoolExecutor(len(scans)) as pool:
+        first, *others = pool.map(planned, scans)
+    assert [len(first), *others] == [3, first, first, first]
 
 
 def test_a_receipt_tells_what_its_task_saw_whatever_the_columns(

@@ -63,6 +63,20 @@ def positions(ledger: Ledger) -> dict[int, int]:
     return {p.partition: p.next for p in head.positions}
 
 
+def test_a_frame_that_is_joined_with_itself_is_one_load(
+    two: Topic, stage: Load, ledger: Ledger, spark: Any
+) -> None:
+    stage(subscribe=two.name).createOrReplaceTempView("news")
+    both = "select count(*) from news a join news b on a.partition = b.partition and a.offset = b.offset"
+    assert spark.sql(both).first()[0] == 15
+    assert spark.sql(both).first()[0] == 15  # and again, behind its commit
+    assert (ledger.head_number(), positions(ledger)) == (1, {0: 10, 1: 5})
+    two.add(15)
+    new = stage(subscribe=two.name)
+    assert new.alias("a").join(new.alias("b"), "offset").count() == 1
+    assert ledger.head_number() == 2
+
+
 def test_two_loads_in_a_row_read_everything_once(
     two: Topic, stage: Load, ledger: Ledger, spark: Any, tmp_path: Path
 ) -> None:
