@@ -77,11 +77,15 @@ def parse_load_options(
             "commitOffsets=group needs kafka.group.id: the group that is told the load's next offsets. "
             "commitOffsets=stage does without one"
         )
-    # Refuses what cannot be a ledger's at once, and not when the first action runs. Tasks may run in another
-    # directory, so the path becomes an absolute one.
-    absolute = open_store(path).location
-    Ledger.at(absolute, name)
-    return LoadOptions(name, absolute, commit, on_pending, on_recreated, plan, run)
+    if not path.startswith("/") and ":/" not in path:
+        raise InvalidConfig(
+            f"offsetsPath is '{path}', a relative path: planner and tasks run in directories of their own, "
+            "and through Spark Connect in one that goes with the session. Give the whole path, from / on"
+        )
+    # Refuses what cannot be a ledger's at once, and not when the first action runs.
+    location = open_store(path).location
+    Ledger.at(location, name)
+    return LoadOptions(name, location, commit, on_pending, on_recreated, plan, run)
 
 
 def _refuse_without_a_load(options: Mapping[str, str], commit: str) -> None:

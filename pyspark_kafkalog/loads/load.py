@@ -200,8 +200,8 @@ class Load:
 
         Raises:
             InvalidConfig: the path is not local, or a column is called ``load``.
-            LoadError: the path belongs to another load, was written in this block before, or what Spark wrote
-                is not here.
+            LoadError: the path belongs to another load, was written in this block before, holds a table of
+                another partitioning or with other types, or what Spark wrote is not here.
             ReceiptMismatch: not as many rows were written as the tasks say they read.
         """
         if self._state != "entered":
@@ -214,7 +214,7 @@ class Load:
         columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
         _check_columns(frame, columns)
         claimed = output.claim(where, self.ledger)
-        self._check_path(claimed.path, columns)
+        self._check_table(claimed.path, frame, columns)
         writer = frame.write.mode("overwrite").options(**_texts(options))
         # Else a session that overwrites by partition would leave the files of a killed attempt in place.
         writer = writer.option("partitionOverwriteMode", "static")
@@ -232,21 +232,44 @@ class Load:
             self._check_rows(self.plan, written, directory)
         self._outputs.append(written)
 
-    def _check_path(self, path: str, columns: tuple[str, ...]) -> None:
+    def _check_table(self, path: str, frame: DataFrame, columns: tuple[str, ...]) -> None:
+        """See that what is to be written can be read together with what the last load wrote there."""
         if any(done.path == path for done in self._outputs):
             raise LoadError(
                 f"{path} was written in this block already, and a second write would replace it: union the "
                 "frames and write once"
             )
-        assert self.plan is not None
-        before = self.ledger.commit_of(self.plan.parent) if self.plan.parent else None
-        for done in before.outputs if before else ():
-            theirs = output.partition_columns(done)
-            if done.path == path and theirs is not None and theirs != columns:
-                raise LoadError(
-                    f"{path}: load {self.plan.parent} is partitioned by {list(theirs)}, this one by "
-                    f"{list(columns)}; one table has one partitioning. Write to another path"
-                )
+        number, before = self._last_output(path)
+        if before is None:
+            return
+        theirs = output.partition_columns(before)
+        if theirs != columns:
+            raise LoadError(
+                f"{path}: load {number} is partitioned by {list(theirs or ())}, this one by {list(columns)}; "
+                "one table has one partitioning. Write to another path"
+            )
+        types = _types_of(output.spark_schema(before))
+        changed = [
+            f"{field.name} was {types[field.name]} and is {field.dataType.simpleString()}"
+            for field in frame.schema.fields
+            if types.get(field.name, field.dataType.simpleString()) != field.dataType.simpleString()
+        ]
+        if changed:
+            raise LoadError(
+                f"{path}: since load {number} {'; '.join(changed)}. Spark cannot read two types of one "
+                "column as one table: cast, use another name for the column, or write to another path"
+            )
+
+    def _last_output(self, path: str) -> tuple[int, Output | None]:
+        """What the newest commit in effect that wrote files to ``path`` wrote there, and its number."""
+        at = self.plan.parent if self.plan is not None else 0
+        while at:
+            commit = self.ledger.commit_at(at)
+            for done in commit.outputs:
+                if done.path == path and done.files:
+                    return at, done
+            at = commit.parent
+        return 0, None
 
     def _check_rows(self, plan: Plan, written: Output, directory: os.PathLike[str]) -> None:
         rows, read = output.rows_of(written), sum(r.records for r in self.ledger.receipts(plan))
@@ -315,6 +338,14 @@ def _by_offsets(given: Mapping[str, str], plan: Plan) -> dict[str, str]:
         "startingOffsets": json.dumps(starts),
         "endingOffsets": json.dumps(ends),
     }
+
+
+def _types_of(schema: str | None) -> dict[str, str]:
+    """The columns of a Spark schema in JSON, by name; none where there is no schema."""
+    from pyspark.sql.types import StructType
+
+    fields = StructType.fromJson(json.loads(schema)).fields if schema else []
+    return {field.name: field.dataType.simpleString() for field in fields}
 
 
 def _check_columns(frame: DataFrame, partition_by: Sequence[str]) -> None:

@@ -28,6 +28,7 @@ CLAIM = "_kafkalog.json"
 _KIND = "output"
 _GLOB = set("*?[]{}\\")
 _FSYNCS_AT_ONCE = 8
+_SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 _SPARK_NAME = re.compile(r"part-[0-9]+-([0-9a-f]{8}-[0-9a-f-]{27})")
 """``HadoopMapReduceCommitProtocol.getFilename``: ``part-<task>-<id of the write><ext>``."""
 
@@ -215,6 +216,20 @@ def partition_columns(output: Output) -> tuple[str, ...] | None:
     for file in output.files:
         # Spark writes what a directory's name may not have as %XX.
         return tuple(unquote(part.partition("=")[0]) for part in file.name.split("/")[:-1])
+    return None
+
+
+def spark_schema(output: Output) -> str | None:
+    """The schema that Spark noted in the first file, in its JSON; None where it cannot be had."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for file in output.files:
+        try:
+            noted = pq.read_metadata(Path(output.path, output.directory, file.name)).metadata or {}
+        except (OSError, pa.ArrowException):
+            return None  # it was moved, or is damaged: `verify_outputs` says so
+        return noted[_SPARK_SCHEMA].decode() if _SPARK_SCHEMA in noted else None
     return None
 
 

@@ -208,6 +208,21 @@ def test_a_table_keeps_its_partitioning(lake: Lake) -> None:
         load.write_parquet(lake.table, partition_by="partition")
 
 
+def test_a_table_keeps_the_types_of_its_columns_and_may_get_new_ones(lake: Lake) -> None:
+    number = f.col("value").cast("string").cast("int")
+    with lake.load() as load:
+        load.write_parquet(lake.table, df=load.df.select(number.alias("n"), "key"))
+    lake.topic.add(15)
+    said = "since load 1 n was int and is bigint. Spark cannot read two types of one column"
+    with pytest.raises(errors.LoadError, match=said), lake.load() as load:
+        load.write_parquet(lake.table, df=load.df.select(number.cast("long").alias("n")))
+    with lake.load() as load:
+        load.write_parquet(lake.table, df=load.df.select(number.alias("n"), "offset"))
+    found = kafkalog.read_load(lake.spark, lake.table, mergeSchema=True)
+    assert sorted(found.columns) == ["key", "load", "n", "offset"]
+    assert sorted(row.n for row in found.collect()) == list(range(16))
+
+
 def test_files_of_a_killed_attempt_are_replaced_in_a_session_that_overwrites_by_partition(
     lake: Lake,
 ) -> None:

@@ -54,6 +54,7 @@ def test_a_plan_is_named_by_its_number() -> None:
         ({"offsetsPath": "/x"}, "offsetsPath is given and loadName is not"),
         ({"loadName": " ", "offsetsPath": "/x"}, "loadName is empty: give the load's name"),
         ({"loadName": "x", "offsetsPath": ""}, "offsetsPath is empty"),
+        ({"loadName": "x", "offsetsPath": "lake/offsets"}, "offsetsPath is 'lake/offsets', a relative path"),
         ({"loadName": "a/b", "offsetsPath": "/x"}, "a/b"),
         ({"loadName": "..", "offsetsPath": "/x"}, ".."),
         ({"commitOffsets": "stage"}, "commitOffsets=stage needs loadName, the name of the load, and offsets"),
