@@ -1,9 +1,10 @@
-"""Loads that die in their middle; the demo starts each in a process of its own.
+"""Two loads in a process that is killed in the middle of both; the demo starts it.
 
-    python killed_load.py before-commit|in-task SERVERS OFFSETS OUTPUT
+    python killed_load.py SERVERS OFFSETS DIRECTORY
 
-``before-commit``: the Parquet files are written, the commit is not.
-``in-task``: with ``commitOffsets=stage``, while the second task is still being written.
+When the kill comes, the load ``december`` has written its files and not its commit; and of the read
+``mapper``, which leaves offsets as its tasks end (``commitOffsets=stage``), the second task is still being
+written.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flight_events import DECEMBER_MS, TOPIC
@@ -25,26 +27,30 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def before_commit(servers: str, offsets: str, path: str) -> None:
+def main(servers: str, offsets: str, directory: str) -> None:
+    # One core: the tasks run one after the other, so it is known which of them ended.
+    spark = spark_session(master="local[1]")
     options = {"kafka.bootstrap.servers": servers, "subscribe": TOPIC, "startingTimestamp": DECEMBER_MS}
-    with kafkalog.load(spark_session(), name="december", offsets=offsets, **options) as load:
-        load.write_parquet(path)
-        os.kill(os.getpid(), signal.SIGKILL)
+    with kafkalog.load(spark, name="december", offsets=offsets, **options) as load:
+        load.write_parquet(output(directory, "december"))
+        read = mapper_read(spark, servers, offsets)
+        dying = read.mapInArrow(killing_in_the_second_task(os.getpid()), read.schema)
+        dying.write.mode("append").parquet(output(directory, "mapper"))
 
 
-def in_task(servers: str, offsets: str, path: str) -> None:
-    driver = os.getpid()
+def killing_in_the_second_task(
+    driver: int,
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A function for ``mapInArrow`` that kills the process ``driver``."""
 
-    def die_in_the_second_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def kill(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             if batch.num_rows and batch.column("partition")[0].as_py() == 1:
                 os.kill(driver, signal.SIGKILL)
                 time.sleep(60)  # what is left of Spark ends with its driver, and this with it
             yield batch
 
-    # One core: the tasks run one after the other, so it is known which of them ended.
-    read = mapper_read(spark_session(master="local[1]"), servers, offsets)
-    read.mapInArrow(die_in_the_second_task, read.schema).write.mode("append").parquet(path)
+    return kill
 
 
 def mapper_read(spark: SparkSession, servers: str, offsets: str) -> DataFrame:
@@ -58,6 +64,10 @@ def mapper_read(spark: SparkSession, servers: str, offsets: str) -> DataFrame:
     )
 
 
+def output(directory: str | Path, name: str) -> str:
+    """Where the table of a load is."""
+    return str(Path(directory) / f"{name}.parquet")
+
+
 if __name__ == "__main__":
-    point, *where = sys.argv[1:]
-    {"before-commit": before_commit, "in-task": in_task}[point](*where)
+    main(*sys.argv[1:])
