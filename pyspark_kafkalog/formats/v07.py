@@ -93,7 +93,7 @@ def entries(buf: Buffer, offset: int = 0) -> Iterator[Entry]:
     """
     view = memoryview(buf)
     pos, size = 0, len(view)
-    while (found := _header(view, pos)) is not None and found[1] <= size:
+    while (found := entry_header(view, pos)) is not None and found[1] <= size:
         entry = _entry(view, pos, offset + pos, found)
         yield entry
         pos = entry.end
@@ -117,6 +117,37 @@ def messages(buf: Buffer, offset: int, *, max_bytes: int) -> Iterator[MessageAnd
             payload = following
 
 
+def entry_header(buf: Buffer, pos: int) -> tuple[int, int, Codec] | None:
+    """Where the payload of the entry at ``pos`` begins and ends, and its codec; None while these bytes are
+    not there. The end may lie beyond ``buf``.
+
+    Raises:
+        CorruptMessage: no entry can begin with these bytes.
+    """
+    left = len(buf) - pos
+    if left < _LENGTH_BYTES:
+        return None
+    (length,) = _LENGTH.unpack_from(buf, pos)
+    if length < _MIN_LENGTH:
+        raise CorruptMessage(f"impossible message length {length} at byte {pos}")
+    if left < _LENGTH_BYTES + 1:
+        return None
+    end = pos + _LENGTH_BYTES + length
+    magic = buf[pos + 4]
+    if magic == 0:
+        return pos + 9, end, Codec.NONE
+    if magic != 1:
+        raise CorruptMessage(f"unknown magic {magic} at byte {pos}: Kafka 0.7 has 0 and 1")
+    if length == _MIN_LENGTH:
+        raise CorruptMessage(f"impossible message length {length} at byte {pos}")
+    if left < _LENGTH_BYTES + 2:
+        return None
+    codec = buf[pos + 5] & CODEC_BITS
+    if codec == CODEC_BITS:
+        raise CorruptMessage(f"unknown codec {codec} at byte {pos}: Kafka 0.7 has 0 to 2")
+    return pos + 10, end, CODECS[codec]
+
+
 def check_produced(buf: Buffer, *, max_message_bytes: int, max_bytes: int) -> CheckedSet:
     """Look at each message that a producer sent, inner ones too; whole entries count, a cut tail does not.
 
@@ -124,7 +155,7 @@ def check_produced(buf: Buffer, *, max_message_bytes: int, max_bytes: int) -> Ch
     one of them may decompress to.
 
     Raises:
-        MessageTooLarge: a payload is too large. This is found before anything else is looked at.
+        MessageTooLarge: a payload is too large. This is found before any checksum is looked at.
         CorruptMessage: not all messages can be read, or the set begins with an entry that is incomplete.
     """
     found = list(entries(buf))
@@ -140,6 +171,19 @@ def check_produced(buf: Buffer, *, max_message_bytes: int, max_bytes: int) -> Ch
     for entry in found:
         count += sum(1 for _ in _payloads(entry, max_bytes))
     return CheckedSet(found[-1].end if found else 0, count)
+
+
+def verify_entry(entry: Entry) -> None:
+    """Check the CRC-32 of the payload as it lies there.
+
+    Raises:
+        CorruptMessage: it differs.
+    """
+    found = crc32(entry.payload)
+    if found != entry.crc:
+        raise CorruptMessage(
+            f"bad checksum {found:#010x} of the message at byte {entry.position}; stored is {entry.crc:#010x}"
+        )
 
 
 def encode_message(payload: Buffer, *, magic: int = 1, codec: Codec = Codec.NONE) -> bytes:
@@ -183,7 +227,7 @@ class V07Format:
 
     def frame_at(self, buf: memoryview, pos: int, offset: int) -> Frame | None:
         """The entry that begins at ``pos`` and has ``offset``; None while its header is incomplete."""
-        found = _header(buf, pos)
+        found = entry_header(buf, pos)
         if found is None:
             return None
         size = found[1] - pos
@@ -191,7 +235,7 @@ class V07Format:
 
     def verify(self, buf: memoryview, frame: Frame) -> None:
         """Check the entry's CRC-32; the whole entry must be in ``buf``."""
-        _verify(_framed(buf, frame))
+        verify_entry(_framed(buf, frame))
 
     def records(self, buf: memoryview, frame: Frame, *, max_bytes: int) -> Iterator[Record]:
         """The entry's messages, after their checksums; all of them have the entry's offset."""
@@ -219,7 +263,7 @@ def _framed(buf: memoryview, frame: Frame) -> Entry:
         CorruptMessage: it does not lie whole in ``buf``.
     """
     view = memoryview(buf)
-    found = _header(view, frame.position)
+    found = entry_header(view, frame.position)
     if found is None or found[1] > len(view):
         raise CorruptMessage(f"the entry at byte {frame.position} is cut short at byte {len(view)}")
     return _entry(view, frame.position, frame.first_offset, found)
@@ -231,55 +275,12 @@ def _entry(view: memoryview, pos: int, offset: int, found: tuple[int, int, Codec
     return Entry(pos, end - pos, offset, codec, crc, view[payload:end])
 
 
-def _header(buf: Buffer, pos: int) -> tuple[int, int, Codec] | None:
-    """Where the payload of the entry at ``pos`` begins and ends, and its codec; None while that is not there.
-
-    Raises:
-        CorruptMessage: no entry can begin with these bytes.
-    """
-    left = len(buf) - pos
-    if left < _LENGTH_BYTES:
-        return None
-    (length,) = _LENGTH.unpack_from(buf, pos)
-    if length < _MIN_LENGTH:
-        raise CorruptMessage(f"impossible message length {length} at byte {pos}")
-    if left < _LENGTH_BYTES + 1:
-        return None
-    end = pos + _LENGTH_BYTES + length
-    magic = buf[pos + 4]
-    if magic == 0:
-        return pos + 9, end, Codec.NONE
-    if magic != 1:
-        raise CorruptMessage(f"unknown magic {magic} at byte {pos}: Kafka 0.7 has 0 and 1")
-    if length == _MIN_LENGTH:
-        raise CorruptMessage(f"impossible message length {length} at byte {pos}")
-    if left < _LENGTH_BYTES + 2:
-        return None
-    codec = buf[pos + 5] & CODEC_BITS
-    if codec == CODEC_BITS:
-        raise CorruptMessage(f"unknown codec {codec} at byte {pos}: Kafka 0.7 has 0 to 2")
-    return pos + 10, end, CODECS[codec]
-
-
-def _verify(entry: Entry) -> None:
-    """Check the CRC-32 of the payload as it lies there.
-
-    Raises:
-        CorruptMessage: it differs.
-    """
-    found = crc32(entry.payload)
-    if found != entry.crc:
-        raise CorruptMessage(
-            f"bad checksum {found:#010x} of the message at byte {entry.position}; stored is {entry.crc:#010x}"
-        )
-
-
 def _payloads(entry: Entry, max_bytes: int) -> Iterator[memoryview]:
     """The payloads of the messages in an entry, in order, each with its checksum verified.
 
     Sets within sets are walked without recursion: how deep they go is for the producer to say.
     """
-    _verify(entry)
+    verify_entry(entry)
     if entry.codec is Codec.NONE:
         yield entry.payload
         return
@@ -298,7 +299,7 @@ def _opened(wrapper: Entry, left: int) -> Iterator[memoryview]:
             levels.pop()
             continue
         if entry is not wrapper:
-            _verify(entry)
+            verify_entry(entry)
         if entry.codec is Codec.NONE:
             yield entry.payload
         else:
