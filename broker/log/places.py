@@ -51,8 +51,8 @@ class Notes:
     """What a data directory says of its logs, by the name of a partition's directory.
 
     ``clean`` is None unless the broker has stopped cleanly: end offset, last segment's base offset and size.
-    ``points`` are a number of the topic, and the offset below which the log was forced to disk. A file that is
-    not whole counts as none, and is among the ``faults`` with what is wrong.
+    ``points`` are a number of the topic, and the offset below which the log was forced to disk. A file that
+    is not whole counts as none, and is among the ``faults`` with what is wrong.
     """
 
     clean: dict[str, tuple[int, ...]] | None
