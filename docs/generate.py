@@ -12,6 +12,7 @@ from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.config.definition import Config
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.config.reference import markdown, properties_file
+from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
 from pyspark_kafkalog.datasource.option_table import OPTIONS, Option
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,6 +35,12 @@ The broker's properties, each with its default. Start it with:
 Written by `make docs` from the definitions in broker/config.py.
 """
 
+ZOOKEEPER_HEADING = """\
+The properties of the bundled ZooKeeper server, each with its default. Start it with:
+  kafkalog zookeeper start conf/zookeeper.properties
+Written by `make docs` from the definitions in pyspark_kafkalog/config/zookeeper.py.
+"""
+
 CHAPTERS: list[tuple[str, str, type[Config], type[Config] | None]] = [
     (
         "Broker",
@@ -51,6 +58,12 @@ CHAPTERS: list[tuple[str, str, type[Config], type[Config] | None]] = [
     ),
     ("Producer", "Beside those of every client.", ProducerConfig, ClientConfig),
     ("Consumer", "Beside those of every client.", ConsumerConfig, ClientConfig),
+    (
+        "ZooKeeper server",
+        "In `conf/zookeeper.properties`, for `kafkalog zookeeper start`.",
+        ZooKeeperServerConfig,
+        None,
+    ),
 ]
 
 
@@ -121,6 +134,7 @@ def generated() -> dict[Path, str]:
         ROOT / "docs" / "files.md": file_map(),
         DATASOURCE: datasource(),
         ROOT / "conf" / "server.properties": properties_file(BrokerConfig, SERVER_HEADING),
+        ROOT / "conf" / "zookeeper.properties": properties_file(ZooKeeperServerConfig, ZOOKEEPER_HEADING),
     }
 
 

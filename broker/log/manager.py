@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from uuid import UUID, uuid4
 
 from broker.config import LogConfig
-from broker.log.data_directory import DataDirectory, Meta, agree_on_meta
+from broker.log.data_directory import DataDirectory, Meta, agree_on_meta, keep_or_make
 from broker.log.filesystem import FileSystem, OsFileSystem, remove_tree
 from broker.log.generations import SINCE_08, family_of, tools_of_all
 from broker.log.log import Log
@@ -54,18 +55,17 @@ class LogManager:
         files: FileSystem | None = None,
         max_open_files: int = MAX_OPEN_FILES,
         node_id: int = 0,
+        name_cluster: Callable[[str | None], str] = keep_or_make,
         retention: Callable[[LogConfig], RetentionPolicy] = policy_of,
         flushed: Callable[[float], object] = lambda _: None,
     ) -> None:
-        """``retention`` makes a topic's policy of its properties; another one can be put in its place.
-        ``flushed`` is told how many seconds each flush of a log kept the disk busy.
-        """
+        """``retention`` makes a topic's policy; ``flushed`` is told how many seconds each flush took."""
         self._files = files if files is not None else OsFileSystem()
         self._directories = [DataDirectory(Path(path).absolute(), self._files) for path in dirs]
         self._defaults = defaults
         self._guard_factory = guard_factory
         self._clock = clock
-        self._node_id = node_id
+        self._agree = partial(agree_on_meta, node_id=node_id, name_cluster=name_cluster)
         self._retention = retention
         self._pool = OpenFiles(self._files, max_open_files)
         self._tools = tools_of_all(self._files, self._pool, clock, flushed)
@@ -105,7 +105,7 @@ class LogManager:
                 if not opened:
                     raise StorageError("none of log.dirs can be used")
                 try:
-                    self._meta = agree_on_meta(opened, self._node_id)
+                    self._meta = self._agree(opened)
                 except OSError as e:
                     raise StorageError(f"meta.properties: {e}") from e
                 found = Startup(

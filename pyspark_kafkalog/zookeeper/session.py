@@ -185,12 +185,16 @@ class Session:
                 making it was lost on the way.
             ConnectionLost: see the class.
         """
-        try:
-            self._do(lambda c, p: c.create_async(p, data, ephemeral=ephemeral, makepath=True), path)
-        except NodeExists:
-            node = self.read(path) if ephemeral else None
-            if node is None or node.owner != self.credentials[0] or node.data != data:
-                raise
+        while True:
+            try:
+                self._do(lambda c, p: c.create_async(p, data, ephemeral=ephemeral, makepath=True), path)
+            except NodeExists:
+                node = self.read(path) if ephemeral else None
+                if node is None or node.owner != self.credentials[0] or node.data != data:
+                    raise
+            except _NoNode:  # somebody removes the parents as fast as we make them
+                continue
+            return
 
     def read(self, path: str) -> Node | None:
         """The node, None where there is none. Raises `ConnectionLost`."""
@@ -211,6 +215,14 @@ class Session:
                 except NodeExists:
                     continue
             return
+
+    def replace(self, path: str, data: bytes, version: int) -> bool:
+        """Set the value of a node that is there in ``version``; False otherwise. Raises `ConnectionLost`."""
+        try:
+            self._do(lambda c, p: c.set_async(p, data, version), path)
+        except (_NoNode, _Refused):
+            return False
+        return True
 
     def delete(self, path: str, version: int = -1) -> bool:
         """Remove a node; False where there is none, it has children, or another version than ``version``.
