@@ -1,4 +1,4 @@
-"""The bytes of Kafka 0.7's clients and broker in ``tests/data/captures-07``, and message sets for properties."""
+"""What Kafka 0.7's clients and broker wrote, in ``tests/data/captures-07``, and message sets of any shape."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SEGMENTS: dict[str, list[tuple[str, int, int, int]]] = {
     ],
     "broker-0.7.2-segment-sn-0": [("s1", 0, 0, 0), ("s2", 0, 1, 0), ("s3", 0, 2, 65), ("after", 65, 0, 80)],
 }
-"""Of each message in a captured segment: payload, its entry's offset, its place in it, where 0.7.2 reads on."""
+"""Of each message in a segment: payload, its entry's offset, its place in that, where 0.7.2 reads on."""
 
 payloads = st.binary(max_size=60) | st.integers(0, 3000).map(bytes)
 codecs = st.sampled_from([Codec.GZIP, Codec.SNAPPY])
@@ -63,9 +63,6 @@ def _within(sets: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
     return st.lists(st.builds(compressed, sets, codecs) | sets, max_size=3).map(b"".join)
 
 
-message_sets = st.recursive(
-    st.builds(lambda p, m: encode_set(p, magic=m), st.lists(payloads, max_size=4), magics),
-    _within,
-    max_leaves=6,
-)
+_plain_sets = st.builds(lambda p, m: encode_set(p, magic=m), st.lists(payloads, max_size=4), magics)
+message_sets = st.recursive(_plain_sets, _within, max_leaves=6)
 """Sets of any shape: both magics, both codecs, sets within sets, empty ones too."""

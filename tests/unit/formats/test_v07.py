@@ -104,7 +104,7 @@ def test_a_produced_set_holds_what_the_client_was_told_to_send(name: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, (topic, *_) in PRODUCED.items() if topic not in ("gz", "sn")]
+    "name", [name for name, made in PRODUCED.items() if made[0] != "sn" and len(made[3]) < 3]
 )
 def test_what_we_write_is_what_the_clients_wrote(name: str) -> None:
     topic, _, magic, expected = PRODUCED[name]
@@ -182,7 +182,8 @@ def test_sets_nested_deeper_than_python_recurses_are_read() -> None:
     data = encode_set([b"deep"])
     for _ in range(1500):
         data = compressed(data, Codec.SNAPPY)
-    assert texts(data) == [("deep", len(data))]
+    (found,) = messages(data, 0, max_bytes=1 << 26)
+    assert (bytes(found.payload), found.offset) == (b"deep", len(data))
 
 
 def test_all_levels_together_may_decompress_to_the_limit_and_no_further() -> None:
