@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.endpoint import Endpoint, endpoint, parse_endpoint, reachable_endpoint
+from broker.endpoint import Endpoint, endpoints, parse_endpoints, reachable_endpoints
 from broker.topic_config import LogConfig, either_timestamp_type, policies
 from pyspark_kafkalog.config.definition import (
     INT_MAX,
@@ -30,6 +30,7 @@ from pyspark_kafkalog.config.definition import (
 )
 from pyspark_kafkalog.config.properties import load_properties
 from pyspark_kafkalog.config.zookeeper import zookeeper_prop
+from pyspark_kafkalog.errors import InvalidConfig
 
 __all__ = ["BrokerConfig", "LogConfig"]
 
@@ -47,11 +48,11 @@ class BrokerConfig(Config):
         doc="Number of this broker, kept in its data directories: a directory of another broker is refused.",
     )  # fmt: skip
     listeners: str = prop(
-        "listeners", "PLAINTEXT://127.0.0.1:9092", str, check=endpoint,
-        doc="Where the broker listens.",
+        "listeners", "PLAINTEXT://127.0.0.1:9092", str, check=endpoints,
+        doc="Where the broker listens: PLAINTEXT speaks today's protocol, KAFKA07 that of Kafka 0.7.",
     )  # fmt: skip
     advertised_listeners: str | None = prop(
-        "advertised.listeners", None, str, check=reachable_endpoint,
+        "advertised.listeners", None, str, check=reachable_endpoints,
         doc="Where clients are told to connect, if that is not where the broker listens.",
     )  # fmt: skip
     num_network_threads: int = prop(
@@ -81,7 +82,7 @@ class BrokerConfig(Config):
     )  # fmt: skip
     max_connections: int = prop(
         "max.connections", INT_MAX, int, check=positive_int, unit="connections",
-        doc="Open connections above which new ones are closed at once.",
+        doc="Open connections of one listener above which new ones are closed at once.",
     )  # fmt: skip
     connections_max_idle_ms: int = prop(
         "connections.max.idle.ms", 600_000, int, unit="ms",
@@ -100,7 +101,8 @@ class BrokerConfig(Config):
     )  # fmt: skip
     auto_create_topics_enable: bool = prop(
         "auto.create.topics.enable", True, bool,
-        doc="Create a topic when a client asks for its metadata and allows it.",
+        doc="Create a topic when a client asks for its metadata and allows it, or produces to it with 0.7's "
+            "protocol.",
     )  # fmt: skip
     delete_topic_enable: bool = prop(
         "delete.topic.enable", True, bool,
@@ -149,7 +151,7 @@ class BrokerConfig(Config):
     )  # fmt: skip
     message_max_bytes: int = prop(
         "message.max.bytes", 1_048_588, int, aliases=("max.message.size",), check=between(0, INT_MAX),
-        unit="bytes", doc="Largest record batch that is accepted, as it is sent.",
+        unit="bytes", doc="Largest record batch that is accepted, as it is sent; in 0.7 the largest payload.",
     )  # fmt: skip
     log_message_timestamp_type: str = prop(
         "log.message.timestamp.type", "CreateTime", str, check=either_timestamp_type,
@@ -257,14 +259,24 @@ class BrokerConfig(Config):
         properties = load_properties(path) if path is not None else {}
         return parse_layers(cls, [(str(path), properties), ("--override", overrides or {})])
 
-    @property
-    def endpoint(self) -> Endpoint:
-        """Where to listen."""
-        return parse_endpoint(self.listeners)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        listening = {each.protocol for each in self.endpoints}
+        for told in parse_endpoints(self.advertised_listeners) if self.advertised_listeners else ():
+            if told.protocol not in listening:
+                raise InvalidConfig(f"advertised.listeners={told}: listeners has none of {told.protocol}")
 
-    def advertised_endpoint(self, bound_port: int, machine_name: str) -> Endpoint:
-        """What clients are told: ``bound_port`` stands for port 0, ``machine_name`` for every interface."""
-        told = parse_endpoint(self.advertised_listeners or self.listeners)
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Where to listen, each protocol at most once."""
+        return parse_endpoints(self.listeners)
+
+    def advertised_endpoint(self, listening: Endpoint, bound_port: int, machine_name: str) -> Endpoint:
+        """What clients of one listener are told: ``bound_port`` stands for port 0, ``machine_name`` for every
+        interface.
+        """
+        named = parse_endpoints(self.advertised_listeners) if self.advertised_listeners else ()
+        told = next((each for each in named if each.protocol == listening.protocol), listening)
         host = machine_name if told.every_interface else told.host
         return told._replace(host=host, port=told.port or bound_port)
 

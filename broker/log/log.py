@@ -13,7 +13,7 @@ from broker.log.data_directory import DataDirectory
 from broker.log.family import LogFamily
 from broker.log.file_slice import FileSlice
 from broker.log.loading import CleanState, new_segment
-from broker.log.retention import RetentionPolicy, SegmentFacts
+from broker.log.retention import RetentionPolicy, SegmentFacts, count_expired
 from broker.log.rolling import must_roll
 from broker.log.segment import Segment
 from broker.log.tools import LogTools
@@ -228,8 +228,8 @@ class Log:
                     raise self.directory.refused(f"reading {self.path.name}", e) from e
 
     def facts(self) -> list[SegmentFacts]:
-        """What is known of each segment that holds something, oldest first."""
-        return [SegmentFacts(s.base_offset, s.size, s.age_timestamp) for s in self._segments if s.size]
+        """What is known of each segment, oldest first."""
+        return [SegmentFacts(s.base_offset, s.size, s.age_timestamp) for s in self._segments]
 
     def flush_due(self, monotonic_now: float) -> bool:
         """Whether the oldest record that may not be on the disk is older than ``flush.ms``."""
@@ -281,11 +281,11 @@ class Log:
         with self._maintenance:
             self._check_open()
             try:
-                if not policy.expired(self.facts(), now_ms):
+                if not count_expired(policy, self.facts(), now_ms):
                     return []
                 with self._lock:
                     # Asked again: the active segment may have got a record meanwhile.
-                    count = policy.expired(self.facts(), now_ms)
+                    count = count_expired(policy, self.facts(), now_ms)
                     if count == len(self._segments):
                         self._roll()
                     expired, self._segments = self._segments[:count], self._segments[count:]

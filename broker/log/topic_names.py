@@ -1,7 +1,7 @@
 """Which names topics may have, and how a name becomes that of a file. Pure.
 
 Names since 0.8 are safe as they stand. 0.7 allows almost everything: what is not a letter, a digit, ``.``,
-``_`` or ``-`` of ASCII is then written as in a URL, ``t%C3%A9`` for ``té``. Other names have no per cent sign.
+``_`` or ``-`` of ASCII is then written as in a URL: ``t%C3%A9`` for ``té``.
 """
 
 from __future__ import annotations
@@ -11,15 +11,12 @@ from collections.abc import Iterable
 from urllib.parse import quote, unquote
 
 from pyspark_kafkalog.errors import InvalidTopic
+from pyspark_kafkalog.protocol.v07 import check_topic
 
 MAX_NAME_LENGTH = 249
 """Kafka's: 255 for a file name less what a partition's directory adds."""
 
-MAX_FIRST_NAME_LENGTH = 255
-"""0.7's ``max.topic.name.length``."""
-
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
-_ILLEGAL_FIRST = re.compile("[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 
 
 def check_name(name: str, others: Iterable[str] = ()) -> None:
@@ -29,7 +26,10 @@ def check_name(name: str, others: Iterable[str] = ()) -> None:
         InvalidTopic: empty, ``.`` or ``..``, over 249 characters, a character outside ``[a-zA-Z0-9._-]``, or
             too much like one of ``others``.
     """
-    _check_any(name)
+    if not name:
+        raise InvalidTopic("a topic name cannot be empty")
+    if name in (".", ".."):
+        raise InvalidTopic(f"a topic cannot be called {name!r}")
     if len(name) > MAX_NAME_LENGTH:
         raise InvalidTopic(f"topic name of {len(name)} characters; the limit is {MAX_NAME_LENGTH}")
     if not _LEGAL.match(name):
@@ -43,15 +43,9 @@ def check_first_name(name: str, others: Iterable[str] = ()) -> None:  # noqa: AR
     """Refuse what 0.7 refuses as a topic name, and what is too long for a file's name.
 
     Raises:
-        InvalidTopic: empty, ``.`` or ``..``, over 255 characters, with ``/``, a control character, one of
-            U+D800 to U+F8FF or of U+FFF0 to U+FFFF; or over 249 characters as a file's name.
+        InvalidTopic: `check_topic` of 0.7's protocol does, or it has over 249 characters as a file's name.
     """
-    _check_any(name)
-    if len(name) > MAX_FIRST_NAME_LENGTH:
-        raise InvalidTopic(f"topic name of {len(name)} characters; the limit is {MAX_FIRST_NAME_LENGTH}")
-    found = _ILLEGAL_FIRST.search(name)
-    if found is not None:
-        raise InvalidTopic(f"topic name {name!r} has the character U+{ord(found[0]):04X}")
+    check_topic(name)
     length = len(file_name(name))
     if length > MAX_NAME_LENGTH:
         raise InvalidTopic(
@@ -77,10 +71,3 @@ def topic_of_file(name: str) -> str | None:
     """The topic that `file_name` gave this name; None when there is none."""
     topic = unquote(name)
     return topic if topic and file_name(topic) == name else None
-
-
-def _check_any(name: str) -> None:
-    if not name:
-        raise InvalidTopic("a topic name cannot be empty")
-    if name in (".", ".."):
-        raise InvalidTopic(f"a topic cannot be called {name!r}")

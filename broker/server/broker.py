@@ -9,17 +9,19 @@ import threading
 from prometheus_client import CollectorRegistry
 
 from broker.config import BrokerConfig
+from broker.endpoint import PLAINTEXT
 from broker.group.coordinator import OffsetCoordinator
 from broker.group.offsets import OFFSETS_TOPIC
 from broker.log.filesystem import FileSystem, OsFileSystem
+from broker.log.generations import SINCE_08
 from broker.log.manager import LogManager
 from broker.metrics import Metrics
-from broker.network.server import NetworkConfig, SocketServer
 from broker.scheduler import Scheduler
 from broker.server import handlers as _handlers  # noqa: F401  (importing them fills the registry)
 from broker.server.context import Services
 from broker.server.delayed_fetch import DelayedFetches
-from broker.server.dispatch import Dispatcher
+from broker.server.listeners import Listeners
+from broker.server.served_logs import ServedLogs
 from broker.server.topics import Topics
 from broker.transaction.producer_ids import ProducerIds
 from broker.transaction.producer_state import ProducerState
@@ -76,13 +78,20 @@ class Broker:
         )
         self._producer_ids = ProducerIds(config.directories(), files)
         self._loader = threading.Thread(target=self._offsets.load, name="offsets-loader", daemon=True)
-        self._server: SocketServer | None = None
+        self._listeners: Listeners | None = None
         self._machine_name = socket.gethostname()
 
     @property
     def port(self) -> int:
-        """The port that is listened on, once started."""
-        return self._server.port if self._server is not None else self.config.endpoint.port
+        """The port of the first listener."""
+        return next(iter(self.ports.values()))
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The port of each protocol that is spoken, once started; the first listener's first."""
+        if self._listeners is not None:
+            return self._listeners.ports
+        return {endpoint.protocol: endpoint.port for endpoint in self.config.endpoints}
 
     @property
     def cluster_id(self) -> str:
@@ -100,58 +109,52 @@ class Broker:
         try:
             self._offsets.start()
             self._schedule()
-            server = self._make_server()
-            self._server = server
+            listeners = self._make_listeners()
+            self._listeners = listeners
             self._timers.start()
             self._disk.start()
             self._loader.start()
-            server.start()
+            listeners.start()
         except BaseException:
             self._stop_background()
             self._logs.close()
             raise
-        _log.info("broker %d serves on port %d", self.config.node_id, self.port)
+        _log.info("broker %d serves: %s", self.config.node_id, self.ports)
 
     def stop(self, grace_seconds: float = 5.0) -> None:
         """Answer what is in hand, for up to ``grace_seconds``, then flush and close every log."""
-        if self._server is not None:
+        if self._listeners is not None:
             self._fetches.close()
-            self._server.stop(grace_seconds)
+            self._listeners.stop(grace_seconds)
         self._stop_background()
         self._logs.close()
         _log.info("broker %d stopped", self.config.node_id)
 
-    def endpoint(self) -> tuple[str, int]:
-        """Host and port that clients are told to connect to."""
-        told = self.config.advertised_endpoint(self.port, self._machine_name)
-        return told.host, told.port
+    def advertised(self) -> dict[str, tuple[str, int]]:
+        """Host and port that the clients of each protocol are told to connect to."""
+        ports, told = self.ports, {}
+        for listening in self.config.endpoints:
+            endpoint = self.config.advertised_endpoint(
+                listening, ports[listening.protocol], self._machine_name
+            )
+            told[listening.protocol] = (endpoint.host, endpoint.port)
+        return told
 
-    def _make_server(self) -> SocketServer:
+    def _make_listeners(self) -> Listeners:
         config = self.config
         services = Services(
             config=config,
             clock=self._clock,
             metrics=self.metrics,
-            logs=self._logs,
+            logs=ServedLogs(self._logs, SINCE_08),
             topics=self._topics,
             fetches=self._fetches,
             offsets=self._offsets,
             producer_ids=self._producer_ids,
             cluster_id=self.cluster_id,
-            endpoint=self.endpoint,
+            endpoint=lambda: self.advertised()[PLAINTEXT],
         )
-        network = NetworkConfig(
-            host=config.endpoint.host,
-            port=config.endpoint.port,
-            processors=config.num_network_threads,
-            max_request_bytes=config.socket_request_max_bytes,
-            send_buffer_bytes=config.socket_send_buffer_bytes,
-            receive_buffer_bytes=config.socket_receive_buffer_bytes,
-            max_connections=config.max_connections,
-            max_idle_ms=config.connections_max_idle_ms,
-            backlog=config.socket_listen_backlog_size,
-        )
-        return SocketServer(network, Dispatcher(services), self.metrics, self._clock)
+        return Listeners(config, self._logs, services)
 
     def _schedule(self) -> None:
         config, every = self.config, self._disk.every

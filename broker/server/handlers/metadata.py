@@ -1,6 +1,7 @@
 """Metadata 0-12: this broker, and its topics by name or by id (10+/12).
 
-Asking for an unknown topic makes it where ``auto.create.topics.enable`` and the request (4+) allow.
+Asking for an unknown topic makes it where ``auto.create.topics.enable`` and the request (4+) allow. A topic
+of 0.7 has the error UNSUPPORTED_FOR_MESSAGE_FORMAT: its listener is another one.
 Left out: replicas and racks; the one broker leads everything with leader epoch 0.
 """
 
@@ -12,7 +13,7 @@ from broker.log.manager import StoredTopic
 from broker.server.context import Context
 from broker.server.epochs import LEADER_EPOCH
 from broker.server.registry import handles
-from broker.server.topics import INTERNAL_TOPICS, validate_name
+from broker.server.topics import INTERNAL_TOPICS
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, UnknownTopicOrPartition
 from pyspark_kafkalog.protocol.api.metadata import (
     MetadataRequest,
@@ -40,7 +41,7 @@ def metadata(request: MetadataRequest, ctx: Context) -> MetadataResponse:
     everything = request.topics is None or (ctx.version == 0 and not request.topics)
     operations = _TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED
     if everything or request.topics is None:
-        topics = [_describe(name, t, node_id, operations) for name, t in services.topics.all().items()]
+        topics = [_list(name, topic, ctx, operations) for name, topic in services.topics.all().items()]
     else:
         topics = [_answer(wanted, request, ctx, operations) for wanted in request.topics]
     return MetadataResponse(
@@ -59,6 +60,7 @@ def _answer(
 ) -> MetadataResponseTopic:
     try:
         name, topic = _find(wanted, request, ctx)
+        ctx.services.logs.check(name, topic)
     except KafkaError as e:
         name_or_none = wanted.name if wanted.name is not None or ctx.version >= 12 else ""
         return MetadataResponseTopic(
@@ -70,20 +72,30 @@ def _answer(
     return _describe(name, topic, ctx.services.config.node_id, operations)
 
 
+def _list(name: str, topic: StoredTopic, ctx: Context, operations: int) -> MetadataResponseTopic:
+    """One of all topics: those that this protocol cannot serve are shown as such."""
+    try:
+        ctx.services.logs.check(name, topic)
+    except KafkaError as e:
+        return MetadataResponseTopic(error_code=e.code, name=name, topic_id=topic.topic_id)
+    return _describe(name, topic, ctx.services.config.node_id, operations)
+
+
 def _find(wanted: MetadataRequestTopic, request: MetadataRequest, ctx: Context) -> tuple[str, StoredTopic]:
-    topics = ctx.services.topics
+    services = ctx.services
+    topics = services.topics
     if wanted.name is None or wanted.topic_id != _NO_ID:
         if ctx.version < 12:
             raise InvalidRequest("topics are asked for by id from Metadata version 12 only")
         name = topics.name_of(wanted.topic_id)
         return name, topics.get(name)
-    create = ctx.services.config.auto_create_topics_enable
+    create = services.config.auto_create_topics_enable
     if ctx.version >= 4:
         create = create and request.allow_auto_topic_creation
     try:
         return wanted.name, topics.get(wanted.name)
     except UnknownTopicOrPartition:
-        validate_name(wanted.name)
+        services.logs.family.check_name(wanted.name, ())
         if not create or wanted.name in INTERNAL_TOPICS:
             raise
     return wanted.name, topics.get_or_create(wanted.name)
