@@ -109,7 +109,7 @@ def messages(buf: Buffer, offset: int, *, max_bytes: int) -> Iterator[MessageAnd
         MessageTooLarge: an entry decompresses to more than ``max_bytes``.
     """
     for entry in entries(buf, offset):
-        payloads = _payloads(entry, max_bytes)
+        payloads = _payloads(entry, _Budget(max_bytes))
         payload = next(payloads, None)
         while payload is not None:
             following = next(payloads, None)
@@ -152,25 +152,38 @@ def check_produced(buf: Buffer, *, max_message_bytes: int, max_bytes: int) -> Ch
     """Look at each message that a producer sent, inner ones too; whole entries count, a cut tail does not.
 
     ``max_message_bytes`` bounds the payload of the entries themselves, as it lies there; ``max_bytes`` what
-    one of them may decompress to.
+    all of them together may decompress to.
 
     Raises:
-        MessageTooLarge: a payload is too large. This is found before any checksum is looked at.
+        MessageTooLarge: a payload is too large, whatever else is wrong with what can be walked; or all
+            together decompresses to more than the limit.
         CorruptMessage: not all messages can be read, or the set begins with an entry that is incomplete.
     """
-    found = list(entries(buf))
-    for entry in found:
-        if len(entry.payload) > max_message_bytes:
+    view = memoryview(buf)
+    pos, size, count = 0, len(view), 0
+    budget = _Budget(max_bytes)
+    fault: CorruptMessage | None = None
+    while (found := entry_header(view, pos)) is not None and found[1] <= size:
+        payload, end, codec = found
+        if end - payload > max_message_bytes:
             raise MessageTooLarge(
-                f"message of {len(entry.payload)} bytes at byte {entry.position};"
-                f" the limit is {max_message_bytes}"
+                f"message of {end - payload} bytes at byte {pos}; the limit is {max_message_bytes}"
             )
-    if not found and len(buf) > 0:
-        raise CorruptMessage(f"the first of {len(buf)} bytes of messages is incomplete")
-    count = 0
-    for entry in found:
-        count += sum(1 for _ in _payloads(entry, max_bytes))
-    return CheckedSet(found[-1].end if found else 0, count)
+        (crc,) = _CRC.unpack_from(view, payload - _CRC_BYTES)
+        # An Entry for each message would double the time: 2.0 us, not 1.0, with 100 bytes.
+        if codec is Codec.NONE and crc32(view[payload:end]) == crc:
+            count += 1
+        elif fault is None:
+            try:
+                count += sum(1 for _ in _payloads(_entry(view, pos, pos, found), budget))
+            except CorruptMessage as e:
+                fault = e
+        pos = end
+    if pos == 0 and size > 0:
+        raise CorruptMessage(f"the first of {size} bytes of messages is incomplete")
+    if fault is not None:
+        raise fault
+    return CheckedSet(pos, count)
 
 
 def verify_entry(entry: Entry) -> None:
@@ -252,7 +265,7 @@ class V07Format:
 
     def times(self, buf: memoryview, frame: Frame, *, max_bytes: int) -> Iterator[tuple[int, int]]:
         """`NO_TIMESTAMP` and the entry's offset for each of its messages."""
-        for _ in _payloads(_framed(buf, frame), max_bytes):
+        for _ in _payloads(_framed(buf, frame), _Budget(max_bytes)):
             yield NO_TIMESTAMP, frame.first_offset
 
 
@@ -275,7 +288,20 @@ def _entry(view: memoryview, pos: int, offset: int, found: tuple[int, int, Codec
     return Entry(pos, end - pos, offset, codec, crc, view[payload:end])
 
 
-def _payloads(entry: Entry, max_bytes: int) -> Iterator[memoryview]:
+class _Budget:
+    """How many bytes decompression may still yield. *Not thread-safe: one walk spends it.*"""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._left = max_bytes
+
+    def opened(self, entry: Entry) -> memoryview:
+        """What a compressed entry holds, taken off the budget."""
+        data = memoryview(decompress(entry.codec, entry.payload, self._left))
+        self._left -= len(data)
+        return data
+
+
+def _payloads(entry: Entry, budget: _Budget) -> Iterator[memoryview]:
     """The payloads of the messages in an entry, in order, each with its checksum verified.
 
     Sets within sets are walked without recursion: how deep they go is for the producer to say.
@@ -285,13 +311,13 @@ def _payloads(entry: Entry, max_bytes: int) -> Iterator[memoryview]:
         yield entry.payload
         return
     try:
-        yield from _opened(entry, max_bytes)
+        yield from _opened(entry, budget)
     except CorruptMessage as e:
         raise CorruptMessage(f"in the compressed entry at byte {entry.position}: {e}") from None
 
 
-def _opened(wrapper: Entry, left: int) -> Iterator[memoryview]:
-    """What a compressed entry holds; all levels together may yield ``left`` bytes."""
+def _opened(wrapper: Entry, budget: _Budget) -> Iterator[memoryview]:
+    """The payloads within a compressed entry, on all levels."""
     levels = [iter((wrapper,))]
     while levels:
         entry = next(levels[-1], None)
@@ -303,9 +329,7 @@ def _opened(wrapper: Entry, left: int) -> Iterator[memoryview]:
         if entry.codec is Codec.NONE:
             yield entry.payload
         else:
-            data = memoryview(decompress(entry.codec, entry.payload, left))
-            left -= len(data)
-            levels.append(_inner_entries(data))
+            levels.append(_inner_entries(budget.opened(entry)))
 
 
 def _inner_entries(data: memoryview) -> Iterator[Entry]:

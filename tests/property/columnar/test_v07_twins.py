@@ -180,6 +180,15 @@ class Run:
         return set(self.arena[mask].tolist())
 
 
+@pytest.mark.parametrize("magic", [0, 1])
+def test_no_byte_behind_a_cut_entry_is_read(magic: int) -> None:
+    data = encode_set([b"payload"], magic=magic)
+    for end in range(len(data)):
+        for poison in (b"\0", b"\1", b"\2", b"\3", b"\xff"):
+            run = Run(data[:end], poison, rows=3, size=100)
+            assert (run.status, run.state[k.ROWS]) == (Status.CUT if end else Status.DONE, 0)
+
+
 any_sets = message_sets | st.lists(bytes_of_interest | st.binary(max_size=30), max_size=6).map(b"".join)
 
 

@@ -192,6 +192,12 @@ def test_an_entry_that_decompresses_to_more_than_the_limit_is_refused(engine: st
         decode_07(data, engine, start=40, max_entry_bytes=1009 + len(inner))
 
 
+@both_engines
+def test_the_limit_of_an_entry_counts_for_each_anew(engine: str) -> None:
+    one = encode_set([bytes(1000)], codec=Codec.GZIP)
+    assert decode_07(one * 5, engine, max_entry_bytes=1010).records == 5
+
+
 # --- faults
 
 
@@ -212,6 +218,11 @@ FAULTS = {
     ),
     "length": (bytes(20), "impossible message length 0"),
     "length of magic 1": (bytes.fromhex("00000005 01 00 000000"), "impossible message length 5"),
+    "length of four": (bytes.fromhex("00000004") + bytes(20), "impossible message length 4"),
+    "length of five, and more behind": (
+        bytes.fromhex("00000005 01") + bytes(20),
+        "impossible message length 5",
+    ),
     "magic": (bytes.fromhex("00000006 02 00 00000000"), "unknown magic 2"),
     "codec": (bytes.fromhex("00000006 01 07 00000000"), "unknown codec 3"),
     "no gzip": (encode_message(b"no gzip", codec=Codec.GZIP), "gzip data is corrupt"),

@@ -297,6 +297,13 @@ def test_a_message_too_large_is_told_before_a_bad_checksum() -> None:
         check_produced(bytes(data), max_message_bytes=2000, max_bytes=1)
 
 
+def test_all_entries_of_a_produce_together_may_decompress_to_the_limit() -> None:
+    one = encode_set([bytes(1000)], codec=Codec.GZIP)
+    assert check_produced(one * 5, max_message_bytes=2000, max_bytes=5050) == (5 * len(one), 5)
+    with pytest.raises(MessageTooLarge, match="limit is 1009"):
+        check_produced(one * 5, max_message_bytes=2000, max_bytes=5049)
+
+
 def test_a_cut_tail_is_not_counted_and_a_cut_beginning_is_refused() -> None:
     data = encode_set([b"whole", b"tail"])
     for end in range(15, len(data)):
