@@ -285,7 +285,7 @@ def _offsets_response(buf: memoryview, pos: int, error_code: ErrorCode) -> Offse
         return OffsetsResponse(error_code)
     (count,) = _INT32.unpack_from(buf, pos)
     pos += _INT32.size
-    if count < 0 or count * 8 != len(buf) - pos:
+    if count * 8 != len(buf) - pos:
         raise InvalidRequest(f"{count} offsets in {len(buf) - pos} bytes")
     return OffsetsResponse(error_code, struct.unpack_from(f">{count}q", buf, pos))
 

@@ -284,6 +284,7 @@ def test_the_messages_of_a_multiproduce_stand_among_its_parts_untouched() -> Non
         (RequestType.MULTIFETCH, "0000 00000001 0000"),
         (RequestType.MULTIFETCH, "0000 00000003 0000"),
         (RequestType.MULTIFETCH, "0000 fffffffd 0000"),
+        (RequestType.MULTIFETCH, "0000 fffffffc 0000"),
         (RequestType.PRODUCE, "0000"),
         (RequestType.MULTIPRODUCE, "0000"),
     ],
