@@ -201,8 +201,10 @@ class ZooKeeperServer:
     def _serves(self, port: int) -> bool:
         try:
             with socket.create_connection((self._reached_at.strip("[]"), port), timeout=1) as connection:
-                connection.sendall(b"ruok")
-                return connection.recv(16) == b"imok"
+                # ruok is answered as soon as the port is open, before sessions are.
+                connection.sendall(b"srvr")
+                with connection.makefile("rb") as answer:
+                    return b"\nMode: " in answer.read()
         except OSError:
             return False
 

@@ -92,7 +92,7 @@ def read_cluster_id(data: bytes) -> str:
     """The id in ``/cluster/id``, in JSON or as plain text. Raises `MalformedNode`."""
     text = text_of(data, "a cluster id").strip()
     if text.startswith("{"):
-        text = str(json_object(text, "a cluster id").get("id"))
+        text = str(json_object(text, "a cluster id").get("id") or "")
     if not _CLUSTER_ID.fullmatch(text):
         raise MalformedNode("a cluster id of up to 22 letters, digits, - and _", data)
     return text
