@@ -124,8 +124,16 @@ def test_rows_are_divided_at_the_usual_size_of_a_record_batch(
 ) -> None:
     monkeypatch.setattr(v07_batches, "ROWS", 3)
     monkeypatch.setattr(v07_batches, "DATA_BYTES", 10)
-    sent = [b"1234", b"56789", b"a", b"b", b"", b"", b"c", b"x" * 50, b"y" * 60, b"d"]
-    cuts = [[b"1234", b"56789", b"a"], [b"b", b"", b""], [b"c"], [b"x" * 50], [b"y" * 60], [b"d"]]
+    sent = [b"1234", b"56789", b"a", b"b", b"", b"", b"c", b"x" * 50, b"y" * 60, b"z" * 6, b"d" * 6]
+    cuts = [
+        [b"1234", b"56789", b"a"],
+        [b"b", b"", b""],
+        [b"c"],
+        [b"x" * 50],
+        [b"y" * 60],
+        [b"z" * 6],
+        [b"d" * 6],
+    ]
     half = compressed(encode_set(sent[5:8]), Codec.GZIP)
     for data in (
         encode_set(sent),
