@@ -1,10 +1,11 @@
-"""The broker put together. Start order: logs, handlers, sockets; stop order: the reverse."""
+"""The broker put together. Start order: logs, handlers, sockets, ZooKeeper; stop order: the reverse."""
 
 from __future__ import annotations
 
 import logging
 import socket
 import threading
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
@@ -12,6 +13,7 @@ from broker.config import BrokerConfig
 from broker.endpoint import PLAINTEXT
 from broker.group.coordinator import OffsetCoordinator
 from broker.group.offsets import OFFSETS_TOPIC
+from broker.log.data_directory import keep_or_make
 from broker.log.filesystem import FileSystem, OsFileSystem
 from broker.log.generations import SINCE_08
 from broker.log.manager import LogManager
@@ -26,6 +28,9 @@ from broker.server.topics import Topics
 from broker.transaction.producer_ids import ProducerIds
 from broker.transaction.producer_state import ProducerState
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+
+if TYPE_CHECKING:
+    from broker.server.registration import Registration
 
 _OFFSETS_TOPIC_OVERRIDES = {"cleanup.policy": "compact", "segment.bytes": str(100 << 20)}
 """Kafka's for this topic: nothing in it may age out, only be superseded."""
@@ -55,6 +60,7 @@ class Broker:
         self.metrics = Metrics(registry)
         self._clock = clock
         files = files if files is not None else OsFileSystem()
+        self._registration = self._make_registration()
         self._logs = LogManager(
             config.directories(),
             defaults=config.log_defaults(),
@@ -63,6 +69,7 @@ class Broker:
             guard_factory=lambda: ProducerState(config.producer_id_expiration_ms),
             max_open_files=config.log_open_files_max,
             node_id=config.node_id,
+            name_cluster=self._registration.agree_on_cluster if self._registration else keep_or_make,
             flushed=self.metrics.log_flush_seconds.observe,
         )
         self._topics = Topics(self._logs, config)
@@ -95,17 +102,25 @@ class Broker:
 
     @property
     def cluster_id(self) -> str:
-        """The id of this cluster of one, kept in the data directories."""
+        """The id of this cluster, kept in the data directories."""
         return self._logs.meta.cluster_id
 
     def start(self) -> None:
         """Recover the logs, then serve. Clients are answered when this returns.
 
         Raises:
-            KafkaError: a directory is in use or belongs to another broker, a log cannot be recovered, or
-                the listener's address is taken. What was started is stopped again.
+            KafkaError: a directory is in use or belongs to another broker, a log cannot be recovered, the
+                listener's address is taken, or ZooKeeper does not answer or has another broker of our id.
+                What was started is stopped again.
         """
-        self._logs.start()
+        try:
+            if self._registration is not None:
+                # Before the logs: a new data directory gets the id of the cluster that meets there.
+                self._registration.connect()
+            self._logs.start()
+        except BaseException:
+            self._withdraw()
+            raise
         try:
             self._offsets.start()
             self._schedule()
@@ -115,7 +130,9 @@ class Broker:
             self._disk.start()
             self._loader.start()
             listeners.start()
+            self._register(listeners)
         except BaseException:
+            self._withdraw()
             self._stop_background()
             self._logs.close()
             raise
@@ -123,6 +140,7 @@ class Broker:
 
     def stop(self, grace_seconds: float = 5.0) -> None:
         """Answer what is in hand, for up to ``grace_seconds``, then flush and close every log."""
+        self._withdraw()
         if self._listeners is not None:
             self._fetches.close()
             self._listeners.stop(grace_seconds)
@@ -139,6 +157,28 @@ class Broker:
             )
             told[listening.protocol] = (endpoint.host, endpoint.port)
         return told
+
+    def _make_registration(self) -> Registration | None:
+        if self.config.zookeeper_connect is None:
+            return None
+        from broker.server.registration import Registration  # without ZooKeeper its client is not loaded
+
+        return Registration(self.config, [e.protocol for e in self.config.endpoints], self._clock)
+
+    def _register(self, listeners: Listeners) -> None:
+        if self._registration is None:
+            return
+        self._topics.watch(self._registration.changed)
+        try:
+            self._registration.start(self.advertised(), self._topics.all)
+        except BaseException:
+            self._fetches.close()
+            listeners.stop(0)
+            raise
+
+    def _withdraw(self) -> None:
+        if self._registration is not None:
+            self._registration.stop()
 
     def _make_listeners(self) -> Listeners:
         config = self.config

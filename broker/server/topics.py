@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from uuid import UUID, uuid4
 
 from broker.config import BrokerConfig
@@ -44,6 +44,14 @@ class Topics:
         self._logs = logs
         self._config = config
         self._changing = threading.RLock()
+        self._changed: Callable[[], object] = lambda: None
+
+    def watch(self, changed: Callable[[], object]) -> None:
+        """Have ``changed`` called after a topic was made, widened or deleted.
+
+        By whoever did it, while no other topic can be changed: it must be quick.
+        """
+        self._changed = changed
 
     def all(self) -> Mapping[str, StoredTopic]:
         """Every topic by name."""
@@ -106,6 +114,7 @@ class Topics:
             family, properties = family_and_properties(overrides)
             self._logs.create_topic(name, uuid4(), count, properties, generation=family.generation)
             _log.info("created topic %s of generation %s with %d partitions", name, family.generation, count)
+            self._changed()
             return self.get(name)
 
     def get_or_create(self, name: str, generation: str = SINCE_08.generation) -> StoredTopic:
@@ -137,6 +146,7 @@ class Topics:
             if not validate_only:
                 self._logs.add_partitions(name, total)
                 _log.info("topic %s now has %d partitions", name, total)
+                self._changed()
 
     def delete(self, name: str) -> None:
         """Delete the topic and its logs.
@@ -151,6 +161,7 @@ class Topics:
             self.get(name)
             self._logs.delete_topic(name)
             _log.info("deleted topic %s", name)
+            self._changed()
 
 
 def family_and_properties(overrides: Mapping[str, str]) -> tuple[LogFamily, dict[str, str]]:
