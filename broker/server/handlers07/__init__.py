@@ -11,11 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from broker.server.context import Services
-from broker.server.handlers07.fetch import fetch
-from broker.server.handlers07.multi_fetch import multi_fetch
-from broker.server.handlers07.multi_produce import multi_produce
-from broker.server.handlers07.offsets import offsets
-from broker.server.handlers07.produce import produce
+from broker.server.handlers07 import fetch, multi_fetch, multi_produce, offsets, produce
 from pyspark_kafkalog.protocol.v07 import (
     FetchRequest,
     MultiFetchRequest,
@@ -30,10 +26,10 @@ Handler = Callable[[Any, Services], Response | None]
 
 HANDLERS: Mapping[type, tuple[RequestType, Handler]] = MappingProxyType(
     {
-        ProduceRequest: (RequestType.PRODUCE, produce),
-        FetchRequest: (RequestType.FETCH, fetch),
-        MultiFetchRequest: (RequestType.MULTIFETCH, multi_fetch),
-        MultiProduceRequest: (RequestType.MULTIPRODUCE, multi_produce),
-        OffsetsRequest: (RequestType.OFFSETS, offsets),
+        ProduceRequest: (RequestType.PRODUCE, produce.produce),
+        FetchRequest: (RequestType.FETCH, fetch.fetch),
+        MultiFetchRequest: (RequestType.MULTIFETCH, multi_fetch.multi_fetch),
+        MultiProduceRequest: (RequestType.MULTIPRODUCE, multi_produce.multi_produce),
+        OffsetsRequest: (RequestType.OFFSETS, offsets.offsets),
     }
 )
