@@ -130,6 +130,7 @@ class Log:
         for batch in batches:
             size += batch.size
             count += batch.record_count
+        view = view[:size] if size < len(view) else view  # what is behind the last whole message stays out
         append_time = now_ms if config.timestamp_type is TimestampType.LOG_APPEND_TIME else None
         with self._lock:
             self._check_open()
@@ -139,7 +140,7 @@ class Log:
             if duplicate is not None:
                 return AppendResult(*duplicate, NO_TIMESTAMP, self.start_offset, 0, duplicate=True)
             base_offset = self._end_offset
-            self._end_offset = self._write(view[:size], batches, append_time, now_ms)
+            self._end_offset = self._write(view, batches, append_time, now_ms)
             self._producers.record(batches, base_offset, now_ms)
             last_offset = self._end_offset - 1
             if self._unflushed_since is None and count:  # 0.7's sets may be empty; such bytes just go along
