@@ -48,7 +48,9 @@ def _is_connect(text: str) -> bool:
 
 
 connect_string = Check("host:port, several of them separated by commas, then perhaps /chroot", _is_connect)
-path_prefix = Check("a path such as /kafka; / is the root", lambda text: _is_connect(f"h:1{text}"))
+path_prefix = Check(
+    "a path such as /kafka; / is the root", lambda text: text[:1] == "/" and _is_connect(f"h:1{text}")
+)
 
 
 @dataclass(frozen=True)

@@ -186,8 +186,9 @@ class ZooKeeperServer:
                 start_new_session=True,  # Ctrl-C is for us; we stop it
             )  # fmt: skip
         self._guard = subprocess.Popen(
-            [*_GUARD, str(self._process.pid)], stdin=subprocess.PIPE, start_new_session=True
-        )
+            [*_GUARD, str(self._process.pid)],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
         deadline = SYSTEM_CLOCK.monotonic() + _START_SECONDS
         while not self._serves(port):
             code = self.wait(_LOOK_SECONDS)

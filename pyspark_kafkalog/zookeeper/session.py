@@ -127,6 +127,7 @@ class Session:
             hosts=self.hosts, timeout=session_timeout_ms / 1000, connection_retry=dict(_RECONNECT)
         )
         self._client.add_listener(self._state_changed)
+        self._lock = threading.Lock()  # guards the two lists, which are replaced and never changed
         self._listeners: list[Callable[[SessionEvent], object]] = []
         self._watches: list[Watch] = []
         self._credentials = (0, b"")
@@ -175,7 +176,8 @@ class Session:
 
     def listen(self, listener: Callable[[SessionEvent], object]) -> None:
         """Have ``listener`` told of events, from now on."""
-        self._listeners = [*self._listeners, listener]
+        with self._lock:
+            self._listeners = [*self._listeners, listener]
 
     def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
         """Make a node, with its parents; an ephemeral one goes with the session.
@@ -277,7 +279,8 @@ class Session:
         return self._add(Watch(look, tell))
 
     def _add(self, watch: Watch) -> Watch:
-        self._watches = [w for w in self._watches if not w.cancelled] + [watch]
+        with self._lock:
+            self._watches = [w for w in self._watches if not w.cancelled] + [watch]
         self._look(watch)
         return watch
 
@@ -356,7 +359,6 @@ class Session:
     def _reached(self, event: SessionEvent) -> None:
         self._tell(event)
         # Either way kazoo has dropped its watches: a change in between was told to nobody.
-        self._watches = [watch for watch in self._watches if not watch.cancelled]
         for watch in self._watches:
             self._look(watch)
 
