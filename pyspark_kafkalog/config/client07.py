@@ -107,9 +107,9 @@ class Client07Config(Config):
         doc="Largest answer that is accepted; a larger one closes the connection before memory is taken.",
     )  # fmt: skip
 
-    def todays(self, host: str, port: int) -> ClientConfig:
-        """The same for a connection of the wire since 0.8."""
-        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    def todays(self, *brokers: tuple[str, int]) -> ClientConfig:
+        """The same for connections of the wire since 0.8, to these hosts and ports."""
+        where = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in brokers)
         return ClientConfig(
             bootstrap_servers=where,
             client_id=self.client_id,

@@ -82,7 +82,7 @@ class BrokerReader08:
     def __init__(
         self, host: str, port: int, config: Client07Config, *, deadline: Deadline, clock: Clock
     ) -> None:
-        self._connection = Connection(host, port, config.todays(host, port), deadline=deadline, clock=clock)
+        self._connection = Connection(host, port, config.todays((host, port)), deadline=deadline, clock=clock)
         self.peer = self._connection.peer
         self.sets: SetReader = BatchSets()
 

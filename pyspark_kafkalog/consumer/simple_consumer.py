@@ -247,7 +247,7 @@ class SimpleConsumer:
                 f"{peer_name(self._host, self._port)}: brokers of protocol={self.config.protocol} keep no "
                 f"offsets; ZooKeeper does, or a broker of protocol={PROTOCOL_08}"
             )
-        cluster = Cluster(self.config.todays(self._host, self._port), clock=self._clock)
+        cluster = Cluster(self.config.todays((self._host, self._port)), clock=self._clock)
         try:
             return ask(cluster)
         finally:

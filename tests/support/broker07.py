@@ -60,6 +60,12 @@ class Broker07:
     def address(self) -> str:
         return f"{HOST}:{self.port}"
 
+    @property
+    def open_connections(self) -> int:
+        """Connections that neither side has closed."""
+        with self._lock:
+            return len(self._sockets)
+
     def append(self, topic: str, partition: int, data: bytes) -> int:
         """Put bytes into a log as they are; the offset after them."""
         with self._lock:
