@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -146,3 +148,18 @@ def test_a_broker_serves_on_and_stops_while_zookeeper_is_away(own_zookeeper: Zoo
         own_zookeeper.kill()
         began = time.monotonic()
     assert time.monotonic() - began < 12
+
+
+def test_a_broker_that_was_stopped_for_too_long_registers_again(
+    session: Session, zookeeper_connect: str
+) -> None:
+    with with_zookeeper(zookeeper_connect) as broker:
+        create_topics(broker.bootstrap_servers, [NewTopic("old", 1, configs={"generation": "0.7"})])
+        until(lambda: [p.name for p in partitions(session, PLAIN, "old")] == ["1-0"])
+        os.kill(broker.pid, signal.SIGSTOP)
+        try:
+            until(lambda: brokers(session, PLAIN) == {})
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)
+        until(lambda: list(brokers(session, PLAIN)) == [1])
+        until(lambda: [p.name for p in partitions(session, PLAIN, "old")] == ["1-0"])
