@@ -179,10 +179,12 @@ class BrokerWriter08:
         batches: dict[TopicPartition, list[bytes]] = defaultdict(list)
         for request in requests:
             chunks = list(self._chunks(request))
-            partition = request.partition
-            if chunks and partition == ANY_PARTITION:
-                partition = random.choice(self._known(request.topic, deadline))
-            tp = TopicPartition(request.topic, partition)
+            if not chunks:
+                continue
+            # Asked for a chosen partition as well: that is what makes a topic that is not there yet.
+            known = self._known(request.topic, deadline)
+            chosen = random.choice(known) if request.partition == ANY_PARTITION else request.partition
+            tp = TopicPartition(request.topic, chosen)
             batches[tp] += [self._batch(chunk, request.codec) for chunk in chunks]
         # The wire takes one batch of a partition at a time.
         while waiting := {tp: left.pop(0) for tp, left in batches.items() if left}:

@@ -72,6 +72,7 @@ class ClassicProducer:
         self.config: ClassicProducerConfig = config
         self._encoder: Encoder = encoder or made(config.serializer_class, ENCODERS, "serializer.class")
         self._event_handler, self._callbacks, self._clock = event_handler, callback_handler, clock
+        self._closed = False
         makers = {"sync": self._sync_channel, "async": self._async_channel}
         self._pool = ProducerPool(makers[config.producer_type], self._send_elsewhere)
         self._router = router_of(config, partitioner)
@@ -92,11 +93,14 @@ class ClassicProducer:
         Of several brokers each is sent its part, whatever becomes of the others.
 
         Raises:
+            QueueClosed: the producer is closed.
             QueueFull: a queue had no room in time; that event and those after it were not taken.
             TypeError: an event that the encoder, or a key that the partitioner does not take.
             ConnectionLost: a broker cannot be reached: it is not known what it stored.
             KafkaError: what else a broker answers, or none is there. The first failure is raised.
         """
+        if self._closed:
+            raise QueueClosed("the producer is closed")
         pending = [one for given in data for one in ([given] if isinstance(given, ProducerData) else given)]
         rows = []
         for one in pending:
@@ -128,6 +132,7 @@ class ClassicProducer:
         Raises:
             TimeoutError: not all was sent in time.
         """
+        self._closed = True
         try:
             self._pool.close(timeout)
         finally:
