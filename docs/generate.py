@@ -11,6 +11,7 @@ from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.config.definition import Config
 from pyspark_kafkalog.config.producer import ProducerConfig
+from pyspark_kafkalog.config.producer07 import ClassicProducerConfig
 from pyspark_kafkalog.config.reference import markdown, properties_file
 from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
 from pyspark_kafkalog.datasource.option_table import OPTIONS, Option
@@ -41,6 +42,12 @@ The properties of the bundled ZooKeeper server, each with its default. Start it 
 Written by `make docs` from the definitions in pyspark_kafkalog/config/zookeeper.py.
 """
 
+PRODUCER_HEADING = """\
+The properties of the first generation's producer (ClassicProducer), each with its default, and with a
+ZooKeeper on this machine. Written by `make docs` from pyspark_kafkalog/config/producer07.py.
+"""
+PRODUCER_GIVEN = {"zookeeper.connect": "localhost:2181"}
+
 CHAPTERS: list[tuple[str, str, type[Config], type[Config] | None]] = [
     (
         "Broker",
@@ -58,6 +65,14 @@ CHAPTERS: list[tuple[str, str, type[Config], type[Config] | None]] = [
     ),
     ("Producer", "Beside those of every client.", ProducerConfig, ClientConfig),
     ("Consumer", "Beside those of every client.", ConsumerConfig, ClientConfig),
+    (
+        "The first generation's producer",
+        "In `conf/producer.properties`, for `ClassicProducer`; `AsyncProducer` and `SyncProducer` take those "
+        "that concern one broker, `SimpleConsumer` those of connections and limits. "
+        "[clients.md](clients.md) is their manual.",
+        ClassicProducerConfig,
+        None,
+    ),
     (
         "ZooKeeper server",
         "In `conf/zookeeper.properties`, for `kafkalog zookeeper start`.",
@@ -133,6 +148,9 @@ def generated() -> dict[Path, str]:
         ROOT / "docs" / "cli.md": command_line(),
         ROOT / "docs" / "files.md": file_map(),
         DATASOURCE: datasource(),
+        ROOT / "conf" / "producer.properties": properties_file(
+            ClassicProducerConfig, PRODUCER_HEADING, PRODUCER_GIVEN
+        ),
         ROOT / "conf" / "server.properties": properties_file(BrokerConfig, SERVER_HEADING),
         ROOT / "conf" / "zookeeper.properties": properties_file(ZooKeeperServerConfig, ZOOKEEPER_HEADING),
     }

@@ -35,7 +35,7 @@ _CODECS_07 = (Codec.NONE, Codec.GZIP, Codec.SNAPPY)
 
 handler_properties = Check(
     "name=value, several of them separated by commas",
-    lambda words: all("=" in word.strip("=") for word in words),
+    lambda words: all("=" in word and not word.startswith("=") for word in words),
 )
 
 
