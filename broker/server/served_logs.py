@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.log.family import LogFamily
 from broker.log.log import Log
-from broker.log.manager import LogManager, StoredTopic
+from broker.log.manager import LogManager
 from pyspark_kafkalog.errors import ErrorCode, ServerError
 from pyspark_kafkalog.types import TopicPartition
 
@@ -28,21 +28,13 @@ class ServedLogs:
         """
         log = self._logs.log(partition)
         if log.family is not self.family:
-            raise self._foreign(partition.topic, log.family.generation)
+            raise ServerError(
+                ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+                f"topic {partition.topic!r} holds messages of generation {log.family.generation};"
+                f" this listener speaks the protocol of {self.family.generation}",
+            )
         return log
-
-    def check(self, name: str, topic: StoredTopic) -> None:
-        """Refuse a topic that `log` would refuse. Raises `ServerError`."""
-        if topic.generation != self.family.generation:
-            raise self._foreign(name, topic.generation)
 
     def check_exists(self, partition: TopicPartition) -> None:
         """Refuse a partition that is not there, or whose disk is not; any family will do. Raises as `log`."""
         self._logs.log(partition)
-
-    def _foreign(self, name: str, generation: str) -> ServerError:
-        return ServerError(
-            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-            f"topic {name!r} holds messages of generation {generation};"
-            f" this listener speaks the protocol of {self.family.generation}",
-        )

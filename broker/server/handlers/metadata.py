@@ -1,7 +1,7 @@
 """Metadata 0-12: this broker, and its topics by name or by id (10+/12).
 
-Asking for an unknown topic makes it where ``auto.create.topics.enable`` and the request (4+) allow. A topic
-of 0.7 has the error UNSUPPORTED_FOR_MESSAGE_FORMAT: its listener is another one.
+Asking for an unknown topic makes it where ``auto.create.topics.enable`` and the request (4+) allow. Topics
+of 0.7 are described like all others: a client that gets an error here only asks again, and never hears why.
 Left out: replicas and racks; the one broker leads everything with leader epoch 0.
 """
 
@@ -41,7 +41,7 @@ def metadata(request: MetadataRequest, ctx: Context) -> MetadataResponse:
     everything = request.topics is None or (ctx.version == 0 and not request.topics)
     operations = _TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED
     if everything or request.topics is None:
-        topics = [_list(name, topic, ctx, operations) for name, topic in services.topics.all().items()]
+        topics = [_describe(name, t, node_id, operations) for name, t in services.topics.all().items()]
     else:
         topics = [_answer(wanted, request, ctx, operations) for wanted in request.topics]
     return MetadataResponse(
@@ -60,7 +60,6 @@ def _answer(
 ) -> MetadataResponseTopic:
     try:
         name, topic = _find(wanted, request, ctx)
-        ctx.services.logs.check(name, topic)
     except KafkaError as e:
         name_or_none = wanted.name if wanted.name is not None or ctx.version >= 12 else ""
         return MetadataResponseTopic(
@@ -69,15 +68,6 @@ def _answer(
             topic_id=wanted.topic_id,
             is_internal=wanted.name in INTERNAL_TOPICS,
         )
-    return _describe(name, topic, ctx.services.config.node_id, operations)
-
-
-def _list(name: str, topic: StoredTopic, ctx: Context, operations: int) -> MetadataResponseTopic:
-    """One of all topics: those that this protocol cannot serve are shown as such."""
-    try:
-        ctx.services.logs.check(name, topic)
-    except KafkaError as e:
-        return MetadataResponseTopic(error_code=e.code, name=name, topic_id=topic.topic_id)
     return _describe(name, topic, ctx.services.config.node_id, operations)
 
 
