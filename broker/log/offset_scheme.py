@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 from broker.log.index import OFFSET_COLUMNS, TIME_COLUMNS, SparseIndex
 from broker.log.open_files import OpenFiles
+from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.types import NO_TIMESTAMP
 
@@ -210,6 +211,9 @@ class ByteOffsets:
 
     def cut(self, wanted: Wanted, frames: Frames) -> tuple[int, int] | None:  # noqa: ARG002
         start = wanted.offset - self._base_offset
+        if start < 0:
+            # The segment before this one is shorter than it was: no other bytes may take the place of these.
+            raise CorruptMessage(f"bytes {wanted.offset} to {self._base_offset - 1} of the log are missing")
         if start >= wanted.size:
             return None
         end = min(start + wanted.max_bytes, wanted.end_offset - self._base_offset, wanted.size)

@@ -302,6 +302,51 @@ def test_what_was_queued_waits_for_a_broker_when_none_is_left(cluster: Cluster07
     assert sorted(again.payloads("t")) == [b"0", b"1", b"2", b"3", b"4"]
 
 
+def test_brokers_come_and_go_and_every_event_is_delivered_or_told_to_be_lost(cluster: Cluster07) -> None:
+    lost: list[bytes] = []
+
+    class Failures(CallbackHandler):
+        def after_failure(self, items: Sequence[QueueItem], error: Exception) -> None:
+            lost.extend(item.data for item in items)
+
+    for id in (1, 2, 3):
+        cluster.add(id, {"t": 2})
+    dead: list[Broker07] = []
+    sent = [b"%d" % n for n in range(3000)]
+    properties = {"producer_type": "async", "queue_time": 5, "batch_size": 20, "retry_backoff_ms": 10}
+    with producer_of(cluster, Failures(), **properties) as producer:
+        for n, event in enumerate(sent):
+            producer.send(ProducerData("t", [event], key=n))
+            if n % 500 == 250:
+                id = n // 500 % 3 + 1
+                if n // 500 % 2:
+                    cluster.kill(id)
+                else:
+                    cluster.withdraw(id)
+                dead.append(cluster.brokers[id])
+                cluster.add(id, {"t": 2})
+    held = [payload for broker in (*dead, *cluster.brokers.values()) for payload in broker.payloads("t")]
+    for broker in dead:
+        broker.close()
+    assert set(held) | set(lost) == set(sent)
+    assert len(set(held)) > 2500
+
+
+def test_what_a_hook_raises_fails_the_send_but_not_other_brokers_parts(cluster: Cluster07) -> None:
+    class Refusing(CallbackHandler):
+        def before_enqueue(self, item: QueueItem) -> QueueItem:
+            if item.data == b"1":
+                raise PermissionError("not this one")
+            return item
+
+    cluster.add(1, {"t": 1})
+    cluster.add(2, {"t": 1})
+    producer = producer_of(cluster, Refusing(), producer_type="async")
+    with producer, pytest.raises(PermissionError, match="not this one"):
+        producer.send([ProducerData("t", [b"%d" % n], key=n) for n in (1, 2)])
+    assert cluster.payloads("t") == [b"2"]
+
+
 def test_data_is_a_list_of_events() -> None:
     with pytest.raises(TypeError, match="data must be a list or tuple of events, not bytes"):
         ProducerData("t", b"one")

@@ -182,6 +182,13 @@ def test_a_restart_keeps_both_ports_and_what_was_flushed(tmp_path: Path) -> None
             assert wire.ask(fetch("t", 0, 0, 100)) == EMPTY + ONE
 
 
+def test_the_brokers_own_topic_cannot_be_made_by_a_produce() -> None:
+    properties = {"listeners": "KAFKA07://127.0.0.1:0", "log.flush.interval": 1}
+    with start_broker(properties) as broker, Wire07(broker.port) as wire:
+        assert wire.ask(produce("__consumer_offsets", 0, ONE) + fetch("t", 0, 0, 100)) is None
+        assert not list(broker.data_dir.glob("__consumer_offsets*"))
+
+
 def test_a_listener_that_is_not_there_has_no_port() -> None:
     with start_broker() as broker, pytest.raises(InvalidConfig, match="has none of KAFKA07"):
         broker.port_of("KAFKA07")

@@ -12,7 +12,8 @@ import random
 
 from broker.server.context import Services
 from broker.server.partitions07 import partition_count
-from pyspark_kafkalog.errors import MessageTooLarge, UnknownTopicOrPartition
+from broker.server.topics import INTERNAL_TOPICS
+from pyspark_kafkalog.errors import InvalidTopic, MessageTooLarge, UnknownTopicOrPartition
 from pyspark_kafkalog.protocol.v07 import ANY_PARTITION, ProduceRequest, RequestType
 from pyspark_kafkalog.types import TopicPartition
 
@@ -28,12 +29,15 @@ def append(request: ProduceRequest, services: Services, kind: RequestType) -> No
     """Append the messages of a request of this ``kind``, or of a part of one.
 
     Raises:
-        InvalidTopic, UnknownTopicOrPartition: there can be no such topic, or it has no such partition.
+        InvalidTopic: there can be no such topic, or it is the broker's own.
+        UnknownTopicOrPartition: it has no such partition, or may not be made.
         CorruptMessage: one of the messages cannot be read.
         ServerError: the topic holds messages of another generation.
         StorageError: the disk is full or failed.
     """
     topic, number = request.topic, request.partition
+    if topic in INTERNAL_TOPICS:
+        raise InvalidTopic(f"topic {topic!r} is internal: clients cannot write to it")
     count = partition_count(services, topic)
     if number == ANY_PARTITION:
         number = random.randrange(count)

@@ -206,6 +206,20 @@ def test_a_log_that_has_lost_all_of_its_segments_goes_on_where_it_was(tmp_path: 
     assert log.append(TWO).base_offset == end
 
 
+def test_bytes_that_a_segment_has_lost_are_not_replaced_by_others(tmp_path: Path) -> None:
+    manager, log = open_first(tmp_path, segment_bytes=1)
+    for _ in range(2):
+        log.append(ONE)
+    manager.close()
+    with (log.path / "00000000000.kafka").open("r+b") as file:
+        file.truncate(5)
+    _, log = open_first(tmp_path)
+    assert read(log, 0) == ONE[:5]
+    with pytest.raises(CorruptMessage, match="bytes 5 to 12 of the log are missing"):
+        log.read(5, 100, at_least_one=False)
+    assert read(log, len(ONE)) == ONE
+
+
 def test_a_topic_keeps_its_generation(tmp_path: Path) -> None:
     manager, log = open_first(tmp_path)
     log.append(ONE)
