@@ -159,9 +159,10 @@ class ClassicProducer:
         for broker, items in parts.items():
             try:
                 left += self._pool.channel(broker).send(items)
-            except (KafkaError, TypeError, ValueError) as e:
+            except Exception as e:
+                # Whatever it is, an encoder's or a hook's too: the other brokers' parts are sent.
                 failure = failure or e
-                if not isinstance(e, (QueueFull, QueueClosed)):
+                if isinstance(e, KafkaError) and not isinstance(e, (QueueFull, QueueClosed)):
                     self._doubt({item.topic for item in items})
         if failure is not None:
             if left:
@@ -189,7 +190,7 @@ class ClassicProducer:
                     if not self._deliver([self._routed(item)]):
                         break
                     failure: Exception = QueueClosed(f"{item.topic}: the broker chosen is gone as well")
-                except (KafkaError, TypeError, ValueError) as e:
+                except Exception as e:
                     failure = e
                 failures += 1
                 if deadline.passed:
@@ -200,7 +201,10 @@ class ClassicProducer:
     def _lost(self, items: Sequence[QueueItem], error: Exception) -> None:
         logger.error("%d event(s) of a broker that is gone are lost: %s", len(items), error)
         if self._callbacks is not None:
-            self._callbacks.after_failure(items, error)
+            try:
+                self._callbacks.after_failure(items, error)
+            except Exception:
+                logger.exception("a callback handler failed")
 
     def _sync_channel(self, broker: BrokerNode) -> Channel:
         producer = SyncProducer(broker.host, broker.port, self.config, clock=self._clock)

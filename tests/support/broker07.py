@@ -47,6 +47,7 @@ class Broker07:
         self.partitions, self.max_message_size, self.segment_ends = partitions, max_message_size, segment_ends
         self.logs: dict[tuple[str, int], bytearray] = defaultdict(bytearray)
         self.requests: list[Any] = []
+        self.frames: list[bytes] = []
         self.connection_count = 0
         self._scripts: dict[type, deque[Any]] = defaultdict(deque)
         self._sockets: set[socket.socket] = set()
@@ -130,6 +131,7 @@ class Broker07:
         try:
             while data := sock.recv(1 << 20):
                 for frame in reader.feed(data):
+                    self.frames.append(len(frame).to_bytes(4, "big") + frame)
                     answer = self._answer(decode_request(frame))
                     if isinstance(answer, Close):
                         return
@@ -140,9 +142,9 @@ class Broker07:
         except (OSError, KafkaError):
             pass
         finally:
+            _close(sock)
             with self._lock:
                 self._sockets.discard(sock)
-            _close(sock)
 
     def _answer(self, request: Any) -> Any:
         with self._lock:
