@@ -123,6 +123,16 @@ def test_a_topic_that_is_not_allowed_loses_its_own_events_only(broker: Broker07)
     assert broker.payloads("good") == [b"good", b"good"]
 
 
+def test_a_hook_that_fails_before_sending_leaves_the_batch_as_it_is(broker: Broker07) -> None:
+    class Broken(CallbackHandler):
+        def before_sending_data(self, items: Sequence[QueueItem]) -> Sequence[QueueItem]:
+            raise RuntimeError("before sending")
+
+    with producer_of(broker, Broken()) as producer:
+        producer.send("t", b"kept", 0)
+    assert broker.payloads("t") == [b"kept"]
+
+
 def test_the_batch_may_be_changed_before_it_is_sent(broker: Broker07) -> None:
     class Reversed(CallbackHandler):
         def before_sending_data(self, items: Sequence[QueueItem]) -> Sequence[QueueItem]:

@@ -215,6 +215,16 @@ def test_a_partition_that_is_not_there_is_told_by_a_closed_connection(
     assert len(broker.received(OffsetsRequest)) == 2, "asked once more over a new connection"
 
 
+def test_a_connection_lost_between_the_parts_of_a_call_fails_the_call(
+    broker: Broker07, consumer: SimpleConsumer
+) -> None:
+    broker.append("t", 0, encode_set([b"one"]))
+    broker.script(OffsetsRequest, Close(), Close())
+    with pytest.raises(ConnectionLost, match=broker.address):
+        consumer.multifetch([FetchRequest("t", 0, 99, 100), FetchRequest("t", 0, 0, 100)])
+    assert listed(consumer.fetch("t", 0, 0)) == [(b"one", 13)]
+
+
 def test_a_connection_that_broke_is_made_anew(broker: Broker07, consumer: SimpleConsumer) -> None:
     broker.append("t", 0, encode_set([b"one"]))
     consumer.fetch("t", 0, 0)

@@ -160,6 +160,14 @@ def test_a_new_connection_is_made_after_so_many_requests(broker: Broker07) -> No
     assert broker.payloads("t") == [b"0", b"1", b"2", b"3", b"4"]
 
 
+def test_a_connection_is_given_up_only_when_its_requests_are_confirmed(broker: Broker07) -> None:
+    with producer_of(broker, reconnect_interval=1, request_required_acks=0) as producer:
+        with pytest.raises(ConnectionLost, match="may not be stored"):
+            producer.send("t", [b"lost"], 9)
+        producer.send("t", [b"kept"], 0)
+    assert broker.payloads("t") == [b"kept"]
+
+
 def test_a_new_connection_is_made_after_so_long(broker: Broker07) -> None:
     clock = ManualClock()
     config = {"reconnect.time.interval.ms": 1000}

@@ -308,6 +308,17 @@ def test_a_retired_producer_gives_back_what_it_did_not_send(handler: Recorder) -
         producer.send("t", 10)
 
 
+def test_a_retired_producer_hands_over_no_batch_that_was_not_full(handler: Recorder) -> None:
+    hooks = Hooks()
+    producer = producer_of(handler, hooks)
+    for n in range(3):
+        producer.send("t", n)
+    while ("after_dequeuing", 2) not in hooks.calls:
+        threading.Event().wait(0.01)
+    assert [item.data for item in producer.retire()] == [0, 1, 2]
+    assert handler.batches == []
+
+
 def test_handlers_and_encoders_are_found_by_name() -> None:
     config = {
         "event.handler": "pyspark_kafkalog.producer.event_handler.EventHandler",
