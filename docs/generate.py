@@ -8,6 +8,7 @@ from pathlib import Path
 from broker.config import BrokerConfig, LogConfig
 from docs.command_line import command_line
 from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.connector import ConnectorConfig
 from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.config.definition import Config
 from pyspark_kafkalog.config.producer import ProducerConfig
@@ -46,7 +47,11 @@ PRODUCER_HEADING = """\
 The properties of the first generation's producer (ClassicProducer), each with its default, and with a
 ZooKeeper on this machine. Written by `make docs` from pyspark_kafkalog/config/producer07.py.
 """
-PRODUCER_GIVEN = {"zookeeper.connect": "localhost:2181"}
+CONSUMER_HEADING = """\
+The properties of a group's consumer (ConsumerConnector), each with its default, and with a ZooKeeper on this
+machine. Written by `make docs` from pyspark_kafkalog/config/connector.py.
+"""
+GIVEN = {"zookeeper.connect": "localhost:2181"}
 
 CHAPTERS: list[tuple[str, str, type[Config], type[Config] | None]] = [
     (
@@ -71,6 +76,12 @@ CHAPTERS: list[tuple[str, str, type[Config], type[Config] | None]] = [
         "that concern one broker, `SimpleConsumer` those of connections and limits. "
         "[clients.md](clients.md) is their manual.",
         ClassicProducerConfig,
+        None,
+    ),
+    (
+        "The first generation's consumer",
+        "In `conf/consumer.properties`, for `ConsumerConnector`. [clients.md](clients.md) is its manual.",
+        ConnectorConfig,
         None,
     ),
     (
@@ -148,8 +159,9 @@ def generated() -> dict[Path, str]:
         ROOT / "docs" / "cli.md": command_line(),
         ROOT / "docs" / "files.md": file_map(),
         DATASOURCE: datasource(),
+        ROOT / "conf" / "consumer.properties": properties_file(ConnectorConfig, CONSUMER_HEADING, GIVEN),
         ROOT / "conf" / "producer.properties": properties_file(
-            ClassicProducerConfig, PRODUCER_HEADING, PRODUCER_GIVEN
+            ClassicProducerConfig, PRODUCER_HEADING, GIVEN
         ),
         ROOT / "conf" / "server.properties": properties_file(BrokerConfig, SERVER_HEADING),
         ROOT / "conf" / "zookeeper.properties": properties_file(ZooKeeperServerConfig, ZOOKEEPER_HEADING),

@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.client.admin import NewTopic, create_partitions, create_topics, delete_topics
+    from pyspark_kafkalog.consumer.connector import ConsumerConnector
     from pyspark_kafkalog.consumer.simple_consumer import SimpleConsumer
+    from pyspark_kafkalog.consumer.stream import ConsumerTimeout
+    from pyspark_kafkalog.consumer.topic_filter import Blacklist, Whitelist
     from pyspark_kafkalog.datasource.source import DefaultSource
     from pyspark_kafkalog.errors import KafkaError
     from pyspark_kafkalog.java_runtime import ensure_java
@@ -35,9 +38,12 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AsyncProducer",
+    "Blacklist",
     "CallbackHandler",
     "ClassicProducer",
     "Commit",
+    "ConsumerConnector",
+    "ConsumerTimeout",
     "DefaultSource",
     "EventHandler",
     "FetchRequest",
@@ -50,6 +56,7 @@ __all__ = [
     "ProducerRequest",
     "SimpleConsumer",
     "SyncProducer",
+    "Whitelist",
     "__version__",
     "create_partitions",
     "create_topics",
@@ -61,9 +68,12 @@ __all__ = [
 
 _HOMES = {
     "AsyncProducer": "producer.async_producer",
+    "Blacklist": "consumer.topic_filter",
     "CallbackHandler": "producer.event_handler",
     "ClassicProducer": "producer.classic_producer",
     "Commit": "loads.commit",
+    "ConsumerConnector": "consumer.connector",
+    "ConsumerTimeout": "consumer.stream",
     "DefaultSource": "datasource.source",
     "EventHandler": "producer.event_handler",
     "FetchRequest": "protocol.v07",
@@ -76,6 +86,7 @@ _HOMES = {
     "ProducerRequest": "producer.broker_writer",
     "SimpleConsumer": "consumer.simple_consumer",
     "SyncProducer": "producer.sync_producer",
+    "Whitelist": "consumer.topic_filter",
     "create_partitions": "client.admin",
     "create_topics": "client.admin",
     "delete_topics": "client.admin",
