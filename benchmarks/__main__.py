@@ -48,6 +48,7 @@ BENCHMARKS = (
     Benchmark("protocol", "Protocol: requests and answers, without the records in them"),
     Benchmark("pipeline", "Pipeline: from the broker to record batches, and back"),
     Benchmark("broker", "Broker"),
+    Benchmark("broker07", "Broker, the listener of Kafka 0.7"),
     Benchmark("spark_read", "Spark"),
     Benchmark("loads", "Loads"),
 )

@@ -60,7 +60,7 @@ def throughput(directory: Path, rounds: int) -> list[Row]:
         RawClient(broker.port) as client,
         Peer("sendfile", source) as sender,
         Peer("store", directory / "stored") as store,
-        _apart(broker.pid, sender.pid, store.pid),
+        apart(broker.pid, sender.pid, store.pid),
     ):
         rows.append(_fetch_row(client, sender, rounds))
         for size, goal in ((64 << 10, 0.75), (1 << 20, 0.65)):
@@ -83,7 +83,7 @@ def _fetch_row(client: RawClient, sender: Peer, rounds: int) -> Row:
         seconds, received = client.fetch(requests)
         return seconds * ROUND_BYTES / received  # a fetch is a little below 1 MiB: whole batches
 
-    measured = _in_turn(
+    measured = in_turn(
         {"broker": ours, "bare sendfile loop": lambda: sender.fetch(ROUND_BYTES, FETCH_BYTES)},
         ROUND_BYTES,
         rounds,
@@ -118,7 +118,7 @@ def _produce_row(broker: int, client: RawClient, store: Peer, size: int, goal: f
     def bare() -> float:
         return costed(store.pid, lambda: store.store(ROUND_BYTES, size))
 
-    measured = _in_turn({"broker": ours, "bare socket-crc-file loop": bare}, ROUND_BYTES, rounds)
+    measured = in_turn({"broker": ours, "bare socket-crc-file loop": bare}, ROUND_BYTES, rounds)
     spent, least = statistics.median(cpu[broker]), statistics.median(cpu[store.pid])
     return compare(
         f"produce, {size >> 10} KiB",
@@ -153,7 +153,7 @@ def librdkafka(directory: Path, rounds: int) -> list[Row]:
                     {"bootstrap.servers": "replaced by the mock", "test.mock.num.brokers": 1}, size, count
                 )
 
-            measured = _in_turn({"broker": ours, "librdkafka's mock broker": mock}, count, rounds)
+            measured = in_turn({"broker": ours, "librdkafka's mock broker": mock}, count, rounds)
             row = compare(
                 f"librdkafka produces {size} B messages",
                 *measured,
@@ -198,7 +198,7 @@ def small_requests(directory: Path, rounds: int, count: int = 2000) -> list[Row]
         start_broker(data_dir=directory / "small") as broker,
         RawClient(broker.port) as client,
         Peer("echo", directory) as echo,
-        _apart(broker.pid, echo.pid),
+        apart(broker.pid, echo.pid),
     ):
         client.create_topic("small")
         answer_bytes = client.answer_bytes(frame)
@@ -209,11 +209,11 @@ def small_requests(directory: Path, rounds: int, count: int = 2000) -> list[Row]
         def bare() -> float:
             return statistics.median(echo.round_trips(count, len(frame), answer_bytes))
 
-        broker_alone, loop = _in_turn({"broker": ours, "bare echo": bare}, 1, rounds)
+        broker_alone, loop = in_turn({"broker": ours, "bare echo": bare}, 1, rounds)
         with contextlib.ExitStack() as connections:
             for _ in range(IDLE_CONNECTIONS):
                 connections.enter_context(RawClient(broker.port))
-            crowded, _ = _in_turn({"with idle connections": ours, "bare echo": bare}, 1, rounds)
+            crowded, _ = in_turn({"with idle connections": ours, "bare echo": bare}, 1, rounds)
     micro = 1e6
     return [
         Row(
@@ -317,7 +317,7 @@ def start_time(directory: Path, rounds: int) -> Row:
     )
 
 
-def _in_turn(
+def in_turn(
     contestants: Mapping[str, Callable[[], float]], amount: float, rounds: int
 ) -> tuple[Measurement, Measurement]:
     """As `harness.interleave`, for two contestants who themselves know how long they took."""
@@ -343,7 +343,7 @@ def scratch() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _apart(*pids: int) -> Iterator[None]:
+def apart(*pids: int) -> Iterator[None]:
     """Client and servers on processors of their own.
 
     Left to itself the scheduler puts a loop now beside its client, now on the same processor, and a

@@ -3,6 +3,9 @@
 The same v2 batches go to our decoder with either engine, to aiokafka's decoder in C and to kafka-python's
 in Python; the peers' records are gathered in lists and made into the same seven columns. Four answers of 1
 MiB each, 64 KiB batches, 10-byte keys. Before anything is timed, all must give the same table.
+
+Messages of Kafka 0.7 have no decoder in use today to be measured against: there the compiled engine's peers
+are its twin in plain Python and our own decoder of v2 batches, over messages with values of the same size.
 """
 
 from __future__ import annotations
@@ -15,7 +18,10 @@ import pyarrow as pa
 
 from benchmarks.harness import Row, compare, interleave, repeats, table
 from pyspark_kafkalog.columnar.record_batches import RecordBatchDecoder
+from pyspark_kafkalog.columnar.v07_batches import V07BatchDecoder
 from pyspark_kafkalog.formats.batch import encode_batch
+from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.v07 import encode_message, encode_set
 from pyspark_kafkalog.types import NewRecord
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
@@ -46,6 +52,21 @@ def answers(value_bytes: int) -> list[tuple[int, bytes]]:
             size += len(batch)
         made.append((first, b"".join(parts)))
     return made
+
+
+def answers_07(value_bytes: int, codec: Codec = Codec.NONE) -> list[tuple[int, bytes]]:
+    """Fetch answers of 0.7 with their first offsets: values of ``value_bytes``, compressed by 64 KiB."""
+    value = bytes(i % 251 for i in range(value_bytes))
+    size = len(encode_message(value))
+    entry = encode_set([value] * (BATCH_BYTES // size), codec=codec)
+    answer = entry * (ANSWER_BYTES // BATCH_BYTES)
+    return [(number * len(answer), answer) for number in range(ANSWERS)]
+
+
+def own_07(engine: str) -> Callable[[int, bytes], list[pa.RecordBatch]]:
+    """Our decoder of 0.7's messages with this engine."""
+    decoder = V07BatchDecoder(topic=TOPIC, partition=PARTITION, columns=COLUMNS, engine=engine)  # type: ignore[arg-type]
+    return lambda start, data: decoder.decode(memoryview(data), start, END).batches
 
 
 def own(engine: str) -> Callable[[int, bytes], list[pa.RecordBatch]]:
@@ -106,7 +127,50 @@ def contestants() -> dict[str, Callable[[int, bytes], list[pa.RecordBatch]]]:
 
 
 def run(rounds: int = 7) -> list[Row]:
-    """The rows of this question: values of 100 and of 1000 bytes."""
+    """The rows of this question: values of 100 and of 1000 bytes, in v2 batches and as 0.7's messages."""
+    return [*_run_v2(rounds), *_run_07(rounds)]
+
+
+def _run_07(rounds: int) -> list[Row]:
+    rows: list[Row] = []
+    for value_bytes, codec, goals in (
+        (100, Codec.NONE, (5.0, 1 / 3)),
+        (1000, Codec.NONE, (None, None)),
+        (100, Codec.SNAPPY, (None, None)),
+    ):
+        data, v2 = answers_07(value_bytes, codec), answers(value_bytes)
+        decoders = {
+            "own, numba": (own_07("numba"), data),
+            "own, plain": (own_07("plain"), data),
+            "own v2, numba": (own("numba"), v2),
+        }
+        counts = {name: _all(*contestant).num_rows for name, contestant in decoders.items()}
+        if not _all(*decoders["own, numba"]).equals(_all(*decoders["own, plain"])):
+            raise RuntimeError("the engines decode 0.7's messages to different rows")
+        calls = {name: partial(_each, *contestant) for name, contestant in decoders.items()}
+        times = {name: repeats(call) for name, call in calls.items()}
+        measured = interleave(
+            {name: partial(_repeat, call, times[name]) for name, call in calls.items()},
+            rounds,
+            amounts={name: float(counts[name] * times[name]) for name in calls},
+        )
+        what = f"decode 0.7 to Arrow, {value_bytes} B values" + (", snappy" if codec else "")
+        for against, goal in zip(("own, plain", "own v2, numba"), goals, strict=True):
+            rows.append(
+                compare(
+                    f"{what}, own, numba",
+                    measured["own, numba"],
+                    measured[against],
+                    goal=goal,
+                    unit="Mrecords/s",
+                    scale=1e-6,
+                    note="v2 not compressed" if codec and against == "own v2, numba" else "",
+                )
+            )
+    return rows
+
+
+def _run_v2(rounds: int) -> list[Row]:
     rows: list[Row] = []
     for value_bytes, goals in ((100, (10.0, 80.0, 2.0)), (1000, (None, None, None))):
         data = answers(value_bytes)

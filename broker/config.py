@@ -1,4 +1,4 @@
-"""The broker's properties (``server.properties``) and those of a topic. Kafka's names; pure.
+"""The broker's properties (``server.properties``): those of a topic with it. Kafka's names; pure.
 
 Defaults are Kafka's unless the doc says otherwise. Ours differ where Kafka counts on replicas that one
 broker does not have: the log is flushed by time, and the offsets topic has one partition.
@@ -7,12 +7,11 @@ broker does not have: the log is flushed by time, and the offsets topic has one 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from broker.endpoint import Endpoint, endpoint, parse_endpoint, reachable_endpoint
+from broker.endpoint import Endpoint, endpoints, parse_endpoints, reachable_endpoints
+from broker.topic_config import LogConfig, either_timestamp_type, policies
 from pyspark_kafkalog.config.definition import (
     INT_MAX,
     LONG_MAX,
@@ -20,7 +19,6 @@ from pyspark_kafkalog.config.definition import (
     Config,
     between,
     describe,
-    nearest,
     not_negative,
     one_of,
     parse_layers,
@@ -31,123 +29,13 @@ from pyspark_kafkalog.config.definition import (
     unlimited_or_not_negative,
 )
 from pyspark_kafkalog.config.properties import load_properties
+from pyspark_kafkalog.config.zookeeper import zookeeper_prop
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.types import TimestampType
+
+__all__ = ["BrokerConfig", "LogConfig"]
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 60 * _MINUTE_MS
-
-either_timestamp_type = one_of("CreateTime", "LogAppendTime")
-policies = Check(
-    "delete, compact or both, separated by commas",
-    lambda words: len(words) > 0 and len(set(words)) == len(words) and set(words) <= {"delete", "compact"},
-)
-
-
-@dataclass(frozen=True)
-class LogConfig(Config):
-    """The properties that a topic may set for itself; what it does not set comes from `BrokerConfig`."""
-
-    segment_bytes: int = prop(
-        "segment.bytes", 1 << 30, int, check=positive_int, unit="bytes", inherits="log.segment.bytes",
-        doc="Size at which a new segment file is begun.",
-    )  # fmt: skip
-    segment_ms: int = prop(
-        "segment.ms", 168 * _HOUR_MS, int, check=positive, unit="ms", inherits="log.roll.ms",
-        doc="Age at which a new segment file is begun, however small the last one is.",
-    )  # fmt: skip
-    segment_index_bytes: int = prop(
-        "segment.index.bytes", 10 << 20, int, check=between(4, INT_MAX), unit="bytes",
-        inherits="log.index.size.max.bytes",
-        doc="Size of a segment's index at which a new segment is begun.",
-    )  # fmt: skip
-    index_interval_bytes: int = prop(
-        "index.interval.bytes", 4096, int, check=between(0, INT_MAX), unit="bytes",
-        inherits="log.index.interval.bytes",
-        doc="Data between two entries of the offset index.",
-    )  # fmt: skip
-    flush_messages: int = prop(
-        "flush.messages", LONG_MAX, int, check=positive, unit="messages",
-        inherits="log.flush.interval.messages",
-        doc="Messages after which the log is forced to disk.",
-    )  # fmt: skip
-    flush_ms: int = prop(
-        "flush.ms", 3000, int, check=not_negative, unit="ms", inherits="log.flush.interval.ms",
-        doc="Age of unflushed data at which the log is forced to disk.",
-    )  # fmt: skip
-    retention_ms: int = prop(
-        "retention.ms", 168 * _HOUR_MS, int, check=unlimited_or_not_negative, unit="ms",
-        inherits="log.retention.ms",
-        doc="Age of its newest record at which a segment is deleted.",
-    )  # fmt: skip
-    retention_bytes: int = prop(
-        "retention.bytes", -1, int, check=unlimited_or_not_negative, unit="bytes",
-        inherits="log.retention.bytes",
-        doc="Size of a partition above which its oldest segments are deleted.",
-    )  # fmt: skip
-    cleanup_policy: tuple[str, ...] = prop(
-        "cleanup.policy", ("delete",), tuple, check=policies, inherits="log.cleanup.policy",
-        doc="How old data goes. compact is stored and shown, but nothing is compacted yet.",
-    )  # fmt: skip
-    file_delete_delay_ms: int = prop(
-        "file.delete.delay.ms", 60_000, int, check=not_negative, unit="ms",
-        inherits="log.segment.delete.delay.ms",
-        doc="How long a deleted segment's files stay, for reads that are under way.",
-    )  # fmt: skip
-    max_message_bytes: int = prop(
-        "max.message.bytes", 1_048_588, int, check=between(0, INT_MAX), unit="bytes",
-        inherits="message.max.bytes",
-        doc="Largest record batch that is accepted, as it is sent.",
-    )  # fmt: skip
-    message_timestamp_type: str = prop(
-        "message.timestamp.type", "CreateTime", str, check=either_timestamp_type,
-        inherits="log.message.timestamp.type",
-        doc="Whose time a record carries: its producer's, or the broker's when it is appended.",
-    )  # fmt: skip
-    message_timestamp_before_max_ms: int = prop(
-        "message.timestamp.before.max.ms", LONG_MAX, int, check=not_negative, unit="ms",
-        inherits="log.message.timestamp.before.max.ms",
-        doc="How far a record's timestamp may lie before the broker's clock.",
-    )  # fmt: skip
-    message_timestamp_after_max_ms: int = prop(
-        "message.timestamp.after.max.ms", _HOUR_MS, int, check=not_negative, unit="ms",
-        inherits="log.message.timestamp.after.max.ms",
-        doc="How far a record's timestamp may lie after the broker's clock.",
-    )  # fmt: skip
-    compression_type: str = prop(
-        "compression.type", "producer", str, check=one_of("producer"), inherits="compression.type",
-        doc="Batches are stored as their producer compressed them.",
-    )  # fmt: skip
-    min_insync_replicas: int = prop(
-        "min.insync.replicas", 1, int, check=between(1, 1), unit="replicas", inherits="min.insync.replicas",
-        doc="There are no replicas: the broker's own copy is the one in sync.",
-    )  # fmt: skip
-
-    @cached_property
-    def timestamp_type(self) -> TimestampType:
-        """`message_timestamp_type` as the bit in a batch's attributes."""
-        return (
-            TimestampType.CREATE_TIME
-            if self.message_timestamp_type == "CreateTime"
-            else TimestampType.LOG_APPEND_TIME
-        )
-
-    def overridden(self, overrides: Mapping[str, str]) -> LogConfig:
-        """These properties with those that a topic sets for itself.
-
-        Raises:
-            InvalidConfig: a name that no topic has (with the nearest one), or a value not allowed.
-        """
-        known = {item.name: item for item in describe(LogConfig)}
-        values: dict[str, Any] = {}
-        for name, value in overrides.items():
-            if name not in known:
-                near = nearest(name[:100], known)
-                raise InvalidConfig(
-                    f"topic: unknown property {name[:100]}" + (f"; did you mean {near}?" if near else "")
-                )
-            values[known[name].field] = known[name].read(value, "topic")
-        return replace(self, **values)
 
 
 @dataclass(frozen=True)
@@ -160,11 +48,11 @@ class BrokerConfig(Config):
         doc="Number of this broker, kept in its data directories: a directory of another broker is refused.",
     )  # fmt: skip
     listeners: str = prop(
-        "listeners", "PLAINTEXT://127.0.0.1:9092", str, check=endpoint,
-        doc="Where the broker listens.",
+        "listeners", "PLAINTEXT://127.0.0.1:9092", str, check=endpoints,
+        doc="Where the broker listens: PLAINTEXT speaks today's protocol, KAFKA07 that of Kafka 0.7.",
     )  # fmt: skip
     advertised_listeners: str | None = prop(
-        "advertised.listeners", None, str, check=reachable_endpoint,
+        "advertised.listeners", None, str, check=reachable_endpoints,
         doc="Where clients are told to connect, if that is not where the broker listens.",
     )  # fmt: skip
     num_network_threads: int = prop(
@@ -194,7 +82,7 @@ class BrokerConfig(Config):
     )  # fmt: skip
     max_connections: int = prop(
         "max.connections", INT_MAX, int, check=positive_int, unit="connections",
-        doc="Open connections above which new ones are closed at once.",
+        doc="Open connections of one listener above which new ones are closed at once.",
     )  # fmt: skip
     connections_max_idle_ms: int = prop(
         "connections.max.idle.ms", 600_000, int, unit="ms",
@@ -213,7 +101,8 @@ class BrokerConfig(Config):
     )  # fmt: skip
     auto_create_topics_enable: bool = prop(
         "auto.create.topics.enable", True, bool,
-        doc="Create a topic when a client asks for its metadata and allows it.",
+        doc="Create a topic when a client asks for its metadata and allows it, or produces to it with 0.7's "
+            "protocol.",
     )  # fmt: skip
     delete_topic_enable: bool = prop(
         "delete.topic.enable", True, bool,
@@ -262,7 +151,7 @@ class BrokerConfig(Config):
     )  # fmt: skip
     message_max_bytes: int = prop(
         "message.max.bytes", 1_048_588, int, aliases=("max.message.size",), check=between(0, INT_MAX),
-        unit="bytes", doc="Largest record batch that is accepted, as it is sent.",
+        unit="bytes", doc="Largest record batch that is accepted, as it is sent; in 0.7 the largest payload.",
     )  # fmt: skip
     log_message_timestamp_type: str = prop(
         "log.message.timestamp.type", "CreateTime", str, check=either_timestamp_type,
@@ -354,6 +243,12 @@ class BrokerConfig(Config):
         doc="How often forgotten producers are looked for.",
     )  # fmt: skip
 
+    zookeeper_connect: str | None = zookeeper_prop("zookeeper_connect")
+    zookeeper_session_timeout_ms: int = zookeeper_prop("zookeeper_session_timeout_ms")
+    zookeeper_connection_timeout_ms: int = zookeeper_prop("zookeeper_connection_timeout_ms")
+    zookeeper_prefix: str = zookeeper_prop("zookeeper_prefix")
+    zookeeper_prefix_07: str = zookeeper_prop("zookeeper_prefix_07")
+
     @classmethod
     def load(cls, path: Path | str | None, overrides: Mapping[str, str] | None = None) -> BrokerConfig:
         """From a properties file, or from the defaults alone; ``overrides`` go before both.
@@ -364,14 +259,24 @@ class BrokerConfig(Config):
         properties = load_properties(path) if path is not None else {}
         return parse_layers(cls, [(str(path), properties), ("--override", overrides or {})])
 
-    @property
-    def endpoint(self) -> Endpoint:
-        """Where to listen."""
-        return parse_endpoint(self.listeners)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        listening = {each.protocol for each in self.endpoints}
+        for told in parse_endpoints(self.advertised_listeners) if self.advertised_listeners else ():
+            if told.protocol not in listening:
+                raise InvalidConfig(f"advertised.listeners={told}: listeners has none of {told.protocol}")
 
-    def advertised_endpoint(self, bound_port: int, machine_name: str) -> Endpoint:
-        """What clients are told: ``bound_port`` stands for port 0, ``machine_name`` for every interface."""
-        told = parse_endpoint(self.advertised_listeners or self.listeners)
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Where to listen, each protocol at most once."""
+        return parse_endpoints(self.listeners)
+
+    def advertised_endpoint(self, listening: Endpoint, bound_port: int, machine_name: str) -> Endpoint:
+        """What clients of one listener are told: ``bound_port`` stands for port 0, ``machine_name`` for every
+        interface.
+        """
+        named = parse_endpoints(self.advertised_listeners) if self.advertised_listeners else ()
+        told = next((each for each in named if each.protocol == listening.protocol), listening)
         host = machine_name if told.every_interface else told.host
         return told._replace(host=host, port=told.port or bound_port)
 

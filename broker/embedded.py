@@ -2,7 +2,7 @@
 
 The parent holds the write end of the child's standard input. Its first line is the configuration; after that
 nothing is sent, and the end of the stream tells the child that the parent is gone, however it went. The child
-answers on its standard output with one line: the port once it serves, or why it cannot.
+answers on its standard output with one line: the port of each protocol once it serves, or why it cannot.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class EmbeddedBroker:
         self._properties = dict(properties)
         self._temporary = temporary
         self._process: subprocess.Popen[bytes] | None = None
-        self._port = 0
+        self._ports: dict[str, int] = {}
         self.data_dir = data_dir
         self.log_file = data_dir / "broker.log"
 
@@ -58,8 +58,19 @@ class EmbeddedBroker:
 
     @property
     def port(self) -> int:
-        """The port that the broker got when it first started; `restart` keeps it."""
-        return self._port
+        """The port of its first listener, as it was when the broker first started; `restart` keeps it."""
+        return next(iter(self._ports.values()), 0)
+
+    def port_of(self, protocol: str) -> int:
+        """The port of the listener that speaks ``protocol``: ``PLAINTEXT`` or ``KAFKA07``.
+
+        Raises:
+            InvalidConfig: the broker was started without one.
+        """
+        try:
+            return self._ports[protocol]
+        except KeyError:
+            raise InvalidConfig(f"listeners={self._properties[_LISTENERS]} has none of {protocol}") from None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -85,8 +96,9 @@ class EmbeddedBroker:
         if self.running:
             raise BrokerNotStarted("the broker runs already")
         properties = self._properties | {"log.dirs": str(self.data_dir)}
-        if self._port:
-            properties[_LISTENERS] = f"PLAINTEXT://{_HOST}:{self._port}"
+        if self._ports:
+            kept = [f"{protocol}://{_HOST}:{port}" for protocol, port in self._ports.items()]
+            properties[_LISTENERS] = ",".join(kept)
         with self.log_file.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-c", _CHILD],
@@ -104,10 +116,10 @@ class EmbeddedBroker:
         except BrokenPipeError:
             pass  # it died at once; the line below tells why
         line = stdout.readline().decode().strip()
-        if not line.isdigit():
+        if not line.startswith("{"):
             self._reap(process)
             raise BrokerNotStarted(line or f"the broker ended at once: {self._log_tail()}")
-        self._process, self._port = process, int(line)
+        self._process, self._ports = process, json.loads(line)
         return self
 
     def stop(self) -> None:
@@ -214,7 +226,7 @@ def run_child() -> None:
         ends.put("orphaned")
 
     threading.Thread(target=watch_parent, name="parent-watch", daemon=True).start()
-    os.write(1, f"{broker.port}\n".encode())
+    os.write(1, json.dumps(broker.ports).encode() + b"\n")
     reason = next_of(ends)
     broker.stop()
     if reason == "orphaned" and order.get("remove"):

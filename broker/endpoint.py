@@ -1,4 +1,7 @@
-"""Addresses of listeners as Kafka writes them: ``PLAINTEXT://127.0.0.1:9092``. Pure."""
+"""Addresses of listeners as Kafka writes them: ``PLAINTEXT://127.0.0.1:9092``. Pure.
+
+A listener speaks one protocol: ``PLAINTEXT`` is today's wire, ``KAFKA07`` (a name of ours) that of Kafka 0.7.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,10 @@ from typing import NamedTuple
 from pyspark_kafkalog.config.definition import Check
 
 _ENDPOINT = re.compile(r"([A-Za-z0-9_]+)://(\[[0-9A-Fa-f:.]+\]|[^\[\]:/,\s]*):([0-9]{1,5})")
+PLAINTEXT = "PLAINTEXT"
+KAFKA07 = "KAFKA07"
+PROTOCOLS = (PLAINTEXT, KAFKA07)
+
 _EVERY_INTERFACE = ("", "0.0.0.0", "::")
 
 
@@ -29,29 +36,45 @@ class Endpoint(NamedTuple):
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    """Raises ValueError for anything that is not ``PLAINTEXT://host:port``."""
+    """Raises ValueError for anything that is not ``PLAINTEXT://host:port`` or ``KAFKA07://host:port``."""
     found = _ENDPOINT.fullmatch(text.strip())
-    if found is None or found.group(1) != "PLAINTEXT" or int(found.group(3)) > 65535:
-        raise ValueError(f"{text!r} is not PLAINTEXT://host:port")
+    if found is None or found.group(1) not in PROTOCOLS or int(found.group(3)) > 65535:
+        raise ValueError(f"{text!r} is not {' or '.join(PROTOCOLS)}://host:port")
     return Endpoint(found.group(1), found.group(2).strip("[]"), int(found.group(3)))
 
 
-def _is_endpoint(text: str) -> bool:
+def parse_endpoints(text: str) -> tuple[Endpoint, ...]:
+    """One or more, separated by commas, each of a protocol of its own.
+
+    Raises:
+        ValueError: one of them is none, or two are of one protocol or at one address.
+    """
+    found = tuple(map(parse_endpoint, text.split(",")))
+    addresses = [(each.host, each.port) for each in found if each.port]
+    if len({each.protocol for each in found}) < len(found) or len(set(addresses)) < len(addresses):
+        raise ValueError(f"{text!r} has two listeners of one protocol or at one address")
+    return found
+
+
+def _are_endpoints(text: str) -> bool:
     try:
-        parse_endpoint(text)
+        parse_endpoints(text)
     except ValueError:
         return False
     return True
 
 
-def _is_reachable_endpoint(text: str) -> bool:
-    return _is_endpoint(text) and not parse_endpoint(text).every_interface
+def _are_reachable(text: str) -> bool:
+    return _are_endpoints(text) and not any(each.every_interface for each in parse_endpoints(text))
 
 
-endpoint = Check(
-    "PLAINTEXT://host:port (an empty host is every interface, port 0 any free one)", _is_endpoint
+endpoints = Check(
+    "PLAINTEXT://host:port, KAFKA07://host:port, or both with a comma between"
+    " (an empty host is every interface, port 0 any free one)",
+    _are_endpoints,
 )
-reachable_endpoint = Check(
-    "PLAINTEXT://host:port with a host that clients can reach (port 0 is the port that is listened on)",
-    _is_reachable_endpoint,
+reachable_endpoints = Check(
+    "PLAINTEXT://host:port, KAFKA07://host:port, or both with a comma between,"
+    " with hosts that clients can reach (port 0 is the port that is listened on)",
+    _are_reachable,
 )

@@ -8,10 +8,13 @@ from pathlib import Path
 from broker.config import BrokerConfig, LogConfig
 from docs.command_line import command_line
 from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.connector import ConnectorConfig
 from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.config.definition import Config
 from pyspark_kafkalog.config.producer import ProducerConfig
+from pyspark_kafkalog.config.producer07 import ClassicProducerConfig
 from pyspark_kafkalog.config.reference import markdown, properties_file
+from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
 from pyspark_kafkalog.datasource.option_table import OPTIONS, Option
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,6 +37,22 @@ The broker's properties, each with its default. Start it with:
 Written by `make docs` from the definitions in broker/config.py.
 """
 
+ZOOKEEPER_HEADING = """\
+The properties of the bundled ZooKeeper server, each with its default. Start it with:
+  kafkalog zookeeper start conf/zookeeper.properties
+Written by `make docs` from the definitions in pyspark_kafkalog/config/zookeeper.py.
+"""
+
+PRODUCER_HEADING = """\
+The properties of the first generation's producer (ClassicProducer), each with its default, and with a
+ZooKeeper on this machine. Written by `make docs` from pyspark_kafkalog/config/producer07.py.
+"""
+CONSUMER_HEADING = """\
+The properties of a group's consumer (ConsumerConnector), each with its default, and with a ZooKeeper on this
+machine. Written by `make docs` from pyspark_kafkalog/config/connector.py.
+"""
+GIVEN = {"zookeeper.connect": "localhost:2181"}
+
 CHAPTERS: list[tuple[str, str, type[Config], type[Config] | None]] = [
     (
         "Broker",
@@ -51,6 +70,26 @@ CHAPTERS: list[tuple[str, str, type[Config], type[Config] | None]] = [
     ),
     ("Producer", "Beside those of every client.", ProducerConfig, ClientConfig),
     ("Consumer", "Beside those of every client.", ConsumerConfig, ClientConfig),
+    (
+        "The first generation's producer",
+        "In `conf/producer.properties`, for `ClassicProducer`; `AsyncProducer` and `SyncProducer` take those "
+        "that concern one broker, `SimpleConsumer` those of connections and limits. "
+        "[clients.md](clients.md) is their manual.",
+        ClassicProducerConfig,
+        None,
+    ),
+    (
+        "The first generation's consumer",
+        "In `conf/consumer.properties`, for `ConsumerConnector`. [clients.md](clients.md) is its manual.",
+        ConnectorConfig,
+        None,
+    ),
+    (
+        "ZooKeeper server",
+        "In `conf/zookeeper.properties`, for `kafkalog zookeeper start`.",
+        ZooKeeperServerConfig,
+        None,
+    ),
 ]
 
 
@@ -120,7 +159,12 @@ def generated() -> dict[Path, str]:
         ROOT / "docs" / "cli.md": command_line(),
         ROOT / "docs" / "files.md": file_map(),
         DATASOURCE: datasource(),
+        ROOT / "conf" / "consumer.properties": properties_file(ConnectorConfig, CONSUMER_HEADING, GIVEN),
+        ROOT / "conf" / "producer.properties": properties_file(
+            ClassicProducerConfig, PRODUCER_HEADING, GIVEN
+        ),
         ROOT / "conf" / "server.properties": properties_file(BrokerConfig, SERVER_HEADING),
+        ROOT / "conf" / "zookeeper.properties": properties_file(ZooKeeperServerConfig, ZOOKEEPER_HEADING),
     }
 
 

@@ -15,6 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.client.admin import NewTopic, create_partitions, create_topics, delete_topics
+    from pyspark_kafkalog.consumer.connector import ConsumerConnector
+    from pyspark_kafkalog.consumer.simple_consumer import SimpleConsumer
+    from pyspark_kafkalog.consumer.stream import ConsumerTimeout
+    from pyspark_kafkalog.consumer.topic_filter import Blacklist, Whitelist
     from pyspark_kafkalog.datasource.source import DefaultSource
     from pyspark_kafkalog.errors import KafkaError
     from pyspark_kafkalog.java_runtime import ensure_java
@@ -22,18 +26,37 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.loads.errors import LoadError
     from pyspark_kafkalog.loads.ledger import Ledger
     from pyspark_kafkalog.loads.load import load, read_load
+    from pyspark_kafkalog.producer.async_producer import AsyncProducer
+    from pyspark_kafkalog.producer.broker_writer import ProducerRequest
+    from pyspark_kafkalog.producer.classic_producer import ClassicProducer, ProducerData
+    from pyspark_kafkalog.producer.event_handler import CallbackHandler, EventHandler
     from pyspark_kafkalog.producer.producer import Producer
+    from pyspark_kafkalog.producer.sync_producer import SyncProducer
+    from pyspark_kafkalog.protocol.v07 import FetchRequest
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncProducer",
+    "Blacklist",
+    "CallbackHandler",
+    "ClassicProducer",
     "Commit",
+    "ConsumerConnector",
+    "ConsumerTimeout",
     "DefaultSource",
+    "EventHandler",
+    "FetchRequest",
     "KafkaError",
     "Ledger",
     "LoadError",
     "NewTopic",
     "Producer",
+    "ProducerData",
+    "ProducerRequest",
+    "SimpleConsumer",
+    "SyncProducer",
+    "Whitelist",
     "__version__",
     "create_partitions",
     "create_topics",
@@ -44,13 +67,26 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AsyncProducer": "producer.async_producer",
+    "Blacklist": "consumer.topic_filter",
+    "CallbackHandler": "producer.event_handler",
+    "ClassicProducer": "producer.classic_producer",
     "Commit": "loads.commit",
+    "ConsumerConnector": "consumer.connector",
+    "ConsumerTimeout": "consumer.stream",
     "DefaultSource": "datasource.source",
+    "EventHandler": "producer.event_handler",
+    "FetchRequest": "protocol.v07",
     "KafkaError": "errors",
     "Ledger": "loads.ledger",
     "LoadError": "loads.errors",
     "NewTopic": "client.admin",
     "Producer": "producer.producer",
+    "ProducerData": "producer.classic_producer",
+    "ProducerRequest": "producer.broker_writer",
+    "SimpleConsumer": "consumer.simple_consumer",
+    "SyncProducer": "producer.sync_producer",
+    "Whitelist": "consumer.topic_filter",
     "create_partitions": "client.admin",
     "create_topics": "client.admin",
     "delete_topics": "client.admin",

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
+from tests.support.zookeeper import server_in
 
 _ROOT = Path(__file__).parent
 
@@ -21,3 +26,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         suite = item.path.relative_to(_ROOT).parts[0]
         item.add_marker(getattr(pytest.mark, suite))
+
+
+_chroots = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """A ZooKeeper server for all tests that do it no harm; see `zookeeper_connect`."""
+    with server_in(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture
+def zookeeper_connect(zookeeper: ZooKeeperServer) -> str:
+    """What to give as ``zookeeper.connect``: a chroot that no other test has."""
+    return f"{zookeeper.connect}/test-{next(_chroots)}"
+
+
+@pytest.fixture
+def own_zookeeper(tmp_path: Path) -> Iterator[ZooKeeperServer]:
+    """A server that the test may kill and start again."""
+    with server_in(tmp_path / "zookeeper") as server:
+        yield server

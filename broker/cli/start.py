@@ -111,12 +111,16 @@ def serve(config: BrokerConfig) -> int:
 
 def _announce(broker: Broker, config: BrokerConfig) -> None:
     """The one line on standard output; scripts may wait for it."""
-    listening = config.endpoint._replace(port=broker.port)
-    host, port = broker.endpoint()
-    told = "" if (host, port) == (listening.host, listening.port) else f", advertised as {host}:{port}"
+    advertised, ports = broker.advertised(), broker.ports
+    told = []
+    for endpoint in config.endpoints:
+        listening = endpoint._replace(port=ports[endpoint.protocol])
+        host, port = advertised[endpoint.protocol]
+        same = (host, port) == (listening.host, listening.port)
+        told.append(str(listening) if same else f"{listening}, advertised as {host}:{port}")
     directories = ", ".join(str(path.absolute()) for path in config.directories())
     line = (
-        f"broker {config.node_id} listens on {listening}{told}; "
+        f"broker {config.node_id} listens on {' and '.join(told)}; "
         f"cluster id {broker.cluster_id}; data in {directories}\n"
     )
     # A closed standard output is no reason not to serve.

@@ -6,7 +6,7 @@ import errno
 import logging
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -151,8 +151,15 @@ class Meta:
     node_id: int
 
 
-def agree_on_meta(found: Mapping[DataDirectory, Mapping[str, str]], node_id: int) -> Meta:
+def agree_on_meta(
+    found: Mapping[DataDirectory, Mapping[str, str]],
+    node_id: int,
+    name_cluster: Callable[[str | None], str],
+) -> Meta:
     """What the ``meta.properties`` of all directories say; written where one says nothing yet.
+
+    ``name_cluster`` is asked for the cluster's id with the one found here, None when everything is new; what
+    it raises is raised.
 
     Raises:
         InvalidConfig: the directories belong to different clusters, or to another broker.
@@ -165,11 +172,16 @@ def agree_on_meta(found: Mapping[DataDirectory, Mapping[str, str]], node_id: int
         owner = meta.get("node.id", str(node_id))
         if owner != str(node_id):
             raise InvalidConfig(f"{directory.path} belongs to node.id {owner}, not to {node_id}")
-    agreed = Meta(next(iter(clusters), None) or new_cluster_id(), node_id)
+    agreed = Meta(name_cluster(next(iter(clusters), None)), node_id)
     for directory, meta in found.items():
         if not {"cluster.id", "node.id"} <= meta.keys():
             directory.write_meta({"version": "1", "cluster.id": agreed.cluster_id, "node.id": str(node_id)})
     return agreed
+
+
+def keep_or_make(known: str | None) -> str:
+    """A cluster of one broker: its own id, a new one where it has none."""
+    return known or new_cluster_id()
 
 
 def new_cluster_id() -> str:

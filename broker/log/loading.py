@@ -130,7 +130,7 @@ def _segment(
         path,
         base_offset,
         tools,
-        lambda: tools.scheme(base_offset, path, config.index_interval_bytes, tools.pool),
+        lambda: tools.family.scheme(base_offset, path, config.index_interval_bytes, tools.pool),
         size=size,
         next_offset=next_offset,
         growing=growing,

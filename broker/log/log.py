@@ -10,13 +10,14 @@ from pathlib import Path
 
 from broker.config import LogConfig
 from broker.log.data_directory import DataDirectory
+from broker.log.family import LogFamily
 from broker.log.file_slice import FileSlice
 from broker.log.loading import CleanState, new_segment
-from broker.log.producers import GuardedProducers
-from broker.log.retention import RetentionPolicy, SegmentFacts
+from broker.log.retention import RetentionPolicy, SegmentFacts, count_expired
+from broker.log.rolling import must_roll
 from broker.log.segment import Segment
 from broker.log.tools import LogTools
-from broker.log.validation import AppendGuard, AppendResult, CheckedBatch, assign_offsets, check_batches
+from broker.log.validation import AppendGuard, AppendResult, CheckedBatch
 from pyspark_kafkalog.errors import OffsetOutOfRange, StorageError, UnknownTopicOrPartition
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType, TopicPartition
 
@@ -49,17 +50,19 @@ class Log:
         self.config = config
         self.directory = directory
         self._tools = tools
-        self._producers = GuardedProducers(guard, path, tools.files)
+        self._family = tools.family
+        self._producers = tools.family.producers(guard, path, tools.files)
         self._segments: tuple[Segment, ...] = tuple(segments)
         self._end_offset = segments[-1].next_offset
         self._flushed_offset = min(flushed_offset, self._end_offset)
         # What a crash left is in the page cache at best, and is synced as if it had just been appended.
         lost_track = self._flushed_offset < self._end_offset
         self._unflushed_since: float | None = tools.clock.monotonic() if lost_track else None
+        self._unflushed_count = 0
         self._known_by_name = False  # whether the name of the partition's directory is on the disk
         self._durable_name: Segment | None = None
         """Newest segment whose file name is known to be on the disk; with it are those before."""
-        self._created_ms = tools.clock.time_ms()
+        self._begun_ms = tools.clock.time_ms()
         self._closed: Callable[[], Exception] | None = None
         self._lock = threading.RLock()
         self._maintenance = threading.Lock()
@@ -76,6 +79,16 @@ class Log:
     def end_offset(self) -> int:
         """Offset of the next record to be appended; without replicas also the high watermark."""
         return self._end_offset
+
+    @property
+    def family(self) -> LogFamily:
+        """The table that this log was built with."""
+        return self._family
+
+    @property
+    def readable_end(self) -> int:
+        """Where every reader stops: the end, or where the family has it so the end of what is on the disk."""
+        return self._family.readable_end(self._end_offset, self._flushed_offset)
 
     @property
     def last_stable_offset(self) -> int:
@@ -98,10 +111,10 @@ class Log:
         return len(self._segments)
 
     def append(self, data: bytearray | memoryview | bytes, *, internal: bool = False) -> AppendResult:
-        """Append one or more whole batches, which get their offsets in place.
+        """Append what the family lets in: whole batches, which get their offsets in place; 0.7's messages.
 
-        ``internal`` is for the broker's own batches. Readers see the records when this returns; on the
-        disk they are after the next flush.
+        ``internal`` is for the broker's own. Readers see the records when this returns, in a log of 0.7 when
+        they are on the disk: after the next flush.
 
         Raises:
             CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge, UnsupportedCompression: a batch
@@ -112,7 +125,12 @@ class Log:
         view = memoryview(bytearray(data) if isinstance(data, bytes) else data)
         config = self.config
         now_ms = self._tools.clock.time_ms()
-        batches = check_batches(view, config, now_ms, internal=internal)
+        batches = self._family.check(view, config, now_ms, internal=internal)
+        size = count = 0
+        for batch in batches:
+            size += batch.size
+            count += batch.record_count
+        view = view[:size] if size < len(view) else view  # what is behind the last whole message stays out
         append_time = now_ms if config.timestamp_type is TimestampType.LOG_APPEND_TIME else None
         with self._lock:
             self._check_open()
@@ -120,20 +138,20 @@ class Log:
                 self.load_producers()
             duplicate = self._producers.check(batches)
             if duplicate is not None:
-                return AppendResult(*duplicate, NO_TIMESTAMP, self.start_offset, duplicate=True)
+                return AppendResult(*duplicate, NO_TIMESTAMP, self.start_offset, 0, duplicate=True)
             base_offset = self._end_offset
             self._end_offset = self._write(view, batches, append_time, now_ms)
             self._producers.record(batches, base_offset, now_ms)
             last_offset = self._end_offset - 1
-            if self._unflushed_since is None:
+            if self._unflushed_since is None and count:  # 0.7's sets may be empty; such bytes just go along
                 self._unflushed_since = self._tools.clock.monotonic()
-            must_flush = last_offset - self._flushed_offset >= config.flush_messages - 1
+            self._unflushed_count += count
+            must_flush = self._unflushed_count >= config.flush_messages
             start_offset = self._segments[0].base_offset
         if must_flush:
             self.flush()
-        return AppendResult(
-            base_offset, last_offset, NO_TIMESTAMP if append_time is None else append_time, start_offset
-        )
+        told_ms = NO_TIMESTAMP if append_time is None else append_time
+        return AppendResult(base_offset, last_offset, told_ms, start_offset, count)
 
     def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False
@@ -141,17 +159,17 @@ class Log:
         """Whole batches from the one with ``offset`` on, at most ``max_bytes``, to the end of the segment.
 
         The first batch may exceed ``max_bytes`` if ``at_least_one``; a batch that begins before ``offset``
-        is given whole. Empty at the end of the log, or when the first batch does not fit. The caller closes
-        the slice.
+        is given whole. Where offsets count bytes it is just the bytes from ``offset`` on. Empty at the end
+        of the log, or when the first batch does not fit. The caller closes the slice.
 
         Raises:
-            OffsetOutOfRange: not within ``[start_offset, end_offset]``.
+            OffsetOutOfRange: not within ``[start_offset, readable_end]``.
             CorruptMessage: the file is not what was written.
             StorageError: the disk failed.
         """
         while True:
             self._check_open()
-            end_offset = self._end_offset  # before the segments: what is below it is in them
+            end_offset = self.readable_end  # before the segments: what is below it is in them
             segments = self._segments
             if not segments[0].base_offset <= offset <= end_offset:
                 raise OffsetOutOfRange(str(self.topic_partition), offset, segments[0].base_offset, end_offset)
@@ -210,6 +228,10 @@ class Log:
                 if segments[0] is self._segments[0]:
                     raise self.directory.refused(f"reading {self.path.name}", e) from e
 
+    def facts(self) -> list[SegmentFacts]:
+        """What is known of each segment, oldest first."""
+        return [SegmentFacts(s.base_offset, s.size, s.age_timestamp) for s in self._segments]
+
     def flush_due(self, monotonic_now: float) -> bool:
         """Whether the oldest record that may not be on the disk is older than ``flush.ms``."""
         since = self._unflushed_since
@@ -225,12 +247,12 @@ class Log:
             with self._lock:
                 self._check_open()
                 end_offset = self._end_offset
-                since = self._unflushed_since
-                if since is None:
+                if self._flushed_offset == end_offset:
                     return
+                since = self._unflushed_since
                 unflushed = [s for s in self._segments if s.next_offset > self._flushed_offset]
                 active, durable_name = self._segments[-1], self._durable_name
-                self._unflushed_since = None
+                self._unflushed_since, self._unflushed_count = None, 0
             began = self._tools.clock.monotonic()
             try:
                 # Oldest first: what a power cut leaves has no holes.
@@ -260,14 +282,15 @@ class Log:
         with self._maintenance:
             self._check_open()
             try:
-                if not policy.expired(_facts(self._segments), now_ms):
+                if not count_expired(policy, self.facts(), now_ms):
                     return []
                 with self._lock:
                     # Asked again: the active segment may have got a record meanwhile.
-                    count = policy.expired(_facts(self._segments), now_ms)
+                    count = count_expired(policy, self.facts(), now_ms)
                     if count == len(self._segments):
-                        self._roll(now_ms)
+                        self._roll()
                     expired, self._segments = self._segments[:count], self._segments[count:]
+                    self._flushed_offset = max(self._flushed_offset, self.start_offset)
                 gone = []
                 for segment in expired:
                     gone += segment.rename_deleted()
@@ -293,7 +316,7 @@ class Log:
             self.flush()
             with self._maintenance, self._lock:
                 self._check_open()
-                if self._unflushed_since is not None:
+                if self._flushed_offset < self._end_offset:
                     continue  # an append came in between
                 active = self._segments[-1]
                 active.save_index()
@@ -325,11 +348,16 @@ class Log:
         self, view: memoryview, batches: list[CheckedBatch], append_time: int | None, now_ms: int
     ) -> int:
         """Append to the active segment, a new one if that is due. All or nothing; returns the new end."""
-        batches = assign_offsets(view, batches, self._end_offset, append_time)
+        batches = self._family.number(view, batches, self._end_offset, append_time)
         try:
-            if self._must_roll(len(view), batches, now_ms):
-                self._roll(now_ms)
+            if must_roll(
+                self._segments[-1], batches, len(view), self.config, self._family,
+                now_ms=now_ms, begun_ms=self._begun_ms,
+            ):  # fmt: skip
+                self._roll()
             active = self._segments[-1]
+            if not active.size:
+                self._begun_ms = now_ms
             try:
                 active.append(view, batches, now_ms)
             except OSError:
@@ -346,24 +374,7 @@ class Log:
         except OSError as e:
             raise self.directory.failed(f"cutting {self.path.name} back", e) from e
 
-    def _must_roll(self, size_bytes: int, batches: list[CheckedBatch], now_ms: int) -> bool:
-        """Kafka's rule: full by size or index, or older than ``segment.ms`` by its first record's time."""
-        active, config = self._segments[-1], self.config
-        if not active.size:
-            return False
-        if active.size + size_bytes > config.segment_bytes:
-            return True
-        last_offset, newest = self._end_offset - 1, NO_TIMESTAMP
-        for batch in batches:
-            last_offset += batch.record_count
-            newest = max(newest, batch.max_timestamp)
-        if not active.has_room(size_bytes, last_offset, config.segment_index_bytes):
-            return True
-        first = active.first_timestamp()
-        age_ms = newest - first if first >= 0 and newest >= 0 else now_ms - self._created_ms
-        return age_ms > config.segment_ms
-
-    def _roll(self, now_ms: int) -> None:
+    def _roll(self) -> None:
         """Begin a new segment. Raises `OSError`; the old one then goes on."""
         active = self._segments[-1]
         if not active.size:
@@ -373,7 +384,6 @@ class Log:
             # the log would seem to begin there.
             self._sync_names()
         fresh = new_segment(self.path, self._end_offset, self.config, self._tools)
-        self._created_ms = now_ms
         active.stop_growing()
         self._segments = (*self._segments, fresh)
         self._producers.save(self._end_offset)
@@ -383,10 +393,6 @@ class Log:
             self._tools.files.sync_directory(self.path)
         except OSError as e:
             raise self.directory.sync_failed(f"syncing {self.path.name}", e) from e
-
-
-def _facts(segments: tuple[Segment, ...]) -> list[SegmentFacts]:
-    return [SegmentFacts(s.base_offset, s.size, s.age_timestamp) for s in segments if s.size]
 
 
 def _position_of(segments: tuple[Segment, ...], offset: int) -> int:

@@ -3,43 +3,38 @@
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from uuid import UUID, uuid4
 
 from broker.config import LogConfig
-from broker.log.data_directory import DataDirectory, Meta, agree_on_meta
+from broker.log.data_directory import DataDirectory, Meta, agree_on_meta, keep_or_make
 from broker.log.filesystem import FileSystem, OsFileSystem, remove_tree
+from broker.log.generations import SINCE_08, family_of, tools_of_all
 from broker.log.log import Log
 from broker.log.open_files import OpenFiles
 from broker.log.removal import DelayedRemoval
 from broker.log.retention import RetentionPolicy, policy_of
 from broker.log.startup import DELETED_PREFIX, Startup, open_partition, remove_if_empty
-from broker.log.tools import LogTools
 from broker.log.topic_store import StoredTopic, TopicStore, directory_name, write_partition_metadata
 from broker.log.validation import AppendGuard
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.errors import (
     InvalidPartitions,
-    InvalidTopic,
     KafkaError,
     StorageError,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from pyspark_kafkalog.formats.batch import V2Format
 from pyspark_kafkalog.types import TopicPartition
 
 MAX_OPEN_FILES = 512
 """Segment files kept open: half of the 1,024 descriptors that a process usually may have."""
 
 __all__ = ["LogManager", "StoredTopic"]
-
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-"""With a partition's number and no more than 255 characters, these are file names everywhere."""
 
 _logger = logging.getLogger(__name__)
 
@@ -60,21 +55,20 @@ class LogManager:
         files: FileSystem | None = None,
         max_open_files: int = MAX_OPEN_FILES,
         node_id: int = 0,
+        name_cluster: Callable[[str | None], str] = keep_or_make,
         retention: Callable[[LogConfig], RetentionPolicy] = policy_of,
         flushed: Callable[[float], object] = lambda _: None,
     ) -> None:
-        """``retention`` makes a topic's policy of its properties; another one can be put in its place.
-        ``flushed`` is told how many seconds each flush of a log kept the disk busy.
-        """
+        """``retention`` makes a topic's policy; ``flushed`` is told how many seconds each flush took."""
         self._files = files if files is not None else OsFileSystem()
         self._directories = [DataDirectory(Path(path).absolute(), self._files) for path in dirs]
         self._defaults = defaults
         self._guard_factory = guard_factory
         self._clock = clock
-        self._node_id = node_id
+        self._agree = partial(agree_on_meta, node_id=node_id, name_cluster=name_cluster)
         self._retention = retention
         self._pool = OpenFiles(self._files, max_open_files)
-        self._tools = LogTools(self._files, self._pool, clock, V2Format(), flushed=flushed)
+        self._tools = tools_of_all(self._files, self._pool, clock, flushed)
         self._topics: Mapping[str, StoredTopic] = MappingProxyType({})
         self._stores: dict[str, DataDirectory] = {}
         self._logs: dict[TopicPartition, Log] = {}
@@ -111,12 +105,12 @@ class LogManager:
                 if not opened:
                     raise StorageError("none of log.dirs can be used")
                 try:
-                    self._meta = agree_on_meta(opened, self._node_id)
+                    self._meta = self._agree(opened)
                 except OSError as e:
                     raise StorageError(f"meta.properties: {e}") from e
-                found = Startup(list(opened), self._defaults, self._tools, self._guard_factory).run(
-                    all_online=len(opened) == len(self._directories)
-                )
+                found = Startup(
+                    list(opened), self._defaults, self._files, self._tools, self._guard_factory
+                ).run(all_online=len(opened) == len(self._directories))
             except BaseException:
                 self._pool.close()
                 for directory in self._directories:
@@ -149,21 +143,26 @@ class LogManager:
         return log
 
     def create_topic(
-        self, name: str, topic_id: UUID, partition_count: int, overrides: Mapping[str, str] | None = None
+        self,
+        name: str,
+        topic_id: UUID,
+        partition_count: int,
+        overrides: Mapping[str, str] | None = None,
+        *,
+        generation: str = SINCE_08.generation,
     ) -> None:
-        """Make a topic that is there after any crash, or none at all.
+        """Make a topic that is there after any crash, or none at all; its ``generation`` never changes.
 
         Raises:
             TopicAlreadyExists: there is one of this name.
             InvalidTopic, InvalidPartitions, InvalidConfig: it cannot be made.
             StorageError: the disk refused; nothing of it stays.
         """
-        if not _LEGAL_NAME.fullmatch(name) or name in (".", ".."):
-            raise InvalidTopic(f"{name[:250]!r} cannot be the name of a directory")
+        family_of(generation).check_name(name, ())
         if partition_count < 1:
             raise InvalidPartitions(f"a topic has at least one partition, not {partition_count}")
         config = self._defaults.overridden(overrides or {})
-        topic = StoredTopic(topic_id, tuple(range(partition_count)), dict(overrides or {}))
+        topic = StoredTopic(topic_id, tuple(range(partition_count)), dict(overrides or {}), generation)
         with self._lock:
             if name in self._topics:
                 raise TopicAlreadyExists(f"topic {name} exists")
@@ -327,7 +326,7 @@ class LogManager:
                 self._files.make_directory(path)
                 write_partition_metadata(self._files, path, topic)
                 made[partition] = open_partition(
-                    directory, partition, config, self._tools, self._guard_factory(),
+                    directory, partition, config, self._tools[topic.generation], self._guard_factory(),
                     clean=None, recovery_point=0,
                 )  # fmt: skip
             except OSError as e:

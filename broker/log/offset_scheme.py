@@ -4,15 +4,35 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from broker.log.index import OFFSET_COLUMNS, TIME_COLUMNS, SparseIndex
 from broker.log.open_files import OpenFiles
+from pyspark_kafkalog.errors import CorruptMessage
+from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.types import NO_TIMESTAMP
 
 MAX_RELATIVE = 2**31 - 1
 """Largest offset above the base, and largest file position, that a row of an index can hold."""
+
+
+class Wanted(NamedTuple):
+    """What a reader wants of a segment: from ``offset`` on, at most ``max_bytes``, nothing from
+    ``end_offset`` on. The segment had ``size`` bytes, up to ``next_offset``, when it was asked.
+    """
+
+    offset: int
+    end_offset: int
+    max_bytes: int
+    at_least_one: bool
+    size: int
+    next_offset: int
+
+
+Frames = Callable[[int, int], Iterator[Frame]]
+"""The frames in bytes ``[start, end)`` of a segment; one must begin at ``start``."""
 
 
 class OffsetScheme(Protocol):
@@ -44,8 +64,13 @@ class OffsetScheme(Protocol):
         """Position from which to look for the frame with ``offset``."""
         ...
 
-    def start_for_position(self, position: int) -> int:
-        """The last position known to begin a frame that is not beyond ``position``."""
+    def cut(self, wanted: Wanted, frames: Frames) -> tuple[int, int] | None:
+        """Where the bytes begin and end that a reader is given; None where the segment has none for it.
+
+        Raises:
+            CorruptMessage: the file is not what it was when it was written.
+            OSError: the disk refused.
+        """
         ...
 
     def start_for_timestamp(self, timestamp: int) -> int:
@@ -105,12 +130,37 @@ class LogicalOffsets:
     def start_for_offset(self, offset: int) -> int:
         return self._offsets.second_at(offset - self._base_offset) or 0
 
-    def start_for_position(self, position: int) -> int:
-        return self._offsets.second_up_to(position) or 0
+    def cut(self, wanted: Wanted, frames: Frames) -> tuple[int, int] | None:
+        """Whole frames, from the one with the offset on; the first may be too large if ``at_least_one``."""
+        walk = frames(self.start_for_offset(wanted.offset), wanted.size)
+        first = next((frame for frame in walk if frame.last_offset >= wanted.offset), None)
+        if first is None:
+            return None
+        if first.last_offset >= wanted.end_offset:
+            return first.position, first.position
+        if first.size > wanted.max_bytes:
+            return first.position, first.end if wanted.at_least_one else first.position
+        return first.position, self._end_within(first, wanted, frames)
 
     def start_for_timestamp(self, timestamp: int) -> int:
         relative = self._times.second_at(timestamp - 1)
         return self.start_for_offset(self._base_offset + relative) if relative is not None else 0
+
+    def _end_within(self, first: Frame, wanted: Wanted, frames: Frames) -> int:
+        """Where the last frame ends that is whole within ``max_bytes`` and before ``end_offset``."""
+        size, end_offset = wanted.size, wanted.end_offset
+        limit = first.position + wanted.max_bytes
+        if limit >= size and end_offset >= wanted.next_offset:
+            return size
+        start = self._offsets.second_up_to(min(limit, size)) or 0
+        if end_offset < wanted.next_offset:
+            start = min(start, self.start_for_offset(end_offset))
+        end = max(first.position, start)
+        for frame in frames(end, size):
+            if frame.end > limit or frame.last_offset >= end_offset:
+                break
+            end = frame.end
+        return end
 
     def load(self, size: int) -> bool:
         if not (self._offsets.load(self._base_offset, size) and self._times.load(self._base_offset, size)):
@@ -135,6 +185,51 @@ class LogicalOffsets:
         last = self._times.last()
         if timestamp != NO_TIMESTAMP and (last is None or timestamp > last[0]):
             self._times.add(timestamp, offset - self._base_offset)
+
+
+class ByteOffsets:
+    """0.7: an offset is the segment's base and the position in its file. There is nothing to index.
+
+    *Thread-safe: it never changes.* A reader gets the very bytes that it asked for, cut wherever they end:
+    it finds the entries itself, and asks again for the one that was cut.
+    """
+
+    memory_bytes = 0
+
+    def __init__(self, base_offset: int, segment: Path, interval_bytes: int, pool: OpenFiles) -> None:  # noqa: ARG002
+        self._base_offset = base_offset
+        self.largest = (NO_TIMESTAMP, base_offset)
+
+    def on_append(self, position: int, size: int, first_offset: int, max_timestamp: int) -> None:
+        pass
+
+    def has_room(self, size: int, last_offset: int, limit_bytes: int) -> bool:  # noqa: ARG002
+        return True
+
+    def start_for_offset(self, offset: int) -> int:
+        return offset - self._base_offset
+
+    def cut(self, wanted: Wanted, frames: Frames) -> tuple[int, int] | None:  # noqa: ARG002
+        start = wanted.offset - self._base_offset
+        if start < 0:
+            # The segment before this one is shorter than it was: no other bytes may take the place of these.
+            raise CorruptMessage(f"bytes {wanted.offset} to {self._base_offset - 1} of the log are missing")
+        if start >= wanted.size:
+            return None
+        end = min(start + wanted.max_bytes, wanted.end_offset - self._base_offset, wanted.size)
+        return start, max(start, end)
+
+    def start_for_timestamp(self, timestamp: int) -> int:  # noqa: ARG002
+        return 0
+
+    def load(self, size: int) -> bool:  # noqa: ARG002
+        return True
+
+    def save(self, size: int) -> None:
+        pass
+
+    def files(self) -> tuple[Path, ...]:
+        return ()
 
 
 class Unloadable(Protocol):

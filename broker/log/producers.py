@@ -16,6 +16,27 @@ from pyspark_kafkalog.formats.batch import HEADER_SIZE, read_header
 _logger = logging.getLogger(__name__)
 
 
+class NoProducers:
+    """For messages that name none. *Thread-safe: it holds nothing.*"""
+
+    loaded = True
+
+    def check(self, batches: Sequence[CheckedBatch]) -> None:
+        """None repeats an earlier one."""
+
+    def record(self, batches: Sequence[CheckedBatch], base_offset: int, now_ms: int) -> None:
+        """Nothing to learn."""
+
+    def forget_before(self, now_ms: int) -> None:
+        """Nobody to forget."""
+
+    def load(self, segments: Sequence[Segment], end_offset: int, now_ms: int) -> None:
+        """Nobody to find."""
+
+    def save(self, end_offset: int) -> None:
+        """Nobody to note."""
+
+
 class GuardedProducers:
     """*Not thread-safe: the log's lock guards it.*"""
 
@@ -37,7 +58,7 @@ class GuardedProducers:
     def record(self, batches: Sequence[CheckedBatch], base_offset: int, now_ms: int) -> None:
         """The batches were appended from ``base_offset`` on."""
         for batch in batches:
-            last_offset = base_offset + batch.record_count - 1
+            last_offset = base_offset + batch.offset_count - 1
             if batch.header is not None and batch.header.producer_id >= 0:
                 self._guard.record(batch.header, base_offset, last_offset, now_ms)
             base_offset = last_offset + 1

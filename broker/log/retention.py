@@ -82,3 +82,8 @@ def policy_of(config: LogConfig) -> RetentionPolicy:
     if config.retention_bytes >= 0:
         policies.append(BySize(config.retention_bytes))
     return Either(tuple(policies))
+
+
+def count_expired(policy: RetentionPolicy, segments: Sequence[SegmentFacts], now_ms: int) -> int:
+    """How many may go from the front; an empty segment, which can only be the last, stays."""
+    return policy.expired([segment for segment in segments if segment.size_bytes], now_ms)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from broker.log.file_slice import FileSlice
 from broker.log.filesystem import write_all
-from broker.log.offset_scheme import OffsetScheme
+from broker.log.offset_scheme import OffsetScheme, Wanted
 from broker.log.recovery import check_segment
 from broker.log.tools import LogTools
 from broker.log.validation import CheckedBatch
@@ -24,7 +24,7 @@ SUFFIX = ".kafka"
 DELETED_SUFFIX = ".deleted"
 
 MAX_DECOMPRESSED_BYTES = 32 << 20
-"""One batch, when the times in it must be seen to answer for a timestamp: 32 times what
+"""One batch, when it must be opened to answer for a timestamp, or to be let in at all: 32 times what
 ``max.message.bytes`` lets in by default, and still little memory for the broker."""
 
 
@@ -62,7 +62,7 @@ class Segment:
         self.deleted = False
         self._tools = tools
         self._pool = tools.pool
-        self._format = tools.format
+        self._format = tools.family.format
         self._make_scheme = make_scheme
         self._scheme = make_scheme() if size == 0 else None
         self._load_lock = threading.Lock()
@@ -122,7 +122,7 @@ class Segment:
         for batch in batches:
             scheme.on_append(position, batch.size, offset, batch.max_timestamp)
             position += batch.size
-            offset += batch.record_count
+            offset += batch.offset_count
         self.modified_ms = now_ms
         self.next_offset = offset
         self.size = position
@@ -136,34 +136,32 @@ class Segment:
             self._pool.release(held)
 
     def slice(self, offset: int, end_offset: int, max_bytes: int, *, at_least_one: bool) -> FileSlice | None:
-        """Whole frames from the one with ``offset`` on, in at most ``max_bytes``.
+        """What lies from ``offset`` on, in at most ``max_bytes``, as the offset scheme cuts it.
 
-        The first may be larger if ``at_least_one``; nothing at or beyond ``end_offset`` is given. None
-        when this segment holds nothing from ``offset`` on: its last frames were compacted away.
+        Nothing at or beyond ``end_offset`` is given. None when this segment holds nothing from ``offset``
+        on: its last frames were compacted away.
 
         Raises:
             CorruptMessage: the file is not what it was when it was written.
             OSError: the disk refused; `FileNotFoundError` once the segment is deleted.
         """
         scheme = self._index()
-        size = self.size
+        size = self.size  # before the offset it goes up to, which is published first
+        wanted = Wanted(offset, end_offset, max_bytes, at_least_one, size, self.next_offset)
         held = self._pool.acquire(self.path)
         try:
-            walk = walk_frames(held.file, self._format, scheme.start_for_offset(offset), size, 0)
-            first = next((frame for frame in walk if frame.last_offset >= offset), None)
-            if first is None:
-                self._pool.release(held)
-                return None
-            if first.last_offset >= end_offset:
-                end = first.position
-            elif first.size > max_bytes:
-                end = first.end if at_least_one else first.position
-            else:
-                end = self._end_within(first, end_offset, max_bytes, size)
+            found = scheme.cut(
+                wanted,
+                lambda start, end: walk_frames(held.file, self._format, start, end, self.base_offset + start),
+            )
         except BaseException:
             self._pool.release(held)
             raise
-        return FileSlice(self._pool, held, first.position, end - first.position)
+        if found is None:
+            self._pool.release(held)
+            return None
+        start, end = found
+        return FileSlice(self._pool, held, start, end - start)
 
     def frames(
         self, start: int, end: int | None = None, *, chunk_bytes: int = CHUNK_BYTES
@@ -172,7 +170,7 @@ class Segment:
         held = self._pool.acquire(self.path)
         try:
             yield from walk_frames(
-                held.file, self._format, start, self.size if end is None else end, self.base_offset,
+                held.file, self._format, start, self.size if end is None else end, self.base_offset + start,
                 chunk_bytes=chunk_bytes,
             )  # fmt: skip
         finally:
@@ -301,22 +299,6 @@ class Segment:
         self._tools.schemes.discard(self)
         for path in (self.path, *self._make_scheme().files()):
             self._pool.forget(path)
-
-    def _end_within(self, first: Frame, end_offset: int, max_bytes: int, size: int) -> int:
-        """Where the last frame ends that is whole within ``max_bytes`` and before ``end_offset``."""
-        limit = first.position + max_bytes
-        if limit >= size and end_offset >= self.next_offset:
-            return size
-        scheme = self._index()
-        start = scheme.start_for_position(min(limit, size))
-        if end_offset < self.next_offset:
-            start = min(start, scheme.start_for_offset(end_offset))
-        end = max(first.position, start)
-        for frame in self.frames(end, size):
-            if frame.end > limit or frame.last_offset >= end_offset:
-                break
-            end = frame.end
-        return end
 
     def _times(self, frame: Frame) -> Iterator[tuple[int, int]]:
         held = self._pool.acquire(self.path)

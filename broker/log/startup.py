@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -61,13 +61,15 @@ class Startup:
         self,
         directories: Sequence[DataDirectory],
         defaults: LogConfig,
-        tools: LogTools,
+        files: FileSystem,
+        tools: Mapping[str, LogTools],
         guard_factory: Callable[[], AppendGuard],
     ) -> None:
+        """``tools`` are those of each generation."""
         self._directories = directories
         self._defaults = defaults
         self._tools = tools
-        self._files = tools.files
+        self._files = files
         self._guard_factory = guard_factory
         self._contents: dict[DataDirectory, _Contents] = {}
 
@@ -164,7 +166,7 @@ class Startup:
         try:
             self._own(directory.path / name, partition, topic)
             log = open_partition(
-                directory, partition, config, self._tools, self._guard_factory(),
+                directory, partition, config, self._tools[topic.generation], self._guard_factory(),
                 clean=CleanState(*clean) if len(clean) == 3 else None,
                 # A number from before the topic was deleted and made again says nothing.
                 recovery_point=point if topic_number == topic.topic_id.int else 0,
@@ -215,12 +217,19 @@ def open_partition(
     clean: CleanState | None,
     recovery_point: int,
 ) -> Log:
-    """The log in a partition's directory, which is there. Raises as `load_segments`."""
+    """The log in a partition's directory, which is there.
+
+    Raises:
+        OSError, StorageError: the disk refused.
+    """
     path = directory.path / directory_name(partition)
     segments, flushed = load_segments(path, config, tools, clean=clean, recovery_point=recovery_point)
     log = Log(partition, path, segments, config, directory, tools, guard, flushed_offset=flushed)
     if clean is None:
         log.load_producers()
+    if log.readable_end < log.end_offset:
+        # Who had read this before the crash must find the place again.
+        log.flush()
     return log
 
 

@@ -14,15 +14,14 @@ from pathlib import Path
 from uuid import UUID
 
 from broker.log.filesystem import FileSystem, read_file, replace_file
+from broker.log.generations import FAMILIES, SINCE_08
+from broker.log.topic_names import file_name, topic_of_file
 from pyspark_kafkalog.config.properties import format_properties, parse_properties
 from pyspark_kafkalog.errors import KafkaError, StorageError
 from pyspark_kafkalog.types import TopicPartition, decode_id, encode_id
 
 TOPICS_DIRECTORY = ".topics"
 PARTITION_METADATA = "partition.metadata"
-
-GENERATION = "0.8"
-"""The family of logs from Kafka 0.8 on: offsets count records; v0, v1, v2 entries may be mixed."""
 
 TOPIC_SUFFIX = ".topic"
 _CONFIG = "config."
@@ -35,20 +34,19 @@ class StoredTopic:
     topic_id: UUID
     partitions: tuple[int, ...]
     overrides: Mapping[str, str] = field(default_factory=dict)
-    generation: str = GENERATION
+    generation: str = SINCE_08.generation
 
 
 def directory_name(partition: TopicPartition) -> str:
     """``my_topic_0``: where a partition's files are."""
-    return f"{partition.topic}_{partition.partition}"
+    return f"{file_name(partition.topic)}_{partition.partition}"
 
 
 def partition_of(name: str) -> TopicPartition | None:
     """The partition whose directory this is; None when it is none's."""
-    topic, separator, number = name.rpartition("_")
-    if not separator or not topic:
-        return None
-    if not (number.isascii() and number.isdigit()) or number != str(int(number)):
+    stem, _, number = name.rpartition("_")
+    topic = topic_of_file(stem)
+    if topic is None or not (number.isascii() and number.isdigit()) or number != str(int(number)):
         return None
     return TopicPartition(topic, int(number))
 
@@ -77,7 +75,9 @@ class TopicStore:
         for entry in self._files.scan(self.path):
             if not entry.name.endswith(TOPIC_SUFFIX):
                 continue
-            name = entry.name.removesuffix(TOPIC_SUFFIX)
+            name = topic_of_record(entry.name)
+            if name is None:
+                raise StorageError(f"{self.path / entry.name}: no topic's record has this name")
             topic, ended = parse_topic(read_file(self._files, self.path / entry.name), self.path / entry.name)
             if ended:
                 deleting.append(name)
@@ -96,12 +96,21 @@ class TopicStore:
             fields["deleting"] = "true"
         fields |= {_CONFIG + key: value for key, value in topic.overrides.items()}
         data = format_properties(fields).encode("utf-8")
-        replace_file(self._files, self.path / (name + TOPIC_SUFFIX), data, durable=True)
+        replace_file(self._files, self._record(name), data, durable=True)
 
     def remove(self, name: str) -> None:
         """Forget a topic, durably. Raises `OSError`."""
-        self._files.remove(self.path / (name + TOPIC_SUFFIX))
+        self._files.remove(self._record(name))
         self._files.sync_directory(self.path)
+
+    def _record(self, name: str) -> Path:
+        return self.path / (file_name(name) + TOPIC_SUFFIX)
+
+
+def topic_of_record(name: str) -> str | None:
+    """The topic whose record has this file name; None when it is none's."""
+    stem = name.removesuffix(TOPIC_SUFFIX)
+    return topic_of_file(stem) if stem != name else None
 
 
 def write_partition_metadata(files: FileSystem, directory: Path, topic: StoredTopic) -> None:
@@ -139,6 +148,6 @@ def parse_topic(data: bytes, path: Path) -> tuple[StoredTopic, bool]:
         )
     except (KeyError, ValueError, KafkaError) as e:
         raise StorageError(f"{path} is not a topic's record: {e!r}") from e
-    if topic.generation != GENERATION:
+    if topic.generation not in FAMILIES:
         raise StorageError(f"{path}: generation {topic.generation} is not known here")
     return topic, fields.get("deleting") == "true"

@@ -45,13 +45,14 @@ class AppendResult(NamedTuple):
     """Where an append went.
 
     ``log_append_time_ms`` is -1 where records keep their producer's time. A ``duplicate`` was appended by
-    an earlier request, and the offsets are those it got then.
+    an earlier request, and the offsets are those it got then; it adds no ``record_count``.
     """
 
     base_offset: int
     last_offset: int
     log_append_time_ms: int
     start_offset: int
+    record_count: int
     duplicate: bool = False
 
 
@@ -89,10 +90,14 @@ class AppendGuard(Protocol):
 
 
 class CheckedBatch(NamedTuple):
-    """What is left to know of a batch that may be appended; ``header`` only where a producer is named."""
+    """What is left to know of a batch that may be appended; ``header`` only where a producer is named.
+
+    ``offset_count`` offsets go to it: one for each record, or in a log of 0.7 one for each byte.
+    """
 
     size: int
     record_count: int
+    offset_count: int
     max_timestamp: int
     header: BatchHeader | None
 
@@ -140,7 +145,7 @@ def check_batches(data: memoryview, config: LogConfig, now_ms: int, *, internal:
             if not internal:
                 _check_sender(header)
                 _check_times(header, config, now_ms)
-        batches.append(CheckedBatch(size, record_count, newest_time, header))
+        batches.append(CheckedBatch(size, record_count, record_count, newest_time, header))
         position += size
     if not batches:
         raise InvalidRecord("there is no record batch in the request")
@@ -162,7 +167,7 @@ def assign_offsets(
             data, position,
             base_offset=base_offset, leader_epoch=LEADER_EPOCH, log_append_time=log_append_time_ms,
         )  # fmt: skip
-        base_offset += batch.record_count
+        base_offset += batch.offset_count
         position += batch.size
     if log_append_time_ms is None:
         return batches

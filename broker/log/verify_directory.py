@@ -16,6 +16,7 @@ from broker.log.topic_store import (
     directory_name,
     parse_topic,
     read_partition_metadata,
+    topic_of_record,
 )
 from broker.log.verify import Expected, Finding
 from pyspark_kafkalog.config.properties import parse_properties
@@ -92,7 +93,7 @@ def _read_topics(path: Path, files: FileSystem) -> tuple[dict[str, StoredTopic],
     for entry in sorted(entries):
         if not entry.name.endswith(TOPIC_SUFFIX) or entry.name.startswith("."):
             continue
-        name = entry.name.removesuffix(TOPIC_SUFFIX)
+        name = topic_of_record(entry.name) or entry.name.removesuffix(TOPIC_SUFFIX)
         record = path / TOPICS_DIRECTORY / entry.name
         try:
             topic, ended = parse_topic(read_file(files, record), record)

@@ -20,7 +20,8 @@ def walk_frames(
 ) -> Iterator[Frame]:
     """The frames in bytes ``[start, end)`` of the file, by their headers alone.
 
-    ``start`` is where a frame with records from ``offset`` begins. `Frame.position` counts from the
+    ``start`` is where a frame begins, and ``offset`` is what it has where offsets count bytes; where they
+    count records the frames say it themselves. `Frame.position` counts from the
     beginning of the file.
 
     Raises:

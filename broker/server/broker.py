@@ -1,29 +1,36 @@
-"""The broker put together. Start order: logs, handlers, sockets; stop order: the reverse."""
+"""The broker put together. Start order: logs, handlers, sockets, ZooKeeper; stop order: the reverse."""
 
 from __future__ import annotations
 
 import logging
 import socket
 import threading
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
 from broker.config import BrokerConfig
+from broker.endpoint import PLAINTEXT
 from broker.group.coordinator import OffsetCoordinator
 from broker.group.offsets import OFFSETS_TOPIC
+from broker.log.data_directory import keep_or_make
 from broker.log.filesystem import FileSystem, OsFileSystem
+from broker.log.generations import SINCE_08
 from broker.log.manager import LogManager
 from broker.metrics import Metrics
-from broker.network.server import NetworkConfig, SocketServer
 from broker.scheduler import Scheduler
 from broker.server import handlers as _handlers  # noqa: F401  (importing them fills the registry)
 from broker.server.context import Services
 from broker.server.delayed_fetch import DelayedFetches
-from broker.server.dispatch import Dispatcher
+from broker.server.listeners import Listeners
+from broker.server.served_logs import ServedLogs
 from broker.server.topics import Topics
 from broker.transaction.producer_ids import ProducerIds
 from broker.transaction.producer_state import ProducerState
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+
+if TYPE_CHECKING:
+    from broker.server.registration import Registration
 
 _OFFSETS_TOPIC_OVERRIDES = {"cleanup.policy": "compact", "segment.bytes": str(100 << 20)}
 """Kafka's for this topic: nothing in it may age out, only be superseded."""
@@ -53,6 +60,7 @@ class Broker:
         self.metrics = Metrics(registry)
         self._clock = clock
         files = files if files is not None else OsFileSystem()
+        self._registration = self._make_registration()
         self._logs = LogManager(
             config.directories(),
             defaults=config.log_defaults(),
@@ -61,6 +69,7 @@ class Broker:
             guard_factory=lambda: ProducerState(config.producer_id_expiration_ms),
             max_open_files=config.log_open_files_max,
             node_id=config.node_id,
+            name_cluster=self._registration.agree_on_cluster if self._registration else keep_or_make,
             flushed=self.metrics.log_flush_seconds.observe,
         )
         self._topics = Topics(self._logs, config)
@@ -76,82 +85,116 @@ class Broker:
         )
         self._producer_ids = ProducerIds(config.directories(), files)
         self._loader = threading.Thread(target=self._offsets.load, name="offsets-loader", daemon=True)
-        self._server: SocketServer | None = None
+        self._listeners: Listeners | None = None
         self._machine_name = socket.gethostname()
 
     @property
     def port(self) -> int:
-        """The port that is listened on, once started."""
-        return self._server.port if self._server is not None else self.config.endpoint.port
+        """The port of the first listener."""
+        return next(iter(self.ports.values()))
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The port of each protocol that is spoken, once started; the first listener's first."""
+        if self._listeners is not None:
+            return self._listeners.ports
+        return {endpoint.protocol: endpoint.port for endpoint in self.config.endpoints}
 
     @property
     def cluster_id(self) -> str:
-        """The id of this cluster of one, kept in the data directories."""
+        """The id of this cluster, kept in the data directories."""
         return self._logs.meta.cluster_id
 
     def start(self) -> None:
         """Recover the logs, then serve. Clients are answered when this returns.
 
         Raises:
-            KafkaError: a directory is in use or belongs to another broker, a log cannot be recovered, or
-                the listener's address is taken. What was started is stopped again.
+            KafkaError: a directory is in use or belongs to another broker, a log cannot be recovered, the
+                listener's address is taken, or ZooKeeper does not answer or has another broker of our id.
+                What was started is stopped again.
         """
-        self._logs.start()
+        try:
+            if self._registration is not None:
+                # Before the logs: a new data directory gets the id of the cluster that meets there.
+                self._registration.connect()
+            self._logs.start()
+        except BaseException:
+            self._withdraw()
+            raise
         try:
             self._offsets.start()
             self._schedule()
-            server = self._make_server()
-            self._server = server
+            listeners = self._make_listeners()
+            self._listeners = listeners
             self._timers.start()
             self._disk.start()
             self._loader.start()
-            server.start()
+            listeners.start()
+            self._register(listeners)
         except BaseException:
+            self._withdraw()
             self._stop_background()
             self._logs.close()
             raise
-        _log.info("broker %d serves on port %d", self.config.node_id, self.port)
+        _log.info("broker %d serves: %s", self.config.node_id, self.ports)
 
     def stop(self, grace_seconds: float = 5.0) -> None:
         """Answer what is in hand, for up to ``grace_seconds``, then flush and close every log."""
-        if self._server is not None:
+        self._withdraw()
+        if self._listeners is not None:
             self._fetches.close()
-            self._server.stop(grace_seconds)
+            self._listeners.stop(grace_seconds)
         self._stop_background()
         self._logs.close()
         _log.info("broker %d stopped", self.config.node_id)
 
-    def endpoint(self) -> tuple[str, int]:
-        """Host and port that clients are told to connect to."""
-        told = self.config.advertised_endpoint(self.port, self._machine_name)
-        return told.host, told.port
+    def advertised(self) -> dict[str, tuple[str, int]]:
+        """Host and port that the clients of each protocol are told to connect to."""
+        ports, told = self.ports, {}
+        for listening in self.config.endpoints:
+            endpoint = self.config.advertised_endpoint(
+                listening, ports[listening.protocol], self._machine_name
+            )
+            told[listening.protocol] = (endpoint.host, endpoint.port)
+        return told
 
-    def _make_server(self) -> SocketServer:
+    def _make_registration(self) -> Registration | None:
+        if self.config.zookeeper_connect is None:
+            return None
+        from broker.server.registration import Registration  # without ZooKeeper its client is not loaded
+
+        return Registration(self.config, [e.protocol for e in self.config.endpoints], self._clock)
+
+    def _register(self, listeners: Listeners) -> None:
+        if self._registration is None:
+            return
+        self._topics.watch(self._registration.changed)
+        try:
+            self._registration.start(self.advertised(), self._topics.all)
+        except BaseException:
+            self._fetches.close()
+            listeners.stop(0)
+            raise
+
+    def _withdraw(self) -> None:
+        if self._registration is not None:
+            self._registration.stop()
+
+    def _make_listeners(self) -> Listeners:
         config = self.config
         services = Services(
             config=config,
             clock=self._clock,
             metrics=self.metrics,
-            logs=self._logs,
+            logs=ServedLogs(self._logs, SINCE_08),
             topics=self._topics,
             fetches=self._fetches,
             offsets=self._offsets,
             producer_ids=self._producer_ids,
             cluster_id=self.cluster_id,
-            endpoint=self.endpoint,
+            endpoint=lambda: self.advertised()[PLAINTEXT],
         )
-        network = NetworkConfig(
-            host=config.endpoint.host,
-            port=config.endpoint.port,
-            processors=config.num_network_threads,
-            max_request_bytes=config.socket_request_max_bytes,
-            send_buffer_bytes=config.socket_send_buffer_bytes,
-            receive_buffer_bytes=config.socket_receive_buffer_bytes,
-            max_connections=config.max_connections,
-            max_idle_ms=config.connections_max_idle_ms,
-            backlog=config.socket_listen_backlog_size,
-        )
-        return SocketServer(network, Dispatcher(services), self.metrics, self._clock)
+        return Listeners(config, self._logs, services)
 
     def _schedule(self) -> None:
         config, every = self.config, self._disk.every

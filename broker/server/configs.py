@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.config import BrokerConfig, LogConfig
+from broker.log.generations import SINCE_08
+from broker.server.topics import GENERATION_PROPERTY
 from pyspark_kafkalog.config.definition import Property, describe
 from pyspark_kafkalog.protocol.api.describe_configs import ConfigSource, ConfigType
 
@@ -42,7 +44,9 @@ class ConfigEntry:
     synonyms: tuple[Synonym, ...]
 
 
-def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> Iterator[ConfigEntry]:
+def topic_entries(
+    config: BrokerConfig, overrides: Mapping[str, str], generation: str
+) -> Iterator[ConfigEntry]:
     """Every property of a topic that sets ``overrides`` for itself, with what it would be without."""
     from_broker = config.log_defaults()
     values = from_broker.overridden(overrides)
@@ -51,6 +55,7 @@ def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> Iterato
         synonyms = [Synonym(item.name, value, ConfigSource.TOPIC_CONFIG)] if item.name in overrides else []
         synonyms += _static(item, item.inherits, getattr(from_broker, item.field))
         yield _entry(item, value, synonyms, read_only=False)
+    yield _generation(generation)
 
 
 def broker_entries(config: BrokerConfig) -> Iterator[ConfigEntry]:
@@ -58,6 +63,17 @@ def broker_entries(config: BrokerConfig) -> Iterator[ConfigEntry]:
     for item in describe(BrokerConfig):
         value = getattr(config, item.field)
         yield _entry(item, _text(item, value), _static(item, item.name, value), read_only=True)
+
+
+def _generation(value: str) -> ConfigEntry:
+    synonyms = [Synonym(GENERATION_PROPERTY, SINCE_08.generation, ConfigSource.DEFAULT_CONFIG)]
+    if value != SINCE_08.generation:
+        synonyms.insert(0, Synonym(GENERATION_PROPERTY, value, ConfigSource.TOPIC_CONFIG))
+    return ConfigEntry(
+        GENERATION_PROPERTY, value, synonyms[0].source, True, ConfigType.STRING,
+        "The family of messages in this topic: 0.7, or 0.8 onwards. Given when it is created; fixed.",
+        tuple(synonyms),
+    )  # fmt: skip
 
 
 def _static(item: Property, name: str, value: Any) -> list[Synonym]:

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 from broker.config import BrokerConfig
 from broker.group.coordinator import OffsetCoordinator
-from broker.log.manager import LogManager
 from broker.metrics import Metrics
 from broker.network.reply import Reply
 from broker.network.transmission import Part
 from broker.server.delayed_fetch import DelayedFetches
+from broker.server.served_logs import ServedLogs
 from broker.server.topics import Topics
 from broker.transaction.producer_ids import ProducerIds
 from pyspark_kafkalog.clock import Clock
@@ -35,7 +35,7 @@ class Services:
     config: BrokerConfig
     clock: Clock
     metrics: Metrics
-    logs: LogManager
+    logs: ServedLogs
     topics: Topics
     fetches: DelayedFetches
     offsets: OffsetCoordinator

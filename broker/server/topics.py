@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from uuid import UUID, uuid4
 
 from broker.config import BrokerConfig
 from broker.group.offsets import OFFSETS_TOPIC
+from broker.log.family import LogFamily
+from broker.log.generations import SINCE_08, family_of
 from broker.log.manager import LogManager, StoredTopic
 from pyspark_kafkalog.errors import (
     ErrorCode,
@@ -21,42 +22,15 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartition,
 )
 
-MAX_NAME_LENGTH = 249
-"""Kafka's: 255 for a file name less what a partition's directory adds."""
-
 MAX_PARTITIONS = 10_000
 """Partitions of one topic: each is a directory with open files, so a request must not ask for any number."""
 
+GENERATION_PROPERTY = "generation"
+"""Given to a new topic among its properties; kept apart from them, as it can never change."""
+
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC})
 
-_LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
-
 _log = logging.getLogger(__name__)
-
-
-def validate_name(name: str) -> None:
-    """Refuse what Kafka refuses as a topic name.
-
-    Raises:
-        InvalidTopic: empty, ``.`` or ``..``, over 249 characters, or a character outside ``[a-zA-Z0-9._-]``.
-    """
-    if not name:
-        raise InvalidTopic("a topic name cannot be empty")
-    if name in (".", ".."):
-        raise InvalidTopic(f"a topic cannot be called {name!r}")
-    if len(name) > MAX_NAME_LENGTH:
-        raise InvalidTopic(f"topic name of {len(name)} characters; the limit is {MAX_NAME_LENGTH}")
-    if not _LEGAL.match(name):
-        raise InvalidTopic(f"topic name {name!r} has others than ASCII letters, digits, '.', '_', '-'")
-
-
-def collision(name: str, others: Iterable[str]) -> str | None:
-    """The first of ``others`` that differs from ``name`` in ``.`` against ``_`` only.
-
-    Kafka refuses such pairs because metric names turn both characters into one.
-    """
-    folded = name.replace(".", "_")
-    return next((o for o in others if o != name and o.replace(".", "_") == folded), None)
 
 
 class Topics:
@@ -70,6 +44,14 @@ class Topics:
         self._logs = logs
         self._config = config
         self._changing = threading.RLock()
+        self._changed: Callable[[], object] = lambda: None
+
+    def watch(self, changed: Callable[[], object]) -> None:
+        """Have ``changed`` called after a topic was made, widened or deleted.
+
+        By whoever did it, while no other topic can be changed: it must be quick.
+        """
+        self._changed = changed
 
     def all(self) -> Mapping[str, StoredTopic]:
         """Every topic by name."""
@@ -101,26 +83,26 @@ class Topics:
         """All that `create` checks, without making anything.
 
         Raises:
-            InvalidTopic: the name is not allowed or differs from another's in ``.`` and ``_`` only.
+            InvalidTopic: the name is not allowed, or not next to another's.
             TopicAlreadyExists: there is such a topic.
             InvalidPartitions: not at least one partition.
             ServerError: POLICY_VIOLATION above `MAX_PARTITIONS`.
             InvalidConfig: an override is unknown or has a value it cannot have.
         """
-        validate_name(name)
+        family, properties = family_and_properties(overrides)
         topics = self._logs.topics()
+        family.check_name(name, topics)
         if name in topics:
             raise TopicAlreadyExists(f"topic {name!r} already exists")
-        clash = collision(name, topics)
-        if clash is not None:
-            raise InvalidTopic(f"topic {name!r} collides with {clash!r}: '.' and '_' count as one character")
         check_partition_count(partition_count)
-        self._config.log_defaults().overridden(overrides)
+        self._config.log_defaults().overridden(properties)
 
     def create(
         self, name: str, partition_count: int | None = None, overrides: Mapping[str, str] | None = None
     ) -> StoredTopic:
         """Make a topic with a new random id; ``partition_count`` None means ``num.partitions``.
+
+        Among its properties `GENERATION_PROPERTY` says which messages it will hold, once and for all.
 
         Raises:
             KafkaError: what `check_new` raises, or `StorageError`.
@@ -129,19 +111,23 @@ class Topics:
         overrides = overrides or {}
         with self._changing:
             self.check_new(name, count, overrides)
-            self._logs.create_topic(name, uuid4(), count, overrides)
-            _log.info("created topic %s with %d partitions", name, count)
+            family, properties = family_and_properties(overrides)
+            self._logs.create_topic(name, uuid4(), count, properties, generation=family.generation)
+            _log.info("created topic %s of generation %s with %d partitions", name, family.generation, count)
+            self._changed()
             return self.get(name)
 
-    def get_or_create(self, name: str) -> StoredTopic:
-        """The topic, made with the defaults where it does not exist yet.
+    def get_or_create(self, name: str, generation: str = SINCE_08.generation) -> StoredTopic:
+        """The topic, made with the defaults and for this ``generation`` where it does not exist yet.
 
         Raises:
             KafkaError: what `create` raises.
         """
         with self._changing:
             existing = self._logs.topics().get(name)
-            return existing if existing is not None else self.create(name)
+            if existing is not None:
+                return existing
+            return self.create(name, overrides={GENERATION_PROPERTY: generation})
 
     def add_partitions(self, name: str, total: int, *, validate_only: bool = False) -> None:
         """Widen the topic to ``total`` partitions.
@@ -160,6 +146,7 @@ class Topics:
             if not validate_only:
                 self._logs.add_partitions(name, total)
                 _log.info("topic %s now has %d partitions", name, total)
+                self._changed()
 
     def delete(self, name: str) -> None:
         """Delete the topic and its logs.
@@ -174,6 +161,13 @@ class Topics:
             self.get(name)
             self._logs.delete_topic(name)
             _log.info("deleted topic %s", name)
+            self._changed()
+
+
+def family_and_properties(overrides: Mapping[str, str]) -> tuple[LogFamily, dict[str, str]]:
+    """The family that a new topic's properties ask for, and the other ones. Raises `InvalidConfig`."""
+    rest = dict(overrides)
+    return family_of(rest.pop(GENERATION_PROPERTY, SINCE_08.generation)), rest
 
 
 def check_partition_count(count: int) -> None:

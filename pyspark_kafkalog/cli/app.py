@@ -15,6 +15,7 @@ from pyspark_kafkalog.cli.lag import LAG_EPILOG, lag
 from pyspark_kafkalog.cli.offsets import OFFSETS_EPILOG, offsets
 from pyspark_kafkalog.cli.produce import PRODUCE_EPILOG, produce
 from pyspark_kafkalog.cli.topics import topics
+from pyspark_kafkalog.cli.zookeeper import zookeeper
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 
 EPILOG = """\
@@ -46,6 +47,7 @@ for name, command, examples in (
 ):
     app.command(name, help=flowing(command.__doc__ or ""), epilog=examples)(command)
 app.add_typer(groups, name="groups")
+app.add_typer(zookeeper, name="zookeeper")
 loads.register(app)
 
 

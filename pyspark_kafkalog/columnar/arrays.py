@@ -61,9 +61,9 @@ class Constant:
     It grows to the longest column asked for; shorter ones are slices of it.
     """
 
-    def __init__(self, value: str | int | None) -> None:
-        """A string, a 32-bit number, or None for such a number that is not known."""
-        self._value = value
+    def __init__(self, value: str | int | None, kind: pa.DataType = INT32) -> None:
+        """A string, a 32-bit number, or None for what is not known: it is of this ``kind`` then."""
+        self._value, self._kind = value, kind
         self._column = self._made(0)
 
     def rows(self, count: int) -> pa.Array:
@@ -74,7 +74,7 @@ class Constant:
 
     def _made(self, count: int) -> pa.Array:
         if self._value is None:
-            return pa.nulls(count, INT32)
+            return pa.nulls(count, self._kind)
         if isinstance(self._value, int):
             return numbers(INT32, array("i", [self._value]) * count)
         return blobs([self._value.encode()] * count, STRING)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from pyspark_kafkalog.columnar.engine import Engine
-from pyspark_kafkalog.columnar.kernel_cache import kernel
+from pyspark_kafkalog.columnar.kernel_cache import KernelName, kernel
 from pyspark_kafkalog.columnar.plain import PlainEngine
 from pyspark_kafkalog.errors import InvalidConfig
 
@@ -18,6 +18,8 @@ WARM_UP_RECORDS = 200_000
 some 0.4 s, and plain Python decodes about so many records in half of that. Small reads thus start at once."""
 
 _PLAIN = PlainEngine()
+
+_E = TypeVar("_E")
 
 
 def compiled_engine() -> Engine | None:
@@ -30,50 +32,61 @@ def compiled_engine() -> Engine | None:
     return CompiledEngine(found)
 
 
-class _Automatic:
-    """*Thread-safe: the lock guards both fields.* One per process: what it counts is this process's work."""
+class Choice(Generic[_E]):
+    """Which of a generation's two engines decodes in this process.
 
-    def __init__(self) -> None:
+    *Thread-safe: the lock guards `_records` and `_compiled`.* One per process and generation: what it counts
+    is this process's work.
+    """
+
+    def __init__(self, plain: _E, compiled: Callable[[], _E | None], kernel_name: KernelName) -> None:
+        """``compiled`` makes the other engine, or gives None where there is no kernel of this name."""
+        self._plain, self._make, self._kernel_name = plain, compiled, kernel_name
         self._lock = threading.Lock()
         self._records = 0
-        self._compiled: Engine | None = None
+        self._compiled: _E | None = None
 
-    def engine(self) -> Engine:
-        """The engine for the next answer."""
+    def chooser(self, name: EngineName) -> Callable[[], _E]:
+        """What gives the engine of this name, to be asked before each answer.
+
+        Raises:
+            InvalidConfig: there is none of this name, or it cannot be had here.
+        """
+        if name == "auto":
+            return self.engine
+        if name == "plain":
+            return lambda: self._plain
+        if name != "numba":
+            raise InvalidConfig(f"unknown engine {name!r}; allowed: auto, numba, plain")
+        engine = self._make()
+        if engine is None:
+            raise InvalidConfig(f"the engine numba cannot be had here: {kernel(self._kernel_name)[1]}")
+        found: _E = engine
+        return lambda: found
+
+    def engine(self) -> _E:
+        """The engine for the next answer, where nothing else is said."""
         with self._lock:
             if self._compiled is None:
                 if self._records < WARM_UP_RECORDS:
-                    return _PLAIN
-                self._compiled = compiled_engine() or _PLAIN
+                    return self._plain
+                self._compiled = self._make() or self._plain
             return self._compiled
 
-    def count(self, records: int) -> None:
-        """Note what was decoded."""
+    def decoded(self, records: int) -> None:
+        """Note that so many records were decoded, by whichever engine."""
         with self._lock:
             self._records += records
 
 
-_automatic = _Automatic()
+_automatic: Choice[Engine] = Choice(_PLAIN, compiled_engine, "fill_columns")
 
 
 def decoded(records: int) -> None:
-    """Note that so many records were decoded in this process, by whichever engine."""
-    _automatic.count(records)
+    """Note that so many records of v2 batches were decoded in this process, by whichever engine."""
+    _automatic.decoded(records)
 
 
 def chooser(name: EngineName) -> Callable[[], Engine]:
-    """What gives the engine of this name, to be asked before each answer.
-
-    Raises:
-        InvalidConfig: there is none of this name, or it cannot be had here.
-    """
-    if name == "auto":
-        return _automatic.engine
-    if name == "plain":
-        return lambda: _PLAIN
-    if name != "numba":
-        raise InvalidConfig(f"unknown engine {name!r}; allowed: auto, numba, plain")
-    engine = compiled_engine()
-    if engine is None:
-        raise InvalidConfig(f"the engine numba cannot be had here: {kernel()[1]}")
-    return lambda: engine
+    """What gives the engine of this name for v2 batches; as `Choice.chooser`."""
+    return _automatic.chooser(name)

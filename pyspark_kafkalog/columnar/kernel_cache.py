@@ -17,42 +17,51 @@ import threading
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 _log = logging.getLogger(__name__)
 
-Kernel = Callable[[Any, Any, Any, Any, Any], int]
+Kernel = Callable[..., int]
+
+KernelName = Literal["fill_columns", "fill_entries"]
+"""The kernels there are: for v2 batches (`kernels`) and for 0.7's entries (`v07_kernels`)."""
 
 _lock = threading.Lock()
-_loaded: tuple[Kernel | None, str] | None = None
-"""The kernel, or the reason why there is none; None until it is asked for. Guarded by ``_lock``."""
+_loaded: dict[KernelName, tuple[Kernel | None, str]] = {}
+"""Kernels that were asked for, or the reasons why there are none. Guarded by ``_lock``."""
 
 
-def kernel() -> tuple[Kernel | None, str]:
-    """The compiled `kernels.fill_columns`, or None and the reason. Loaded once per process.
+def kernel(name: KernelName = "fill_columns") -> tuple[Kernel | None, str]:
+    """The compiled kernel of this name, or None and the reason. Loaded once per process.
 
     *Thread-safe.*
     """
-    global _loaded
     with _lock:
-        if _loaded is None:
+        if name not in _loaded:
             try:
-                _loaded = _load(), ""
+                _loaded[name] = _load(name), ""
             except Exception as e:  # whatever numba or LLVM may raise, plain Python does the same work
-                _loaded = None, f"{type(e).__name__}: {e}"
-                _log.info("no compiled kernels, decoding in plain Python: %s", _loaded[1])
-        return _loaded
+                reason = f"{type(e).__name__}: {e}"
+                _loaded[name] = None, reason
+                _log.info("no compiled kernels, decoding in plain Python: %s", reason)
+        return _loaded[name]
 
 
-def _load() -> Kernel:
-    from pyspark_kafkalog.columnar import engine, kernels, layout, memory
+def _load(name: KernelName) -> Kernel:
+    from pyspark_kafkalog.columnar import engine, layout, memory, v07_engine
 
+    kernels: Any
+    if name == "fill_columns":
+        from pyspark_kafkalog.columnar import kernels
+    else:
+        from pyspark_kafkalog.columnar import v07_kernels as kernels
     # numba knows its cache by the time and size of one file; the kernel depends on what all of these say.
     digest = 0
-    for module in (engine, kernels, layout, memory):
+    for module in (engine, v07_engine, kernels, layout, memory):
         digest = zlib.crc32(Path(str(module.__file__)).read_bytes(), digest)
-    kernels.fill_columns.__qualname__ = f"fill_columns_{digest:08x}"
-    return compiled(kernels.fill_columns, kernels.SIGNATURE)
+    function = getattr(kernels, name)
+    function.__qualname__ = f"{name}_{digest:08x}"
+    return compiled(function, kernels.SIGNATURE)
 
 
 def compiled(function: Any, signature: Any) -> Kernel:

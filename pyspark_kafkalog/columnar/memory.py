@@ -39,6 +39,27 @@ def _get8(typingctx: Any, address: Any) -> Any:
     return types.int64(types.int64), codegen
 
 
+def _read64(typingctx: Any, address: Any) -> Any:
+    """The eight bytes at an address, wherever it is, as a number; the first is the lowest on the machines
+    that numba knows.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(_pointer(builder, args[0], 64), align=1)
+
+    return types.int64(types.int64), codegen
+
+
+def _get32(typingctx: Any, base: Any, index: Any) -> Any:
+    """Number ``index`` of the unsigned 32-bit numbers at ``base``."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = builder.gep(_pointer(builder, args[0], 32), [args[1]])
+        return builder.zext(builder.load(place), ir.IntType(64))
+
+    return types.int64(types.int64, types.int64), codegen
+
+
 def _get64(typingctx: Any, base: Any, index: Any) -> Any:
     """Number ``index`` of the 64-bit numbers at ``base``."""
 
@@ -77,7 +98,9 @@ def _copy(typingctx: Any, to: Any, of: Any, size: Any) -> Any:
 address: Any = intrinsic(_address)
 copy: Any = intrinsic(_copy)
 get8: Any = intrinsic(_get8)
+get32: Any = intrinsic(_get32)
 get64: Any = intrinsic(_get64)
+read64: Any = intrinsic(_read64)
 put8: Any = _putter(8)
 put32: Any = _putter(32)
 put64: Any = _putter(64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
 
 from pyspark_kafkalog.config.definition import Config, Property, describe
 from pyspark_kafkalog.config.properties import format_properties
@@ -29,11 +30,13 @@ def markdown(cls: type[Config], base: type[Config] | None = None) -> str:
     return "\n".join(lines).strip("\n") + "\n"
 
 
-def properties_file(cls: type[Config], heading: str) -> str:
+def properties_file(cls: type[Config], heading: str, given: Mapping[str, str] | None = None) -> str:
     """Every property with its default, below a comment that says what it is, its unit and its range.
 
-    What is not set by default stands there as a comment. `parse` makes the default configuration of it.
+    What is not set by default stands there as a comment, unless ``given`` has a value for its name: so that
+    `parse` makes the default configuration of it, or one that can be used where something must be set.
     """
+    given = given or {}
     blocks = ["".join(map(_comment, heading.splitlines()))]
     for item in describe(cls):
         if item.section:
@@ -41,11 +44,12 @@ def properties_file(cls: type[Config], heading: str) -> str:
         facts = [item.unit, item.allowed, f"default {item.text(item.default) or 'not set'}"]
         if item.aliases:
             facts.append(f"also read as {', '.join(item.aliases)}")
-        line = format_properties({item.name: item.text(item.default)})
+        value = given.get(item.name, item.text(item.default))
+        line = format_properties({item.name: value})
         blocks.append(
             _comment(item.doc)
             + _comment("; ".join(fact for fact in facts if fact))
-            + (line if item.default is not None else "#" + line)
+            + (line if value or item.default is not None else "#" + line)
         )
     return "\n".join(blocks)
 

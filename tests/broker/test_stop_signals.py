@@ -18,13 +18,13 @@ import sys, time
 import broker.server.broker
 
 class SlowBroker:
-    port, cluster_id = 9092, "abc"
+    ports, cluster_id = {"PLAINTEXT": 9092}, "abc"
 
     def __init__(self, config):
         pass
 
-    def endpoint(self):
-        return "127.0.0.1", 9092
+    def advertised(self):
+        return {"PLAINTEXT": ("127.0.0.1", 9092)}
 
     def start(self):
         self._slowly("starting", float(sys.argv[1]))

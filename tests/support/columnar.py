@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from pyspark_kafkalog.columnar.record_batches import COLUMNS, Decoded, RecordBatchDecoder
+from pyspark_kafkalog.columnar.v07_batches import COLUMNS_07, V07BatchDecoder
 from pyspark_kafkalog.formats.batch import seal_batch
 from pyspark_kafkalog.formats.batch_header import LOG_APPEND_TIME_BIT
 from pyspark_kafkalog.formats.record import encode_record
@@ -33,6 +34,20 @@ def decode(
     settings = {"broker": 7, **settings}
     decoder = RecordBatchDecoder(topic="t", partition=0, columns=columns, engine=engine, **settings)  # type: ignore[arg-type]
     return decoder.decode(memoryview(data), start, end, aborted)
+
+
+def decode_07(
+    data: bytes | memoryview,
+    engine: str = "plain",
+    *,
+    start: int = 0,
+    end: int = FOREVER,
+    columns: Sequence[str] = COLUMNS_07,
+    **settings: Any,
+) -> Decoded:
+    """The 0.7 answer ``data`` of partition t-0, whose first byte has offset ``start``, of broker 7."""
+    decoder = V07BatchDecoder(topic="t", partition=0, columns=columns, engine=engine, broker=7, **settings)  # type: ignore[arg-type]
+    return decoder.decode(memoryview(data), start, end)
 
 
 def column(decoded: Decoded, name: str) -> list[Any]:

@@ -61,11 +61,11 @@ def open_manager(
     return manager
 
 
-def open_log(*paths: Path, **options: Any) -> tuple[LogManager, Log]:
+def open_log(*paths: Path, generation: str = "0.8", **options: Any) -> tuple[LogManager, Log]:
     """A manager with one topic of one partition, and its log; the topic is made when it is missing."""
     manager = open_manager(*paths, **options)
     if TOPIC not in manager.topics():
-        manager.create_topic(TOPIC, uuid.uuid4(), 1, {})
+        manager.create_topic(TOPIC, uuid.uuid4(), 1, {}, generation=generation)
     return manager, manager.log(PARTITION)
 
 

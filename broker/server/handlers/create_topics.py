@@ -1,7 +1,8 @@
 """CreateTopics 2-7: make topics, each on its own; one that cannot be made does not fail the others.
 
 One broker keeps one copy: replication factor 1 or -1, or an assignment that names this broker for each
-partition. Partition count -1 means ``num.partitions``.
+partition. Partition count -1 means ``num.partitions``. The property ``generation`` (ours; 0.7 or 0.8) says
+which messages a topic will hold.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import replace
 from broker.server.configs import topic_entries
 from broker.server.context import Context
 from broker.server.registry import handles
-from broker.server.topics import INTERNAL_TOPICS
+from broker.server.topics import INTERNAL_TOPICS, family_and_properties
 from pyspark_kafkalog.errors import (
     ErrorCode,
     InvalidConfig,
@@ -69,6 +70,7 @@ def _create(wanted: CreatableTopic, times: int, validate_only: bool, ctx: Contex
             replication_factor=-1,
             configs=(),
         )
+    family, properties = family_and_properties(overrides)
     result = CreatableTopicResult(
         name=wanted.name,
         error_code=ErrorCode.NONE,
@@ -82,7 +84,7 @@ def _create(wanted: CreatableTopic, times: int, validate_only: bool, ctx: Contex
                 config_source=entry.source,
                 is_sensitive=False,
             )
-            for entry in topic_entries(ctx.services.config, overrides)
+            for entry in topic_entries(ctx.services.config, properties, family.generation)
         ),
     )
     return result if topic_id is None else replace(result, topic_id=topic_id)

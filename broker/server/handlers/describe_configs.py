@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from broker.log.topic_names import check_name
 from broker.server.configs import ConfigEntry, broker_entries, topic_entries
 from broker.server.context import Context
 from broker.server.registry import handles
-from broker.server.topics import validate_name
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError
 from pyspark_kafkalog.protocol.api.describe_configs import (
     DescribeConfigsRequest,
@@ -58,8 +58,11 @@ def _describe(
 def _entries(resource: DescribeConfigsResource, ctx: Context) -> Iterator[ConfigEntry]:
     services, name = ctx.services, resource.resource_name
     if resource.resource_type == ResourceType.TOPIC:
-        validate_name(name)
-        return topic_entries(services.config, services.topics.get(name).overrides)
+        # A topic of another generation may have a name that is none here.
+        if name not in services.topics.all():
+            check_name(name)
+        topic = services.topics.get(name)
+        return topic_entries(services.config, topic.overrides, topic.generation)
     if resource.resource_type == ResourceType.BROKER:
         # The empty name asks for the dynamic defaults of all brokers; there are none.
         if name not in ("", str(services.config.node_id)):

@@ -1,6 +1,7 @@
 """Metadata 0-12: this broker, and its topics by name or by id (10+/12).
 
-Asking for an unknown topic makes it where ``auto.create.topics.enable`` and the request (4+) allow.
+Asking for an unknown topic makes it where ``auto.create.topics.enable`` and the request (4+) allow. Topics
+of 0.7 are described like all others: a client that gets an error here only asks again, and never hears why.
 Left out: replicas and racks; the one broker leads everything with leader epoch 0.
 """
 
@@ -12,7 +13,7 @@ from broker.log.manager import StoredTopic
 from broker.server.context import Context
 from broker.server.epochs import LEADER_EPOCH
 from broker.server.registry import handles
-from broker.server.topics import INTERNAL_TOPICS, validate_name
+from broker.server.topics import INTERNAL_TOPICS
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, UnknownTopicOrPartition
 from pyspark_kafkalog.protocol.api.metadata import (
     MetadataRequest,
@@ -71,19 +72,20 @@ def _answer(
 
 
 def _find(wanted: MetadataRequestTopic, request: MetadataRequest, ctx: Context) -> tuple[str, StoredTopic]:
-    topics = ctx.services.topics
+    services = ctx.services
+    topics = services.topics
     if wanted.name is None or wanted.topic_id != _NO_ID:
         if ctx.version < 12:
             raise InvalidRequest("topics are asked for by id from Metadata version 12 only")
         name = topics.name_of(wanted.topic_id)
         return name, topics.get(name)
-    create = ctx.services.config.auto_create_topics_enable
+    create = services.config.auto_create_topics_enable
     if ctx.version >= 4:
         create = create and request.allow_auto_topic_creation
     try:
         return wanted.name, topics.get(wanted.name)
     except UnknownTopicOrPartition:
-        validate_name(wanted.name)
+        services.logs.family.check_name(wanted.name, ())
         if not create or wanted.name in INTERNAL_TOPICS:
             raise
     return wanted.name, topics.get_or_create(wanted.name)

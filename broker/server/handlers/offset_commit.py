@@ -65,7 +65,7 @@ def _check(
     partition: TopicPartition, commit: OffsetCommitRequestPartition, now: int, expires: int, ctx: Context
 ) -> CommittedOffset:
     services = ctx.services
-    services.logs.log(partition)
+    services.logs.check_exists(partition)
     metadata = commit.committed_metadata or ""
     limit = services.config.offset_metadata_max_bytes
     if len(metadata.encode()) > limit:

@@ -114,7 +114,7 @@ def _append(partition: TopicPartition, records: memoryview | None, acks: int, ct
     result = log.append(whole)
     if not result.duplicate:
         metrics, size = services.metrics, len(whole)
-        metrics.appended_messages.inc(result.last_offset - result.base_offset + 1)
+        metrics.appended_messages.inc(result.record_count)
         metrics.appended_bytes.inc(size)
         services.fetches.appended(partition, size)
     return result

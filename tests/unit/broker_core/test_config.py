@@ -56,6 +56,7 @@ def test_the_oldest_brokers_files_are_understood(old: str, new: str, value: str)
         ("PLAINTEXT://127.0.0.1:9092", Endpoint("PLAINTEXT", "127.0.0.1", 9092)),
         (" PLAINTEXT://:0 ", Endpoint("PLAINTEXT", "", 0)),
         ("PLAINTEXT://[::1]:1", Endpoint("PLAINTEXT", "::1", 1)),
+        ("KAFKA07://a:1", Endpoint("KAFKA07", "a", 1)),
         ("PLAINTEXT://broker-1.example.org:65535", Endpoint("PLAINTEXT", "broker-1.example.org", 65535)),
     ],
 )
@@ -68,7 +69,8 @@ def test_an_endpoint_is_protocol_host_and_port(text: str, expected: Endpoint) ->
     "text",
     [
         "", "127.0.0.1:9092", "PLAINTEXT://127.0.0.1", "PLAINTEXT://a:65536", "PLAINTEXT://a:-1",
-        "SSL://a:1", "KAFKA07://a:1", "PLAINTEXT://::1:9092", "PLAINTEXT://a:1,PLAINTEXT://b:2",
+        "SSL://a:1", "KAFKA08://a:1", "PLAINTEXT://::1:9092", "PLAINTEXT://a:1,PLAINTEXT://b:2",
+        "PLAINTEXT://a:1,KAFKA07://a:1", "PLAINTEXT://a:1,", "KAFKA07://a:1;PLAINTEXT://a:2",
         "PLAINTEXT://a:1/x", "PLAINTEXT://a b:1", "PLAINTEXT://[:1", "PLAINTEXT://a:١",
     ],
 )  # fmt: skip
@@ -91,7 +93,29 @@ def test_clients_are_told_an_address_they_can_reach(
     listeners: str, advertised: str | None, told: str
 ) -> None:
     config = BrokerConfig(listeners=listeners, advertised_listeners=advertised)
-    assert str(config.advertised_endpoint(4711, "box")) == told
+    assert str(config.advertised_endpoint(config.endpoints[0], 4711, "box")) == told
+
+
+def test_each_listener_has_a_protocol_and_is_advertised_by_it() -> None:
+    config = BrokerConfig(
+        listeners="PLAINTEXT://:9092, KAFKA07://127.0.0.1:0", advertised_listeners="PLAINTEXT://public:19092"
+    )
+    modern, first = config.endpoints
+    assert (modern, first) == (Endpoint("PLAINTEXT", "", 9092), Endpoint("KAFKA07", "127.0.0.1", 0))
+    assert str(config.advertised_endpoint(modern, 9092, "box")) == "PLAINTEXT://public:19092"
+    assert str(config.advertised_endpoint(first, 4711, "box")) == "KAFKA07://127.0.0.1:4711"
+
+
+def test_what_is_not_listened_on_cannot_be_advertised() -> None:
+    with pytest.raises(
+        InvalidConfig, match=r"KAFKA07://a:1: listeners has none of KAFKA07"
+    ):
+        BrokerConfig(advertised_listeners="KAFKA07://a:1")
+
+
+def test_two_listeners_may_both_take_any_free_port() -> None:
+    config = BrokerConfig(listeners="PLAINTEXT://127.0.0.1:0,KAFKA07://127.0.0.1:0")
+    assert [endpoint.port for endpoint in config.endpoints] == [0, 0]
 
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]"])

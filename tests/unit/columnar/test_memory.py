@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import pyspark_kafkalog
-from pyspark_kafkalog.columnar import arena, choice
+from pyspark_kafkalog.columnar import choice, pool
 from pyspark_kafkalog.columnar.record_batches import RecordBatchDecoder
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.types import NewRecord
@@ -28,7 +28,7 @@ def address(batch: pa.RecordBatch) -> int:
 
 
 def test_an_arena_is_used_again_once_nothing_refers_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arena, "_pool", arena._Pool())
+    monkeypatch.setattr(pool, "arenas", pool.Pool())
     first = decode(answer(0), "numba").batches[0]
     place = address(first)
     kept = first.column("value").slice(50, 2)
@@ -41,14 +41,14 @@ def test_an_arena_is_used_again_once_nothing_refers_to_it(monkeypatch: pytest.Mo
 
 
 def test_the_pool_keeps_a_bounded_number_of_arenas(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = arena._Pool()
-    leases = [pool.take(1) for _ in range(40)]
+    arenas = pool.Pool()
+    leases = [arenas.take(1) for _ in range(40)]
     assert len({lease.ctypes.data for lease in leases}) == 40
     assert all(lease.ctypes.data % 64 == 0 for lease in leases)
     leases.clear()
-    assert 0 < sum(map(len, pool._free)) <= arena._KEPT_BYTES
-    large = pool.take(2 * arena._KEPT_BYTES)
-    assert len(large) >= 2 * arena._KEPT_BYTES
+    assert 0 < sum(map(len, arenas._free)) <= pool._KEPT_BYTES
+    large = arenas.take(2 * pool._KEPT_BYTES)
+    assert len(large) >= 2 * pool._KEPT_BYTES
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -77,7 +77,8 @@ def test_threads_decode_at_once() -> None:
 
 
 def test_auto_begins_plain_and_goes_over_to_numba(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "_automatic", choice._Automatic())
+    fresh = choice.Choice(choice._PLAIN, choice.compiled_engine, "fill_columns")
+    monkeypatch.setattr(choice, "_automatic", fresh)
     monkeypatch.setattr(choice, "WARM_UP_RECORDS", 150)
     decoder = RecordBatchDecoder(topic="t", partition=0, columns=["value"])
     engines, values = [], []

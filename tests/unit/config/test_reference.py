@@ -44,9 +44,23 @@ def test_a_properties_file_comments_every_property() -> None:
     )
 
 
+def test_a_properties_file_may_give_values_of_its_own() -> None:
+    text = properties_file(Sample, "Heading.", {"limit.ms": "7"})
+    assert parse_properties(text) == {"size.bytes": "10", "limit.ms": "7"}
+    assert "default not set" in text
+
+
 @pytest.mark.parametrize(
     "path",
-    ["docs/cli.md", "docs/configuration.md", "docs/datasource.md", "docs/files.md", "conf/server.properties"],
+    [
+        "docs/cli.md",
+        "docs/configuration.md",
+        "docs/datasource.md",
+        "docs/files.md",
+        "conf/consumer.properties",
+        "conf/producer.properties",
+        "conf/server.properties",
+    ],
 )
 def test_generated_files_are_what_the_definitions_give(path: str) -> None:
     written = (ROOT / path).read_text(encoding="utf-8")

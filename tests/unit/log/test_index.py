@@ -138,7 +138,7 @@ def test_the_memory_of_indexes_is_bounded_and_they_come_back_when_they_are_neede
         log.append(batch(b"%03d" % number * 10, timestamps=[START_MS + number]))
     manager.close()
     manager, log = open_log(tmp_path, **CONFIG)
-    schemes = manager._tools.schemes
+    schemes = manager._tools["0.8"].schemes
     schemes._max_bytes = 300
     everything = read_all(log, max_bytes=200)
     assert len(everything) == 120

@@ -7,15 +7,27 @@ from pyspark_kafkalog.protocol.api.describe_configs import ConfigSource, ConfigT
 
 
 def test_a_topic_that_sets_nothing_has_every_property_by_default() -> None:
-    entries = list(topic_entries(BrokerConfig(), {}))
+    *entries, generation = topic_entries(BrokerConfig(), {}, "0.8")
     assert [e.name for e in entries] == [item.name for item in describe(LogConfig)]
     assert {e.source for e in entries} == {ConfigSource.DEFAULT_CONFIG}
     assert not any(e.read_only for e in entries)
+    assert (generation.name, generation.value, generation.source, generation.read_only) == (
+        "generation", "0.8", ConfigSource.DEFAULT_CONFIG, True,
+    )  # fmt: skip
+
+
+def test_a_topic_of_the_first_generation_says_so() -> None:
+    *_, generation = topic_entries(BrokerConfig(), {}, "0.7")
+    assert generation.synonyms == (
+        Synonym("generation", "0.7", ConfigSource.TOPIC_CONFIG),
+        Synonym("generation", "0.8", ConfigSource.DEFAULT_CONFIG),
+    )
 
 
 def test_a_topics_own_value_goes_before_the_brokers_and_the_default() -> None:
     config = BrokerConfig.load(None, {"log.retention.minutes": "3"})
-    by_name = {e.name: e for e in topic_entries(config, {"retention.ms": "5", "segment.bytes": "2048"})}
+    overrides = {"retention.ms": "5", "segment.bytes": "2048"}
+    by_name = {e.name: e for e in topic_entries(config, overrides, "0.8")}
     assert by_name["retention.ms"].synonyms == (
         Synonym("retention.ms", "5", ConfigSource.TOPIC_CONFIG),
         Synonym("log.retention.ms", "180000", ConfigSource.STATIC_BROKER_CONFIG),

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from broker.server.topics import MAX_PARTITIONS, check_partition_count, collision, validate_name
+from broker.log.topic_names import check_name, collision
+from broker.server.topics import MAX_PARTITIONS, check_partition_count
 from pyspark_kafkalog.errors import InvalidPartitions, InvalidTopic, ServerError
 
 
 @pytest.mark.parametrize("name", ["a", "A-b_c.d", "0", "...", "-", "_", "x" * 249, "__consumer_offsets"])
 def test_legal_names_pass(name: str) -> None:
-    validate_name(name)
+    check_name(name)
 
 
 @pytest.mark.parametrize(
@@ -17,7 +18,7 @@ def test_legal_names_pass(name: str) -> None:
 )
 def test_names_that_kafka_refuses_are_refused(name: str) -> None:
     with pytest.raises(InvalidTopic):
-        validate_name(name)
+        check_name(name)
 
 
 def test_names_that_differ_in_dot_and_underscore_only_collide() -> None:

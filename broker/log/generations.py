@@ -1,0 +1,76 @@
+"""The two families of logs, as tables: the only place where one generation differs from another.
+
+Sources: 0.7.2 ``log/Log.scala``, ``log/LogManager.scala``, ``utils/TopicNameValidator.scala``; Kafka 3.9
+``UnifiedLog``, ``LogSegment.shouldRoll``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from broker.log.byte_validation import check_messages, leave_as_they_are
+from broker.log.family import LogFamily
+from broker.log.filesystem import FileSystem
+from broker.log.offset_scheme import ByteOffsets, LoadedSchemes, LogicalOffsets
+from broker.log.open_files import OpenFiles
+from broker.log.producers import GuardedProducers, NoProducers
+from broker.log.tools import LOADED_INDEX_BYTES, LogTools
+from broker.log.topic_names import check_first_name, check_name
+from broker.log.validation import assign_offsets, check_batches
+from pyspark_kafkalog.clock import Clock
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.formats.batch import V2Format
+from pyspark_kafkalog.formats.v07 import V07Format
+
+SINCE_08 = LogFamily(
+    generation="0.8",
+    format=V2Format(),
+    scheme=LogicalOffsets,
+    check=check_batches,
+    number=assign_offsets,
+    producers=GuardedProducers,
+    readable_end=lambda end, _flushed: end,
+    is_full=lambda size, more, limit: size + more > limit,
+    check_name=check_name,
+)
+"""Kafka 0.8 and later: offsets count records; v0, v1, v2 entries may be mixed."""
+
+V07 = LogFamily(
+    generation="0.7",
+    format=V07Format(),
+    scheme=ByteOffsets,
+    check=check_messages,
+    number=leave_as_they_are,
+    producers=lambda _guard, _path, _files: NoProducers(),
+    readable_end=lambda _end, flushed: flushed,
+    is_full=lambda size, _more, limit: size > limit,
+    check_name=check_first_name,
+)
+"""Kafka 0.7: offsets count bytes, readers see what is on the disk."""
+
+FAMILIES: Mapping[str, LogFamily] = MappingProxyType({f.generation: f for f in (SINCE_08, V07)})
+
+
+def family_of(generation: str) -> LogFamily:
+    """The family with this name.
+
+    Raises:
+        InvalidConfig: there is none.
+    """
+    try:
+        return FAMILIES[generation]
+    except KeyError:
+        known = " or ".join(FAMILIES)
+        raise InvalidConfig(f"generation={generation[:100]} is not allowed; allowed: {known}") from None
+
+
+def tools_of_all(
+    files: FileSystem, pool: OpenFiles, clock: Clock, flushed: Callable[[float], object]
+) -> dict[str, LogTools]:
+    """The tools of each generation's logs: they share the disk, its open files, the memory for indexes."""
+    schemes = LoadedSchemes(LOADED_INDEX_BYTES)
+    return {
+        generation: LogTools(files, pool, clock, family, schemes, flushed)
+        for generation, family in FAMILIES.items()
+    }

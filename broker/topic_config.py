@@ -1,0 +1,140 @@
+"""The properties of one topic: Kafka's names and defaults, which a broker's own may change. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from pyspark_kafkalog.config.definition import (
+    INT_MAX,
+    LONG_MAX,
+    Check,
+    Config,
+    between,
+    describe,
+    nearest,
+    not_negative,
+    one_of,
+    positive,
+    positive_int,
+    prop,
+    unlimited_or_not_negative,
+)
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.types import TimestampType
+
+_HOUR_MS = 3_600_000
+
+either_timestamp_type = one_of("CreateTime", "LogAppendTime")
+policies = Check(
+    "delete, compact or both, separated by commas",
+    lambda words: len(words) > 0 and len(set(words)) == len(words) and set(words) <= {"delete", "compact"},
+)
+
+
+@dataclass(frozen=True)
+class LogConfig(Config):
+    """The properties that a topic may set for itself; what it does not set comes from `BrokerConfig`."""
+
+    segment_bytes: int = prop(
+        "segment.bytes", 1 << 30, int, check=positive_int, unit="bytes", inherits="log.segment.bytes",
+        doc="Size at which a new segment file is begun.",
+    )  # fmt: skip
+    segment_ms: int = prop(
+        "segment.ms", 168 * _HOUR_MS, int, check=positive, unit="ms", inherits="log.roll.ms",
+        doc="Age at which a new segment file is begun, however small the last one is.",
+    )  # fmt: skip
+    segment_index_bytes: int = prop(
+        "segment.index.bytes", 10 << 20, int, check=between(4, INT_MAX), unit="bytes",
+        inherits="log.index.size.max.bytes",
+        doc="Size of a segment's index at which a new segment is begun.",
+    )  # fmt: skip
+    index_interval_bytes: int = prop(
+        "index.interval.bytes", 4096, int, check=between(0, INT_MAX), unit="bytes",
+        inherits="log.index.interval.bytes",
+        doc="Data between two entries of the offset index.",
+    )  # fmt: skip
+    flush_messages: int = prop(
+        "flush.messages", LONG_MAX, int, check=positive, unit="messages",
+        inherits="log.flush.interval.messages",
+        doc="Messages after which the log is forced to disk.",
+    )  # fmt: skip
+    flush_ms: int = prop(
+        "flush.ms", 3000, int, check=not_negative, unit="ms", inherits="log.flush.interval.ms",
+        doc="Age of unflushed data at which the log is forced to disk.",
+    )  # fmt: skip
+    retention_ms: int = prop(
+        "retention.ms", 168 * _HOUR_MS, int, check=unlimited_or_not_negative, unit="ms",
+        inherits="log.retention.ms",
+        doc="Age of its newest record at which a segment is deleted.",
+    )  # fmt: skip
+    retention_bytes: int = prop(
+        "retention.bytes", -1, int, check=unlimited_or_not_negative, unit="bytes",
+        inherits="log.retention.bytes",
+        doc="Size of a partition above which its oldest segments are deleted.",
+    )  # fmt: skip
+    cleanup_policy: tuple[str, ...] = prop(
+        "cleanup.policy", ("delete",), tuple, check=policies, inherits="log.cleanup.policy",
+        doc="How old data goes. compact is stored and shown, but nothing is compacted yet.",
+    )  # fmt: skip
+    file_delete_delay_ms: int = prop(
+        "file.delete.delay.ms", 60_000, int, check=not_negative, unit="ms",
+        inherits="log.segment.delete.delay.ms",
+        doc="How long a deleted segment's files stay, for reads that are under way.",
+    )  # fmt: skip
+    max_message_bytes: int = prop(
+        "max.message.bytes", 1_048_588, int, check=between(0, INT_MAX), unit="bytes",
+        inherits="message.max.bytes",
+        doc="Largest record batch that is accepted, as it is sent.",
+    )  # fmt: skip
+    message_timestamp_type: str = prop(
+        "message.timestamp.type", "CreateTime", str, check=either_timestamp_type,
+        inherits="log.message.timestamp.type",
+        doc="Whose time a record carries: its producer's, or the broker's when it is appended.",
+    )  # fmt: skip
+    message_timestamp_before_max_ms: int = prop(
+        "message.timestamp.before.max.ms", LONG_MAX, int, check=not_negative, unit="ms",
+        inherits="log.message.timestamp.before.max.ms",
+        doc="How far a record's timestamp may lie before the broker's clock.",
+    )  # fmt: skip
+    message_timestamp_after_max_ms: int = prop(
+        "message.timestamp.after.max.ms", _HOUR_MS, int, check=not_negative, unit="ms",
+        inherits="log.message.timestamp.after.max.ms",
+        doc="How far a record's timestamp may lie after the broker's clock.",
+    )  # fmt: skip
+    compression_type: str = prop(
+        "compression.type", "producer", str, check=one_of("producer"), inherits="compression.type",
+        doc="Batches are stored as their producer compressed them.",
+    )  # fmt: skip
+    min_insync_replicas: int = prop(
+        "min.insync.replicas", 1, int, check=between(1, 1), unit="replicas", inherits="min.insync.replicas",
+        doc="There are no replicas: the broker's own copy is the one in sync.",
+    )  # fmt: skip
+
+    @cached_property
+    def timestamp_type(self) -> TimestampType:
+        """`message_timestamp_type` as the bit in a batch's attributes."""
+        return (
+            TimestampType.CREATE_TIME
+            if self.message_timestamp_type == "CreateTime"
+            else TimestampType.LOG_APPEND_TIME
+        )
+
+    def overridden(self, overrides: Mapping[str, str]) -> LogConfig:
+        """These properties with those that a topic sets for itself.
+
+        Raises:
+            InvalidConfig: a name that no topic has (with the nearest one), or a value not allowed.
+        """
+        known = {item.name: item for item in describe(LogConfig)}
+        values: dict[str, Any] = {}
+        for name, value in overrides.items():
+            if name not in known:
+                near = nearest(name[:100], known)
+                raise InvalidConfig(
+                    f"topic: unknown property {name[:100]}" + (f"; did you mean {near}?" if near else "")
+                )
+            values[known[name].field] = known[name].read(value, "topic")
+        return replace(self, **values)

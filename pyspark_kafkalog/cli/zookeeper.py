@@ -1,0 +1,48 @@
+"""``kafkalog zookeeper``: a ZooKeeper server for this machine, out of PySpark's jars."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
+
+zookeeper = typer.Typer(no_args_is_help=True, help="Run a ZooKeeper server on this machine.")
+
+_START_EPILOG = """\
+Examples:
+
+kafkalog zookeeper start
+
+kafkalog zookeeper start conf/zookeeper.properties
+"""
+
+
+@zookeeper.command("start", epilog=_START_EPILOG)
+def start(
+    properties: Annotated[
+        Path | None, typer.Argument(help="zookeeper.properties; without it the defaults hold.")
+    ] = None,
+) -> None:
+    """Serve until SIGTERM or Ctrl-C. When it serves, it prints one line on standard output."""
+    from pyspark_kafkalog.zookeeper.server import ZooKeeperNotStarted, ZooKeeperServer
+
+    config = ZooKeeperServerConfig.load(properties)
+    stops: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _frame: stops.put(number))
+    with ZooKeeperServer(config) as server:
+        # A closed standard output is no reason not to serve.
+        with contextlib.suppress(OSError):
+            os.write(1, f"zookeeper listens on {server.connect}; data in {server.data_dir}\n".encode())
+        # A signal between two looks is seen at the next one.
+        while stops.empty():
+            code = server.wait(0.2)
+            if code is not None:
+                raise ZooKeeperNotStarted(f"ZooKeeper ended by itself with exit code {code}")

@@ -1,0 +1,220 @@
+"""Requests and answers of 0.7's wire over one transport: no versions, no names, answers in order.
+
+A produce has no answer: what a broker does not like it shows by closing the connection. But it answers in
+order, so an answer to anything sent later says that the produce was taken (or, above ``max.message.size``,
+dropped without a word). `Connection07.confirm` asks for the cheapest such answer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TypeAlias, overload
+
+from pyspark_kafkalog.client.retry import Deadline
+from pyspark_kafkalog.client.transport import Transport, peer_name
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.config.client07 import Client07Config
+from pyspark_kafkalog.errors import ConnectionLost, InvalidRequest, KafkaError, MessageTooLarge
+from pyspark_kafkalog.protocol.v07 import (
+    FetchRequest,
+    FetchResponse,
+    MultiFetchRequest,
+    MultiFetchResponse,
+    MultiProduceRequest,
+    OffsetsRequest,
+    OffsetsResponse,
+    ProduceRequest,
+    RequestType,
+    Response,
+    decode_response,
+    encode_request,
+)
+
+Produce: TypeAlias = ProduceRequest | MultiProduceRequest
+Question: TypeAlias = FetchRequest | MultiFetchRequest | OffsetsRequest
+
+_KINDS = {
+    FetchRequest: RequestType.FETCH,
+    MultiFetchRequest: RequestType.MULTIFETCH,
+    OffsetsRequest: RequestType.OFFSETS,
+}
+_NOTHING = MultiFetchRequest(())
+
+
+@dataclass(slots=True, eq=False)
+class Ticket07:
+    """One question on its way; `Connection07.receive` changes it for the answer."""
+
+    kind: RequestType
+    produced: int
+    """Produces that were sent before it."""
+    frame: bytearray | None = field(default=None, repr=False)
+
+
+class Connection07:
+    """*Not thread-safe: one thread at a time.* One broker of 0.7's wire, and the questions in flight.
+
+    Several may be on their way, and their answers be asked for in any order. After a failure the connection
+    is closed and `broken`; open another one.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        config: Client07Config,
+        *,
+        deadline: Deadline | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Connect; nothing is sent yet.
+
+        Raises:
+            ConnectionLost: no connection within ``connect.timeout.ms``.
+        """
+        self.peer = peer_name(host, port)
+        self.broken = False
+        self._config, self._clock = config, clock
+        self._waiting: deque[Ticket07] = deque()
+        self._produced = self._confirmed = 0
+        setup_seconds = config.connect_timeout_ms / 1000
+        self.transport = Transport.connect(
+            host,
+            port,
+            deadline.within(setup_seconds) if deadline else Deadline.after(setup_seconds, clock),
+            max_frame_bytes=config.max_response_bytes,
+            send_buffer_bytes=config.socket_buffer_bytes,
+            receive_buffer_bytes=config.socket_buffer_bytes,
+        )
+
+    @property
+    def in_flight(self) -> int:
+        """Questions whose answers have not come."""
+        return len(self._waiting)
+
+    @property
+    def unconfirmed(self) -> int:
+        """Produces of which nothing says that the broker took them."""
+        return self._produced - self._confirmed
+
+    @overload
+    def request(self, question: FetchRequest, *, deadline: Deadline | None = None) -> FetchResponse: ...
+    @overload
+    def request(
+        self, question: MultiFetchRequest, *, deadline: Deadline | None = None
+    ) -> MultiFetchResponse: ...
+    @overload
+    def request(self, question: OffsetsRequest, *, deadline: Deadline | None = None) -> OffsetsResponse: ...
+    def request(self, question: Question, *, deadline: Deadline | None = None) -> Response:
+        """Send ``question`` and wait for its answer, at most ``socket.timeout.ms``.
+
+        Raises:
+            ConnectionLost: the connection broke, the broker closed it, or there was no answer in time.
+            InvalidRequest: the answer is not one.
+        """
+        limit = self._limit(deadline)
+        return self.receive(self.send(question, deadline=limit), deadline=limit)
+
+    def send(self, question: Question, *, deadline: Deadline | None = None) -> Ticket07:
+        """Send ``question`` and return as soon as the system has taken it. Raises `ConnectionLost`."""
+        ticket = Ticket07(_KINDS[type(question)], self._produced)
+        self._send(question, deadline)
+        self._waiting.append(ticket)
+        return ticket
+
+    def produce(self, request: Produce, *, deadline: Deadline | None = None) -> None:
+        """Send messages and return as soon as the system has taken them: `unconfirmed` counts them.
+
+        Raises:
+            ConnectionLost: the connection broke.
+            MessageTooLarge: the request is above ``max.socket.request.bytes``; nothing was sent.
+        """
+        self._send(request, deadline)
+        self._produced += 1
+
+    def confirm(self, deadline: Deadline | None = None) -> None:
+        """Return when the broker has dealt with every produce sent so far.
+
+        A fetch of nothing is asked for, which every broker answers at once.
+
+        Raises:
+            ConnectionLost: the broker closed the connection, which is how it refuses, or gave no answer.
+        """
+        self.request(_NOTHING, deadline=deadline)
+
+    def receive(self, ticket: Ticket07, *, deadline: Deadline | None = None) -> Response:
+        """The answer to ``ticket``; those to earlier questions are kept until they are asked for.
+
+        Raises:
+            ConnectionLost: the connection broke or there was no answer in time.
+            InvalidRequest: the answer is not one, or was taken already.
+        """
+        limit = self._limit(deadline)
+        try:
+            while ticket.frame is None:
+                if self.broken:
+                    raise ConnectionLost(f"{self.peer}: the connection is closed")
+                if ticket not in self._waiting:
+                    raise InvalidRequest(f"{self.peer}: the answer to {ticket.kind.name} was already taken")
+                self._match(self.transport.receive(limit))
+            frame, ticket.frame = ticket.frame, None
+            return self._decode(ticket, frame)
+        except BaseException:
+            # Ctrl-C as well: the next answer would be taken for that of another question.
+            self.close()
+            raise
+
+    def look(self) -> None:
+        """Find out, without waiting, whether the broker has closed the connection.
+
+        Raises:
+            ConnectionLost: it has, or the connection broke.
+        """
+        if self.broken:
+            raise ConnectionLost(f"{self.peer}: the connection is closed")
+        try:
+            for frame in self.transport.receive_now():
+                self._match(frame)
+        except KafkaError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close it; questions in flight stay unanswered. A second call does nothing."""
+        self.broken = True
+        self.transport.close()
+
+    def _limit(self, deadline: Deadline | None) -> Deadline:
+        seconds = self._config.socket_timeout_ms / 1000
+        return deadline.within(seconds) if deadline else Deadline.after(seconds, self._clock)
+
+    def _send(self, request: Produce | Question, deadline: Deadline | None) -> None:
+        if self.broken:
+            raise ConnectionLost(f"{self.peer}: the connection is closed")
+        parts = encode_request(request)
+        size = sum(map(len, parts))
+        if size > self._config.max_request_bytes:
+            raise MessageTooLarge(
+                f"{self.peer}: a request of {size} bytes is above max.socket.request.bytes="
+                f"{self._config.max_request_bytes}"
+            )
+        try:
+            self.transport.send(parts, self._limit(deadline))
+        except BaseException:
+            self.close()
+            raise
+
+    def _match(self, frame: bytearray) -> None:
+        """Give ``frame`` to the oldest question without an answer: nothing but the order says whose it is."""
+        if not self._waiting:
+            raise InvalidRequest(f"{self.peer}: an answer came although nothing was asked")
+        ticket = self._waiting.popleft()
+        ticket.frame = frame
+        self._confirmed = ticket.produced
+
+    def _decode(self, ticket: Ticket07, frame: bytearray) -> Response:
+        try:
+            return decode_response(ticket.kind, frame)
+        except KafkaError as e:
+            raise InvalidRequest(f"{self.peer}: {e}") from e

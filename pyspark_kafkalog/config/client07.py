@@ -1,0 +1,121 @@
+"""What the clients of the first generation's API share: which wire they speak, and how long they wait."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pyspark_kafkalog.config.client import ClientConfig, parse_address
+from pyspark_kafkalog.config.definition import (
+    INT_MAX,
+    Check,
+    Config,
+    between,
+    one_of,
+    positive_int,
+    prop,
+    system_or_positive_int,
+)
+
+PROTOCOL_07, PROTOCOL_08 = "0.7", "0.8"
+"""The first generation's wire, and the one spoken since 0.8: today's."""
+
+_BROKER_FIELDS = 3
+
+
+class BrokerAddress(NamedTuple):
+    """A broker of ``broker.list``."""
+
+    id: int
+    host: str
+    port: int
+
+
+def parse_broker_list(text: str) -> tuple[BrokerAddress, ...]:
+    """The brokers in ``id:host:port,id:host:port``. ``host:port`` alone is numbered by its place, from 0.
+
+    Raises:
+        ValueError: one is neither, the two are mixed, or an id is there twice.
+    """
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    found = []
+    for place, part in enumerate(parts):
+        first, colon, rest = part.partition(":")
+        numbered = bool(colon) and first.isascii() and first.isdigit() and ":" in rest
+        host, port = parse_address(rest if numbered else part)
+        found.append((numbered, BrokerAddress(int(first) if numbered else place, host, port)))
+    if len({numbered for numbered, _ in found}) > 1:
+        raise ValueError(f"{text!r}: either all brokers have an id or none")
+    brokers = tuple(broker for _, broker in found)
+    if len({broker.id for broker in brokers}) < len(brokers):
+        raise ValueError(f"{text!r}: a broker's id is there twice")
+    if not brokers:
+        raise ValueError(f"{text!r} names no broker")
+    return brokers
+
+
+def _is_broker_list(text: str) -> bool:
+    try:
+        parse_broker_list(text)
+    except ValueError:
+        return False
+    return True
+
+
+broker_list = Check("id:host:port, several of them separated by commas", _is_broker_list)
+
+
+@dataclass(frozen=True)
+class Client07Config(Config):
+    """The properties of one connection to one broker; the first generation's names and defaults."""
+
+    protocol: str = prop(
+        "protocol", PROTOCOL_07, str, check=one_of(PROTOCOL_07, PROTOCOL_08), section="Connections",
+        doc="The wire to speak: 0.7's, on a broker's KAFKA07 listener, or the one spoken since 0.8.",
+    )  # fmt: skip
+    client_id: str = prop(
+        "clientid", "kafkalog", str, aliases=("client.id",),
+        doc="Name sent with every request on the wire since 0.8, for the broker's logs.",
+    )  # fmt: skip
+    connect_timeout_ms: int = prop(
+        "connect.timeout.ms", 5_000, int, check=positive_int, unit="ms",
+        doc="Time that making one connection may take.",
+    )  # fmt: skip
+    socket_timeout_ms: int = prop(
+        "socket.timeout.ms", 30_000, int, check=positive_int, unit="ms",
+        doc="Time that one call may take, its repetition over a new connection included.",
+    )  # fmt: skip
+    socket_buffer_bytes: int = prop(
+        "socket.buffersize", -1, int, aliases=("buffer.size",), check=system_or_positive_int, unit="bytes",
+        doc="Socket buffers (SO_SNDBUF, SO_RCVBUF). Left alone, the system tunes them.",
+    )  # fmt: skip
+    max_message_size: int = prop(
+        "max.message.size", 1_000_000, int, check=positive_int, unit="bytes", section="Limits",
+        doc="Largest payload of a message, or of a compressed set of them. A larger one is not sent, as a "
+            "broker of 0.7 drops it without a word; when reading, the buffer grows up to this size.",
+    )  # fmt: skip
+    max_decompressed_bytes: int = prop(
+        "max.decompressed.bytes", 256 << 20, int, check=positive_int, unit="bytes",
+        doc="Most that one compressed set may hold; a larger one is an error before memory is taken.",
+    )  # fmt: skip
+    max_request_bytes: int = prop(
+        "max.socket.request.bytes", 100 << 20, int, check=positive_int, unit="bytes",
+        doc="Largest request: brokers of 0.7 close the connection on one that is above their own limit.",
+    )  # fmt: skip
+    max_response_bytes: int = prop(
+        "receive.message.max.bytes", 256 << 20, int, check=between(1 << 10, INT_MAX), unit="bytes",
+        doc="Largest answer that is accepted; a larger one closes the connection before memory is taken.",
+    )  # fmt: skip
+
+    def todays(self, *brokers: tuple[str, int]) -> ClientConfig:
+        """The same for connections of the wire since 0.8, to these hosts and ports."""
+        where = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in brokers)
+        return ClientConfig(
+            bootstrap_servers=where,
+            client_id=self.client_id,
+            request_timeout_ms=self.socket_timeout_ms,
+            connection_setup_timeout_ms=self.connect_timeout_ms,
+            send_buffer_bytes=self.socket_buffer_bytes,
+            receive_buffer_bytes=self.socket_buffer_bytes,
+            max_response_bytes=self.max_response_bytes,
+        )

@@ -1,0 +1,130 @@
+"""Where ZooKeeper is, for brokers and clients, and the properties of the bundled server. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark_kafkalog.config.client import parse_addresses
+from pyspark_kafkalog.config.definition import (
+    INT_MAX,
+    Check,
+    Config,
+    between,
+    not_empty,
+    parse,
+    positive_int,
+    prop,
+)
+from pyspark_kafkalog.config.properties import load_properties
+
+SESSION_TIMEOUT_MS = 6_000
+CONNECTION_TIMEOUT_MS = 6_000
+
+
+def parse_connect(text: str) -> tuple[str, str]:
+    """The servers and the chroot of ``host:port,host:port/chroot``; without a chroot that is empty.
+
+    Raises:
+        ValueError: an address is none, or the chroot is no path.
+    """
+    servers, slash, below = text.strip().partition("/")
+    if not parse_addresses(servers):
+        raise ValueError(f"{text!r} names no server")
+    chroot = (slash + below).rstrip("/")
+    if any(part in ("", ".", "..") for part in chroot.split("/")[1:]):
+        raise ValueError(f"{chroot!r} is no path in ZooKeeper")
+    return servers, chroot
+
+
+def _is_connect(text: str) -> bool:
+    try:
+        parse_connect(text)
+    except ValueError:
+        return False
+    return True
+
+
+connect_string = Check("host:port, several of them separated by commas, then perhaps /chroot", _is_connect)
+path_prefix = Check(
+    "a path such as /kafka; / is the root", lambda text: text[:1] == "/" and _is_connect(f"h:1{text}")
+)
+
+
+@dataclass(frozen=True)
+class ZooKeeperConfig(Config):
+    """Where brokers and clients of a cluster meet; the same properties for all of them."""
+
+    zookeeper_connect: str | None = prop(
+        "zookeeper.connect", None, str, aliases=("zk.connect",), check=connect_string, section="ZooKeeper",
+        doc="Where brokers and consumers of a cluster find each other. Not set: without ZooKeeper.",
+    )  # fmt: skip
+    zookeeper_session_timeout_ms: int = prop(
+        "zookeeper.session.timeout.ms", SESSION_TIMEOUT_MS, int, aliases=("zk.sessiontimeout.ms",),
+        check=between(100, INT_MAX), unit="ms",
+        doc="Silence after which ZooKeeper takes us for dead. The server has limits of its own.",
+    )  # fmt: skip
+    zookeeper_connection_timeout_ms: int = prop(
+        "zookeeper.connection.timeout.ms", CONNECTION_TIMEOUT_MS, int, aliases=("zk.connectiontimeout.ms",),
+        check=positive_int, unit="ms",
+        doc="Time that connecting to ZooKeeper, or one operation there, may take.",
+    )  # fmt: skip
+    zookeeper_prefix: str = prop(
+        "zookeeper.prefix", "/kafka", str, check=path_prefix,
+        doc="Where, below the chroot, the registrations of today's wire are, in JSON.",
+    )  # fmt: skip
+    zookeeper_prefix_07: str = prop(
+        "zookeeper.prefix.07", "/", str, check=path_prefix,
+        doc="Where those of 0.7's wire are, in plain text: its own clients look at the root only.",
+    )  # fmt: skip
+
+
+def zookeeper_prop(name: str) -> Any:
+    """The field ``name`` of `ZooKeeperConfig`, for a configuration that has others before it."""
+    there = ZooKeeperConfig.__dataclass_fields__[name]
+    return dataclasses.field(default=there.default, metadata=there.metadata)
+
+
+@dataclass(frozen=True)
+class ZooKeeperServerConfig(Config):
+    """``zookeeper.properties``: the server that ``kafkalog zookeeper start`` runs. ZooKeeper's names."""
+
+    data_dir: str = prop(
+        "dataDir", "zookeeper-data", str, check=not_empty, section="The server",
+        doc="Where snapshots and transactions are kept. A relative one is relative to where it is started.",
+    )  # fmt: skip
+    client_port: int = prop(
+        "clientPort", 2181, int, check=between(0, 65535), unit="port",
+        doc="Port for clients; 0 is any free one.",
+    )  # fmt: skip
+    client_port_address: str = prop(
+        "clientPortAddress", "127.0.0.1", str, check=not_empty,
+        doc="Address to listen on. 0.0.0.0 lets other machines in: there is no password.",
+    )  # fmt: skip
+    max_client_cnxns: int = prop(
+        "maxClientCnxns", 0, int, check=between(0, INT_MAX), unit="connections",
+        doc="Connections from one address; 0 is no limit.",
+    )  # fmt: skip
+    tick_time_ms: int = prop(
+        "tickTime", 500, int, check=between(10, 60_000), unit="ms", section="Sessions",
+        doc="ZooKeeper's unit of time (ZooKeeper: 3000). A session timeout is at least two ticks.",
+    )  # fmt: skip
+    max_session_timeout_ms: int = prop(
+        "maxSessionTimeout", 60_000, int, check=positive_int, unit="ms",
+        doc="Longest session timeout that a client may ask for (ZooKeeper: 20 ticks).",
+    )  # fmt: skip
+    purge_interval_hours: int = prop(
+        "autopurge.purgeInterval", 24, int, check=between(0, INT_MAX), unit="hours", section="Old files",
+        doc="How often old snapshots and transactions are removed; 0 is never.",
+    )  # fmt: skip
+    snap_retain_count: int = prop(
+        "autopurge.snapRetainCount", 3, int, check=between(3, INT_MAX), unit="snapshots",
+        doc="How many snapshots are kept, with the transactions that belong to them.",
+    )  # fmt: skip
+
+    @classmethod
+    def load(cls, path: Path | str | None) -> ZooKeeperServerConfig:
+        """From a properties file, or from the defaults alone. Raises `InvalidConfig`."""
+        return parse(cls, load_properties(path) if path is not None else {}, source=str(path))

@@ -1,0 +1,283 @@
+"""One consumer's part in its group: who reads what, agreed on by way of ZooKeeper. No thread.
+
+The algorithm is the design papers': a consumer registers, and whenever consumers, brokers or topics change
+each one computes the same assignment by itself, lets go of what is not its own any more, and claims what is,
+again and again until the former owner has let go. What stays in the same hands is not let go and claimed
+again: it goes on without a break.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.consumer.assignment import range_assign, thread_id, threads_by_topic
+from pyspark_kafkalog.consumer.stream import PartitionKey
+from pyspark_kafkalog.zookeeper import brokers as registry
+from pyspark_kafkalog.zookeeper import groups
+from pyspark_kafkalog.zookeeper.paths import Layout
+from pyspark_kafkalog.zookeeper.session import Session, Watch
+from pyspark_kafkalog.zookeeper.values import PartitionNode, Subscription
+
+
+class Holder(Protocol):
+    """Who reads the partitions that a member owns; called by the thread that rebalances."""
+
+    def release(self, partitions: Collection[PartitionKey]) -> None:
+        """Stop reading them, and commit: somebody else begins where that says. Must not raise."""
+        ...
+
+    def take(self, claimed: Mapping[PartitionKey, Claim]) -> None:
+        """Read them from now on. Raises `KafkaError` when it cannot be told from where: tried again later."""
+        ...
+
+    def abandon(self, partitions: Collection[PartitionKey]) -> None:
+        """Stop reading them at once, and commit nothing: they may be somebody else's. Must not raise."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Which of a consumer's threads reads a partition, and from which broker."""
+
+    stream: int
+    broker: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What ZooKeeper said of a group at one time: all that an assignment depends on."""
+
+    subscriptions: Mapping[str, Subscription]
+    partitions: Mapping[str, Collection[PartitionNode]]
+
+    def threads(self) -> dict[str, dict[PartitionKey, str]]:
+        """Every partition of every topic that anybody reads, with the thread that is to read it. Pure.
+
+        Raises:
+            InvalidConfig: a filter is not a regular expression.
+        """
+        found: dict[str, dict[PartitionKey, str]] = {}
+        for topic, threads in threads_by_topic(self.subscriptions, list(self.partitions)).items():
+            # Sorted by the layout already, as all members of the group sort them.
+            places = {node: place for place, node in enumerate(self.partitions.get(topic, ()))}
+            assigned = range_assign(places, threads, order=places.__getitem__)
+            found[topic] = {
+                PartitionKey(topic, node.name, node.number): thread
+                for thread, nodes in assigned.items()
+                for node in nodes
+            }
+        return found
+
+    def wanted(self, consumer: str) -> dict[PartitionKey, Claim]:
+        """What ``consumer`` is to read. Pure. Raises as `threads`."""
+        subscription = self.subscriptions.get(consumer)
+        if subscription is None:
+            return {}
+        chosen = subscription.chosen(list(self.partitions))
+        ours = {thread_id(consumer, number): number for count in chosen.values() for number in range(count)}
+        leaders = {
+            (topic, node.name): node.broker for topic, nodes in self.partitions.items() for node in nodes
+        }
+        return {
+            key: Claim(ours[thread], leaders[key.topic, key.name])
+            for assigned in self.threads().values()
+            for key, thread in assigned.items()
+            if thread in ours
+        }
+
+
+def look(session: Session, layout: Layout, group: str) -> Snapshot:
+    """The group as it is now, with the topics that any of its members reads. Raises `ConnectionLost`."""
+    subscriptions = groups.consumers(session, layout, group)
+    topics = registry.topics(session, layout)
+    read = {topic for one in subscriptions.values() for topic in one.chosen(topics)}
+    return Snapshot(
+        subscriptions, {topic: registry.partitions(session, layout, topic) for topic in sorted(read)}
+    )
+
+
+class GroupMember:
+    """*Not thread-safe: one thread at a time.* A consumer in its group.
+
+    Owns `owned`, its claims: what stands in ZooKeeper, or may stand there after a lost connection. What of
+    these is `taken` is being read.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        layout: Layout,
+        group: str,
+        consumer: str,
+        subscription: Subscription,
+        holder: Holder,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.consumer, self.subscription = consumer, subscription
+        self.owned: dict[PartitionKey, Claim] = {}
+        self.taken: set[PartitionKey] = set()
+        self.contested: list[str] = []
+        """The owners' znodes that stood in the way of the last `rebalance`."""
+        self._session, self._layout, self._group = session, layout, group
+        self._holder = holder
+        # One time for all registrations: the same node made twice must be the same.
+        self._since_ms = clock.time_ms()
+
+    def register(self) -> None:
+        """Join, or join again in a new session: what was read in the old one is not ours any more.
+
+        Raises:
+            ConsumerIdInUse: there is such a consumer, or the old session's has not been missed yet.
+            ConnectionLost: it may be registered or not; registering again is harmless.
+        """
+        self._holder.abandon(list(self.taken))
+        self.taken.clear()
+        # A claim may have been made in the new session before its owner knew of it.
+        self._let_go(list(self.owned))
+        groups.register_consumer(
+            self._session, self._layout, self._group, self.consumer, self.subscription, self._since_ms
+        )
+
+    def rebalance(self) -> bool:
+        """Let go and claim, once. False when there is something to claim yet: another one still has it.
+
+        Raises:
+            KafkaError: it was not done, or in part; do it again.
+        """
+        wanted = look(self._session, self._layout, self._group).wanted(self.consumer)
+        self._let_go([key for key, claim in self.owned.items() if wanted.get(key) != claim])
+        self.contested = []
+        claimed = {}
+        for key, claim in wanted.items():
+            if key in self.taken:
+                continue
+            self.owned[key] = claim
+            if self._claim(key, claim):
+                claimed[key] = claim
+            else:
+                del self.owned[key]
+                self.contested.append(self._layout.owner(self._group, key.topic, key.name))
+        if claimed:
+            self._holder.take(claimed)
+            self.taken.update(claimed)
+        return not self.contested
+
+    def leave(self) -> None:
+        """Let go of everything and leave the group. Raises `ConnectionLost`: it may be done in part."""
+        self._let_go(list(self.owned))
+        groups.unregister_consumer(self._session, self._layout, self._group, self.consumer)
+
+    def registered(self) -> bool:
+        """Whether the group knows us in the session that we have now. Raises `ConnectionLost`.
+
+        Any thread may ask.
+        """
+        node = self._session.read(self._layout.consumer(self._group, self.consumer))
+        return node is not None and node.owner == self._session.credentials[0]
+
+    def _claim(self, key: PartitionKey, claim: Claim) -> bool:
+        thread = thread_id(self.consumer, claim.stream)
+        return groups.claim(self._session, self._layout, self._group, key.topic, key.name, thread)
+
+    def _let_go(self, keys: Collection[PartitionKey]) -> None:
+        """First nobody reads them, and what was read is committed; then they are free."""
+        read = self.taken.intersection(keys)
+        if read:
+            self._holder.release(sorted(read))
+            self.taken -= read
+        for key in keys:
+            thread = thread_id(self.consumer, self.owned[key].stream)
+            groups.release(self._session, self._layout, self._group, key.topic, key.name, thread)
+            del self.owned[key]
+
+
+class GroupWatch:
+    """*Not thread-safe: lives on its session's thread, but for `start` and `cancel`.* Tells of any change.
+
+    Watches the group's consumers, the brokers, the topics where they are chosen by a filter, and who has
+    partitions of each topic that is read.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        layout: Layout,
+        group: str,
+        subscription: Subscription,
+        changed: Callable[[], object],
+    ) -> None:
+        self._session, self._layout, self._group = session, layout, group
+        self._subscription, self._changed = subscription, changed
+        self._watches: list[Watch] = []
+        self._lock = threading.Lock()  # guards the topics: `cancel` comes from another thread
+        self._topics: dict[str, registry.TopicWatch] = {}
+        self._cancelled = False
+
+    def start(self) -> None:
+        """``changed`` is called from now on, on the session's thread."""
+        session, layout = self._session, self._layout
+        self._watches = [
+            groups.watch_consumers(session, layout, self._group, lambda _: self._changed()),
+            registry.watch_brokers(session, layout, lambda _: self._changed()),
+            registry.watch_topics(session, layout, self._found),
+        ]
+
+    def cancel(self) -> None:
+        """Call back no more."""
+        with self._lock:
+            self._cancelled = True
+            for topic_watch in self._topics.values():
+                topic_watch.cancel()
+        for watch in self._watches:
+            watch.cancel()
+
+    def _found(self, topics: list[str]) -> None:
+        with self._lock:
+            for topic in self._subscription.chosen(topics):
+                if topic not in self._topics and not self._cancelled:
+                    self._topics[topic] = registry.TopicWatch(
+                        self._session, self._layout, topic, self._changed
+                    )
+        self._changed()
+
+
+class Lease:
+    """*Thread-safe.* For how long we may take our znodes for there: others may take over once they are gone.
+
+    ZooKeeper has answered in this session at some time, and keeps the session for its timeout after that. A
+    process that was stopped meanwhile finds that the time is over, before it has heard anything.
+    """
+
+    def __init__(self, seconds: float, clock: Clock = SYSTEM_CLOCK) -> None:
+        """``seconds`` is how long an answer is good for: less than the session's timeout."""
+        self._seconds, self._clock = seconds, clock
+        self._lock = threading.Lock()
+        self._until = 0.0
+        self._round = 0
+
+    def held(self) -> bool:
+        """Whether what we own is ours."""
+        return self._clock.monotonic() < self._until
+
+    def asking(self) -> tuple[int, float]:
+        """Before ZooKeeper is asked; for `confirm`."""
+        with self._lock:
+            return self._round, self._clock.monotonic()
+
+    def confirm(self, asked: tuple[int, float]) -> None:
+        """ZooKeeper answered that our session lives. Without effect after an `end` since `asking`."""
+        number, began = asked
+        with self._lock:
+            if number == self._round:
+                self._until = began + self._seconds
+
+    def end(self) -> None:
+        """Nothing is known any more."""
+        with self._lock:
+            self._round += 1
+            self._until = 0.0

@@ -1,0 +1,342 @@
+"""Messages of Kafka 0.7, read and written: a message is named by the byte at which it lies.
+
+An *entry* is ``length:4 magic:1 [attributes:1] crc32:4 payload``, attributes only with magic 1; ``length``
+counts what follows it. The CRC-32 covers the payload alone. Bits 0-1 of the attributes are the codec: the
+payload of a compressed entry is a message set of its own, which may hold compressed entries again. Other
+bits mean nothing and stay as they are. There is no key and no time.
+
+The bytes hold no offset: an entry's is its position in the partition's log, and the next entry's begins where
+it ends. So bytes are stored as they were produced. ``docs/formats.md`` has the rules that a reader follows.
+Source: kafka 0.7 ``message/Message.scala``, ``message/ByteBufferMessageSet.scala``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from pyspark_kafkalog.errors import CorruptMessage, InvalidRecord, MessageTooLarge
+from pyspark_kafkalog.formats.base import Frame
+from pyspark_kafkalog.formats.checksum import crc32
+from pyspark_kafkalog.formats.compression import Codec, compress, decompress
+from pyspark_kafkalog.formats.varint import Buffer
+from pyspark_kafkalog.types import NO_TIMESTAMP, Record, TimestampType
+
+MIN_ENTRY_BYTES = 9
+"""The smallest entry: magic 0 and an empty payload."""
+
+CODEC_BITS = 0b11
+"""The bits of the attributes that say how a payload is compressed; 3 is none of 0.7's codecs."""
+
+CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY)
+"""What 0.7 can compress with."""
+
+_LENGTH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_ENTRY_0 = struct.Struct(">iBI")
+_ENTRY_1 = struct.Struct(">iBBI")
+_LENGTH_BYTES = 4
+_CRC_BYTES = 4
+_MIN_LENGTH = MIN_ENTRY_BYTES - _LENGTH_BYTES
+_MAX_LENGTH = (1 << 31) - 1
+
+
+class Entry(NamedTuple):
+    """A whole entry of a message set, its checksum not looked at.
+
+    ``position`` counts in the buffer, ``offset`` in the log; ``payload`` is a view of the buffer.
+    """
+
+    position: int
+    size: int
+    offset: int
+    codec: Codec
+    crc: int
+    payload: memoryview
+
+    @property
+    def end(self) -> int:
+        """Position of the first byte after it."""
+        return self.position + self.size
+
+    @property
+    def next_offset(self) -> int:
+        """Offset of the entry behind it."""
+        return self.offset + self.size
+
+
+class MessageAndOffset(NamedTuple):
+    """A message as 0.7's consumers are given it: ``offset`` is where to read on, once it is dealt with.
+
+    Within a compressed entry that is the entry's own offset for all but the last message.
+    """
+
+    payload: memoryview
+    offset: int
+
+
+class CheckedSet(NamedTuple):
+    """The whole entries of a produced set: their bytes, and the messages in them, inner ones counted."""
+
+    size: int
+    message_count: int
+
+
+def entries(buf: Buffer, offset: int = 0) -> Iterator[Entry]:
+    """The whole entries in ``buf``, whose first byte has ``offset``. Checksums are not looked at.
+
+    Ends before an incomplete entry, which is what a limit in bytes leaves of the last one.
+
+    Raises:
+        CorruptMessage: no entry can begin with these bytes.
+    """
+    view = memoryview(buf)
+    pos, size = 0, len(view)
+    while (found := entry_header(view, pos)) is not None and found[1] <= size:
+        entry = _entry(view, pos, offset + pos, found)
+        yield entry
+        pos = entry.end
+
+
+def messages(buf: Buffer, offset: int, *, max_bytes: int) -> Iterator[MessageAndOffset]:
+    """The messages in ``buf``, whose first byte has ``offset``; those of compressed entries as well.
+
+    An entry may decompress to at most ``max_bytes``, all levels together. Ends as `entries` does.
+
+    Raises:
+        CorruptMessage: a length, magic, codec or checksum is wrong, or compressed data is damaged.
+        MessageTooLarge: an entry decompresses to more than ``max_bytes``.
+    """
+    for entry in entries(buf, offset):
+        payloads = _payloads(entry, _Budget(max_bytes))
+        payload = next(payloads, None)
+        while payload is not None:
+            following = next(payloads, None)
+            yield MessageAndOffset(payload, entry.offset if following is not None else entry.next_offset)
+            payload = following
+
+
+def entry_header(buf: Buffer, pos: int) -> tuple[int, int, Codec] | None:
+    """Where the payload of the entry at ``pos`` begins and ends, and its codec; None while these bytes are
+    not there. The end may lie beyond ``buf``.
+
+    Raises:
+        CorruptMessage: no entry can begin with these bytes.
+    """
+    left = len(buf) - pos
+    if left < _LENGTH_BYTES:
+        return None
+    (length,) = _LENGTH.unpack_from(buf, pos)
+    if length < _MIN_LENGTH:
+        raise CorruptMessage(f"impossible message length {length} at byte {pos}")
+    if left < _LENGTH_BYTES + 1:
+        return None
+    end = pos + _LENGTH_BYTES + length
+    magic = buf[pos + 4]
+    if magic == 0:
+        return pos + 9, end, Codec.NONE
+    if magic != 1:
+        raise CorruptMessage(f"unknown magic {magic} at byte {pos}: Kafka 0.7 has 0 and 1")
+    if length == _MIN_LENGTH:
+        raise CorruptMessage(f"impossible message length {length} at byte {pos}")
+    if left < _LENGTH_BYTES + 2:
+        return None
+    codec = buf[pos + 5] & CODEC_BITS
+    if codec == CODEC_BITS:
+        raise CorruptMessage(f"unknown codec {codec} at byte {pos}: Kafka 0.7 has 0 to 2")
+    return pos + 10, end, CODECS[codec]
+
+
+def check_produced(buf: Buffer, *, max_message_bytes: int, max_bytes: int) -> CheckedSet:
+    """Look at each message that a producer sent, inner ones too; whole entries count, a cut tail does not.
+
+    ``max_message_bytes`` bounds the payload of the entries themselves, as it lies there; ``max_bytes`` what
+    all of them together may decompress to.
+
+    Raises:
+        MessageTooLarge: a payload is too large, whatever else is wrong with what can be walked; or all
+            together decompresses to more than the limit.
+        CorruptMessage: not all messages can be read, or the set begins with an entry that is incomplete.
+    """
+    view = memoryview(buf)
+    pos, size, count = 0, len(view), 0
+    budget = _Budget(max_bytes)
+    fault: CorruptMessage | None = None
+    while (found := entry_header(view, pos)) is not None and found[1] <= size:
+        payload, end, codec = found
+        if end - payload > max_message_bytes:
+            raise MessageTooLarge(
+                f"message of {end - payload} bytes at byte {pos}; the limit is {max_message_bytes}"
+            )
+        (crc,) = _CRC.unpack_from(view, payload - _CRC_BYTES)
+        # An Entry for each message would double the time: 2.0 us, not 1.0, with 100 bytes.
+        if codec is Codec.NONE and crc32(view[payload:end]) == crc:
+            count += 1
+        elif fault is None:
+            try:
+                count += sum(1 for _ in _payloads(_entry(view, pos, pos, found), budget))
+            except CorruptMessage as e:
+                fault = e
+        pos = end
+    if pos == 0 and size > 0:
+        raise CorruptMessage(f"the first of {size} bytes of messages is incomplete")
+    if fault is not None:
+        raise fault
+    return CheckedSet(pos, count)
+
+
+def verify_entry(entry: Entry) -> None:
+    """Check the CRC-32 of the payload as it lies there.
+
+    Raises:
+        CorruptMessage: it differs.
+    """
+    found = crc32(entry.payload)
+    if found != entry.crc:
+        raise CorruptMessage(
+            f"bad checksum {found:#010x} of the message at byte {entry.position}; stored is {entry.crc:#010x}"
+        )
+
+
+def encode_message(payload: Buffer, *, magic: int = 1, codec: Codec = Codec.NONE) -> bytes:
+    """One entry around ``payload``, which stands as it is: with a ``codec`` it must be compressed already.
+
+    Raises:
+        InvalidRecord: the magic cannot carry this codec, 0.7 does not have it, or the payload is too long.
+    """
+    if magic not in (0, 1) or codec not in CODECS or (codec and not magic):
+        raise InvalidRecord(f"Kafka 0.7 has no message of magic {magic} with codec {codec.name.lower()}")
+    length = 1 + magic + _CRC_BYTES + len(payload)
+    if length > _MAX_LENGTH:
+        raise InvalidRecord(f"payload of {len(payload)} bytes; an entry's length has 31 bits")
+    if magic:
+        return _ENTRY_1.pack(length, 1, codec, crc32(payload)) + payload
+    return _ENTRY_0.pack(length, 0, crc32(payload)) + payload
+
+
+def encode_set(payloads: Iterable[Buffer], *, codec: Codec = Codec.NONE, magic: int = 1) -> bytes:
+    """Entries of this magic one behind the other; with a ``codec``, one entry of magic 1 that holds them.
+
+    Raises:
+        InvalidRecord: 0.7 does not have this codec or magic, or the set is too long.
+        UnsupportedCompression: the codec's library is not installed.
+    """
+    data = b"".join([encode_message(payload, magic=magic) for payload in payloads])
+    if codec is Codec.NONE:
+        return data
+    if codec not in CODECS:
+        raise InvalidRecord(f"Kafka 0.7 has no codec {codec.name.lower()}")
+    return encode_message(compress(codec, data), codec=codec)
+
+
+class V07Format:
+    """0.7's messages as a log's `MessageFormat`: one frame is one entry, whatever it holds.
+
+    All of an entry's bytes are its offsets: ``last_offset`` is that of its last byte.
+    """
+
+    header_size = 6
+
+    def frame_at(self, buf: memoryview, pos: int, offset: int) -> Frame | None:
+        """The entry that begins at ``pos`` and has ``offset``; None while its header is incomplete."""
+        found = entry_header(buf, pos)
+        if found is None:
+            return None
+        size = found[1] - pos
+        return Frame(pos, size, offset, offset + size - 1, offset + size, NO_TIMESTAMP)
+
+    def verify(self, buf: memoryview, frame: Frame) -> None:
+        """Check the entry's CRC-32; the whole entry must be in ``buf``."""
+        verify_entry(_framed(buf, frame))
+
+    def records(self, buf: memoryview, frame: Frame, *, max_bytes: int) -> Iterator[Record]:
+        """The entry's messages, after their checksums; all of them have the entry's offset."""
+        view = memoryview(buf)[frame.position : frame.end]
+        for payload, next_offset in messages(view, frame.first_offset, max_bytes=max_bytes):
+            yield Record(
+                frame.first_offset,
+                next_offset,
+                NO_TIMESTAMP,
+                TimestampType.CREATE_TIME,
+                None,
+                bytes(payload),
+            )
+
+    def times(self, buf: memoryview, frame: Frame, *, max_bytes: int) -> Iterator[tuple[int, int]]:
+        """`NO_TIMESTAMP` and the entry's offset for each of its messages."""
+        for _ in _payloads(_framed(buf, frame), _Budget(max_bytes)):
+            yield NO_TIMESTAMP, frame.first_offset
+
+
+def _framed(buf: memoryview, frame: Frame) -> Entry:
+    """The entry of a frame.
+
+    Raises:
+        CorruptMessage: it does not lie whole in ``buf``.
+    """
+    view = memoryview(buf)
+    found = entry_header(view, frame.position)
+    if found is None or found[1] > len(view):
+        raise CorruptMessage(f"the entry at byte {frame.position} is cut short at byte {len(view)}")
+    return _entry(view, frame.position, frame.first_offset, found)
+
+
+def _entry(view: memoryview, pos: int, offset: int, found: tuple[int, int, Codec]) -> Entry:
+    payload, end, codec = found
+    (crc,) = _CRC.unpack_from(view, payload - _CRC_BYTES)
+    return Entry(pos, end - pos, offset, codec, crc, view[payload:end])
+
+
+class _Budget:
+    """How many bytes decompression may still yield. *Not thread-safe: one walk spends it.*"""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._left = max_bytes
+
+    def opened(self, entry: Entry) -> memoryview:
+        """What a compressed entry holds, taken off the budget."""
+        data = memoryview(decompress(entry.codec, entry.payload, self._left))
+        self._left -= len(data)
+        return data
+
+
+def _payloads(entry: Entry, budget: _Budget) -> Iterator[memoryview]:
+    """The payloads of the messages in an entry, in order, each with its checksum verified.
+
+    Sets within sets are walked without recursion: how deep they go is for the producer to say.
+    """
+    verify_entry(entry)
+    if entry.codec is Codec.NONE:
+        yield entry.payload
+        return
+    try:
+        yield from _opened(entry, budget)
+    except CorruptMessage as e:
+        raise CorruptMessage(f"in the compressed entry at byte {entry.position}: {e}") from None
+
+
+def _opened(wrapper: Entry, budget: _Budget) -> Iterator[memoryview]:
+    """The payloads within a compressed entry, on all levels."""
+    levels = [iter((wrapper,))]
+    while levels:
+        entry = next(levels[-1], None)
+        if entry is None:
+            levels.pop()
+            continue
+        if entry is not wrapper:
+            verify_entry(entry)
+        if entry.codec is Codec.NONE:
+            yield entry.payload
+        else:
+            levels.append(_inner_entries(budget.opened(entry)))
+
+
+def _inner_entries(data: memoryview) -> Iterator[Entry]:
+    """The entries of a decompressed set. An incomplete one is left out as outside, unless it is the first."""
+    size = 0
+    for entry in entries(data):
+        size = entry.end
+        yield entry
+    if not size and len(data) > 0:
+        raise CorruptMessage(f"the first of {len(data)} bytes of messages is incomplete")

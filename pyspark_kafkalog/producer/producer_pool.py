@@ -1,0 +1,185 @@
+"""One producer for each live broker: the pool grows and shrinks with them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from pyspark_kafkalog.config.producer07 import ClassicProducerConfig
+from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.producer.async_producer import AsyncProducer
+from pyspark_kafkalog.producer.event_handler import collated, message_of
+from pyspark_kafkalog.producer.event_queue import QueueClosed, QueueItem
+from pyspark_kafkalog.producer.message_encoder import Encoder
+from pyspark_kafkalog.producer.sync_producer import SyncProducer
+from pyspark_kafkalog.zookeeper.values import BrokerNode
+
+logger = logging.getLogger(__name__)
+
+
+class Channel(Protocol):
+    """*Thread-safe.* The way to one broker."""
+
+    def send(self, items: Sequence[QueueItem]) -> Sequence[QueueItem]:
+        """Send or queue events; those that it does not take as it is closed. Raises what sending raises."""
+        ...
+
+    def flush(self, timeout: float | None) -> None:
+        """Return when what was queued was sent or is lost. Raises `TimeoutError`."""
+        ...
+
+    def close(self, timeout: float | None) -> None:
+        """Send what is queued, then close. Raises `TimeoutError`."""
+        ...
+
+    def retire(self) -> list[QueueItem]:
+        """Close at once; what was queued and not sent is given back."""
+        ...
+
+
+class SyncChannel:
+    """*Thread-safe: its producer is.* Sends before it returns."""
+
+    def __init__(self, producer: SyncProducer, config: ClassicProducerConfig, encoder: Encoder) -> None:
+        self._producer, self._config, self._encoder = producer, config, encoder
+        self._closed = False
+
+    def send(self, items: Sequence[QueueItem]) -> Sequence[QueueItem]:
+        ready = [(item, message_of(item, self._encoder, self._config.protocol)) for item in items]
+        if self._closed:
+            return items
+        self._producer.multi_send(collated(ready, self._config))
+        return []
+
+    def flush(self, timeout: float | None) -> None:  # noqa: ARG002  (bounded by socket.timeout.ms)
+        self._producer.confirm()
+
+    def close(self, timeout: float | None) -> None:  # noqa: ARG002
+        self._closed = True
+        self._producer.close()
+
+    def retire(self) -> list[QueueItem]:
+        self.close(None)
+        return []
+
+
+class AsyncChannel:
+    """*Thread-safe: its producer is.* Queues."""
+
+    def __init__(self, producer: AsyncProducer) -> None:
+        self._producer = producer
+
+    def send(self, items: Sequence[QueueItem]) -> Sequence[QueueItem]:
+        for place, item in enumerate(items):
+            try:
+                self._producer.enqueue(item)
+            except QueueClosed:
+                return items[place:]
+        return []
+
+    def flush(self, timeout: float | None) -> None:
+        self._producer.flush(timeout)
+
+    def close(self, timeout: float | None) -> None:
+        self._producer.close(timeout)
+
+    def retire(self) -> list[QueueItem]:
+        return self._producer.retire()
+
+
+class ProducerPool:
+    """*Thread-safe: its lock guards the channels by broker.*
+
+    A broker that is gone is taken out at once and closed on a thread of its own, as what it is sending now
+    may take until its time-out; what it had queued goes to ``send_elsewhere``.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[BrokerNode], Channel],
+        send_elsewhere: Callable[[Sequence[QueueItem]], object],
+    ) -> None:
+        self._make, self._send_elsewhere = make, send_elsewhere
+        self._lock = threading.Lock()
+        self._channels: dict[int, tuple[BrokerNode, Channel]] = {}
+        self._retiring: list[threading.Thread] = []
+        self._closed = False
+
+    @property
+    def brokers(self) -> list[int]:
+        """The ids of the brokers that there is a channel to, sorted."""
+        with self._lock:
+            return sorted(self._channels)
+
+    def channel(self, broker: BrokerNode) -> Channel:
+        """The way to ``broker``, made if need be. Raises `QueueClosed` once the pool is closed."""
+        with self._lock:
+            return self._channel(broker)
+
+    def keep(self, live: Mapping[int, BrokerNode]) -> None:
+        """Have a channel to each of these brokers and to no other."""
+        gone = []
+        with self._lock:
+            if self._closed:
+                return
+            for id, (broker, channel) in list(self._channels.items()):
+                if id not in live or not _same_place(broker, live[id]):
+                    del self._channels[id]
+                    gone.append((broker, channel))
+            for broker in live.values():
+                self._channel(broker)
+            self._retiring = [thread for thread in self._retiring if thread.is_alive()]
+            for broker, channel in gone:
+                logger.info("%s is gone", broker)
+                thread = threading.Thread(
+                    target=self._retire, args=(channel,), name=f"kafkalog-retiring-{broker.id}", daemon=True
+                )
+                self._retiring.append(thread)
+                thread.start()
+
+    def flush(self, timeout: float | None) -> None:
+        """Flush every channel. Raises `TimeoutError`."""
+        with self._lock:
+            channels = [channel for _, channel in self._channels.values()]
+        for channel in channels:
+            channel.flush(timeout)
+
+    def close(self, timeout: float | None) -> None:
+        """Wait for those that are being retired, then close every channel, each within ``timeout`` seconds.
+
+        Raises:
+            TimeoutError, KafkaError: the first failure; all are closed.
+        """
+        for thread in list(self._retiring):
+            thread.join(timeout)
+        with self._lock:
+            self._closed = True
+            channels = [channel for _, channel in self._channels.values()]
+            self._channels.clear()
+        failure: Exception | None = None
+        for channel in channels:
+            try:
+                channel.close(timeout)
+            except (TimeoutError, KafkaError) as e:
+                failure = failure or e
+        if failure is not None:
+            raise failure
+
+    def _channel(self, broker: BrokerNode) -> Channel:
+        if self._closed:
+            raise QueueClosed("the producer is closed")
+        known = self._channels.get(broker.id)
+        if known is None or not _same_place(known[0], broker):
+            known = self._channels[broker.id] = (broker, self._make(broker))
+        return known[1]
+
+    def _retire(self, channel: Channel) -> None:
+        left = channel.retire()
+        if left:
+            self._send_elsewhere(left)
+
+
+def _same_place(one: BrokerNode, other: BrokerNode) -> bool:
+    return (one.host, one.port) == (other.host, other.port)

@@ -1,0 +1,398 @@
+"""The five requests of Kafka 0.7 and their answers, as frames.
+
+A frame is ``size:4`` and so many bytes: of a request ``type:2`` and its body, of an answer ``error:2`` and
+its body. There is no version, no correlation id and no client id: answers come in the order of the requests.
+PRODUCE and MULTIPRODUCE are never answered; what went wrong shows in the closed connection. A topic is
+``length:2`` and UTF-8. ``docs/protocol.md`` has the tables.
+
+Message sets are not looked into: read as slices of the frame, sent as the objects they are, of which only the
+``len()`` is taken. Source: kafka 0.7 ``api/``, ``network/Request.scala``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, TypeAlias
+
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, InvalidTopic
+from pyspark_kafkalog.protocol.exchange import Part
+
+ANY_PARTITION = -1
+"""A produce to this partition leaves the choice to the broker; no other request may name it."""
+
+MAX_TOPIC_LENGTH = 255
+"""Longest topic name in characters: ``max.topic.name.length``'s default."""
+
+ERROR_CODES = frozenset(
+    {
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.NONE,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_FETCH_SIZE,
+    }
+)
+"""The errors 0.7 knows, -1 to 4. Later Kafkas kept the numbers; 3 was called "wrong partition", 2 "invalid
+message"."""
+
+
+class RequestType(IntEnum):
+    """The first number of a request."""
+
+    PRODUCE = 0
+    FETCH = 1
+    MULTIFETCH = 2
+    MULTIPRODUCE = 3
+    OFFSETS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceRequest:
+    """Messages to append: a memoryview when read, anything with a length when written."""
+
+    topic: str
+    partition: int
+    messages: Any
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRequest:
+    """Bytes of a log from ``offset`` on, ``max_bytes`` at most. It may be negative: that asks for nothing."""
+
+    topic: str
+    partition: int
+    offset: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MultiFetchRequest:
+    """Several fetches, answered together and in this order."""
+
+    fetches: tuple[FetchRequest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MultiProduceRequest:
+    """Several produces, done in this order; one that closes the connection ends them."""
+
+    produces: tuple[ProduceRequest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsRequest:
+    """Offsets at which a segment began at ``timestamp`` or before, the youngest first.
+
+    ``timestamp`` is in milliseconds since the epoch, or `types.LATEST_TIMESTAMP`, `types.EARLIEST_TIMESTAMP`.
+    """
+
+    topic: str
+    partition: int
+    timestamp: int
+    max_offsets: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResponse:
+    """Bytes of a log as they lie there, the last entry perhaps cut; none where there is an error."""
+
+    error_code: ErrorCode
+    messages: Any = b""
+
+
+@dataclass(frozen=True, slots=True)
+class MultiFetchResponse:
+    """The answers to several fetches, in their order. Its own error, never set by 0.7.2, stands for all."""
+
+    responses: tuple[FetchResponse, ...]
+    error_code: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsResponse:
+    """Offsets, the largest first."""
+
+    error_code: ErrorCode
+    offsets: tuple[int, ...] = ()
+
+
+Request: TypeAlias = ProduceRequest | FetchRequest | MultiFetchRequest | MultiProduceRequest | OffsetsRequest
+Response: TypeAlias = FetchResponse | MultiFetchResponse | OffsetsResponse
+
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_PRODUCE = struct.Struct(">ii")
+_FETCH = struct.Struct(">iqi")
+_OFFSETS = struct.Struct(">iqi")
+_SIZE_AND_ERROR = struct.Struct(">ih")
+_MAX_FRAME_BYTES = (1 << 31) - 1
+_MAX_COUNT = (1 << 15) - 1
+
+
+def known_error(code: ErrorCode) -> ErrorCode:
+    """``code`` if 0.7 has it, else the one that stands for all others there."""
+    return code if code in ERROR_CODES else ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def check_topic(topic: str, max_length: int = MAX_TOPIC_LENGTH) -> None:
+    """Refuse a name that 0.7 does not allow; ``max_length`` is in characters.
+
+    Raises:
+        InvalidTopic: it is empty, too long, ``.`` or ``..``, or holds a character that may not be in it.
+    """
+    if not 0 < len(topic) <= max_length:
+        raise InvalidTopic(f"topic name of {len(topic)} characters; allowed: 1 to {max_length}")
+    if topic in (".", ".."):
+        raise InvalidTopic(f"topic name {topic!r} is not allowed")
+    for character in topic:
+        if character == "/" or any(low <= character <= high for low, high in _FORBIDDEN):
+            raise InvalidTopic(f"topic name {topic!r}: {character!r} is not allowed in it")
+
+
+_FORBIDDEN = (("\0", "\x1f"), ("\x7f", "\x9f"), ("\ud800", "\uf8ff"), ("\ufff0", "\uffff"))
+"""First and last characters of the ranges that no name may hold."""
+
+
+# --- reading
+
+
+def decode_request(frame: bytes | bytearray | memoryview) -> Request:
+    """The request in ``frame``, which is without its size. Names and numbers may be such as no broker takes.
+
+    The fields must end where the frame does: that tells today's requests, which begin with the same numbers.
+
+    Raises:
+        InvalidRequest: an unknown type, or the body is not that of its type.
+    """
+    buf = memoryview(frame)
+    try:
+        (number,) = _INT16.unpack_from(buf)
+        reader = _READERS.get(number)
+        if reader is None:
+            raise InvalidRequest(f"unknown request type {number}; Kafka 0.7 has 0 to 4")
+        request, pos = reader(buf, _INT16.size)
+    except (struct.error, UnicodeDecodeError) as e:
+        raise InvalidRequest(f"request of {len(buf)} bytes: {e}") from None
+    _at_end(buf, pos)
+    return request
+
+
+def decode_response(kind: RequestType, frame: bytes | bytearray | memoryview) -> Response:
+    """The answer to a request of this type in ``frame``, which is without its size.
+
+    Raises:
+        InvalidRequest: it is not an answer to such a request; PRODUCE and MULTIPRODUCE have none.
+    """
+    buf = memoryview(frame)
+    try:
+        (code,) = _INT16.unpack_from(buf)
+        error_code, pos = ErrorCode.of(code), _INT16.size
+        if kind is RequestType.FETCH:
+            return FetchResponse(error_code, buf[pos:])
+        if kind is RequestType.MULTIFETCH:
+            return _multi_fetch_response(buf, pos, error_code)
+        if kind is RequestType.OFFSETS:
+            return _offsets_response(buf, pos, error_code)
+    except struct.error as e:
+        raise InvalidRequest(f"answer of {len(buf)} bytes to {kind.name}: {e}") from None
+    raise InvalidRequest(f"{kind.name} has no answer in Kafka 0.7")
+
+
+def _at_end(buf: memoryview, pos: int) -> None:
+    if pos != len(buf):
+        raise InvalidRequest(f"its fields end at byte {pos} of {len(buf)}")
+
+
+def _read_topic(buf: memoryview, pos: int) -> tuple[str, int]:
+    (length,) = _INT16.unpack_from(buf, pos)
+    pos += _INT16.size
+    if not 0 <= length <= len(buf) - pos:
+        raise InvalidRequest(f"topic claims {length} bytes; {len(buf) - pos} are left")
+    return str(buf[pos : pos + length], "utf-8"), pos + length
+
+
+def _read_produce(buf: memoryview, pos: int) -> tuple[ProduceRequest, int]:
+    topic, pos = _read_topic(buf, pos)
+    partition, length = _PRODUCE.unpack_from(buf, pos)
+    pos += _PRODUCE.size
+    if not 0 <= length <= len(buf) - pos:
+        raise InvalidRequest(f"messages claim {length} bytes; {len(buf) - pos} are left")
+    return ProduceRequest(topic, partition, buf[pos : pos + length]), pos + length
+
+
+def _read_fetch(buf: memoryview, pos: int) -> tuple[FetchRequest, int]:
+    topic, pos = _read_topic(buf, pos)
+    return FetchRequest(topic, *_FETCH.unpack_from(buf, pos)), pos + _FETCH.size
+
+
+def _read_offsets(buf: memoryview, pos: int) -> tuple[OffsetsRequest, int]:
+    topic, pos = _read_topic(buf, pos)
+    return OffsetsRequest(topic, *_OFFSETS.unpack_from(buf, pos)), pos + _OFFSETS.size
+
+
+def _read_multi_fetch(buf: memoryview, pos: int) -> tuple[MultiFetchRequest, int]:
+    count, pos = _read_count(buf, pos)
+    fetches = []
+    for _ in range(count):
+        fetch, pos = _read_fetch(buf, pos)
+        fetches.append(fetch)
+    return MultiFetchRequest(tuple(fetches)), pos
+
+
+def _read_multi_produce(buf: memoryview, pos: int) -> tuple[MultiProduceRequest, int]:
+    count, pos = _read_count(buf, pos)
+    produces = []
+    for _ in range(count):
+        produce, pos = _read_produce(buf, pos)
+        produces.append(produce)
+    return MultiProduceRequest(tuple(produces)), pos
+
+
+def _read_count(buf: memoryview, pos: int) -> tuple[int, int]:
+    (count,) = _INT16.unpack_from(buf, pos)
+    if count < 0:
+        raise InvalidRequest(f"a request with {count} parts")
+    return count, pos + _INT16.size
+
+
+_READERS: dict[int, Callable[[memoryview, int], tuple[Request, int]]] = {
+    RequestType.PRODUCE: _read_produce,
+    RequestType.FETCH: _read_fetch,
+    RequestType.MULTIFETCH: _read_multi_fetch,
+    RequestType.MULTIPRODUCE: _read_multi_produce,
+    RequestType.OFFSETS: _read_offsets,
+}
+
+
+def _multi_fetch_response(buf: memoryview, pos: int, error_code: ErrorCode) -> MultiFetchResponse:
+    parts = []
+    while pos < len(buf):
+        size, code = _SIZE_AND_ERROR.unpack_from(buf, pos)
+        start, end = pos + _SIZE_AND_ERROR.size, pos + _INT32.size + size
+        if not start <= end <= len(buf):
+            raise InvalidRequest(f"part of {size} bytes; {len(buf) - pos - _INT32.size} are left")
+        parts.append(FetchResponse(ErrorCode.of(code), buf[start:end]))
+        pos = end
+    return MultiFetchResponse(tuple(parts), error_code)
+
+
+def _offsets_response(buf: memoryview, pos: int, error_code: ErrorCode) -> OffsetsResponse:
+    if error_code is not ErrorCode.NONE and pos == len(buf):
+        return OffsetsResponse(error_code)
+    (count,) = _INT32.unpack_from(buf, pos)
+    pos += _INT32.size
+    if count * 8 != len(buf) - pos:
+        raise InvalidRequest(f"{count} offsets in {len(buf) - pos} bytes")
+    return OffsetsResponse(error_code, struct.unpack_from(f">{count}q", buf, pos))
+
+
+# --- writing
+
+
+def encode_request(request: Request) -> list[Part]:
+    """A request as parts, with its size.
+
+    Raises:
+        InvalidRequest: a number does not fit its field, or the topic or the whole is too long.
+    """
+    out = _Parts()
+    try:
+        if isinstance(request, ProduceRequest):
+            out.add(_INT16.pack(RequestType.PRODUCE))
+            _write_produce(out, request)
+        elif isinstance(request, FetchRequest):
+            out.add(_INT16.pack(RequestType.FETCH) + _fetch_bytes(request))
+        elif isinstance(request, MultiFetchRequest):
+            _write_count(out, RequestType.MULTIFETCH, request.fetches)
+            out.add(b"".join(map(_fetch_bytes, request.fetches)))
+        elif isinstance(request, MultiProduceRequest):
+            _write_count(out, RequestType.MULTIPRODUCE, request.produces)
+            for produce in request.produces:
+                _write_produce(out, produce)
+        else:
+            out.add(_INT16.pack(RequestType.OFFSETS) + _topic_bytes(request.topic))
+            out.add(_OFFSETS.pack(request.partition, request.timestamp, request.max_offsets))
+    except struct.error as e:
+        raise InvalidRequest(f"{type(request).__name__}: {e}") from None
+    return out.framed()
+
+
+def encode_response(response: Response) -> list[Part]:
+    """An answer as parts, with its size; message sets stand among them as the objects they are.
+
+    Errors that 0.7 does not have become -1.
+
+    Raises:
+        InvalidRequest: the whole is too long for a frame, or an offset for its field.
+    """
+    out = _Parts()
+    out.add(_INT16.pack(known_error(response.error_code)))
+    if isinstance(response, FetchResponse):
+        out.region(response.messages)
+    elif isinstance(response, MultiFetchResponse):
+        for part in response.responses:
+            size = _INT16.size + len(part.messages)
+            if size > _MAX_FRAME_BYTES:
+                raise InvalidRequest(f"part of {size} bytes; the limit is {_MAX_FRAME_BYTES}")
+            out.add(_SIZE_AND_ERROR.pack(size, known_error(part.error_code)))
+            out.region(part.messages)
+    else:
+        try:
+            out.add(struct.pack(f">i{len(response.offsets)}q", len(response.offsets), *response.offsets))
+        except struct.error as e:
+            raise InvalidRequest(f"offsets {response.offsets}: {e}") from None
+    return out.framed()
+
+
+class _Parts:
+    """*Not thread-safe: of one message.* Bytes that are gathered, and the regions between them."""
+
+    def __init__(self) -> None:
+        self._parts: list[Part] = []
+        self._bytes = bytearray(_INT32.size)
+        self._size = 0
+
+    def add(self, data: bytes) -> None:
+        """Bytes of the message itself."""
+        self._bytes += data
+        self._size += len(data)
+
+    def region(self, region: Any) -> None:
+        """A message set."""
+        self._parts += (self._bytes, region)
+        self._bytes = bytearray()
+        self._size += len(region)
+
+    def framed(self) -> list[Part]:
+        """All of it, the size in front."""
+        if self._size > _MAX_FRAME_BYTES:
+            raise InvalidRequest(f"message of {self._size} bytes; the limit is {_MAX_FRAME_BYTES}")
+        if self._bytes:
+            self._parts.append(self._bytes)
+        first: Any = self._parts[0]
+        _INT32.pack_into(first, 0, self._size)
+        return self._parts
+
+
+def _topic_bytes(topic: str) -> bytes:
+    data = topic.encode()
+    return _INT16.pack(len(data)) + data
+
+
+def _fetch_bytes(fetch: FetchRequest) -> bytes:
+    return _topic_bytes(fetch.topic) + _FETCH.pack(fetch.partition, fetch.offset, fetch.max_bytes)
+
+
+def _write_produce(out: _Parts, produce: ProduceRequest) -> None:
+    out.add(_topic_bytes(produce.topic) + _PRODUCE.pack(produce.partition, len(produce.messages)))
+    out.region(produce.messages)
+
+
+def _write_count(out: _Parts, kind: RequestType, of: Sequence[object]) -> None:
+    if len(of) > _MAX_COUNT:
+        raise InvalidRequest(f"{kind.name} with {len(of)} parts; the limit is {_MAX_COUNT}")
+    out.add(_INT16.pack(kind) + _INT16.pack(len(of)))

@@ -1,0 +1,155 @@
+"""The registry of brokers and topics: who serves where, and which partitions each one has."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from pyspark_kafkalog.errors import InvalidConfig, KafkaError
+from pyspark_kafkalog.zookeeper.paths import Layout
+from pyspark_kafkalog.zookeeper.session import NodeExists, Session, Watch
+from pyspark_kafkalog.zookeeper.values import (
+    NUMBER,
+    BrokerNode,
+    MalformedNode,
+    PartitionNode,
+    read_cluster_id,
+    write_cluster_id,
+)
+
+_log = logging.getLogger(__name__)
+
+
+class BrokerIdInUse(KafkaError):
+    """Another broker is registered under this id."""
+
+    def __init__(self, ours: BrokerNode, other: BrokerNode | None, path: str) -> None:
+        holder = f"by {other.host}:{other.port}" if other is not None else "by what is no broker"
+        super().__init__(
+            f"broker id {ours.id} is in use {holder} ({path} in ZooKeeper): give the broker at "
+            f"{ours.host}:{ours.port} another node.id, or stop the other one"
+        )
+        self.other = other
+
+
+def brokers(session: Session, layout: Layout) -> dict[int, BrokerNode]:
+    """The live brokers by id. One whose znode cannot be read is left out, with a warning.
+
+    Raises:
+        ConnectionLost: ZooKeeper does not answer.
+    """
+    ids = sorted(int(name) for name in session.children(layout.brokers) if NUMBER.fullmatch(name))
+    found = ((number, broker_at(session, layout, number)) for number in ids)
+    return {number: broker for number, broker in found if broker is not None}
+
+
+def broker_at(session: Session, layout: Layout, broker: int) -> BrokerNode | None:
+    """The live broker with this id; None where there is none. Raises `ConnectionLost`."""
+    node = session.read(layout.broker(broker))
+    if node is None:
+        return None
+    try:
+        return layout.read_broker(broker, node.data)
+    except MalformedNode as e:
+        _log.warning("%s is left out: %s", layout.broker(broker), e)
+        return None
+
+
+def topics(session: Session, layout: Layout) -> list[str]:
+    """Every topic that some broker has or had, sorted. Raises `ConnectionLost`."""
+    return session.children(layout.topics)
+
+
+def partitions(session: Session, layout: Layout, topic: str) -> list[PartitionNode]:
+    """A topic's partitions, in the order in which they are assigned to consumers.
+
+    Those of brokers that are gone are not there: their znodes went with them. A znode that cannot be read is
+    left out, with a warning.
+
+    Raises:
+        ConnectionLost: ZooKeeper does not answer.
+    """
+    found: list[PartitionNode] = []
+    for child in session.children(layout.topic(topic)):
+        node = session.read(layout.topic_child(topic, child))
+        if node is None:
+            continue
+        try:
+            found += layout.read_partitions(child, node.data)
+        except MalformedNode as e:
+            _log.warning("%s is left out: %s", layout.topic_child(topic, child), e)
+    return sorted(found, key=lambda partition: layout.partition_order(partition.name))
+
+
+def watch_brokers(session: Session, layout: Layout, tell: Callable[[list[int]], object]) -> Watch:
+    """Tell the ids of the live brokers, soon and whenever one comes or goes; on the session's thread."""
+
+    def names(found: list[str]) -> None:
+        tell(sorted(int(name) for name in found if NUMBER.fullmatch(name)))
+
+    return session.watch_children(layout.brokers, names)
+
+
+def watch_topics(session: Session, layout: Layout, tell: Callable[[list[str]], object]) -> Watch:
+    """Tell the names of the topics, soon and whenever there is a new one; on the session's thread."""
+    return session.watch_children(layout.topics, tell)
+
+
+class TopicWatch:
+    """*Not thread-safe: lives on its session's thread, but for `cancel`.* Who has a topic's partitions.
+
+    ``changed`` is called on that thread when a broker takes the topic up, has more partitions of it, or is
+    gone; also now and then when nothing has changed. `partitions` tells what is there.
+    """
+
+    def __init__(self, session: Session, layout: Layout, topic: str, changed: Callable[[], object]) -> None:
+        self._session = session
+        self._layout = layout
+        self._topic = topic
+        self._changed = changed
+        self._below: dict[str, Watch] = {}
+        self._children = session.watch_children(layout.topic(topic), self._found)
+
+    def cancel(self) -> None:
+        """Call back no more."""
+        self._children.cancel()
+        for watch in list(self._below.values()):
+            watch.cancel()
+
+    def _found(self, children: list[str]) -> None:
+        for child in self._below.keys() - set(children):
+            self._below.pop(child).cancel()
+        for child in set(children) - self._below.keys():
+            path = self._layout.topic_child(self._topic, child)
+            self._below[child] = self._session.watch_node(path, lambda _data: self._changed())
+        self._changed()
+
+
+def agree_on_cluster(session: Session, layout: Layout, known: str | None, fresh: str) -> str:
+    """The id of the cluster that meets here: that of its first broker.
+
+    ``known`` is the id in our data directory, None in a new one; ``fresh`` is what the cluster is called if
+    this is its first broker and its directory is new.
+
+    Raises:
+        InvalidConfig: our data belongs to another cluster.
+        ConnectionLost: ZooKeeper does not answer.
+        MalformedNode: what stands there is no cluster id.
+    """
+    path = layout.cluster_id
+    ours = known or fresh
+    try:
+        session.create(path, write_cluster_id(ours))
+        return ours
+    except NodeExists:
+        node = session.read(path)
+    if node is None:
+        raise KafkaError(f"{path} was removed from ZooKeeper just now")
+    theirs = read_cluster_id(node.data)
+    if known is not None and known != theirs:
+        raise InvalidConfig(
+            f"the data directory belongs to cluster {known}, but the brokers that meet at "
+            f"{session.hosts}{session.chroot} are cluster {theirs} ({path}): "
+            "use another chroot or another log.dirs"
+        )
+    return theirs

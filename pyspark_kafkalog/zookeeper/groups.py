@@ -1,0 +1,149 @@
+"""The registries of consumer groups: who is in a group, who reads which partition, how far each one is.
+
+Each function is one step of the group's algorithm; whoever puts them together decides when to repeat one.
+All of them raise `ConnectionLost` when ZooKeeper does not answer: then it may have been done or not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.zookeeper.paths import Layout
+from pyspark_kafkalog.zookeeper.session import NodeExists, Session, Watch
+from pyspark_kafkalog.zookeeper.values import MalformedNode, Subscription, read_offset
+
+_log = logging.getLogger(__name__)
+
+
+class ConsumerIdInUse(KafkaError):
+    """Another consumer of the group has this id."""
+
+
+def groups(session: Session, layout: Layout) -> list[str]:
+    """Every group that ever was, sorted."""
+    return session.children(layout.groups)
+
+
+def register_consumer(
+    session: Session, layout: Layout, group: str, consumer: str, subscription: Subscription, now_ms: int
+) -> None:
+    """Join the group: an ephemeral node that tells what is read.
+
+    Raises:
+        ConsumerIdInUse: there is such a consumer, or it has not been missed yet.
+    """
+    data = layout.write_subscription(subscription, now_ms)
+    try:
+        session.create(layout.consumer(group, consumer), data, ephemeral=True)
+    except NodeExists as e:
+        raise ConsumerIdInUse(
+            f"group {group} has a consumer {consumer} already ({e.path} in ZooKeeper)"
+        ) from e
+
+
+def unregister_consumer(session: Session, layout: Layout, group: str, consumer: str) -> None:
+    """Leave the group; nothing happens where the consumer is no member."""
+    session.delete(layout.consumer(group, consumer))
+
+
+def consumers(session: Session, layout: Layout, group: str) -> dict[str, Subscription]:
+    """The group's consumers, sorted by id, with what they read.
+
+    One whose node cannot be read is left out, with a warning: it takes part in nothing.
+    """
+    found = {}
+    for consumer in session.children(layout.consumers(group)):
+        node = session.read(layout.consumer(group, consumer))
+        if node is None:
+            continue
+        try:
+            found[consumer] = layout.read_subscription(node.data)
+        except MalformedNode as e:
+            _log.warning("consumer %s of group %s is left out: %s", consumer, group, e)
+    return found
+
+
+def watch_consumers(
+    session: Session, layout: Layout, group: str, tell: Callable[[list[str]], object]
+) -> Watch:
+    """Tell the ids of the group's consumers, soon and whenever one comes or goes; on the session's thread."""
+    return session.watch_children(layout.consumers(group), tell)
+
+
+def claim(session: Session, layout: Layout, group: str, topic: str, partition: str, thread: str) -> bool:
+    """Own a partition from now on, for a thread of ours; ``partition`` is its name in the layout.
+
+    False while somebody else owns it: they have to let go first, so try again. So does a node that we made in
+    an earlier session, until ZooKeeper has removed it.
+    """
+    try:
+        session.create(layout.owner(group, topic, partition), thread.encode(), ephemeral=True)
+    except NodeExists:
+        return False
+    return True
+
+
+def release(session: Session, layout: Layout, group: str, topic: str, partition: str, thread: str) -> bool:
+    """Let go of a partition; False where the thread does not own it (any more)."""
+    path = layout.owner(group, topic, partition)
+    node = session.read(path)
+    if node is None or node.data != thread.encode():
+        return False
+    return session.delete(path, node.version)
+
+
+def owner(session: Session, layout: Layout, group: str, topic: str, partition: str) -> str | None:
+    """The thread that owns the partition; None while nobody does."""
+    node = session.read(layout.owner(group, topic, partition))
+    return None if node is None else node.data.decode(errors="replace")
+
+
+def owners(session: Session, layout: Layout, group: str, topic: str) -> dict[str, str]:
+    """The owned partitions of a topic by name, with their owners."""
+    names = _in_order(layout, session.children(layout.owners(group, topic)))
+    found = ((name, owner(session, layout, group, topic, name)) for name in names)
+    return {name: thread for name, thread in found if thread is not None}
+
+
+def owned_topics(session: Session, layout: Layout, group: str) -> list[str]:
+    """The topics of which the group owns, or once owned, partitions."""
+    return session.children(layout.owned_topics(group))
+
+
+def read_group_offset(session: Session, layout: Layout, group: str, topic: str, partition: str) -> int | None:
+    """The group's next offset in a partition; None where there is none.
+
+    Raises:
+        MalformedNode: the node holds no number: better told than read again from the beginning.
+    """
+    node = session.read(layout.offset(group, topic, partition))
+    return None if node is None else read_offset(node.data)
+
+
+def write_group_offset(
+    session: Session, layout: Layout, group: str, topic: str, partition: str, offset: int
+) -> None:
+    """Store the group's next offset in a partition, whoever owns it."""
+    session.write(layout.offset(group, topic, partition), b"%d" % offset)
+
+
+def group_offsets(session: Session, layout: Layout, group: str, topic: str) -> dict[str, int]:
+    """All next offsets of the group in a topic, by the partitions' names.
+
+    Raises:
+        MalformedNode: see `read_group_offset`.
+    """
+    names = _in_order(layout, session.children(layout.offsets(group, topic)))
+    found = ((name, read_group_offset(session, layout, group, topic, name)) for name in names)
+    return {name: offset for name, offset in found if offset is not None}
+
+
+def stored_topics(session: Session, layout: Layout, group: str) -> list[str]:
+    """The topics in which the group has offsets."""
+    return session.children(layout.stored_topics(group))
+
+
+def _in_order(layout: Layout, names: Iterable[str]) -> list[str]:
+    return sorted(names, key=layout.partition_order)

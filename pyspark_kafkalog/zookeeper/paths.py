@@ -1,0 +1,326 @@
+"""Every znode and what stands in it, in the two spellings of Kafka's generations. Pure.
+
+Below the prefix of a layout; what stands there in 0.7 (`V07Layout`), then in the later papers (`JsonLayout`):
+
+* ``/brokers/ids/<broker>``, ephemeral: ``<host>-<ms>:<host>:<port>``, the first field being the creator;
+  JSON with jmx_port, timestamp, endpoints, host, version 2, port
+* ``/brokers/topics/<topic>/<broker>``, ephemeral: number of partitions; later instead
+  ``/brokers/topics/<topic>/partitions/<n>/state``: JSON with controller_epoch, leader, version, leader_epoch,
+  isr
+* ``/consumers/<group>/ids/<consumer>``, ephemeral: ``{ "topic": streams }``, for a white list
+  ``*streams*regex``, for a black list ``!streams!regex``; JSON with version, subscription, pattern, timestamp
+* ``/consumers/<group>/owners/<topic>/<partition>``, ephemeral: ``<consumer>-<stream>`` in both
+* ``/consumers/<group>/offsets/<topic>/<partition>``, persistent: the next offset, decimal, in both
+* ``/cluster/id``, persistent: JSON with version and id, of the later papers
+
+A ``<partition>`` is ``<broker>-<n>`` in 0.7, where each broker brings its own, and ``<n>`` later. The design
+papers write some values more plainly (a broker as ``host:port``, the cluster id without JSON): that is read
+too.
+Sources: kafka 0.7 ``utils/ZkUtils.scala``, ``consumer/TopicCount.scala``; 0.9 ``utils/ZkUtils.scala``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from typing import Any
+
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.zookeeper.values import (
+    BLACK_LIST,
+    MAX_PARTITIONS,
+    NUMBER,
+    STATIC,
+    WHITE_LIST,
+    BrokerNode,
+    MalformedNode,
+    PartitionNode,
+    Subscription,
+    is_count,
+    is_port,
+    json_bytes,
+    json_object,
+    number_of,
+    subscription_of,
+    text_of,
+)
+
+V07_PREFIX = "/"
+"""Where 0.7's znodes are unless told otherwise: clients of that time look nowhere else."""
+
+JSON_PREFIX = "/kafka"
+"""Where the later ones are: the chroot that clients of that time are usually given."""
+
+_MARKS = {WHITE_LIST: "*", BLACK_LIST: "!"}
+_FILTER = re.compile(r"([*!])([0-9]{1,9})\1(.*)", re.DOTALL)
+_ENDPOINT = re.compile(r"([A-Z0-9_]+)://(.*):([0-9]{1,5})")
+
+
+class Layout(ABC):
+    """*Thread-safe: it holds nothing but its prefix.* One spelling of the registries, below one prefix."""
+
+    def __init__(self, prefix: str) -> None:
+        """``prefix`` is a path such as ``/kafka``; ``/`` is the root.
+
+        Raises:
+            InvalidConfig: it is no path.
+        """
+        self.prefix = checked_path(prefix)
+
+    @property
+    def brokers(self) -> str:
+        """The parent of the live brokers."""
+        return f"{self.prefix}/brokers/ids"
+
+    def broker(self, broker: int) -> str:
+        """A broker's znode."""
+        return f"{self.brokers}/{broker}"
+
+    @property
+    def topics(self) -> str:
+        """The parent of the topics."""
+        return f"{self.prefix}/brokers/topics"
+
+    @property
+    def cluster_id(self) -> str:
+        """The znode of the cluster's id."""
+        return f"{self.prefix}/cluster/id"
+
+    @property
+    def groups(self) -> str:
+        """The parent of the consumer groups."""
+        return f"{self.prefix}/consumers"
+
+    def consumers(self, group: str) -> str:
+        """The parent of a group's consumers."""
+        return f"{self.groups}/{_name(group)}/ids"
+
+    def consumer(self, group: str, consumer: str) -> str:
+        """A consumer's znode."""
+        return f"{self.consumers(group)}/{_name(consumer)}"
+
+    def owned_topics(self, group: str) -> str:
+        """The parent of the topics of which the group owns partitions."""
+        return f"{self.groups}/{_name(group)}/owners"
+
+    def owners(self, group: str, topic: str) -> str:
+        """The parent of the owners of a topic's partitions."""
+        return f"{self.owned_topics(group)}/{_name(topic)}"
+
+    def owner(self, group: str, topic: str, partition: str) -> str:
+        """The znode that says which thread of the group reads the partition."""
+        return f"{self.owners(group, topic)}/{_name(partition)}"
+
+    def stored_topics(self, group: str) -> str:
+        """The parent of the topics for which the group has offsets."""
+        return f"{self.groups}/{_name(group)}/offsets"
+
+    def offsets(self, group: str, topic: str) -> str:
+        """The parent of the group's offsets in a topic."""
+        return f"{self.stored_topics(group)}/{_name(topic)}"
+
+    def offset(self, group: str, topic: str, partition: str) -> str:
+        """The znode of the group's next offset in the partition."""
+        return f"{self.offsets(group, topic)}/{_name(partition)}"
+
+    @abstractmethod
+    def topic(self, topic: str) -> str:
+        """The znode whose children tell of the topic's partitions."""
+
+    @abstractmethod
+    def topic_nodes(self, topic: str, broker: int, partitions: int) -> dict[str, bytes]:
+        """The znodes by which a broker says that it has ``partitions`` partitions of the topic."""
+
+    @abstractmethod
+    def topic_child(self, topic: str, child: str) -> str:
+        """The znode to read for one of the names below `topic`."""
+
+    @abstractmethod
+    def read_partitions(self, child: str, data: bytes) -> list[PartitionNode]:
+        """The partitions that this znode tells of. Raises `MalformedNode`."""
+
+    @abstractmethod
+    def partition_name(self, broker: int, partition: int) -> str:
+        """What the partition is called below ``owners`` and ``offsets``."""
+
+    @abstractmethod
+    def partition_order(self, name: str) -> Any:
+        """The key by which names are sorted before they are assigned."""
+
+    @abstractmethod
+    def write_broker(self, broker: BrokerNode) -> bytes:
+        """The value of a broker's znode. Raises `InvalidConfig` for an address it cannot hold."""
+
+    @abstractmethod
+    def read_broker(self, broker: int, data: bytes) -> BrokerNode:
+        """The broker in a value. Raises `MalformedNode`."""
+
+    @abstractmethod
+    def write_subscription(self, subscription: Subscription, now_ms: int) -> bytes:
+        """The value of a consumer's znode."""
+
+    @abstractmethod
+    def read_subscription(self, data: bytes) -> Subscription:
+        """The subscription in a value. Raises `MalformedNode`."""
+
+
+class V07Layout(Layout):
+    """Plain text; partitions belong to brokers and are called ``<broker>-<n>``."""
+
+    def __init__(self, prefix: str = V07_PREFIX) -> None:
+        super().__init__(prefix)
+
+    def topic(self, topic: str) -> str:
+        return f"{self.topics}/{_name(topic)}"
+
+    def topic_nodes(self, topic: str, broker: int, partitions: int) -> dict[str, bytes]:
+        return {f"{self.topic(topic)}/{broker}": b"%d" % partitions}
+
+    def topic_child(self, topic: str, child: str) -> str:
+        return f"{self.topic(topic)}/{child}"
+
+    def read_partitions(self, child: str, data: bytes) -> list[PartitionNode]:
+        broker = number_of(child.encode(), "a broker's id")
+        count = number_of(data, "a number of partitions")
+        if count > MAX_PARTITIONS:
+            raise MalformedNode("a number of partitions", data)
+        return [PartitionNode(self.partition_name(broker, n), broker, n) for n in range(count)]
+
+    def partition_name(self, broker: int, partition: int) -> str:
+        return f"{broker}-{partition}"
+
+    def partition_order(self, name: str) -> Any:
+        # As strings, as consumers of that time sort them: all members of a group must agree.
+        return name
+
+    def write_broker(self, broker: BrokerNode) -> bytes:
+        if ":" in broker.host:
+            raise InvalidConfig(
+                f"{broker}: 0.7 separates host and port by a colon; advertise a host name or an IPv4 address"
+            )
+        return f"{broker.host}-{broker.since_ms}:{broker.host}:{broker.port}".encode()
+
+    def read_broker(self, broker: int, data: bytes) -> BrokerNode:
+        fields = text_of(data, "a broker's address").split(":")
+        creator, *address = fields if len(fields) >= 3 else ["", *fields]
+        if len(address) < 2 or not address[0] or not is_port(address[1]):
+            raise MalformedNode(f"broker {broker}: creator:host:port", data)
+        since = creator.rpartition("-")[2]
+        return BrokerNode(broker, address[0], int(address[1]), int(since) if NUMBER.fullmatch(since) else -1)
+
+    def write_subscription(self, subscription: Subscription, now_ms: int) -> bytes:  # noqa: ARG002
+        mark = _MARKS.get(subscription.pattern)
+        if mark is None:
+            counts = (f"{json.dumps(topic)}: {count}" for topic, count in subscription.streams.items())
+            return f"{{ {','.join(counts)} }}".encode()
+        ((expression, count),) = subscription.streams.items()
+        return f"{mark}{count}{mark}{expression}".encode()
+
+    def read_subscription(self, data: bytes) -> Subscription:
+        text = text_of(data, "a subscription")
+        found = _FILTER.fullmatch(text)
+        if found is None:
+            return subscription_of(json_object(text, "a subscription"), STATIC, data)
+        pattern = WHITE_LIST if found[1] == "*" else BLACK_LIST
+        return subscription_of({found[3]: int(found[2])}, pattern, data)
+
+
+class JsonLayout(Layout):
+    """JSON, as the later papers have it; partitions are called by their number."""
+
+    def __init__(self, prefix: str = JSON_PREFIX) -> None:
+        super().__init__(prefix)
+
+    def topic(self, topic: str) -> str:
+        return f"{self.topics}/{_name(topic)}/partitions"
+
+    def topic_nodes(self, topic: str, broker: int, partitions: int) -> dict[str, bytes]:
+        # Without replicas there is no election, so nothing counts an epoch.
+        state = {"controller_epoch": 1, "leader": broker, "version": 1, "leader_epoch": 0, "isr": [broker]}
+        data = json_bytes(state)
+        return {self.topic_child(topic, str(number)): data for number in range(partitions)}
+
+    def topic_child(self, topic: str, child: str) -> str:
+        return f"{self.topic(topic)}/{child}/state"
+
+    def read_partitions(self, child: str, data: bytes) -> list[PartitionNode]:
+        number = number_of(child.encode(), "a partition's number")
+        leader: Any = json_object(text_of(data, "a partition's state"), "a partition's state").get("leader")
+        if not is_count(leader) and leader != -1:
+            raise MalformedNode("a partition's state", data)
+        # -1 is a partition without a leader, for which there is nobody to ask.
+        return [PartitionNode(child, leader, number)] if leader >= 0 else []
+
+    def partition_name(self, broker: int, partition: int) -> str:  # noqa: ARG002
+        return str(partition)
+
+    def partition_order(self, name: str) -> Any:
+        return (int(name), "") if NUMBER.fullmatch(name) else (-1, name)
+
+    def write_broker(self, broker: BrokerNode) -> bytes:
+        host = f"[{broker.host}]" if ":" in broker.host else broker.host
+        return json_bytes(
+            {
+                "jmx_port": -1,
+                "timestamp": str(broker.since_ms),
+                "endpoints": [f"PLAINTEXT://{host}:{broker.port}"],
+                "host": broker.host,
+                "version": 2,
+                "port": broker.port,
+            }
+        )
+
+    def read_broker(self, broker: int, data: bytes) -> BrokerNode:
+        text = text_of(data, "a broker's address")
+        if not text.lstrip().startswith("{"):
+            return V07Layout().read_broker(broker, data)
+        fields = json_object(text, f"broker {broker}")
+        host, port = fields.get("host"), fields.get("port")
+        if not host and isinstance(fields.get("endpoints"), list):
+            # Brokers that listen with TLS alone leave both empty; PLAINTEXT is what we speak.
+            found = [_ENDPOINT.fullmatch(str(text)) for text in fields["endpoints"]]
+            plain = next((e for e in found if e is not None and e[1] == "PLAINTEXT"), None)
+            host, port = (plain[2].strip("[]"), int(plain[3])) if plain is not None else (None, None)
+        if not isinstance(host, str) or not host or not is_count(port) or not is_port(str(port)):
+            raise MalformedNode(f"broker {broker}: host and port", data)
+        since = str(fields.get("timestamp", ""))
+        return BrokerNode(broker, host, int(str(port)), int(since) if NUMBER.fullmatch(since) else -1)
+
+    def write_subscription(self, subscription: Subscription, now_ms: int) -> bytes:
+        return json_bytes(
+            {
+                "version": 1,
+                "subscription": dict(subscription.streams),
+                "pattern": subscription.pattern,
+                "timestamp": str(now_ms),
+            }
+        )
+
+    def read_subscription(self, data: bytes) -> Subscription:
+        fields = json_object(text_of(data, "a subscription"), "a subscription")
+        counts = fields.get("subscription")
+        if not isinstance(counts, dict):
+            raise MalformedNode("a subscription", data)
+        return subscription_of(counts, fields.get("pattern", STATIC), data)
+
+
+def checked_path(text: str) -> str:
+    """A path without the slash at its end; the root is the empty text.
+
+    Raises:
+        InvalidConfig: it does not begin with a slash, or a name in it is none of ZooKeeper's.
+    """
+    if not text.startswith("/"):
+        raise InvalidConfig(f"{text!r} is no path in ZooKeeper: it begins with a slash")
+    path = text.rstrip("/")
+    for part in path.split("/")[1:]:
+        _name(part)
+    return path
+
+
+def _name(text: str) -> str:
+    """``text`` as one name in a path. Raises `InvalidConfig` for what would be another path."""
+    if text in ("", ".", "..") or "/" in text or not text.isprintable():
+        raise InvalidConfig(f"{text!r} cannot be the name of a znode")
+    return text

@@ -1,0 +1,243 @@
+"""A real ZooKeeper server for laptops and tests: the one among PySpark's jars, in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from pyspark_kafkalog.clock import SYSTEM_CLOCK
+from pyspark_kafkalog.config.properties import format_properties
+from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
+from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.java_runtime import JavaNotFound, ensure_java
+
+_MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+"""Runs a lone server too, and unlike ZooKeeperServerMain it clears old snapshots away."""
+
+_JVM = (
+    "-Xmx128m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Dzookeeper.admin.enableServer=false",
+    "-Dzookeeper.jmx.log4j.disable=true",
+)
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+_COMMANDS = "srvr,ruok,stat,mntr,envi,cons"
+_CONFIG_NAME = "zookeeper.cfg"
+_START_SECONDS = 30.0
+_STOP_SECONDS = 10.0
+_LOOK_SECONDS = 0.03
+_PORT_ATTEMPTS = 3
+_TAIL_BYTES = 2000
+
+# Ends the server when we end in whatever way: its standard input is a pipe that only we hold open.
+_GUARD = ("/bin/sh", "-c", 'read -r _; kill -9 "$0" 2>/dev/null')
+
+
+class ZooKeeperNotStarted(KafkaError):
+    """The server ended at once, or did not come to serve."""
+
+
+class ZooKeeperServer:
+    """*Not thread-safe: for the thread that owns it.* A ZooKeeper server; as a context manager it is stopped.
+
+    It ends with this process, however that ends. What it logs goes to ``log``, to our standard error without.
+    """
+
+    def __init__(self, config: ZooKeeperServerConfig, *, log: Path | None = None) -> None:
+        self.config = config
+        self.data_dir = Path(config.data_dir).expanduser().absolute()
+        self._log = log
+        self._port = config.client_port
+        self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+
+    @property
+    def port(self) -> int:
+        """The port of the clients; with ``clientPort=0`` the one it got at the first start."""
+        return self._port
+
+    @property
+    def connect(self) -> str:
+        """What this machine's clients give as ``zookeeper.connect``."""
+        return f"{self._reached_at}:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        """The server's process id, -1 when it does not run."""
+        return self._process.pid if self._process is not None else -1
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> ZooKeeperServer:
+        """Start the server and wait until it serves.
+
+        Raises:
+            ZooKeeperNotStarted: no Java, no PySpark, the port is taken, or the server ended; with the reason.
+        """
+        if self.running:
+            raise ZooKeeperNotStarted("this ZooKeeper server runs already")
+        command = [_java(), *_JVM, f"-Dlog4j2.configurationFile={_LOGGING}", "-cp", _class_path(), _MAIN]
+        fixed = self._port != 0
+        for attempt in range(1, _PORT_ATTEMPTS + 1):
+            # ZooKeeper does not tell which port it got, so it is chosen here; another may be quicker.
+            port = self._free_port(self._port)
+            try:
+                self._launch([*command, str(self._write_config(port))], port)
+            except ZooKeeperNotStarted:
+                self.kill()
+                if fixed or attempt == _PORT_ATTEMPTS:
+                    raise
+                continue
+            except BaseException:
+                self.kill()
+                raise
+            self._port = port
+            break
+        return self
+
+    def stop(self) -> None:
+        """Stop the server and wait for its end. What was answered is on the disk. May be called again."""
+        if self._process is not None:
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_STOP_SECONDS)
+        self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL: a crash of the server. `start` brings it back with its data, on the same port."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            # Before its pipe is closed: by then the number may be another process's.
+            guard.kill()
+            guard.wait()
+            _pipe(guard).close()
+
+    def wait(self, seconds: float) -> int | None:
+        """The server's exit code as soon as it has one; None if it still runs after ``seconds``."""
+        if self._process is None:
+            return 0
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def __enter__(self) -> ZooKeeperServer:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def _reached_at(self) -> str:
+        host = self.config.client_port_address
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        return f"[{host}]" if ":" in host else host
+
+    def _free_port(self, port: int) -> int:
+        """``port``, if nobody listens on it: otherwise the other one would answer for ours."""
+        host = self.config.client_port_address
+        try:
+            family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            with socket.socket(family, kind) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+                return int(probe.getsockname()[1])
+        except OSError as e:
+            raise ZooKeeperNotStarted(
+                f"ZooKeeper cannot listen on {host}:{port} (clientPortAddress, clientPort): {e.strerror or e}"
+            ) from e
+
+    def _write_config(self, port: int) -> Path:
+        config = self.config.as_properties() | {
+            "dataDir": str(self.data_dir),
+            "clientPort": str(port),
+            "admin.enableServer": "false",
+            "4lw.commands.whitelist": _COMMANDS,
+        }
+        path = self.data_dir / _CONFIG_NAME
+        try:
+            self.data_dir.mkdir(parents=True, exist_ok=True)
+            path.write_text(format_properties(config), encoding="utf-8")
+        except OSError as e:
+            raise ZooKeeperNotStarted(f"dataDir {self.data_dir} cannot be used: {e.strerror or e}") from e
+        return path
+
+    def _launch(self, command: list[str], port: int) -> None:
+        with self._log.open("ab") if self._log is not None else contextlib.nullcontext() as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log or 2, stderr=log,
+                start_new_session=True,  # Ctrl-C is for us; we stop it
+            )  # fmt: skip
+        self._guard = subprocess.Popen(
+            [*_GUARD, str(self._process.pid)],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        deadline = SYSTEM_CLOCK.monotonic() + _START_SECONDS
+        while not self._serves(port):
+            code = self.wait(_LOOK_SECONDS)
+            if code is not None:
+                raise ZooKeeperNotStarted(f"ZooKeeper ended with exit code {code}{self._tail()}")
+            if SYSTEM_CLOCK.monotonic() > deadline:
+                raise ZooKeeperNotStarted(
+                    f"ZooKeeper does not serve after {_START_SECONDS:g} s{self._tail()}"
+                )
+
+    def _serves(self, port: int) -> bool:
+        try:
+            with socket.create_connection((self._reached_at.strip("[]"), port), timeout=1) as connection:
+                # ruok is answered as soon as the port is open, before sessions are.
+                connection.sendall(b"srvr")
+                with connection.makefile("rb") as answer:
+                    return b"\nMode: " in answer.read()
+        except OSError:
+            return False
+
+    def _tail(self) -> str:
+        if self._log is None or not self._log.exists():
+            return ""
+        text = self._log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace").strip()
+        return f": {text}" if text else ""
+
+
+def _java() -> str:
+    try:
+        home = ensure_java()
+    except JavaNotFound as e:
+        raise ZooKeeperNotStarted(str(e).replace("Spark", "ZooKeeper", 1)) from e
+    found = home or os.environ.get("JAVA_HOME")
+    return str(Path(found) / "bin" / "java") if found else shutil.which("java") or "java"
+
+
+def _class_path() -> str:
+    """Every jar of PySpark's: ZooKeeper with what it needs, found without importing PySpark."""
+    spec = importlib.util.find_spec("pyspark")
+    for place in (spec.submodule_search_locations or []) if spec is not None else []:
+        jars = Path(place) / "jars"
+        if any(jars.glob("zookeeper-[0-9]*.jar")):
+            return str(jars / "*")
+    raise ZooKeeperNotStarted(
+        "there is no ZooKeeper among PySpark's jars: is pyspark (not pyspark-client) installed?"
+    )
+
+
+def _pipe(process: subprocess.Popen[bytes]) -> IO[bytes]:
+    if process.stdin is None:
+        raise ZooKeeperNotStarted("the guard was started without a pipe")
+    return process.stdin

@@ -1,0 +1,393 @@
+"""A session with ZooKeeper: nodes, watches and what becomes of the connection. The only import of kazoo."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    OperationTimeoutError,
+    SessionExpiredError,
+)
+
+from pyspark_kafkalog.clock import SYSTEM_CLOCK
+from pyspark_kafkalog.config.zookeeper import CONNECTION_TIMEOUT_MS, SESSION_TIMEOUT_MS, parse_connect
+from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig, KafkaError
+
+_RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
+_RETRY_SECONDS = 0.05
+_STOP_SECONDS = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+class ZooKeeperError(KafkaError):
+    """ZooKeeper refused an operation for a reason that has no class of its own here."""
+
+
+class NodeExists(KafkaError):
+    """A node of that path is there already, and is not ours."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} exists in ZooKeeper")
+        self.path = path
+
+
+class SessionEvent(enum.Enum):
+    """What becomes of a session."""
+
+    SUSPENDED = "suspended"
+    """No server is reached. The session, and with it our ephemeral nodes, may live on or may not."""
+    RESUMED = "resumed"
+    """A server is reached again and the session is the same: its ephemeral nodes are still there."""
+    LOST = "lost"
+    """The session has expired: our ephemeral nodes are gone, and others may have taken their place."""
+    RENEWED = "renewed"
+    """A new session after a lost one. Nothing of ours is there until we make it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node as it was read; ``owner`` is the session that an ephemeral one lives with, else 0."""
+
+    data: bytes
+    version: int
+    owner: int
+
+
+_NOTHING = object()
+
+
+class Watch:
+    """*Thread-safe.* Something that is looked at again whenever it may have changed, until `cancel`."""
+
+    def __init__(self, look: Callable[[Watch], Any], tell: Callable[[Any], object]) -> None:
+        self._look = look
+        self._tell = tell
+        self._last: Any = _NOTHING
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        """Do not call back any more, but for a call that has begun."""
+        self.cancelled = True
+
+    def run(self) -> None:
+        """Look, and tell what has changed. On the session's own thread only."""
+        if self.cancelled:
+            return
+        found = self._look(self)
+        if found != self._last:
+            self._last = found
+            self._tell(found)
+
+
+class Session:
+    """*Thread-safe.* One session with a ZooKeeper ensemble, renewed whenever it expires.
+
+    Threads: any thread may call the methods; each waits for its answer up to ``connection_timeout_ms``,
+    through a lost connection too, and then raises `ConnectionLost`: what it asked for may have been done all
+    the same. Listeners and watches are called on one thread of the session, ``zookeeper-events``, one at a
+    time and in the order of events. They may block and may call the session; while one does, the others wait.
+    An exception out of a callback is logged. kazoo's own threads run nothing of ours but a put into a queue.
+
+    `SessionEvent.RENEWED` is the moment to make ephemeral nodes again. Watches need no such care: they look
+    again by themselves. Between SUSPENDED and its end nobody knows whether the session lives: who must not
+    act without its nodes stops when ``session_timeout_ms`` have passed.
+
+    ``connect`` is ``host:port,host:port/chroot``; all paths are below the chroot, which is made when needed.
+    """
+
+    def __init__(
+        self,
+        connect: str,
+        *,
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+        connection_timeout_ms: int = CONNECTION_TIMEOUT_MS,
+    ) -> None:
+        """Nothing is connected yet. Raises `InvalidConfig` for a ``connect`` that is none."""
+        try:
+            self.hosts, self.chroot = parse_connect(connect)
+        except ValueError as e:
+            raise InvalidConfig(f"zookeeper.connect: {e}") from None
+        self._connect_ms = connection_timeout_ms
+        self._client: Any = KazooClient(
+            hosts=self.hosts, timeout=session_timeout_ms / 1000, connection_retry=dict(_RECONNECT)
+        )
+        self._client.add_listener(self._state_changed)
+        self._lock = threading.Lock()  # guards the two lists, which are replaced and never changed
+        self._listeners: list[Callable[[SessionEvent], object]] = []
+        self._watches: list[Watch] = []
+        self._credentials = (0, b"")
+        self._closed = False
+        self._events: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="zookeeper-events", daemon=True)
+
+    @property
+    def credentials(self) -> tuple[int, bytes]:
+        """Id and password of the newest session; the id is an ephemeral node's `Node.owner`."""
+        return self._credentials
+
+    def start(self) -> Session:
+        """Connect.
+
+        Raises:
+            ConnectionLost: no server answered within the time allowed.
+        """
+        try:
+            self._client.start(timeout=self._connect_ms / 1000)
+        except self._client.handler.timeout_exception:
+            self._closed = True
+            raise ConnectionLost(
+                f"no ZooKeeper answers at {self.hosts} within {self._connect_ms} ms "
+                "(zookeeper.connection.timeout.ms)"
+            ) from None
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """End the session: its ephemeral nodes go at once. May be called again, also by a callback."""
+        if self._closed:
+            return
+        self._closed = True
+        self._events.put(None)
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(_STOP_SECONDS)
+        self._client.stop()
+        self._client.close()
+
+    def __enter__(self) -> Session:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def listen(self, listener: Callable[[SessionEvent], object]) -> None:
+        """Have ``listener`` told of events, from now on."""
+        with self._lock:
+            self._listeners = [*self._listeners, listener]
+
+    def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
+        """Make a node, with its parents; an ephemeral one goes with the session.
+
+        Raises:
+            NodeExists: it is there. An ephemeral one of this very session is taken for made: the answer to
+                making it was lost on the way.
+            ConnectionLost: see the class.
+        """
+        while True:
+            try:
+                self._do(lambda c, p: c.create_async(p, data, ephemeral=ephemeral, makepath=True), path)
+            except NodeExists:
+                node = self.read(path) if ephemeral else None
+                if node is None or node.owner != self.credentials[0] or node.data != data:
+                    raise
+            except _NoNode:  # somebody removes the parents as fast as we make them
+                continue
+            return
+
+    def read(self, path: str) -> Node | None:
+        """The node, None where there is none. Raises `ConnectionLost`."""
+        try:
+            data, stat = self._do(lambda c, p: c.get_async(p), path)
+        except _NoNode:
+            return None
+        return Node(data, stat.version, stat.ephemeralOwner)
+
+    def write(self, path: str, data: bytes) -> None:
+        """Set a node's value; a persistent node is made where there is none. Raises `ConnectionLost`."""
+        while True:
+            try:
+                self._do(lambda c, p: c.set_async(p, data), path)
+            except _NoNode:
+                try:
+                    self.create(path, data)
+                except NodeExists:
+                    continue
+            return
+
+    def replace(self, path: str, data: bytes, version: int) -> bool:
+        """Set the value of a node that is there in ``version``; False otherwise. Raises `ConnectionLost`."""
+        try:
+            self._do(lambda c, p: c.set_async(p, data, version), path)
+        except (_NoNode, _Refused):
+            return False
+        return True
+
+    def delete(self, path: str, version: int = -1) -> bool:
+        """Remove a node; False where there is none, it has children, or another version than ``version``.
+
+        Raises:
+            ConnectionLost: see the class.
+        """
+        try:
+            self._do(lambda c, p: c.delete_async(p, version), path)
+        except (_NoNode, _Refused):
+            return False
+        return True
+
+    def children(self, path: str) -> list[str]:
+        """The names below a node, sorted; none where there is no node. Raises `ConnectionLost`."""
+        try:
+            return sorted(self._do(lambda c, p: c.get_children_async(p), path))
+        except _NoNode:
+            return []
+
+    def watch_children(self, path: str, tell: Callable[[list[str]], object]) -> Watch:
+        """Tell the sorted names below a node, soon and then whenever they have changed.
+
+        A node that is not there (yet) has none. Several changes at once may be told as one.
+        """
+
+        def look(watch: Watch) -> list[str]:
+            again = self._again(watch)
+            while True:
+                try:
+                    return sorted(
+                        self._do(lambda c, p: c.get_children_async(p, watch=again), path, once=True)
+                    )
+                except _NoNode:
+                    if self._do(lambda c, p: c.exists_async(p, watch=again), path, once=True) is None:
+                        return []
+
+        return self._add(Watch(look, tell))
+
+    def watch_node(self, path: str, tell: Callable[[bytes | None], object]) -> Watch:
+        """The same for a node's value; None while it is not there."""
+
+        def look(watch: Watch) -> bytes | None:
+            again = self._again(watch)
+            while True:
+                try:
+                    return bytes(self._do(lambda c, p: c.get_async(p, watch=again), path, once=True)[0])
+                except _NoNode:
+                    if self._do(lambda c, p: c.exists_async(p, watch=again), path, once=True) is None:
+                        return None
+
+        return self._add(Watch(look, tell))
+
+    def _add(self, watch: Watch) -> Watch:
+        with self._lock:
+            self._watches = [w for w in self._watches if not w.cancelled] + [watch]
+        self._look(watch)
+        return watch
+
+    def _look(self, watch: Watch) -> None:
+        """Have the watch look, in its turn. Without a connection it waits for the next one."""
+
+        def run() -> None:
+            if not self._client.connected:
+                return
+            try:
+                watch.run()
+            except _NotNow:
+                if self._client.connected and not self._closed:
+                    self._look(watch)
+
+        self._events.put(run)
+
+    def _again(self, watch: Watch) -> Callable[[Any], None]:
+        """What kazoo calls when a watch fires; an event without a path tells of the connection only."""
+
+        def fired(event: Any) -> None:
+            if event.path is not None:
+                self._look(watch)
+
+        return fired
+
+    def _do(self, ask: Callable[[Any, str], Any], path: str, *, once: bool = False) -> Any:
+        """What ``ask`` gets from ZooKeeper; kazoo's errors become ours here.
+
+        ``once`` for watches: when the connection goes they look again after it, and must not keep their
+        thread.
+        """
+        deadline = SYSTEM_CLOCK.monotonic() + self._connect_ms / 1000
+        client = self._client
+        while True:
+            left = deadline - SYSTEM_CLOCK.monotonic()
+            try:
+                return ask(client, self.chroot + path or "/").get(timeout=max(left, 0.001))
+            except NoNodeError:
+                raise _NoNode(path) from None
+            except NodeExistsError:
+                raise NodeExists(path) from None
+            except (BadVersionError, NotEmptyError):
+                raise _Refused(path) from None
+            except ConnectionClosedError:
+                if self._closed:
+                    raise ConnectionLost(f"{path}: the session with ZooKeeper is closed") from None
+                reason = "the connection was closed"
+            except (ConnectionLoss, OperationTimeoutError, SessionExpiredError) as e:
+                reason = type(e).__name__
+            except client.handler.timeout_exception:
+                reason = "no answer"
+            except KazooException as e:
+                raise ZooKeeperError(f"{path}: ZooKeeper refused: {type(e).__name__} {e}".rstrip()) from e
+            if once:
+                raise _NotNow(path)
+            if SYSTEM_CLOCK.monotonic() + _RETRY_SECONDS >= deadline:
+                raise ConnectionLost(
+                    f"{path}: ZooKeeper at {self.hosts} did not do it within {self._connect_ms} ms: {reason}"
+                )
+            SYSTEM_CLOCK.sleep(_RETRY_SECONDS)
+
+    def _state_changed(self, state: str) -> None:
+        """On kazoo's connection thread, which must not be kept: note it and hand it over."""
+        if state == KazooState.CONNECTED:
+            before, self._credentials = self._credentials, self._client.client_id
+            if before[0]:
+                same = before[0] == self._credentials[0]
+                self._events.put(
+                    lambda: self._reached(SessionEvent.RESUMED if same else SessionEvent.RENEWED)
+                )
+        elif not self._closed:
+            event = SessionEvent.LOST if state == KazooState.LOST else SessionEvent.SUSPENDED
+            self._events.put(lambda: self._tell(event))
+
+    def _reached(self, event: SessionEvent) -> None:
+        self._tell(event)
+        # Either way kazoo has dropped its watches: a change in between was told to nobody.
+        for watch in self._watches:
+            self._look(watch)
+
+    def _tell(self, event: SessionEvent) -> None:
+        _log.log(
+            logging.WARNING if event in (SessionEvent.LOST, SessionEvent.SUSPENDED) else logging.INFO,
+            "the session with ZooKeeper at %s is %s", self.hosts, event.value,
+        )  # fmt: skip
+        for listener in self._listeners:
+            try:
+                listener(event)
+            except Exception:
+                _log.exception("a listener failed on %s", event)
+
+    def _run(self) -> None:
+        while (act := self._events.get()) is not None:
+            try:
+                act()
+            except Exception:
+                _log.exception("a ZooKeeper callback failed")
+
+
+class _NoNode(KafkaError):
+    """There is no such node."""
+
+
+class _NotNow(KafkaError):
+    """No answer, or no connection."""
+
+
+class _Refused(KafkaError):
+    """Not now: a node with children, or of another version."""

@@ -1,0 +1,53 @@
+"""What docs/clients.md shows is run as it stands there, but for the ports."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import pyspark_kafkalog
+from broker.embedded import start_broker
+from pyspark_kafkalog.consumer.simple_consumer import SimpleConsumer
+from pyspark_kafkalog.producer.event_handler import CallbackHandler
+
+MANUAL = (Path(__file__).resolve().parents[2] / "docs" / "clients.md").read_text(encoding="utf-8")
+
+
+def test_the_examples_do_what_they_say(
+    zookeeper_connect: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {
+        "listeners": "KAFKA07://127.0.0.1:0", "zookeeper.connect": zookeeper_connect, "log.flush.interval": 1,
+    }  # fmt: skip
+    with start_broker(settings, data_dir=tmp_path) as broker:
+        port = broker.port_of("KAFKA07")
+        examples = re.findall(r"```python\n(.*?)```", MANUAL, re.DOTALL)
+        assert len(examples) == 3
+        for example in examples:
+            code = example.replace("9093", str(port)).replace("localhost:2181", zookeeper_connect)
+            exec(compile(code, "docs/clients.md", "exec"), {})
+        with SimpleConsumer("127.0.0.1", port) as consumer:
+            found, position = [], 0
+            while messages := list(consumer.fetch("clicks", 0, position)):
+                found += [bytes(payload) for payload, _ in messages]
+                position = messages[-1][1]
+    assert capsys.readouterr().out.splitlines() == ["13 b'one'", "26 b'two'", "41 b'three'"]
+    assert found[:3] == [b"one", b"two", b"three"]
+    assert found[3:-2] == [b"click %d" % n for n in range(1000)]
+    assert found[-2:] == [b"one", b"two"]
+
+
+def test_the_table_of_names_is_what_the_package_exports() -> None:
+    table = MANUAL.partition("| Name |")[2].partition("\n\n")[0]
+    names = [name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert len(names) == 9
+    for name in names:
+        assert getattr(pyspark_kafkalog, name).__name__ == name
+
+
+def test_the_table_of_hooks_has_each_of_them() -> None:
+    table = MANUAL.partition("| Hook of")[2].partition("\n\n")[0]
+    named = set(re.findall(r"^\| `(\w+)\(", table, re.MULTILINE))
+    assert named == {name for name in vars(CallbackHandler) if not name.startswith("_")}

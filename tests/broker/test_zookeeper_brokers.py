@@ -1,0 +1,165 @@
+"""Whole brokers with ZooKeeper: joining, making topics, dying and coming back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.embedded import BrokerNotStarted, EmbeddedBroker, start_broker
+from pyspark_kafkalog.client.admin import NewTopic, create_partitions, create_topics, delete_topics
+from pyspark_kafkalog.zookeeper.brokers import brokers, partitions, topics
+from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout
+from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
+from pyspark_kafkalog.zookeeper.session import Session
+from pyspark_kafkalog.zookeeper.values import read_cluster_id
+from tests.support.zookeeper import until
+
+PLAIN, JSON = V07Layout(), JsonLayout()
+BOTH = "PLAINTEXT://127.0.0.1:0,KAFKA07://127.0.0.1:0"
+
+
+@pytest.fixture
+def session(zookeeper_connect: str) -> Iterator[Session]:
+    with Session(zookeeper_connect) as session:
+        yield session
+
+
+def with_zookeeper(
+    connect: str, node: int = 1, data_dir: Path | None = None, **own: object
+) -> EmbeddedBroker:
+    properties = {
+        "listeners": BOTH, "node.id": node, "zookeeper.connect": connect,
+        "zookeeper.session.timeout.ms": 2000, **own,
+    }  # fmt: skip
+    return start_broker(properties, data_dir=data_dir)
+
+
+def test_a_broker_registers_both_its_wires_and_its_topics_as_they_are_made(
+    session: Session, zookeeper_connect: str
+) -> None:
+    with with_zookeeper(zookeeper_connect) as broker:
+        plain, later = brokers(session, PLAIN)[1], brokers(session, JSON)[1]
+        assert (plain.host, plain.port) == ("127.0.0.1", broker.port_of("KAFKA07"))
+        assert (later.host, later.port) == ("127.0.0.1", broker.port_of("PLAINTEXT"))
+        create_topics(broker.bootstrap_servers, [
+            NewTopic("old", 2, configs={"generation": "0.7"}), NewTopic("new", 1),
+        ])  # fmt: skip
+        until(lambda: [p.name for p in partitions(session, PLAIN, "old")] == ["1-0", "1-1"])
+        until(lambda: [p.name for p in partitions(session, JSON, "new")] == ["0"])
+        create_partitions(broker.bootstrap_servers, {"new": 3})
+        until(lambda: [p.name for p in partitions(session, JSON, "new")] == ["0", "1", "2"])
+        delete_topics(broker.bootstrap_servers, ["old"])
+        until(lambda: topics(session, PLAIN) == [])
+    assert brokers(session, PLAIN) == brokers(session, JSON) == {}
+    assert partitions(session, JSON, "new") == []
+
+
+def test_a_restart_shows_the_topics_that_are_there(
+    session: Session, zookeeper_connect: str, tmp_path: Path
+) -> None:
+    with with_zookeeper(zookeeper_connect, data_dir=tmp_path / "data") as broker:
+        create_topics(broker.bootstrap_servers, [NewTopic("old", 2, configs={"generation": "0.7"})])
+        broker.restart()
+        assert [p.name for p in partitions(session, PLAIN, "old")] == ["1-0", "1-1"]
+
+
+def test_a_broker_that_was_killed_comes_back_once_zookeeper_has_missed_it(
+    session: Session, zookeeper_connect: str
+) -> None:
+    with with_zookeeper(zookeeper_connect) as broker:
+        before = brokers(session, PLAIN)[1]
+        broker.kill()
+        assert brokers(session, PLAIN) == {1: before}, "it has not been missed yet"
+        began = time.monotonic()
+        broker.restart()
+        assert time.monotonic() - began < 10
+        after = brokers(session, PLAIN)[1]
+        assert (after.host, after.port) == (before.host, before.port)
+        assert after.since_ms > before.since_ms
+
+
+def test_brokers_that_join_are_of_one_cluster_and_an_id_in_use_is_refused(
+    session: Session, zookeeper_connect: str, tmp_path: Path
+) -> None:
+    with with_zookeeper(zookeeper_connect, 1, tmp_path / "one") as one:
+        with with_zookeeper(zookeeper_connect, 2, tmp_path / "two"):
+            assert list(brokers(session, PLAIN)) == [1, 2]
+            ids = {
+                line.partition("=")[2]
+                for name in ("one", "two")
+                for line in (tmp_path / name / "meta.properties").read_text().splitlines()
+                if line.startswith("cluster.id=")
+            }
+            node = session.read(PLAIN.cluster_id)
+            assert node is not None
+            assert ids == {read_cluster_id(node.data)}
+            assert json.loads(node.data)["version"] == "1"
+            with pytest.raises(BrokerNotStarted, match=rf"broker id 1 is in use by 127\.0\.0\.1:{one.port} "):
+                with_zookeeper(zookeeper_connect, 1, tmp_path / "three")
+        assert list(brokers(session, PLAIN)) == [1]
+
+
+def test_data_of_another_cluster_is_refused(zookeeper_connect: str, tmp_path: Path) -> None:
+    start_broker(data_dir=tmp_path / "alone").stop()
+    with (
+        with_zookeeper(zookeeper_connect, 1),
+        pytest.raises(BrokerNotStarted, match=r"the data directory belongs to cluster .* use another chroot"),
+    ):
+        with_zookeeper(zookeeper_connect, 0, tmp_path / "alone")
+
+
+def test_a_cluster_that_was_there_before_gives_its_id_to_zookeeper(
+    session: Session, zookeeper_connect: str, tmp_path: Path
+) -> None:
+    start_broker(data_dir=tmp_path / "alone").stop()
+    with with_zookeeper(zookeeper_connect, 0, tmp_path / "alone"):
+        node = session.read(JSON.cluster_id)
+    assert node is not None
+    assert (
+        f"cluster.id={read_cluster_id(node.data)}\n" in (tmp_path / "alone" / "meta.properties").read_text()
+    )
+
+
+def test_without_zookeeper_a_broker_does_not_start_and_leaves_nothing_behind(
+    own_zookeeper: ZooKeeperServer, tmp_path: Path
+) -> None:
+    own_zookeeper.kill()
+    own = {"zookeeper.connection.timeout.ms": 300}
+    with pytest.raises(BrokerNotStarted, match=r"no ZooKeeper answers at .* within 300 ms"):
+        with_zookeeper(own_zookeeper.connect, 1, tmp_path / "data", **own)
+    own_zookeeper.start()
+    with with_zookeeper(own_zookeeper.connect, 1, tmp_path / "data"):
+        pass
+
+
+def test_a_broker_serves_on_and_stops_while_zookeeper_is_away(own_zookeeper: ZooKeeperServer) -> None:
+    with with_zookeeper(own_zookeeper.connect) as broker:
+        own_zookeeper.kill()
+        create_topics(broker.bootstrap_servers, [NewTopic("late", 1)])
+        own_zookeeper.start()
+        with Session(own_zookeeper.connect) as session:
+            until(lambda: topics(session, JSON) == ["late"], seconds=20)
+        own_zookeeper.kill()
+        began = time.monotonic()
+    assert time.monotonic() - began < 12
+
+
+def test_a_broker_that_was_stopped_for_too_long_registers_again(
+    session: Session, zookeeper_connect: str
+) -> None:
+    with with_zookeeper(zookeeper_connect) as broker:
+        create_topics(broker.bootstrap_servers, [NewTopic("old", 1, configs={"generation": "0.7"})])
+        until(lambda: [p.name for p in partitions(session, PLAIN, "old")] == ["1-0"])
+        os.kill(broker.pid, signal.SIGSTOP)
+        try:
+            until(lambda: brokers(session, PLAIN) == {})
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)
+        until(lambda: list(brokers(session, PLAIN)) == [1])
+        until(lambda: [p.name for p in partitions(session, PLAIN, "old")] == ["1-0"])

@@ -1,0 +1,213 @@
+"""The registries of brokers and groups in a real ZooKeeper, in both spellings."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.zookeeper import brokers, groups
+from pyspark_kafkalog.zookeeper.paths import JsonLayout, Layout, V07Layout
+from pyspark_kafkalog.zookeeper.session import Session
+from pyspark_kafkalog.zookeeper.values import BrokerNode, MalformedNode, PartitionNode, Subscription
+from tests.support.zookeeper import expire, until
+
+CONSUMER = "g_host-1300000000123-0123abcd"
+
+
+@pytest.fixture
+def session(zookeeper_connect: str) -> Iterator[Session]:
+    with Session(zookeeper_connect, session_timeout_ms=2000) as session:
+        yield session
+
+
+@pytest.fixture
+def other(zookeeper_connect: str) -> Iterator[Session]:
+    with Session(zookeeper_connect, session_timeout_ms=2000) as session:
+        yield session
+
+
+@pytest.fixture(params=[V07Layout("/"), JsonLayout("/kafka")], ids=["plain", "json"])
+def layout(request: pytest.FixtureRequest) -> Layout:
+    found: Layout = request.param
+    return found
+
+
+def show(session: Session, layout: Layout, node: BrokerNode, **topics: int) -> None:
+    """Register a broker with its topics."""
+    session.create(layout.broker(node.id), layout.write_broker(node), ephemeral=True)
+    for topic, count in topics.items():
+        for path, data in layout.topic_nodes(topic, node.id, count).items():
+            session.create(path, data, ephemeral=True)
+
+
+def test_brokers_and_their_partitions_are_found_while_they_live(
+    session: Session, other: Session, layout: Layout
+) -> None:
+    assert brokers.brokers(session, layout) == {}
+    assert brokers.partitions(session, layout, "clicks") == []
+    node = BrokerNode(2, "kafka2", 9092, 7)
+    show(other, layout, node, clicks=2, views=1)
+    assert brokers.brokers(session, layout) == {2: node}
+    assert brokers.topics(session, layout) == ["clicks", "views"]
+    names = [layout.partition_name(2, n) for n in (0, 1)]
+    assert brokers.partitions(session, layout, "clicks") == [
+        PartitionNode(names[0], 2, 0), PartitionNode(names[1], 2, 1),
+    ]  # fmt: skip
+    other.close()
+    assert brokers.brokers(session, layout) == {}
+    assert brokers.partitions(session, layout, "clicks") == []
+
+
+def test_in_07_each_broker_brings_its_own_partitions(session: Session) -> None:
+    layout = V07Layout()
+    show(session, layout, BrokerNode(10, "b", 9092), clicks=1)
+    show(session, layout, BrokerNode(2, "a", 9092), clicks=2)
+    assert [p.name for p in brokers.partitions(session, layout, "clicks")] == ["10-0", "2-0", "2-1"]
+
+
+def test_what_cannot_be_read_is_left_out_and_told(session: Session, caplog: pytest.LogCaptureFixture) -> None:
+    layout = V07Layout()
+    show(session, layout, BrokerNode(1, "a", 9092), clicks=1)
+    session.create(layout.broker(2), b"nonsense")
+    session.create(f"{layout.topic('clicks')}/2", b"many")
+    session.create(f"{layout.brokers}/x", b"h:1")
+    assert list(brokers.brokers(session, layout)) == [1]
+    assert [p.name for p in brokers.partitions(session, layout, "clicks")] == ["1-0"]
+    assert "/brokers/ids/2 is left out" in caplog.text
+    assert "/brokers/topics/clicks/2 is left out" in caplog.text
+
+
+def test_the_four_watches_of_a_producer(session: Session, other: Session) -> None:
+    """A broker comes, a broker goes, a topic comes, a broker takes up a topic that is there."""
+    layout = V07Layout()
+    ids: queue.Queue[list[int]] = queue.Queue()
+    names: queue.Queue[list[str]] = queue.Queue()
+    brokers.watch_brokers(session, layout, ids.put)
+    brokers.watch_topics(session, layout, names.put)
+    assert (ids.get(timeout=5), names.get(timeout=5)) == ([], [])
+    show(other, layout, BrokerNode(1, "a", 9092), clicks=1)
+    assert ids.get(timeout=5) == [1]
+    assert until(lambda: names.get(timeout=5) == ["clicks"])
+    changed = threading.Event()
+    watch = brokers.TopicWatch(session, layout, "clicks", changed.set)
+    assert changed.wait(5)
+    with Session(session.hosts + session.chroot) as third:
+        until(lambda: not _again(changed))
+        show(third, layout, BrokerNode(2, "b", 9092), clicks=2)
+        assert changed.wait(5), "a broker took the topic up"
+        assert ids.get(timeout=5) == [1, 2]
+        until(lambda: not _again(changed))
+        third.write(f"{layout.topic('clicks')}/2", b"3")
+        assert changed.wait(5), "a broker has more partitions of it"
+        assert len(brokers.partitions(session, layout, "clicks")) == 4
+        until(lambda: not _again(changed))
+    assert changed.wait(5), "a broker is gone"
+    assert ids.get(timeout=5) == [1]
+    until(lambda: not _again(changed))
+    watch.cancel()
+    other.close()
+    assert ids.get(timeout=5) == []
+    assert not changed.is_set()
+
+
+def _again(changed: threading.Event) -> bool:
+    """Whether ``changed`` is set anew within a moment after it was cleared."""
+    changed.clear()
+    return changed.wait(0.15)
+
+
+def test_the_first_broker_names_the_cluster(session: Session, layout: Layout) -> None:
+    assert brokers.agree_on_cluster(session, layout, None, "first-id") == "first-id"
+    assert brokers.agree_on_cluster(session, layout, None, "second-id") == "first-id"
+    assert brokers.agree_on_cluster(session, layout, "first-id", "third-id") == "first-id"
+    with pytest.raises(InvalidConfig, match=r"belongs to cluster other-id, but .* are cluster first-id"):
+        brokers.agree_on_cluster(session, layout, "other-id", "fourth-id")
+    node = session.read(layout.cluster_id)
+    assert node is not None
+    assert (node.data, node.owner) == (b'{"version":"1","id":"first-id"}', 0)
+
+
+def test_a_cluster_id_in_plain_text_holds_as_well(session: Session) -> None:
+    layout = JsonLayout()
+    session.create(layout.cluster_id, b"plain-id")
+    assert brokers.agree_on_cluster(session, layout, None, "fresh") == "plain-id"
+
+
+def test_consumers_join_are_seen_and_leave(session: Session, other: Session, layout: Layout) -> None:
+    told: queue.Queue[list[str]] = queue.Queue()
+    groups.watch_consumers(session, layout, "g", told.put)
+    assert told.get(timeout=5) == []
+    wanted = Subscription({"clicks": 2})
+    groups.register_consumer(other, layout, "g", CONSUMER, wanted, 5)
+    assert told.get(timeout=5) == [CONSUMER]
+    assert groups.consumers(session, layout, "g") == {CONSUMER: wanted}
+    assert groups.groups(session, layout) == ["g"]
+    with pytest.raises(groups.ConsumerIdInUse, match=CONSUMER):
+        groups.register_consumer(session, layout, "g", CONSUMER, Subscription({"views": 1}), 6)
+    groups.unregister_consumer(other, layout, "g", CONSUMER)
+    groups.unregister_consumer(other, layout, "g", CONSUMER)
+    assert told.get(timeout=5) == []
+    assert groups.groups(session, layout) == ["g"]
+
+
+def test_a_consumer_that_cannot_be_read_takes_no_part(
+    session: Session, layout: Layout, caplog: pytest.LogCaptureFixture
+) -> None:
+    session.create(layout.consumer("g", "odd"), b"\xff")
+    groups.register_consumer(session, layout, "g", CONSUMER, Subscription({"a": 1}), 5)
+    assert list(groups.consumers(session, layout, "g")) == [CONSUMER]
+    assert "consumer odd of group g is left out" in caplog.text
+
+
+def test_a_partition_has_one_owner_until_that_lets_go(
+    session: Session, other: Session, layout: Layout
+) -> None:
+    name = layout.partition_name(1, 0)
+    assert groups.claim(session, layout, "g", "clicks", name, "a-0")
+    assert groups.claim(session, layout, "g", "clicks", name, "a-0"), "it is ours"
+    assert not groups.claim(session, layout, "g", "clicks", name, "a-1")
+    assert not groups.claim(other, layout, "g", "clicks", name, "b-0")
+    assert groups.owner(other, layout, "g", "clicks", name) == "a-0"
+    assert not groups.release(other, layout, "g", "clicks", name, "b-0"), "not theirs to release"
+    assert groups.owners(other, layout, "g", "clicks") == {name: "a-0"}
+    assert groups.release(session, layout, "g", "clicks", name, "a-0")
+    assert not groups.release(session, layout, "g", "clicks", name, "a-0")
+    assert groups.owner(session, layout, "g", "clicks", name) is None
+    assert groups.claim(other, layout, "g", "clicks", name, "b-0")
+    assert groups.owned_topics(session, layout, "g") == ["clicks"]
+    other.close()
+    assert groups.owners(session, layout, "g", "clicks") == {}
+
+
+def test_what_was_owned_before_the_session_expired_is_free(session: Session, other: Session) -> None:
+    layout = V07Layout()
+    assert groups.claim(session, layout, "g", "clicks", "1-0", "a-0")
+    expire(session)
+    until(lambda: groups.owner(other, layout, "g", "clicks", "1-0") is None)
+    assert groups.claim(other, layout, "g", "clicks", "1-0", "b-0")
+    assert not groups.claim(session, layout, "g", "clicks", "1-0", "a-0")
+
+
+def test_offsets_stay_when_everybody_is_gone(session: Session, other: Session, layout: Layout) -> None:
+    first, second = (layout.partition_name(1, n) for n in (2, 10))
+    assert groups.read_group_offset(session, layout, "g", "clicks", first) is None
+    groups.write_group_offset(other, layout, "g", "clicks", first, 0)
+    groups.write_group_offset(other, layout, "g", "clicks", first, 2**62)
+    groups.write_group_offset(other, layout, "g", "clicks", second, 7)
+    other.close()
+    assert groups.read_group_offset(session, layout, "g", "clicks", first) == 2**62
+    assert groups.group_offsets(session, layout, "g", "clicks") == {first: 2**62, second: 7}
+    assert groups.stored_topics(session, layout, "g") == ["clicks"]
+    node = session.read(layout.offset("g", "clicks", second))
+    assert node is not None
+    assert (node.data, node.owner) == (b"7", 0)
+
+
+def test_an_offset_that_is_none_is_not_taken_for_no_offset(session: Session, layout: Layout) -> None:
+    session.create(layout.offset("g", "clicks", layout.partition_name(1, 0)), b"seven")
+    with pytest.raises(MalformedNode, match="seven"):
+        groups.read_group_offset(session, layout, "g", "clicks", layout.partition_name(1, 0))

@@ -1,0 +1,102 @@
+"""ZooKeeper in memory, with sessions that expire when a test says so, noticed or not. One thread."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+from pyspark_kafkalog.errors import ConnectionLost
+from pyspark_kafkalog.zookeeper.session import Node, NodeExists, SessionEvent
+
+
+class MemoryZooKeeper:
+    """The nodes of all sessions."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self._numbers = itertools.count(1)
+
+    def new_session(self) -> int:
+        return next(self._numbers)
+
+    def end(self, session: int) -> None:
+        """What a session's end does: its ephemeral nodes are gone."""
+        self.nodes = {path: node for path, node in self.nodes.items() if node.owner != session}
+
+
+class MemorySession:
+    """What the registries need of `Session`, without watches: whoever tests says when to look again."""
+
+    def __init__(self, server: MemoryZooKeeper) -> None:
+        self._server = server
+        self._listeners: list[Callable[[SessionEvent], object]] = []
+        self._id = server.new_session()
+        self._expired = False
+        self.fail_after: int | None = None
+        """Operations until one is done whose answer is lost; None is never."""
+
+    @property
+    def credentials(self) -> tuple[int, bytes]:
+        return self._id, b""
+
+    def listen(self, listener: Callable[[SessionEvent], object]) -> None:
+        self._listeners.append(listener)
+
+    def expire(self) -> None:
+        """The server ends the session; the client learns of it when it next asks, or by `notice`."""
+        self._server.end(self._id)
+        self._expired = True
+
+    def notice(self) -> None:
+        """The client hears from the server: of the end of its session, if it has ended."""
+        if self._expired:
+            self._expired = False
+            self._tell(SessionEvent.LOST)
+            self._id = self._server.new_session()
+            self._tell(SessionEvent.RENEWED)
+
+    def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
+        self.notice()
+        there = self._server.nodes.get(path)
+        if there is not None and not (ephemeral and there.owner == self._id and there.data == data):
+            raise NodeExists(path)
+        self._server.nodes[path] = Node(data, 0, self._id if ephemeral else 0)
+        self._answer()
+
+    def read(self, path: str) -> Node | None:
+        self.notice()
+        self._answer()
+        return self._server.nodes.get(path)
+
+    def write(self, path: str, data: bytes) -> None:
+        self.notice()
+        there = self._server.nodes.get(path, Node(b"", -1, 0))
+        self._server.nodes[path] = Node(data, there.version + 1, there.owner)
+        self._answer()
+
+    def delete(self, path: str, version: int = -1) -> bool:
+        self.notice()
+        there = self._server.nodes.get(path)
+        if there is None or version not in (-1, there.version):
+            return False
+        del self._server.nodes[path]
+        self._answer()
+        return True
+
+    def children(self, path: str) -> list[str]:
+        self.notice()
+        below = f"{path}/"
+        return sorted(
+            {name[len(below) :].partition("/")[0] for name in self._server.nodes if name.startswith(below)}
+        )
+
+    def _answer(self) -> None:
+        if self.fail_after is not None:
+            self.fail_after -= 1
+            if self.fail_after < 0:
+                self.fail_after = None
+                raise ConnectionLost("the answer was lost")
+
+    def _tell(self, event: SessionEvent) -> None:
+        for listener in self._listeners:
+            listener(event)

@@ -1,0 +1,48 @@
+"""A real ZooKeeper for tests: servers of the test's own, sessions that expire when they are told to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from kazoo.client import KazooClient
+
+from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
+from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
+from pyspark_kafkalog.zookeeper.session import Session
+
+T = TypeVar("T")
+
+_PATIENCE_SECONDS = 10.0
+
+
+def server_in(directory: Path, **properties: object) -> ZooKeeperServer:
+    """A server on a free port with its data and log in ``directory``; not started yet."""
+    directory.mkdir(exist_ok=True)
+    fields = {"client_port": 0, "tick_time_ms": 200, **properties}
+    config = ZooKeeperServerConfig(data_dir=str(directory / "data"), **fields)  # type: ignore[arg-type]
+    return ZooKeeperServer(config, log=directory / "zookeeper.log")
+
+
+def expire(session: Session) -> None:
+    """Have ZooKeeper end a session at once: a second client takes it up by its id, and closes it."""
+    expire_by_id(session.hosts, session.credentials)
+
+
+def expire_by_id(hosts: str, credentials: tuple[int, bytes]) -> None:
+    """The same for the session of anybody whose id and password are known."""
+    second = KazooClient(hosts=hosts, client_id=credentials)
+    second.start(timeout=10)
+    second.stop()
+    second.close()
+
+
+def until(look: Callable[[], T], *, seconds: float = _PATIENCE_SECONDS) -> T:
+    """What ``look`` returns as soon as it is true; it is asserted to become so."""
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"still {found!r} after {seconds} s"
+        time.sleep(0.01)
+    return found

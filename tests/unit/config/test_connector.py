@@ -1,0 +1,62 @@
+"""The properties of a group's consumer: 0.7's names and defaults."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from pyspark_kafkalog.config.connector import ConnectorConfig
+from pyspark_kafkalog.config.definition import parse
+from pyspark_kafkalog.config.properties import load_properties
+from pyspark_kafkalog.errors import InvalidConfig
+
+CONF = Path(__file__).resolve().parents[3] / "conf" / "consumer.properties"
+
+
+def config(**properties: object) -> ConnectorConfig:
+    named = {name.replace("_", "."): value for name, value in properties.items()}
+    return parse(ConnectorConfig, {"zk.connect": "zk:2181", **named}, source="test")
+
+
+def test_defaults_are_those_of_0_7() -> None:
+    given = config().as_properties()
+    expected = {
+        "protocol": "0.7", "autocommit.enable": "true", "autocommit.interval.ms": "10000",
+        "autooffset.reset": "smallest", "fetch.size": "1048576", "queuedchunks.max": "10",
+        "rebalance.retries.max": "4", "rebalance.backoff.ms": "2000", "consumer.timeout.ms": "-1",
+        "fetcher.backoff.ms": "1000", "offsets.storage": "zookeeper", "zookeeper.connect": "zk:2181",
+        "zookeeper.session.timeout.ms": "6000",
+    }  # fmt: skip
+    assert {name: given[name] for name in expected} == expected
+
+
+def test_the_file_is_the_defaults_with_a_zookeeper_on_this_machine(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        read = parse(ConnectorConfig, load_properties(CONF), source=str(CONF))
+    assert read == ConnectorConfig(zookeeper_connect="localhost:2181")
+    assert caplog.text == ""
+
+
+def test_an_unknown_name_is_told_with_the_nearest_one(caplog: pytest.LogCaptureFixture) -> None:
+    config(autooffset_rest="largest")
+    assert "unknown property autooffset.rest is ignored; did you mean autooffset.reset?" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("groupid", "a/b", "a name without slashes"),
+        ("autooffset.reset", "latest", "one of smallest, largest, none"),
+        ("consumer.timeout.ms", "-2", "-1 to wait for ever"),
+        ("offsets.storage", "kafka", r"zookeeper, or protocol=0\.8"),
+    ],
+)
+def test_what_is_not_allowed_is_told_with_what_is(name: str, value: str, allowed: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"{name}={value} is not allowed.*{allowed}"):
+        config(**{name.replace(".", "_"): value})
+
+
+def test_todays_wire_may_keep_offsets_in_kafka() -> None:
+    assert config(protocol="0.8", offsets_storage="kafka", dual_commit_enabled="true").dual_commit

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from pyspark_kafkalog.config.client07 import BrokerAddress, parse_broker_list
+from pyspark_kafkalog.config.definition import describe, parse
+from pyspark_kafkalog.config.producer07 import (
+    AsyncProducerConfig,
+    ClassicProducerConfig,
+    SyncProducerConfig,
+    handler_props,
+    producer_config,
+)
+from pyspark_kafkalog.config.properties import load_properties, parse_properties
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.formats.compression import Codec
+
+CONF = Path(__file__).resolve().parents[3] / "conf" / "producer.properties"
+
+
+def classic(**properties: object) -> ClassicProducerConfig:
+    named = {name.replace("_", "."): value for name, value in properties.items()}
+    return producer_config(ClassicProducerConfig, {"zk.connect": "zk:2181", **named})
+
+
+def test_defaults_are_those_of_0_7() -> None:
+    given = classic().as_properties()
+    expected = {
+        "protocol": "0.7", "producer.type": "sync", "connect.timeout.ms": "5000",
+        "socket.timeout.ms": "30000", "reconnect.interval": "30000", "reconnect.time.interval.ms": "10000000",
+        "max.message.size": "1000000",
+        "queue.time": "5000", "queue.size": "10000", "queue.enqueueTimeout.ms": "0", "batch.size": "200",
+        "serializer.class": "kafka.serializer.DefaultEncoder", "compression.codec": "none",
+        "compressed.topics": "", "zk.read.num.retries": "3", "zookeeper.connect": "zk:2181",
+        "zookeeper.session.timeout.ms": "6000", "zookeeper.connection.timeout.ms": "6000",
+    }  # fmt: skip
+    assert {name: given[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("older", "name", "value"),
+    [
+        ("zk.connect", "zookeeper.connect", "a:1,b:2/chroot"),
+        ("zk.sessiontimeout.ms", "zookeeper.session.timeout.ms", "700"),
+        ("zk.connectiontimeout.ms", "zookeeper.connection.timeout.ms", "800"),
+        ("buffer.size", "socket.buffersize", "102400"),
+        ("queue.buffering.max.ms", "queue.time", "1"),
+        ("queue.buffering.max.messages", "queue.size", "2"),
+        ("queue.enqueue.timeout.ms", "queue.enqueueTimeout.ms", "-1"),
+        ("batch.num.messages", "batch.size", "3"),
+        ("message.send.max.retries", "num.retries", "4"),
+    ],
+)
+def test_a_property_has_one_meaning_under_both_of_its_names(older: str, name: str, value: str) -> None:
+    rest = {} if "connect" in older and "ms" not in older else {"zk.connect": "zk:2181"}
+    assert parse(ClassicProducerConfig, {**rest, older: value}, source="x").as_properties()[name] == value
+
+
+def test_the_file_is_loaded_and_has_every_property() -> None:
+    given = load_properties(CONF)
+    assert given == {**ClassicProducerConfig(zookeeper_connect="localhost:2181").as_properties()}
+    commented = parse_properties(
+        "\n".join(line[1:] for line in CONF.read_text(encoding="utf-8").splitlines() if line.startswith("#"))
+    )
+    for item in describe(ClassicProducerConfig):
+        assert item.name in given or commented[item.name] == "", item.name
+        assert item.doc.endswith("."), item.name
+        assert item.unit or item.kind is not int, item.name
+
+
+def test_an_unknown_property_is_reported_with_the_nearest_one(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        classic(queue_tyme=1)
+    assert "producer: unknown property queue.tyme is ignored; did you mean queue.time?" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0:a:9092", [(0, "a", 9092)]),
+        (" 7:a:1 , 3:[::1]:2,", [(7, "a", 1), (3, "::1", 2)]),
+        ("a:1,b:2", [(0, "a", 1), (1, "b", 2)]),
+        ("[::1]:5", [(0, "::1", 5)]),
+        ("10.0.0.1:5", [(0, "10.0.0.1", 5)]),
+    ],
+)
+def test_a_broker_list_names_ids_hosts_and_ports(text: str, expected: list[tuple[int, str, int]]) -> None:
+    assert parse_broker_list(text) == tuple(BrokerAddress(*broker) for broker in expected)
+
+
+@pytest.mark.parametrize(
+    "text", ["", ",", "a", "0:a", "a:1,1:b:2", "1:a:1,1:b:2", "x:a:1", "0:a:0", "-1:a:1"]
+)
+def test_anything_else_is_no_broker_list(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_broker_list(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "codec"), [(0, Codec.NONE), ("1", Codec.GZIP), (2, Codec.SNAPPY), ("snappy", Codec.SNAPPY)]
+)
+def test_a_codec_is_a_name_or_a_number(given: object, codec: Codec) -> None:
+    config = producer_config(AsyncProducerConfig, {"compression.codec": given, "compressed.topics": "a, b"})
+    assert config.codec == codec
+    assert [config.codec_of(topic) for topic in "abc"] == [codec, codec, Codec.NONE]
+
+
+def test_today_s_wire_has_more_codecs_and_fewer_acks() -> None:
+    assert (
+        producer_config(AsyncProducerConfig, {"protocol": "0.8", "compression.codec": 4}).codec == Codec.ZSTD
+    )
+    with pytest.raises(
+        InvalidConfig, match=r"compression.codec=zstd is not allowed; allowed with protocol=0.7"
+    ):
+        producer_config(AsyncProducerConfig, {"compression.codec": "zstd"})
+    with pytest.raises(InvalidConfig, match=r"request.required.acks=0"):
+        producer_config(SyncProducerConfig, {"protocol": "0.8", "request.required.acks": "0"})
+
+
+def test_a_configuration_is_taken_as_it_is() -> None:
+    config = classic()
+    assert producer_config(AsyncProducerConfig, config) is config
+    assert producer_config(SyncProducerConfig, None) == SyncProducerConfig()
+
+
+def test_handlers_get_names_and_values() -> None:
+    config = classic(callback_handler_props="a=1, b = x=y ,c=")
+    assert handler_props(config.callback_handler_props) == {"a": "1", "b": "x=y", "c": ""}

@@ -1,0 +1,50 @@
+"""Where ZooKeeper is: connect strings, prefixes, old names."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.config import BrokerConfig
+from pyspark_kafkalog.config.definition import parse
+from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig, parse_connect
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.zookeeper.paths import JSON_PREFIX, V07_PREFIX
+
+
+@pytest.mark.parametrize(
+    ("text", "servers", "chroot"),
+    [
+        ("zk:2181", "zk:2181", ""),
+        (" a:1,b:2/kafka/one/ ", "a:1,b:2", "/kafka/one"),
+        ("[::1]:2181/", "[::1]:2181", ""),
+    ],
+)
+def test_a_connect_string_is_servers_and_perhaps_a_chroot(text: str, servers: str, chroot: str) -> None:
+    assert parse_connect(text) == (servers, chroot)
+
+
+@pytest.mark.parametrize("text", ["", "/kafka", "zk", "zk:2181/a//b", "zk:2181/..", "zk:99999"])
+def test_what_is_no_connect_string_is_refused_with_what_is(text: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"zookeeper\.connect=.* allowed: host:port, several of them"):
+        parse(ZooKeeperConfig, {"zookeeper.connect": text}, source="test")
+
+
+def test_the_names_of_07_are_read_too() -> None:
+    old = {"zk.connect": "zk:2181", "zk.sessiontimeout.ms": "4000", "zk.connectiontimeout.ms": "5000"}
+    config = parse(ZooKeeperConfig, old, source="test")
+    assert config.zookeeper_connect == "zk:2181"
+    assert (config.zookeeper_session_timeout_ms, config.zookeeper_connection_timeout_ms) == (4000, 5000)
+
+
+@pytest.mark.parametrize("name", ["zookeeper.prefix", "zookeeper.prefix.07"])
+@pytest.mark.parametrize("value", ["kafka", "", "/a//b", "/../x"])
+def test_a_prefix_that_is_no_path_is_refused(name: str, value: str) -> None:
+    with pytest.raises(InvalidConfig, match="a path such as /kafka"):
+        parse(ZooKeeperConfig, {name: value}, source="test")
+
+
+def test_brokers_and_clients_look_in_the_same_places_unless_told_otherwise() -> None:
+    for config in (ZooKeeperConfig(), BrokerConfig()):
+        assert config.zookeeper_connect is None
+        assert (config.zookeeper_prefix, config.zookeeper_prefix_07) == (JSON_PREFIX, V07_PREFIX)
+        assert config.zookeeper_session_timeout_ms == 6000

@@ -1,0 +1,293 @@
+"""A log of 0.7: offsets are bytes, readers see what is on the disk, segments have no index."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.log.log import Log
+from broker.log.manager import LogManager
+from broker.log.offsets_before import offsets_before
+from broker.log.retention import SegmentFacts
+from pyspark_kafkalog.errors import CorruptMessage, MessageTooLarge, OffsetOutOfRange
+from tests.support.logs import PARTITION, START_MS, contents, crash, open_log
+from tests.support.manual_clock import ManualClock
+from tests.support.wire07 import EARLIEST, LATEST, entry, zipped
+
+ONE = entry(b"one")
+TWO = entry(b"two", magic=0)
+
+
+def open_first(*paths: Path, **options: Any) -> tuple[LogManager, Log]:
+    return open_log(*paths, generation="0.7", **{"flush_messages": 1} | options)
+
+
+def read(log: Log, offset: int, max_bytes: int = 1 << 20) -> bytes:
+    return contents(log.read(offset, max_bytes, at_least_one=False))
+
+
+def test_messages_are_stored_as_they_were_sent_and_found_by_their_byte(tmp_path: Path) -> None:
+    _, log = open_first(tmp_path)
+    assert log.append(ONE + TWO)[:2] == (0, len(ONE + TWO) - 1)
+    assert (log.path / "00000000000.kafka").read_bytes() == ONE + TWO
+    assert log.end_offset == log.readable_end == len(ONE + TWO)
+    assert read(log, len(ONE)) == TWO
+    assert read(log, 3, 5) == ONE[3:8]
+
+
+def test_nothing_but_the_segment_is_written_beside_it(tmp_path: Path) -> None:
+    manager, log = open_first(tmp_path, segment_bytes=len(ONE))
+    for _ in range(5):
+        log.append(ONE)
+    manager.close()
+    names = sorted(path.name for path in log.path.iterdir())
+    assert names == ["00000000000.kafka", "00000000026.kafka", "00000000052.kafka", "partition.metadata"]
+
+
+def test_a_segment_is_full_when_it_is_beyond_its_size_and_not_before(tmp_path: Path) -> None:
+    _, log = open_first(tmp_path, segment_bytes=2 * len(ONE))
+    for _ in range(4):
+        log.append(ONE)
+    assert log.segment_count == 2
+    assert [facts.size_bytes for facts in log.facts()] == [3 * len(ONE), len(ONE)]
+
+
+def test_a_segment_grows_old_from_its_first_append_on(tmp_path: Path) -> None:
+    clock = ManualClock(START_MS)
+    _, log = open_first(tmp_path, clock=clock, segment_ms=10_000)
+    clock.advance(60)  # nothing was appended yet
+    log.append(ONE)
+    clock.advance(10)
+    log.append(ONE)
+    assert log.segment_count == 1
+    clock.advance(0.001)
+    log.append(ONE)
+    assert log.segment_count == 2
+
+
+def test_readers_see_only_what_is_on_the_disk(tmp_path: Path) -> None:
+    _, log = open_first(tmp_path, flush_messages=3)
+    log.append(ONE)
+    assert (log.end_offset, log.readable_end) == (len(ONE), 0)
+    assert read(log, 0) == b""
+    with pytest.raises(OffsetOutOfRange):
+        log.read(len(ONE), 100, at_least_one=False)
+    log.append(ONE)
+    assert log.readable_end == 0
+    log.append(ONE)
+    assert log.readable_end == 3 * len(ONE)
+    assert read(log, 0) == 3 * ONE
+
+
+def test_messages_are_counted_for_the_flush_and_not_bytes_or_sets(tmp_path: Path) -> None:
+    _, log = open_first(tmp_path, flush_messages=4)
+    log.append(zipped(ONE, TWO) + ONE)
+    assert log.readable_end == 0
+    log.append(ONE)
+    assert log.readable_end == log.end_offset
+
+
+def test_after_its_time_unflushed_data_can_be_read(tmp_path: Path) -> None:
+    clock = ManualClock(START_MS)
+    manager, log = open_first(tmp_path, clock=clock, flush_messages=500, flush_ms=3000)
+    log.append(ONE)
+    clock.advance(2.999)
+    manager.flush_due()
+    assert log.readable_end == 0
+    clock.advance(0.001)
+    manager.flush_due()
+    assert log.readable_end == len(ONE)
+
+
+def test_bytes_without_a_message_wait_for_one_but_not_for_the_stop(tmp_path: Path) -> None:
+    clock = ManualClock(START_MS)
+    hollow = zipped()
+    manager, log = open_first(tmp_path, clock=clock)
+    log.append(hollow)
+    clock.advance(100)
+    manager.flush_due()
+    assert (log.readable_end, log.end_offset) == (0, len(hollow))
+    manager.close()
+    _, log = open_first(tmp_path)
+    assert log.readable_end == len(hollow)
+
+
+def test_what_was_readable_before_a_crash_is_readable_after_it(tmp_path: Path) -> None:
+    manager, log = open_first(tmp_path)
+    log.append(ONE + TWO)
+    crash(manager)  # before anything noted how far the log was on the disk
+    _, log = open_first(tmp_path)
+    assert log.readable_end == len(ONE + TWO)
+    assert read(log, 0) == ONE + TWO
+
+
+def test_a_slice_ends_with_its_segment(tmp_path: Path) -> None:
+    _, log = open_first(tmp_path, segment_bytes=1)
+    for message in (ONE, TWO, ONE):
+        log.append(message)
+    assert read(log, 0) == ONE
+    assert read(log, len(ONE)) == TWO
+    assert read(log, len(ONE + TWO + ONE)) == b""
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (entry(b"x", crc=3), CorruptMessage),
+        (ONE + entry(b"x", crc=3), CorruptMessage),
+        (ONE[:-1], CorruptMessage),
+        (entry(b"x" * 101), MessageTooLarge),
+        (zipped(entry(b"x", crc=3)), CorruptMessage),
+    ],
+)
+def test_what_is_refused_leaves_no_byte(tmp_path: Path, data: bytes, error: type[Exception]) -> None:
+    _, log = open_first(tmp_path, max_message_bytes=100)
+    log.append(ONE)
+    with pytest.raises(error):
+        log.append(data)
+    assert (log.path / "00000000000.kafka").read_bytes() == ONE
+    log.append(TWO)
+    assert read(log, 0) == ONE + TWO
+
+
+def test_an_entry_that_is_cut_at_the_end_is_left_out(tmp_path: Path) -> None:
+    _, log = open_first(tmp_path)
+    result = log.append(ONE + TWO[:-1])
+    assert (result.last_offset, result.record_count) == (len(ONE) - 1, 1)
+    assert (log.path / "00000000000.kafka").read_bytes() == ONE
+
+
+def test_old_segments_go_by_the_time_of_their_files(tmp_path: Path) -> None:
+    clock = ManualClock(START_MS)
+    manager, log = open_first(tmp_path, clock=clock, segment_bytes=1, retention_ms=10_000)
+    for _ in range(3):
+        log.append(ONE)
+        clock.advance(4)
+    manager.apply_retention()  # 12, 8 and 4 seconds old
+    assert log.start_offset == len(ONE)
+    with pytest.raises(OffsetOutOfRange):
+        log.read(0, 100, at_least_one=False)
+    assert read(log, len(ONE)) == ONE
+
+
+def test_after_a_restart_the_files_say_how_old_they_are(tmp_path: Path) -> None:
+    manager, log = open_first(tmp_path, segment_bytes=1)
+    for _ in range(2):
+        log.append(ONE)
+    manager.close()
+    os.utime(log.path / "00000000000.kafka", (START_MS / 1000 - 100, START_MS / 1000 - 100))
+    manager, log = open_first(tmp_path, clock=ManualClock(START_MS), segment_bytes=1, retention_ms=90_000)
+    manager.apply_retention()
+    assert log.start_offset == len(ONE)
+
+
+def test_old_segments_go_by_the_size_of_the_log(tmp_path: Path) -> None:
+    manager, log = open_first(tmp_path, segment_bytes=1, retention_bytes=2 * len(ONE))
+    for _ in range(5):
+        log.append(ONE)
+    manager.apply_retention()
+    assert (log.start_offset, log.size_bytes) == (3 * len(ONE), 2 * len(ONE))
+
+
+def test_a_log_that_has_lost_all_of_its_segments_goes_on_where_it_was(tmp_path: Path) -> None:
+    clock = ManualClock(START_MS)
+    manager, log = open_first(tmp_path, clock=clock, flush_messages=100, retention_ms=1000)
+    log.append(ONE)
+    clock.advance(60)
+    manager.apply_retention()
+    end = len(ONE)
+    assert (log.start_offset, log.readable_end, log.end_offset) == (end, end, end)
+    assert read(log, end) == b""
+    assert log.append(TWO).base_offset == end
+
+
+def test_bytes_that_a_segment_has_lost_are_not_replaced_by_others(tmp_path: Path) -> None:
+    manager, log = open_first(tmp_path, segment_bytes=1)
+    for _ in range(2):
+        log.append(ONE)
+    manager.close()
+    with (log.path / "00000000000.kafka").open("r+b") as file:
+        file.truncate(5)
+    _, log = open_first(tmp_path)
+    assert read(log, 0) == ONE[:5]
+    with pytest.raises(CorruptMessage, match="bytes 5 to 12 of the log are missing"):
+        log.read(5, 100, at_least_one=False)
+    assert read(log, len(ONE)) == ONE
+
+
+def test_a_topic_keeps_its_generation(tmp_path: Path) -> None:
+    manager, log = open_first(tmp_path)
+    log.append(ONE)
+    manager.add_partitions(PARTITION.topic, 2)
+    manager.set_overrides(PARTITION.topic, {"retention.ms": "5"})
+    manager.close()
+    manager, log = open_first(tmp_path)
+    assert manager.topics()[PARTITION.topic].generation == "0.7"
+    assert read(log, 0) == ONE
+    assert "generation=0.7\n" in (log.path / "partition.metadata").read_text()
+
+
+# What OFFSETS answers.
+
+
+def facts(*starts: tuple[int, int]) -> list[SegmentFacts]:
+    return [SegmentFacts(base_offset, 1, time_ms) for base_offset, time_ms in starts]
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "max_count", "found"),
+    [
+        (LATEST, 99, (50, 40, 20, 0)),
+        (LATEST, 2, (50, 40)),
+        (LATEST, 0, ()),
+        (EARLIEST, 99, (0,)),
+        (EARLIEST, 0, ()),
+        (-3, 5, ()),
+        (99, 5, ()),
+        (100, 5, (0,)),
+        (250, 5, (20, 0)),
+        (250, 1, (20,)),
+        (999, 5, (40, 20, 0)),
+        (1000, 5, (50, 40, 20, 0)),
+        (1 << 62, 1, (50,)),
+    ],
+)
+def test_offsets_are_those_of_segments_by_their_times(
+    timestamp: int, max_count: int, found: tuple[int, ...]
+) -> None:
+    segments = facts((0, 100), (20, 200), (40, 300))
+    assert offsets_before(segments, 50, 1000, timestamp, max_count) == found
+
+
+def test_of_a_segment_that_cannot_be_read_yet_there_is_no_end() -> None:
+    assert offsets_before(facts((0, 100)), 0, 1000, LATEST, 9) == (0,)
+    assert offsets_before(facts((0, 100), (20, 200)), 20, 1000, LATEST, 9) == (20, 0)
+    assert offsets_before(facts((0, 100), (20, 200)), 10, 1000, LATEST, 9) == (10, 0)
+
+
+# Whatever is asked for, the bytes are those of the stream.
+
+BODIES = st.lists(st.binary(max_size=30), min_size=1, max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(BODIES, st.integers(1, 60), st.data())
+def test_a_reader_gets_the_bytes_of_the_stream_up_to_the_nearest_end(
+    tmp_path_factory: pytest.TempPathFactory, bodies: list[bytes], segment_bytes: int, data: st.DataObject
+) -> None:
+    manager, log = open_first(tmp_path_factory.mktemp("log"), segment_bytes=segment_bytes)
+    messages = [entry(body) for body in bodies]
+    for message in messages:
+        log.append(message)
+    stream = b"".join(messages)
+    starts = [one.base_offset for one in log.facts()]
+    offset = data.draw(st.integers(0, len(stream)))
+    max_bytes = data.draw(st.integers(0, 100))
+    end = min([start for start in starts if start > offset] + [len(stream), offset + max_bytes])
+    assert read(log, offset, max_bytes) == stream[offset:end]
+    crash(manager)

@@ -1,0 +1,106 @@
+"""The pool: a channel to each live broker, by its address, and what becomes of those that go."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from pyspark_kafkalog.producer.async_producer import AsyncProducer
+from pyspark_kafkalog.producer.event_queue import QueueClosed, QueueItem
+from pyspark_kafkalog.producer.producer_pool import AsyncChannel, ProducerPool
+from pyspark_kafkalog.zookeeper.values import BrokerNode
+
+ITEMS = [QueueItem(n, "t") for n in range(3)]
+
+
+class Channel:
+    """Remembers what it was told; has ``left`` unsent when it is retired."""
+
+    def __init__(self, broker: BrokerNode, left: Sequence[QueueItem] = ()) -> None:
+        self.broker, self.left = broker, list(left)
+        self.closed = self.retired = 0
+
+    def send(self, items: Sequence[QueueItem]) -> Sequence[QueueItem]:
+        return []
+
+    def flush(self, timeout: float | None) -> None:
+        pass
+
+    def close(self, timeout: float | None) -> None:
+        self.closed += 1
+        if self.broker.host == "slow":
+            raise TimeoutError("not in time")
+
+    def retire(self) -> list[QueueItem]:
+        self.retired += 1
+        return self.left
+
+
+def node(id: int, host: str = "h", since_ms: int = 1) -> BrokerNode:
+    return BrokerNode(id, host, 9, since_ms)
+
+
+class Made:
+    """A pool and what it has made."""
+
+    def __init__(self) -> None:
+        self.channels: list[Channel] = []
+        self.elsewhere: list[QueueItem] = []
+        self.handed_over = threading.Event()
+        self.pool = ProducerPool(self._make, self._send_elsewhere)
+
+    def _make(self, broker: BrokerNode) -> Channel:
+        self.channels.append(Channel(broker, ITEMS if broker.host == "full" else ()))
+        return self.channels[-1]
+
+    def _send_elsewhere(self, items: Sequence[QueueItem]) -> None:
+        self.elsewhere += items
+        self.handed_over.set()
+
+
+def test_each_live_broker_has_one_channel() -> None:
+    made = Made()
+    made.pool.keep({1: node(1), 2: node(2)})
+    assert made.pool.brokers == [1, 2]
+    assert made.pool.channel(node(1)) is made.channels[0]
+    assert made.pool.channel(node(3)) is made.channels[2]
+    made.pool.keep({1: node(1, since_ms=99), 2: node(2), 3: node(3)})
+    assert len(made.channels) == 3, "the same places, though one has registered anew"
+
+
+def test_a_broker_at_another_address_has_another_channel() -> None:
+    made = Made()
+    made.pool.keep({1: node(1, "old")})
+    assert made.pool.channel(node(1, "new")) is made.channels[1]
+    made.pool.keep({1: node(1, "newest")})
+    assert [channel.broker.host for channel in made.channels] == ["old", "new", "newest"]
+
+
+def test_what_a_broker_that_is_gone_had_queued_is_handed_over() -> None:
+    made = Made()
+    made.pool.keep({1: node(1, "full"), 2: node(2)})
+    made.pool.keep({2: node(2)})
+    assert made.handed_over.wait(10)
+    assert made.pool.brokers == [2]
+    assert made.elsewhere == ITEMS
+    assert [channel.retired for channel in made.channels] == [1, 0]
+
+
+def test_closing_closes_all_of_them_whatever_one_says() -> None:
+    made = Made()
+    made.pool.keep({1: node(1, "slow"), 2: node(2)})
+    with pytest.raises(TimeoutError, match="not in time"):
+        made.pool.close(1)
+    assert [channel.closed for channel in made.channels] == [1, 1]
+    with pytest.raises(QueueClosed):
+        made.pool.channel(node(1))
+    made.pool.keep({5: node(5)})
+    assert made.pool.brokers == []
+
+
+def test_a_queue_that_is_closed_gives_back_what_it_did_not_take() -> None:
+    producer = AsyncProducer("nowhere.invalid", 9)
+    producer.close()
+    assert AsyncChannel(producer).send(ITEMS) == ITEMS

@@ -1,0 +1,77 @@
+"""The handlers of 0.7's requests, without a socket: what their answers are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.config import BrokerConfig
+from broker.log.file_slice import FileSlice
+from broker.log.generations import V07
+from broker.metrics import Metrics
+from broker.server.handlers07.fetch import LONGEST_ANSWER_BYTES, fetch
+from broker.server.handlers07.multi_fetch import multi_fetch
+from broker.server.handlers07.multi_produce import multi_produce
+from broker.server.request_width import COSTLY_ELEMENTS
+from broker.server.served_logs import ServedLogs
+from broker.server.topics import Topics
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest
+from pyspark_kafkalog.protocol.v07 import (
+    FetchRequest,
+    MultiFetchRequest,
+    MultiProduceRequest,
+    ProduceRequest,
+    encode_response,
+)
+from tests.support.logs import TOPIC, crash_all, open_log
+from tests.support.wire07 import entry
+
+ONE = entry(b"one")
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> Iterator[Any]:
+    manager, log = open_log(tmp_path, generation="0.7", flush_messages=1)
+    log.append(ONE)
+    config = BrokerConfig()
+    yield SimpleNamespace(
+        config=config, metrics=Metrics(), logs=ServedLogs(manager, V07), topics=Topics(manager, config)
+    )
+    crash_all()
+
+
+def test_messages_go_out_as_regions_of_the_file_and_are_not_read(services: Any) -> None:
+    want = FetchRequest(TOPIC, 0, 0, 100)
+    for parts, regions in (
+        (encode_response(fetch(want, services)), 1),
+        (encode_response(multi_fetch(MultiFetchRequest((want, want, want)), services)), 3),
+    ):
+        slices = [part for part in parts if isinstance(part, FileSlice)]
+        assert [piece.read() for piece in slices] == [ONE] * regions
+        for piece in slices:
+            piece.close()
+
+
+def test_an_answer_to_many_fetches_is_cut_where_its_size_would_not_fit(
+    services: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert LONGEST_ANSWER_BYTES == 2**31 - 1
+    want = FetchRequest(TOPIC, 0, 0, 100)
+    room = 2 + 3 * 6 + len(ONE) + 5
+    monkeypatch.setattr("broker.server.handlers07.multi_fetch.LONGEST_ANSWER_BYTES", room)
+    answer = multi_fetch(MultiFetchRequest((want, want, want)), services)
+    assert [len(part.messages) for part in answer.responses] == [len(ONE), 5, 0]
+    assert {part.error_code for part in answer.responses} == {ErrorCode.NONE}
+
+
+def test_a_request_for_very_many_new_topics_makes_none(services: Any) -> None:
+    produces = tuple(ProduceRequest(f"t{number}", 0, b"") for number in range(COSTLY_ELEMENTS + 1))
+    with pytest.raises(
+        InvalidRequest, match=f"{COSTLY_ELEMENTS + 1} new topics; the limit is {COSTLY_ELEMENTS}"
+    ):
+        multi_produce(MultiProduceRequest(produces), services)
+    assert set(services.topics.all()) == {TOPIC}

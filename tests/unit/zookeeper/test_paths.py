@@ -1,0 +1,221 @@
+"""Znodes and their values as real brokers and consumers wrote them, and as the design papers have them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.zookeeper.paths import JsonLayout, Layout, V07Layout
+from pyspark_kafkalog.zookeeper.values import (
+    BLACK_LIST,
+    MAX_PARTITIONS,
+    WHITE_LIST,
+    BrokerNode,
+    MalformedNode,
+    PartitionNode,
+    Subscription,
+    read_cluster_id,
+    read_offset,
+    write_cluster_id,
+)
+
+PLAIN, JSON = V07Layout(), JsonLayout("/")
+NOW_MS = 1_300_000_000_123
+
+
+def test_the_paths_of_07() -> None:
+    assert PLAIN.broker(3) == "/brokers/ids/3"
+    assert PLAIN.topic_nodes("clicks", 3, 2) == {"/brokers/topics/clicks/3": b"2"}
+    assert PLAIN.consumer("g", "g_host-1-ab") == "/consumers/g/ids/g_host-1-ab"
+    assert PLAIN.owner("g", "clicks", "3-1") == "/consumers/g/owners/clicks/3-1"
+    assert PLAIN.offset("g", "clicks", "3-1") == "/consumers/g/offsets/clicks/3-1"
+    assert PLAIN.partition_name(3, 1) == "3-1"
+
+
+def test_the_paths_of_the_later_papers() -> None:
+    assert JSON.broker(3) == "/brokers/ids/3"
+    nodes = JSON.topic_nodes("clicks", 3, 2)
+    assert list(nodes) == [f"/brokers/topics/clicks/partitions/{n}/state" for n in (0, 1)]
+    state = b'{"controller_epoch":1,"leader":3,"version":1,"leader_epoch":0,"isr":[3]}'
+    assert set(nodes.values()) == {state}
+    assert JSON.offset("g", "clicks", JSON.partition_name(3, 1)) == "/consumers/g/offsets/clicks/1"
+    assert JSON.cluster_id == "/cluster/id"
+
+
+@pytest.mark.parametrize("prefix", ["/kafka/one", "/kafka/one/"])
+def test_a_prefix_goes_before_everything(prefix: str) -> None:
+    for layout in (V07Layout(prefix), JsonLayout(prefix)):
+        paths = [layout.broker(1), layout.topic("t"), layout.consumers("g"), layout.cluster_id, layout.groups]
+        assert all(path.startswith("/kafka/one/") for path in paths)
+        assert all(path.startswith("/kafka/one/") for path in layout.topic_nodes("t", 1, 1))
+
+
+def test_the_two_spellings_do_not_meet_by_default() -> None:
+    assert (V07Layout().prefix, JsonLayout().prefix) == ("", "/kafka")
+
+
+@pytest.mark.parametrize("prefix", ["kafka", "", "/a//b", "/a/../b", "/."])
+def test_a_prefix_that_is_no_path_is_refused(prefix: str) -> None:
+    with pytest.raises(InvalidConfig):
+        V07Layout(prefix)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\0b"])
+def test_a_name_that_would_be_another_path_is_refused(name: str) -> None:
+    for layout in (PLAIN, JSON):
+        for path in (layout.topic, layout.consumers, layout.owned_topics, layout.stored_topics):
+            with pytest.raises(InvalidConfig, match="cannot be the name of a znode"):
+                path(name)
+
+
+def test_a_broker_in_plain_text_is_creator_host_and_port() -> None:
+    node = BrokerNode(3, "10.0.0.7", 9092, NOW_MS)
+    assert PLAIN.write_broker(node) == b"10.0.0.7-1300000000123:10.0.0.7:9092"
+    assert PLAIN.read_broker(3, b"10.0.0.7-1300000000123:10.0.0.7:9092") == node
+
+
+def test_the_papers_host_and_port_is_read_too() -> None:
+    for layout in (PLAIN, JSON):
+        assert layout.read_broker(3, b"kafka1:9092") == BrokerNode(3, "kafka1", 9092)
+
+
+def test_an_ipv6_address_cannot_be_written_in_plain_text() -> None:
+    with pytest.raises(InvalidConfig, match="advertise a host name or an IPv4 address"):
+        PLAIN.write_broker(BrokerNode(1, "::1", 9092, 0))
+    assert JSON.read_broker(1, JSON.write_broker(BrokerNode(1, "::1", 9092, 0))).host == "::1"
+
+
+def test_a_broker_in_json_has_the_fields_of_real_ones() -> None:
+    data = JSON.write_broker(BrokerNode(1, "kafka1", 9092, NOW_MS))
+    assert json.loads(data) == {
+        "jmx_port": -1,
+        "timestamp": "1300000000123",
+        "endpoints": ["PLAINTEXT://kafka1:9092"],
+        "host": "kafka1",
+        "version": 2,
+        "port": 9092,
+    }
+    assert JSON.read_broker(1, data) == BrokerNode(1, "kafka1", 9092, NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("data", "address"),
+    [
+        (b'{"jmx_port":-1,"timestamp":"1","host":"old","version":1,"port":9092}', ("old", 9092)),
+        (
+            b'{"listener_security_protocol_map":{},"endpoints":["SSL://x:9093","PLAINTEXT://[::1]:9094"],'
+            b'"jmx_port":-1,"host":null,"timestamp":"1","port":-1,"version":4}',
+            ("::1", 9094),
+        ),
+    ],
+)
+def test_brokers_of_other_versions_are_read(data: bytes, address: tuple[str, int]) -> None:
+    node = JSON.read_broker(5, data)
+    assert (node.host, node.port) == address
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"host", b"host:", b":9092", b"a:b:c", b"a:b:70000", b"\xff:1", b"a::9092", b"x:host:0"]
+)
+def test_what_is_no_address_is_told(data: bytes) -> None:
+    for layout in (PLAIN, JSON):
+        with pytest.raises(MalformedNode):
+            layout.read_broker(1, data)
+
+
+@pytest.mark.parametrize("data", [b"{", b"[]", b"{}", b'{"host":1,"port":9}', b'{"host":"h","port":true}'])
+def test_json_without_an_address_is_told(data: bytes) -> None:
+    with pytest.raises(MalformedNode):
+        JSON.read_broker(1, data)
+
+
+def test_partitions_are_read_as_brokers_wrote_them() -> None:
+    assert PLAIN.read_partitions("3", b"2") == [PartitionNode("3-0", 3, 0), PartitionNode("3-1", 3, 1)]
+    state = b'{"controller_epoch":22,"leader":3,"version":1,"leader_epoch":7,"isr":[3,1]}'
+    assert JSON.read_partitions("4", state) == [PartitionNode("4", 3, 4)]
+    assert JSON.read_partitions("4", state.replace(b":3,", b":-1,")) == []
+
+
+def test_partitions_that_cannot_be_are_told() -> None:
+    for layout, child, data in (
+        (PLAIN, "3", b"two"),
+        (PLAIN, "3", b"-1"),
+        (PLAIN, "x", b"2"),
+        (PLAIN, "3", b"%d" % (MAX_PARTITIONS + 1)),
+        (JSON, "0", b"{}"),
+        (JSON, "0", b'{"leader":"3"}'),
+        (JSON, "x", b'{"leader":3}'),
+    ):
+        with pytest.raises(MalformedNode):
+            layout.read_partitions(child, data)
+
+
+def test_a_subscription_in_plain_text() -> None:
+    for subscription, data in (
+        (Subscription({"clicks": 2}), b'{ "clicks": 2 }'),
+        (Subscription({"clicks": 2, "views": 1}), b'{ "clicks": 2,"views": 1 }'),
+        (Subscription({"cl.*": 3}, WHITE_LIST), b"*3*cl.*"),
+        (Subscription({"cl!*": 3}, BLACK_LIST), b"!3!cl!*"),
+    ):
+        assert PLAIN.write_subscription(subscription, NOW_MS) == data
+        assert PLAIN.read_subscription(data) == subscription
+    assert PLAIN.read_subscription(b'{"clicks":2}') == Subscription({"clicks": 2})
+
+
+def test_a_subscription_in_json() -> None:
+    data = JSON.write_subscription(Subscription({"cl.*": 3}, WHITE_LIST), NOW_MS)
+    assert json.loads(data) == {
+        "version": 1, "subscription": {"cl.*": 3}, "pattern": "white_list", "timestamp": "1300000000123",
+    }  # fmt: skip
+    assert JSON.read_subscription(data) == Subscription({"cl.*": 3}, WHITE_LIST)
+    assert JSON.read_subscription(b'{"version":1,"subscription":{"a":1}}') == Subscription({"a": 1})
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"*x*a", b"*1!a", b"*0*a", b'{"a": 0}', b'{"a": true}', b'{"a": "1"}', b"[1]", b"\xff"]
+)
+def test_what_is_no_subscription_is_told(data: bytes) -> None:
+    for layout in (PLAIN, JSON):
+        with pytest.raises(MalformedNode):
+            layout.read_subscription(data)
+
+
+def test_filters_choose_topics_as_07_read_them() -> None:
+    topics = ["clicks", "clicks.old", "views", "other"]
+    assert Subscription({"a": 1}).chosen(topics) == {"a": 1}, "a topic may come later"
+    assert Subscription({"clicks.*": 2}, WHITE_LIST).chosen(topics) == {"clicks": 2, "clicks.old": 2}
+    assert Subscription({"clicks, views": 1}, WHITE_LIST).chosen(topics) == {"clicks": 1, "views": 1}
+    assert Subscription({'"views|other"': 1}, BLACK_LIST).chosen(topics) == {"clicks": 1, "clicks.old": 1}
+    with pytest.raises(InvalidConfig, match="regular expression"):
+        Subscription({"(": 1}, WHITE_LIST).chosen(topics)
+
+
+def test_a_cluster_id_is_read_in_json_and_as_text() -> None:
+    assert write_cluster_id("abc-_9") == b'{"version":"1","id":"abc-_9"}'
+    assert read_cluster_id(b'{"version":"1","id":"abc-_9"}') == "abc-_9"
+    assert read_cluster_id(b"abc-_9") == "abc-_9"
+    for data in (b"", b"{}", b"a" * 23, b"a b", b'{"id":null}', b'{"id":"a b"}'):
+        with pytest.raises(MalformedNode):
+            read_cluster_id(data)
+
+
+def test_an_offset_is_a_decimal_number() -> None:
+    assert read_offset(b"9223372036854775807") == 2**63 - 1
+    for data in (b"", b"-1", b"1.5", b"0x1", b"1" * 30):
+        with pytest.raises(MalformedNode):
+            read_offset(data)
+
+
+@pytest.mark.parametrize(
+    ("layout", "names", "in_order"),
+    [
+        (PLAIN, ["2-0", "10-1", "1-10", "1-2", "1-0"], ["1-0", "1-10", "1-2", "10-1", "2-0"]),
+        (JSON, ["10", "2", "0"], ["0", "2", "10"]),
+    ],
+)
+def test_partitions_are_sorted_as_the_other_members_sort_them(
+    layout: Layout, names: list[str], in_order: list[str]
+) -> None:
+    assert sorted(names, key=layout.partition_order) == in_order
