@@ -154,6 +154,7 @@ def test_every_message_comes_through_deaths_returns_and_expired_sessions(group: 
     again = sum(count - 1 for count in counts.values())
     print(f"{len(counts)} messages, {again} deliveries more than once")  # noqa: T201
     assert len(group.writer.stored) > 1000
+    assert again < len(counts) / 10, "those since the last commits of who died or was expired"
     late = intrusions(journals)
     assert {name: count for name, count in late.items() if name != "c"} == {}
     assert late.get("c", 0) <= 1, "what a stopped process had in hand, and no more"

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -65,6 +66,8 @@ class Witness:
 
     def save(self, offsets: Mapping[PartitionKey, int]) -> None:
         self._store.save(offsets)
+        for key, offset in offsets.items():
+            assert offset >= self._acknowledged.get(key, 0), "somebody else's commit was undone"
         self._acknowledged.update(offsets)
 
 
@@ -342,3 +345,24 @@ class GroupMachine(RuleBasedStateMachine):
 
 GroupMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
 TestGroup = GroupMachine.TestCase
+
+
+def test_a_stopped_consumer_gives_out_nothing_more_and_undoes_no_commit() -> None:
+    machine = GroupMachine()
+    machine.begin(filtered=False)
+    stopped, other = machine.consumers
+    assert stopped.rebalance()
+    (held, *_) = stopped.holdings.partitions()
+    machine.logs[held.key] += encode_set([b"%04d" % n for n in range(5)])
+    machine.read(1, 3)
+    assert held.done == 2 * ENTRY_BYTES
+    machine.stop(0)
+    assert other.rebalance()
+    machine.read(2, 10)
+    other.commit()
+    with pytest.raises(ConsumerTimeout):
+        next(held.stream)
+    with pytest.raises(ConnectionLost, match="ZooKeeper is silent"):
+        stopped.commit()
+    assert machine.acknowledged[held.key] == 5 * ENTRY_BYTES
+    machine.teardown()
