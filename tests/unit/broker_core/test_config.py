@@ -107,9 +107,7 @@ def test_each_listener_has_a_protocol_and_is_advertised_by_it() -> None:
 
 
 def test_what_is_not_listened_on_cannot_be_advertised() -> None:
-    with pytest.raises(
-        InvalidConfig, match=r"KAFKA07://a:1: listeners has none of KAFKA07"
-    ):
+    with pytest.raises(InvalidConfig, match=r"KAFKA07://a:1: listeners has none of KAFKA07"):
         BrokerConfig(advertised_listeners="KAFKA07://a:1")
 
 
