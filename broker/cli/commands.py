@@ -51,6 +51,15 @@ def directories_of(path: Path | None) -> tuple[Path, ...]:
     return found
 
 
+def add_generation(parser: argparse.ArgumentParser) -> None:
+    """The option that says what a log is of which no file tells it."""
+    parser.add_argument(
+        "--generation", default="0.8", metavar="GENERATION",
+        help="0.7, or 0.8 (the default, which is 0.8 and later): of segments for which neither their topic's"
+        " record nor a partition.metadata tells it",
+    )  # fmt: skip
+
+
 def is_properties(path: Path) -> bool:
     """Whether ``path`` is a properties file, by its name."""
     return path.suffix == ".properties" and path.is_file()

@@ -5,29 +5,31 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from broker.cli.commands import add_command
+from broker.cli.commands import add_command, add_generation
 from broker.cli.outcome import DONE, FAILED
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError
 
 if TYPE_CHECKING:
     from broker.cli.commands import Commands
+    from broker.cli.dump_entries import EntryLines
     from broker.log.filesystem import File, FileSystem
     from broker.log.places import SegmentPlace
-    from broker.log.scan import FoundBatch
+    from broker.log.salvage import Found
     from pyspark_kafkalog.types import Record
 
 _EXAMPLES = """\
 examples:
   python -m broker dump-log kafkalog-data/my_topic_0
-      a line for each batch of each segment
+      a line for each batch of each segment; for each entry where the topic is of Kafka 0.7
   python -m broker dump-log --records kafkalog-data/my_topic_0/00000000000.kafka
   python -m broker dump-log --records --json kafkalog-data/my_topic_0 | jq .value
   python -m broker dump-log --offsets-decoder kafkalog-data/__consumer_offsets_0
   python -m broker dump-log --index kafkalog-data/my_topic_0
+  python -m broker dump-log --generation 0.7 old/00000000000.kafka
+      a segment of Kafka 0.7, from a place where nothing tells that it is one
 
 Nothing is written and no lock is taken: a broker may run meanwhile. Segments of Apache Kafka are read too.
 Exit codes: 0 all of it could be read, 1 something is damaged, 2 there is nothing to show.
@@ -38,8 +40,8 @@ def add_parser(commands: Commands) -> None:
     """Make the command known."""
     parser = add_command(
         commands, "dump-log", _run,
-        summary="show the batches, records and index rows of segment files",
-        description="Show what is in segments: batches, records, index rows; damaged places where they are.",
+        summary="show the entries, records and index rows of segment files",
+        description="Show what is in segments: entries, records, index rows; damaged places where they are.",
         examples=_EXAMPLES,
     )  # fmt: skip
     parser.add_argument(
@@ -57,6 +59,7 @@ def add_parser(commands: Commands) -> None:
         "--offsets-decoder", action="store_true",
         help="show what records of __consumer_offsets say: group, topic, offset (includes --records)",
     )  # fmt: skip
+    add_generation(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -105,6 +108,7 @@ class _Dump:
         self._line = as_json if options.json else as_text
         self._records = options.records or options.offsets_decoder
         self._decode = _decode_offset if options.offsets_decoder else None
+        self._generation = options.generation
 
     def file(self, path: Path) -> None:
         """Say whose lines follow."""
@@ -114,23 +118,27 @@ class _Dump:
             sys.stdout.write(f"Dumping {path}\n")
 
     def segment(self, segment: SegmentPlace) -> None:
-        """Every batch, and every place where there is none. Raises `OSError`."""
-        from broker.cli.dump_lines import batch_line, damage_line
-        from broker.log.scan import Damage, scan
+        """Every entry, and every place where there is none. Raises `OSError`, and as `inspection_of`."""
+        from broker.cli.dump_entries import ENTRY_LINES
+        from broker.cli.dump_lines import damage_line
+        from broker.log.inspection import inspection_of
+        from broker.log.salvage import Damage
 
+        inspection = inspection_of(segment.path.absolute().parent, self._generation, self._files)
+        lines = ENTRY_LINES[inspection.generation]
         file = self._files.open(segment.path)
         try:
             if not self._json:
                 sys.stdout.write(f"Log starting offset: {segment.base_offset}\n")
-            for found in scan(file, os.fstat(file.fileno()).st_size, segment.base_offset):
+            for found in inspection.scan(file, os.fstat(file.fileno()).st_size, segment.base_offset):
                 if isinstance(found, Damage):
                     self.damaged = True
                     self._write("damage", damage_line(found))
                     continue
                 self.damaged |= not found.sound
-                self._write("batch", batch_line(found))
+                self._write(lines.kind, lines.entry(found))
                 if self._records:
-                    self._show_records(file, found)
+                    self._show_records(file, found, lines)
         finally:
             file.close()
 
@@ -158,27 +166,17 @@ class _Dump:
             )
             self._write("row", row)
 
-    def _show_records(self, file: File, found: FoundBatch) -> None:
-        from broker.cli.dump_lines import record_line
-
+    def _show_records(self, file: File, found: Found, lines: EntryLines[Any]) -> None:
         try:
-            for record in _records(file, found):
-                self._write("record", record_line(record, found.header, self._decode))
+            # A wrong checksum has been told; what can still be made out is wanted all the same.
+            for line in lines.records(found, file, self._decode):
+                self._write(lines.record_kind, line)
         except KafkaError as e:
             self.damaged = True
-            self._write("damage", {"position": found.position, "size": found.header.size, "reason": str(e)})
+            self._write("damage", {"position": found.position, "size": found.size, "reason": str(e)})
 
     def _write(self, kind: str, line: dict[str, Any]) -> None:
         sys.stdout.write(self._line(kind, line) + "\n")
-
-
-def _records(file: File, found: FoundBatch) -> Iterator[Record]:
-    from broker.log.segment import MAX_DECOMPRESSED_BYTES
-    from pyspark_kafkalog.formats.batch import decode_records
-
-    data = file.read_at(found.position, found.header.size)
-    # A wrong checksum has been told; what can still be made out is wanted all the same.
-    return iter(decode_records(data, 0, found.header, MAX_DECOMPRESSED_BYTES, check_crc=False))
 
 
 def _decode_offset(record: Record) -> dict[str, Any]:

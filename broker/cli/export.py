@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ examples:
 
 Each partition becomes <topic>-<number>/ with segments of 20 digits, .index, .timeindex,
 leader-epoch-checkpoint and partition.metadata. The target must be absent or empty; it gets
-its name when all of it is there.
+its name when all of it is there. Topics of Kafka 0.7 cannot be exported: choose others with --topic.
 Exit codes: 0 exported, 1 a log is damaged or the disk refused, 2 wrong arguments.
 """
 
@@ -107,10 +107,12 @@ def _sources(
     """The partitions to export; those that belong to no topic are told and left out.
 
     Raises:
-        InvalidConfig: a topic is asked for that is not there.
+        InvalidConfig: a topic is asked for that is not there, or is of a generation that Kafka cannot read.
         StorageError: what the directory says of its topics is damaged.
     """
     from broker.log.export import Source
+    from broker.log.generations import SINCE_08
+    from broker.log.inspection import inspection_of
     from broker.log.topic_store import read_partition_metadata
 
     damaged = [finding for each in contents for finding in each.findings if finding.damage]
@@ -124,6 +126,7 @@ def _sources(
         known = f"there are {', '.join(sorted(there))}" if there else "there is none at all"
         raise InvalidConfig(f"no topic {', '.join(missing)}: {known}")
     sources = []
+    unreadable: dict[str, str] = {}
     for each in contents:
         for place in each.partitions:
             name = place.partition.topic
@@ -134,7 +137,23 @@ def _sources(
             if topic_id is None:
                 say(f"{place.path} belongs to no topic that is known here: left out")
                 continue
+            inspection = inspection_of(place.path, SINCE_08.generation, files)
+            if not inspection.kafka_reads_it:
+                unreadable[name] = inspection.generation
+                continue
             expected = each.expected(place)
             torn_from = expected.durable_offset if live or not expected.stopped_cleanly else None
             sources.append(Source(place, topic_id, expected.gaps_allowed, torn_from))
+    _refuse(unreadable)
     return sources
+
+
+def _refuse(unreadable: Mapping[str, str]) -> None:
+    """Raises `InvalidConfig` when there are topics that Kafka cannot read; they come with generations."""
+    if not unreadable:
+        return
+    named = ", ".join(f"{name!r} of Kafka {generation}" for name, generation in sorted(unreadable.items()))
+    raise InvalidConfig(
+        f"cannot export {named}: Apache Kafka's tools and brokers do not read such logs;"
+        " name the topics to export, without these, with --topic"
+    )

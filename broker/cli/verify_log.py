@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.cli.commands import add_command, directories_of, is_properties
+from broker.cli.commands import add_command, add_generation, directories_of, is_properties
 from broker.cli.outcome import DONE, FAILED
 from broker.cli.progress import Advance, byte_progress
 from pyspark_kafkalog.errors import InvalidConfig
@@ -28,6 +28,8 @@ examples:
   python -m broker verify-log kafkalog-data/my_topic_0
   python -m broker verify-log --deep kafkalog-data/my_topic_0/00000000000.kafka
       decompress every batch, too, and parse its records
+  python -m broker verify-log --generation 0.7 old/00000000000.kafka
+      a segment of Kafka 0.7, from a place where nothing tells that it is one
 
 Nothing is written and no lock is taken: a broker may run meanwhile.
 Exit codes: 0 sound, 1 damaged, 2 there is nothing to check. Notes, a torn tail among them, are not damage.
@@ -39,7 +41,7 @@ def add_parser(commands: Commands) -> None:
     parser = add_command(
         commands, "verify-log", _run,
         summary="check every segment: lengths, checksums, offsets, indexes, records of topics",
-        description="Check logs: length, CRC-32C and offsets of each batch, names, indexes, topics.",
+        description="Check logs: length, checksum and offsets of each entry, names, indexes, topics.",
         examples=_EXAMPLES,
     )  # fmt: skip
     parser.add_argument(
@@ -47,15 +49,16 @@ def add_parser(commands: Commands) -> None:
         help="a data directory, a properties file, a partition's directory or a segment",
     )  # fmt: skip
     parser.add_argument(
-        "--deep", action="store_true", help="also decompress each batch and parse its records"
+        "--deep", action="store_true", help="also decompress each entry and parse its records"
     )
+    add_generation(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
     from broker.log.filesystem import ReadOnlyFiles
 
     files = ReadOnlyFiles()
-    jobs = [job for place in options.places for job in _jobs(place, options.deep, files)]
+    jobs = [job for place in options.places for job in _jobs(place, options.deep, options.generation, files)]
     damages = notes = size = partitions = 0
     with byte_progress("checking", sum(job.size for job in jobs)) as advance:
         for job in jobs:
@@ -82,16 +85,23 @@ class _Job:
     findings: Sequence[Finding] = ()
 
 
-def _jobs(place: Path, deep: bool, files: FileSystem) -> Iterator[_Job]:
-    """What is to be checked at ``place``. Raises `InvalidConfig` when that is nothing."""
+def _jobs(place: Path, deep: bool, generation: str, files: FileSystem) -> Iterator[_Job]:
+    """What is to be checked at ``place``.
+
+    Raises:
+        InvalidConfig: there is nothing, or no such ``generation``.
+        StorageError: a ``partition.metadata`` names a generation that is not known here.
+    """
+    from broker.log.inspection import inspection_of
     from broker.log.places import PartitionPlace, kind_of, partition_place, segment_place, segments_in
     from broker.log.verify import Expected, verify_file, verify_partition
     from broker.log.verify_directory import expected_of, read_contents
 
     def partition(found: PartitionPlace, expected: Expected) -> _Job:
+        inspection = inspection_of(found.path, generation, files)
         return _Job(
             sum(segment.size for segment in segments_in(found.path, files)),
-            lambda advance: verify_partition(files, found, expected, deep=deep, progress=advance),
+            lambda advance: verify_partition(files, found, inspection, expected, deep=deep, progress=advance),
         )
 
     kind = "properties" if is_properties(place) else kind_of(place, files)
@@ -114,11 +124,14 @@ def _jobs(place: Path, deep: bool, files: FileSystem) -> Iterator[_Job]:
             raise InvalidConfig(f"{place} is no segment: indexes are checked with theirs")
         named = partition_place(segment.path.parent)
         expected = expected_of(named, files) if named is not None else Expected()
+        inspection = inspection_of(segment.path.parent, generation, files)
         newest = segments_in(segment.path.parent, files)[-1:]
         last = not newest or newest[0].base_offset <= segment.base_offset
         yield _Job(
             segment.size,
-            lambda advance: verify_file(files, segment, expected, last=last, deep=deep, progress=advance),
+            lambda advance: verify_file(
+                files, segment, inspection, expected, last=last, deep=deep, progress=advance
+            ),
         )
 
 
@@ -129,8 +142,10 @@ def _tell(report: PartitionReport | None, findings: Sequence[Finding]) -> None:
             if report.end_offset > report.start_offset
             else f"empty at offset {report.end_offset}"
         )
+        words = report.inspection
+        known = f" {report.record_count} {words.records}," if report.record_count is not None else ""
         sys.stdout.write(
-            f"{report.name}: {offsets}, {report.batch_count} batches, {report.record_count} records,"
+            f"{report.name}: {offsets}, {report.entry_count} {words.entries},{known}"
             f" {report.segment_count} segments, {report.size_bytes} bytes:"
             f" {'sound' if report.sound else 'DAMAGED'}\n"
         )

@@ -10,8 +10,8 @@ from pathlib import Path
 from broker.log.filesystem import FileSystem, read_file
 from broker.log.index import OFFSET_COLUMNS, TIME_COLUMNS, IndexFile, parse_index
 from broker.log.places import SegmentPlace
+from broker.log.salvage import Found
 from pyspark_kafkalog.errors import CorruptMessage
-from pyspark_kafkalog.formats.batch_header import BatchHeader
 
 _MENDED = "the broker builds it anew when it needs it"
 
@@ -32,12 +32,12 @@ class IndexCheck:
         self._times = _rows(self._read[1][1])
         """Relative offset to timestamp, likewise."""
 
-    def see(self, position: int, header: BatchHeader) -> None:
+    def see(self, batch: Found) -> None:
         """A sound batch of the segment."""
-        relative = header.base_offset - self._base_offset
+        position, relative = batch.position, batch.first_offset - self._base_offset
         if self._positions.get(position) == relative:
             del self._positions[position]
-        if self._times.get(relative) == header.max_timestamp:
+        if self._times.get(relative) == batch.max_timestamp:
             del self._times[relative]
 
     def findings(self, size: int, *, settled: bool, last: bool, intact: bool) -> list[tuple[Path, str, bool]]:

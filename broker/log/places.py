@@ -92,8 +92,8 @@ def partitions_in(data_directory: Path, files: FileSystem) -> list[PartitionPlac
     """
     found = []
     for entry in files.scan(data_directory):
-        hidden = entry.name.startswith(".")  # what is being deleted
-        place = partition_place(data_directory / entry.name) if entry.is_directory and not hidden else None
+        # What is being deleted has a name that is no partition's.
+        place = partition_place(data_directory / entry.name) if entry.is_directory else None
         if place is not None and segments_in(place.path, files):
             found.append(place)
     return sorted(found, key=lambda place: place.partition)

@@ -104,7 +104,12 @@ class TopicStore:
         self._files.sync_directory(self.path)
 
     def _record(self, name: str) -> Path:
-        return self.path / (file_name(name) + TOPIC_SUFFIX)
+        return topic_record(self.path.parent, name)
+
+
+def topic_record(data_directory: Path, name: str) -> Path:
+    """Where the record of a topic is."""
+    return data_directory / TOPICS_DIRECTORY / (file_name(name) + TOPIC_SUFFIX)
 
 
 def topic_of_record(name: str) -> str | None:

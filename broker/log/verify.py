@@ -13,12 +13,10 @@ from pathlib import Path
 
 from broker.log.filesystem import File, FileSystem
 from broker.log.index_check import IndexCheck
-from broker.log.offset_scheme import MAX_RELATIVE
+from broker.log.inspection import Inspection
 from broker.log.places import Notes, PartitionPlace, SegmentPlace, segments_in
-from broker.log.scan import Damage, FoundBatch, scan
-from broker.log.segment import MAX_DECOMPRESSED_BYTES
+from broker.log.salvage import Damage, Found
 from pyspark_kafkalog.errors import KafkaError
-from pyspark_kafkalog.formats.batch import decode_records
 
 __all__ = ["Expected", "Finding", "PartitionReport", "verify_file", "verify_partition"]
 
@@ -44,14 +42,17 @@ class Finding:
 
 @dataclass(slots=True)
 class PartitionReport:
-    """What was seen of one log."""
+    """What was seen of one log, which is of the family that ``inspection`` is for; ``record_count`` is None
+    where only opening what is compressed would tell.
+    """
 
     name: str
+    inspection: Inspection
     start_offset: int = 0
     end_offset: int = 0
     segment_count: int = 0
-    batch_count: int = 0
-    record_count: int = 0
+    entry_count: int = 0
+    record_count: int | None = 0
     size_bytes: int = 0
     findings: list[Finding] = field(default_factory=list)
 
@@ -93,17 +94,18 @@ class Expected:
 def verify_partition(
     files: FileSystem,
     place: PartitionPlace,
+    inspection: Inspection,
     expected: Expected,
     *,
     deep: bool = False,
     progress: Progress = lambda _: None,
 ) -> PartitionReport:
-    """Check every segment of a partition; with ``deep`` each batch is also decompressed and parsed.
+    """Check every segment of a partition; with ``deep`` each entry is also decompressed and parsed.
 
     Raises:
         OSError: the disk refused to read.
     """
-    check = _Check(files, expected, PartitionReport(place.path.name), deep, progress)
+    check = _Check(files, expected, PartitionReport(place.path.name, inspection), deep, progress)
     segments = segments_in(place.path, files)
     if not segments:
         check.find(place.path, None, "there is no segment in it")
@@ -116,6 +118,7 @@ def verify_partition(
 def verify_file(
     files: FileSystem,
     segment: SegmentPlace,
+    inspection: Inspection,
     expected: Expected,
     *,
     last: bool,
@@ -123,7 +126,7 @@ def verify_file(
     progress: Progress = lambda _: None,
 ) -> PartitionReport:
     """Check one segment alone; ``last`` when none follows it. Raises `OSError`."""
-    check = _Check(files, expected, PartitionReport(segment.path.name), deep, progress)
+    check = _Check(files, expected, PartitionReport(segment.path.name, inspection), deep, progress)
     check.segment(segment, first=True, last=last)
     return check.report
 
@@ -141,6 +144,7 @@ class _Check:
         self._progress = progress
         self._next_offset = 0
         self._gap_explained = False
+        self._overlap_told = False
 
     def find(self, path: Path, position: int | None, what: str, *, damage: bool = True) -> None:
         """Add to the report."""
@@ -154,13 +158,14 @@ class _Check:
         elif segment.base_offset != self._next_offset:
             self._wrong_name(segment)
         self._next_offset = max(self._next_offset, segment.base_offset)
+        self._overlap_told = False
         try:
             file = self._files.open(segment.path)
         except FileNotFoundError:
             self.find(segment.path, None, "removed while its partition was being checked", damage=False)
             return
         try:
-            index = IndexCheck(segment, self._files) if segment.is_ours else None
+            index = report.inspection.index(segment, self._files)
             size = self._walk(file, segment, index, last)
         finally:
             file.close()
@@ -189,21 +194,21 @@ class _Check:
         return any(finding.path == segment.path for finding in self.report.findings)
 
     def _walk(self, file: File, segment: SegmentPlace, index: IndexCheck | None, last: bool) -> int:
-        """Check the batches; returns the size of what was checked."""
+        """Check the entries; returns the size of what was checked."""
         size, position = os.fstat(file.fileno()).st_size, 0
         while True:
             broken: list[tuple[int, str]] = []
-            for found in scan(file, size, self._next_offset, start=position):
+            for found in self.report.inspection.scan(file, size, segment.base_offset, start=position):
                 self._progress(found.end - found.position)
                 if isinstance(found, Damage) or not found.sound:
-                    broken.append((found.position, _fault(found)))
+                    broken.append((found.position, self._fault(found)))
                     continue
                 if broken:
                     self._lost(segment, broken, found)
                     broken = []
-                self._batch(segment, found, file)
+                self._entry(segment, found, file)
                 if index is not None:
-                    index.see(found.position, found.header)
+                    index.see(found)
                 position = found.end
             grown = os.fstat(file.fileno()).st_size if broken and last else size
             if grown <= size:
@@ -213,38 +218,42 @@ class _Check:
             self._torn(segment, broken, size, last)
         return size
 
-    def _batch(self, segment: SegmentPlace, found: FoundBatch, file: File) -> None:
-        report, header = self.report, found.header
-        gap = header.base_offset - self._next_offset
+    def _entry(self, segment: SegmentPlace, found: Found, file: File) -> None:
+        report, look = self.report, self.report.inspection
+        gap = found.first_offset - self._next_offset
         gaps_allowed = self._expected.gaps_allowed or not segment.is_ours
         if gap < 0:
-            self.find(
-                segment.path, found.position,
-                f"a batch with offset {header.base_offset} where offset {self._next_offset} should follow",
-            )  # fmt: skip
+            if not self._overlap_told:  # once for a segment: where it says its offsets too low, each entry is
+                self.find(
+                    segment.path, found.position,
+                    f"{look.an_entry} with offset {found.first_offset} where offset {self._next_offset}"
+                    " should follow",
+                )  # fmt: skip
+            self._overlap_told = True
         elif gap and not gaps_allowed:
-            self.find(segment.path, found.position, _missing(self._next_offset, header.base_offset))
-        if header.last_offset - segment.base_offset > MAX_RELATIVE:
+            self.find(segment.path, found.position, _missing(self._next_offset, found.first_offset))
+        if look.max_relative is not None and found.last_offset - segment.base_offset > look.max_relative:
             self.find(
                 segment.path, found.position,
-                f"offset {header.last_offset} is more than {MAX_RELATIVE} above the segment's first",
+                f"offset {found.last_offset} is more than {look.max_relative} above the segment's first",
             )  # fmt: skip
-        self._next_offset = max(self._next_offset, header.next_offset)
-        report.batch_count += 1
-        report.record_count += header.record_count
+        self._next_offset = max(self._next_offset, found.next_offset)
+        count = found.record_count
         if self._deep:
             try:
-                data = file.read_at(found.position, header.size)
-                decode_records(data, 0, header, MAX_DECOMPRESSED_BYTES, check_crc=False)
+                count = found.count(file)
             except KafkaError as e:
                 self.find(segment.path, found.position, str(e))
+        report.entry_count += 1
+        total = report.record_count
+        report.record_count = None if total is None or count is None else total + count
 
-    def _lost(self, segment: SegmentPlace, broken: list[tuple[int, str]], found: FoundBatch) -> None:
-        """Damage in the middle: a sound batch follows it."""
+    def _lost(self, segment: SegmentPlace, broken: list[tuple[int, str]], found: Found) -> None:
+        """Damage in the middle: a sound entry follows it."""
         for position, fault in broken[:-1]:
             self.find(segment.path, position, fault)
         position, fault = broken[-1]
-        base_offset = found.header.base_offset
+        base_offset = found.first_offset
         lost = (
             _missing(self._next_offset, base_offset)
             if base_offset > self._next_offset
@@ -254,11 +263,11 @@ class _Check:
         self._next_offset = max(self._next_offset, base_offset)
 
     def _torn(self, segment: SegmentPlace, broken: list[tuple[int, str]], size: int, last: bool) -> None:
-        """No sound batch follows in this file: what a crash does to an end, or damage."""
+        """No sound entry follows in this file: what a crash does to an end, or damage."""
         position, fault = broken[0]
         told = f"{size - position} bytes from here to the end of the file cannot be read: {fault}"
         expected = self._expected
-        # A batch that is there to its last byte was once written whole: it may have lost pages only where it
+        # An entry that is there to its last byte was once written whole: it may have lost pages only where it
         # was not yet forced to the disk, and only the data directory says how far that goes.
         whole = all(fault.startswith(_BAD_CHECKSUM) for _, fault in broken)
         if not last:
@@ -269,8 +278,10 @@ class _Check:
         elif self._next_offset < expected.durable_offset:
             known = f"offsets up to {expected.durable_offset - 1} had been forced to the disk"
             self.find(segment.path, position, f"{told}; {known}")
-        elif whole and expected.stopped_cleanly is None:
-            self.find(segment.path, position, told)
+        elif expected.stopped_cleanly is None and (whole or position == 0):
+            look = self.report.inspection
+            nothing = f"; it holds no {look.entry} of generation {look.generation}" if position == 0 else ""
+            self.find(segment.path, position, told + nothing)
         else:
             self.find(
                 segment.path, position,
@@ -278,6 +289,14 @@ class _Check:
                 f" the next start cuts it off at offset {self._next_offset}",
                 damage=False,
             )  # fmt: skip
+
+    def _fault(self, found: Found | Damage) -> str:
+        if isinstance(found, Damage):
+            return found.reason
+        return (
+            f"{_BAD_CHECKSUM} of the {self.report.inspection.entry} with offsets {found.first_offset} to"
+            f" {found.last_offset}: {found.crc:#010x}, its header says {found.stored_crc:#010x}"
+        )
 
     def _wrong_name(self, segment: SegmentPlace) -> None:
         """The segment is not named by the offset that follows the one before it."""
@@ -290,16 +309,6 @@ class _Check:
             )  # fmt: skip
         elif explained or not (self._expected.gaps_allowed or not segment.is_ours):
             self.find(segment.path, None, _missing(self._next_offset, segment.base_offset))
-
-
-def _fault(found: FoundBatch | Damage) -> str:
-    if isinstance(found, Damage):
-        return found.reason
-    header = found.header
-    return (
-        f"{_BAD_CHECKSUM} of the batch with offsets {header.base_offset} to {header.last_offset}:"
-        f" {found.crc:#010x}, its header says {header.crc:#010x}"
-    )
 
 
 def _missing(first: int, behind: int) -> str:

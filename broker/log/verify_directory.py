@@ -91,7 +91,7 @@ def _read_topics(path: Path, files: FileSystem) -> tuple[dict[str, StoredTopic],
     except FileNotFoundError:
         return topics, deleting, findings
     for entry in sorted(entries):
-        if not entry.name.endswith(TOPIC_SUFFIX) or entry.name.startswith("."):
+        if not entry.name.endswith(TOPIC_SUFFIX):
             continue
         name = topic_of_record(entry.name) or entry.name.removesuffix(TOPIC_SUFFIX)
         record = path / TOPICS_DIRECTORY / entry.name
@@ -138,10 +138,13 @@ def _check_owner(
     file = place.path / PARTITION_METADATA
     if found is None:
         return [Finding(file, None, "is missing or torn: the next start writes it again", damage=False)]
-    if found != (topic.topic_id, topic.generation):
+    if found[0] != topic.topic_id:
         return [
             Finding(file, None, f"names topic id {found[0]}, the record of topic {name} has {topic.topic_id}")
         ]
+    if found[1] != topic.generation:
+        told = f"names generation {found[1]}, the record of topic {name} has {topic.generation}"
+        return [Finding(file, None, told)]
     return []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.support.logs import START_MS, batch, crash, open_log
+from tests.support.wire07 import entry, zipped
 
 BATCHES = 60
 RECORDS = 2 * BATCHES
@@ -17,6 +18,24 @@ def write_log(directory: Path, *, clean: bool = True, batches: int = BATCHES) ->
     for number in range(batches):
         times = [START_MS + number * 7 % 90, START_MS + number]
         log.append(batch(b"v%d " % number * 5, b"w%d" % number, timestamps=times))
+    if clean:
+        manager.close()
+    else:
+        crash(manager)
+    return log.path
+
+
+ENTRIES_07 = 45
+MESSAGES_07 = 60
+
+
+def write_log07(directory: Path, *, clean: bool = True) -> Path:
+    """The same of 0.7: plain entries of both magics, and gzip sets of two; no indexes."""
+    manager, log = open_log(directory, generation="0.7", segment_bytes=800)
+    for number in range(ENTRIES_07 // 3):
+        log.append(bytearray(entry(b"v%d " % number * 5, magic=0)))
+        log.append(bytearray(entry(b"w%d " % number * 9)))
+        log.append(bytearray(zipped(entry(b"x%d" % number), entry(b"y%d" % number, magic=0))))
     if clean:
         manager.close()
     else:

@@ -11,6 +11,7 @@ import pytest
 
 from broker.log.data_directory import CLEAN_SHUTDOWN_NAME
 from broker.log.filesystem import OsFileSystem, ReadOnlyFiles
+from broker.log.inspection import inspection_of
 from broker.log.places import partition_place
 from broker.log.verify import Finding, PartitionReport, verify_partition
 from broker.log.verify_directory import read_contents
@@ -38,7 +39,8 @@ def checked(partition: Path, *, deep: bool = False) -> PartitionReport:
     contents = read_contents(partition.parent, FILES)
     place = partition_place(partition)
     assert place is not None
-    return verify_partition(FILES, place, contents.expected(place), deep=deep)
+    inspection = inspection_of(partition, "0.8", FILES)
+    return verify_partition(FILES, place, inspection, contents.expected(place), deep=deep)
 
 
 def damages(report: PartitionReport) -> list[tuple[str, int | None, str]]:
@@ -54,7 +56,7 @@ def test_a_log_that_was_closed_is_sound(clean: Path, deep: bool) -> None:
     report = checked(clean, deep=deep)
     assert report.findings == []
     assert (report.start_offset, report.end_offset, report.record_count) == (0, RECORDS, RECORDS)
-    assert report.batch_count == RECORDS // 2
+    assert report.entry_count == RECORDS // 2
     assert report.segment_count == len(segments(clean)) >= 3
     assert report.size_bytes == sum(path.stat().st_size for path in segments(clean))
 

@@ -1,0 +1,143 @@
+"""The lines that ``dump-log`` has for the entries of each generation, and for what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+from broker.cli.dump_lines import Decoder, Line, bytes_value
+from broker.log.filesystem import File
+from broker.log.generations import SINCE_08, V07
+from broker.log.salvage import Found
+from broker.log.scan import FoundBatch
+from broker.log.scan07 import FoundEntry
+from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.formats.batch import control_type
+from pyspark_kafkalog.formats.batch_header import CODEC_BITS, BatchHeader
+from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.types import Record, TimestampType
+
+F = TypeVar("F", bound=Found)
+
+
+@dataclass(frozen=True, slots=True)
+class EntryLines(Generic[F]):
+    """*Thread-safe: it never changes.* What is said of the entries of one family of logs."""
+
+    kind: str
+    """What such an entry is called."""
+    entry: Callable[[F], Line]
+    record_kind: str
+    records: Callable[[F, File, Decoder | None], Iterator[Line]]
+    """What is in an entry, whatever its checksum is. Raises `KafkaError` where that cannot be made out, and
+    `OSError`.
+    """
+
+
+def batch_line(found: FoundBatch) -> Line:
+    """A batch, its fields in the order in which Kafka's tool names them."""
+    header = found.header
+    return {
+        "baseOffset": header.base_offset,
+        "lastOffset": header.last_offset,
+        "count": header.record_count,
+        "baseSequence": header.base_sequence,
+        "lastSequence": header.last_sequence,
+        "producerId": header.producer_id,
+        "producerEpoch": header.producer_epoch,
+        "partitionLeaderEpoch": header.partition_leader_epoch,
+        "isTransactional": header.is_transactional,
+        "isControl": header.is_control,
+        "deleteHorizonMs": header.base_timestamp if header.has_delete_horizon else None,
+        "position": found.position,
+        "timestampType": _time_name(header.timestamp_type),
+        "baseTimestamp": header.base_timestamp,
+        "maxTimestamp": header.max_timestamp,
+        "size": header.size,
+        "magic": 2,
+        "compresscodec": codec_name(header),
+        "crc": header.crc,
+        "isvalid": found.sound,
+    }
+
+
+def entry_line(found: FoundEntry) -> Line:
+    """An entry of 0.7, with the words of its ``DumpLogSegments`` where that has any."""
+    return {
+        "offset": found.first_offset,
+        "nextOffset": found.next_offset,
+        "position": found.position,
+        "size": found.size,
+        "payloadsize": found.payload_size,
+        "magic": found.magic,
+        "compresscodec": found.codec.name.lower(),
+        "crc": found.stored_crc,
+        "isvalid": found.sound,
+    }
+
+
+def _batch_records(found: FoundBatch, file: File, decode: Decoder | None) -> Iterator[Line]:
+    for record in found.records(file):
+        yield record_line(record, found.header, decode)
+
+
+def _messages(found: FoundEntry, file: File, _decode: Decoder | None) -> Iterator[Line]:
+    for payload, next_offset in found.messages(file):
+        yield {
+            "offset": found.first_offset,
+            "nextOffset": next_offset,
+            "valueSize": len(payload),
+            "value": bytes_value(bytes(payload)),
+        }
+
+
+def record_line(record: Record, header: BatchHeader, decode: Decoder | None) -> Line:
+    """A record; key, value and headers as ``kafkalog consume --format json`` writes them: text where they are
+    UTF-8, else an object with their bytes in base64.
+    """
+    line: Line = {
+        "offset": record.offset,
+        "timestampType": _time_name(record.timestamp_type),
+        "timestamp": record.timestamp,
+        "keySize": -1 if record.key is None else len(record.key),
+        "valueSize": -1 if record.value is None else len(record.value),
+        "sequence": _sequence(record, header),
+        "headers": [[name, bytes_value(value)] for name, value in record.headers],
+    }
+    if header.is_control:
+        try:
+            line["controlType"] = control_type(record).name
+        except KafkaError as e:
+            line["fault"] = str(e)
+    elif decode is not None:
+        line |= decode(record)
+    else:
+        line |= {"key": bytes_value(record.key), "value": bytes_value(record.value)}
+    return line
+
+
+def codec_name(header: BatchHeader) -> str:
+    """The codec in lower case; a number where there is no such codec."""
+    number = header.attributes & CODEC_BITS
+    return Codec(number).name.lower() if number in list(Codec) else str(number)
+
+
+def _time_name(kind: TimestampType) -> str:
+    return "CreateTime" if kind is TimestampType.CREATE_TIME else "LogAppendTime"
+
+
+def _sequence(record: Record, header: BatchHeader) -> int:
+    if header.base_sequence < 0:
+        return -1
+    return (header.base_sequence + record.offset - header.base_offset) & 0x7FFF_FFFF
+
+
+ENTRY_LINES: Mapping[str, EntryLines[Any]] = MappingProxyType(
+    {
+        SINCE_08.generation: EntryLines("batch", batch_line, "record", _batch_records),
+        V07.generation: EntryLines("entry", entry_line, "message", _messages),
+    }
+)
+"""By the name of the family."""

@@ -1,0 +1,220 @@
+"""Walks a segment that may be damaged: every entry that can be made out, and the places where none can.
+
+The broker's own walks (`walk`, `recovery`) end at the first fault, because what lies behind it must not be
+served. Here somebody wants to know what is left. What an entry is, a `Layout` says: `scan` and `scan07` have
+one each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from broker.log.filesystem import File
+from broker.log.walk import SCAN_BYTES
+from pyspark_kafkalog.errors import CorruptMessage
+
+
+class Found(Protocol):
+    """An entry by its header, which may be wrong: a v2 batch, or an entry of 0.7."""
+
+    @property
+    def position(self) -> int:
+        """Where it begins in the file."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """In bytes, with its header."""
+        ...
+
+    @property
+    def end(self) -> int:
+        """Position of the first byte after it."""
+        ...
+
+    @property
+    def summed_from(self) -> int:
+        """Position of the first byte that the checksum covers; the last is that of the entry."""
+        ...
+
+    @property
+    def first_offset(self) -> int:
+        """Offset at which it begins."""
+        ...
+
+    @property
+    def last_offset(self) -> int:
+        """The last offset that is its own."""
+        ...
+
+    @property
+    def next_offset(self) -> int:
+        """Offset at which the entry behind it begins, where none is missing."""
+        ...
+
+    @property
+    def max_timestamp(self) -> int:
+        """In milliseconds, -1 where there is none."""
+        ...
+
+    @property
+    def record_count(self) -> int | None:
+        """The records in it; None where only opening it tells."""
+        ...
+
+    @property
+    def crc(self) -> int:
+        """What its bytes add up to."""
+        ...
+
+    @property
+    def stored_crc(self) -> int:
+        """What they should add up to."""
+        ...
+
+    @property
+    def sound(self) -> bool:
+        """Whether the two are the same."""
+        ...
+
+    def count(self, file: File) -> int:
+        """Decompress it, parse its records, whatever its checksum is, and count them.
+
+        Raises:
+            KafkaError: that cannot be done.
+            OSError: the disk refused to read.
+        """
+        ...
+
+
+F = TypeVar("F", bound=Found)
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes ``[position, end)`` in which no entry can be made out, and why none begins there."""
+
+    position: int
+    end: int
+    reason: str
+
+
+class Window:
+    """*Not thread-safe.* A file's bytes below ``size``, a chunk of them in memory."""
+
+    def __init__(self, file: File, size: int) -> None:
+        self._file = file
+        self.size = size
+        self._origin = 0
+        self._chunk = memoryview(b"")
+
+    def view(self, position: int, size: int) -> memoryview:
+        """Up to ``size`` bytes, `SCAN_BYTES` at most; fewer only where the file ends."""
+        size = min(size, SCAN_BYTES, self.size - position)
+        inside = position - self._origin
+        if inside < 0 or inside + size > len(self._chunk):
+            wanted = min(SCAN_BYTES, self.size - position)
+            self._chunk, self._origin, inside = memoryview(self._file.read_at(position, wanted)), position, 0
+        return self._chunk[inside : inside + size]
+
+    def sum(self, position: int, end: int, checksum: Callable[[memoryview, int], int]) -> int:
+        """The checksum of bytes ``[position, end)``. Raises `CorruptMessage` when they are not there."""
+        crc = 0
+        while position < end:
+            view = self.view(position, end - position)
+            if not view:
+                raise CorruptMessage(f"the file became shorter than {end} bytes")
+            crc = checksum(view, crc)
+            position += len(view)
+        return crc
+
+    def peek(self, position: int, size: int) -> bytes:
+        """A few bytes somewhere else: fewer where the file ends. The chunk in memory stays."""
+        return self._file.read_at(position, max(0, min(size, self.size - position)))
+
+
+class Layout(Protocol[F]):
+    """What entries of one kind look like."""
+
+    smallest: int
+    """Bytes of the smallest entry."""
+    key_bytes: int
+    """So many bytes of an entry `candidates` must see to take its place for one."""
+
+    def header_at(self, window: Window, position: int) -> F:
+        """The entry that begins at ``position``, with a ``crc`` that says nothing; all of it is in the file.
+
+        Raises:
+            CorruptMessage: there is none.
+        """
+        ...
+
+    def summed(self, found: F, window: Window) -> F:
+        """The same with its ``crc``. Raises `CorruptMessage` when the file has become shorter."""
+        ...
+
+    def candidates(self, window: Window, chunk: bytes, position: int) -> Iterable[int]:
+        """Where in ``chunk``, which is at ``position`` of the file, an entry may begin; in order."""
+        ...
+
+
+def salvage(window: Window, layout: Layout[F], *, start: int = 0) -> Iterator[F | Damage]:
+    """What lies in the window from ``start`` on, in order and without a gap between.
+
+    An entry whose checksum fails is given as one as long as something that looks like an entry follows it;
+    else nothing of its header can be trusted, its length neither. Memory is bounded whatever headers claim.
+
+    Raises:
+        OSError: the disk refused to read.
+    """
+    position = start
+    while position < window.size:
+        try:
+            found = layout.summed(layout.header_at(window, position), window)
+            if not found.sound and not (
+                found.end == window.size or _looks_like_one(window, layout, found.end)
+            ):
+                raise CorruptMessage(
+                    f"the checksum is {found.crc:#010x}, its header says {found.stored_crc:#010x},"
+                    " and nothing follows where it should end"
+                )
+        except CorruptMessage as e:
+            end = _next_sound(window, layout, position + 1)
+            yield Damage(position, end, str(e))
+            position = end
+        else:
+            yield found
+            position = found.end
+
+
+def _looks_like_one(window: Window, layout: Layout[F], position: int) -> bool:
+    try:
+        layout.header_at(window, position)
+    except CorruptMessage:
+        return False
+    return True
+
+
+def _next_sound(window: Window, layout: Layout[F], start: int) -> int:
+    """Where, from ``start`` on, the next entry begins that may stand there and whose checksum holds; the end
+    of the file when there is none.
+    """
+    position = start
+    while window.size - position >= layout.smallest:
+        chunk = bytes(window.view(position, SCAN_BYTES))
+        if len(chunk) < layout.smallest:
+            break
+        for begins in layout.candidates(window, chunk, position):
+            if _is_sound(window, layout, position + begins):
+                return position + begins
+        position += len(chunk) - (layout.key_bytes - 1)
+    return window.size
+
+
+def _is_sound(window: Window, layout: Layout[F], position: int) -> bool:
+    try:
+        return layout.summed(layout.header_at(window, position), window).sound
+    except CorruptMessage:
+        return False
