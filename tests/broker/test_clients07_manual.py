@@ -36,7 +36,7 @@ def test_the_examples_do_what_they_say(
         for example in examples:
             run(example, port, zookeeper_connect)
         assert capsys.readouterr().out.splitlines() == ["13 b'one'", "26 b'two'", "41 b'three'"]
-        # The consumer of the manual waits for ever for more; this one gives up when it has read what there is.
+        # The manual's consumer waits for more for ever; this one gives up when it has read what there is.
         found_by = '"groupid": "loaders", "autooffset.reset": "smallest", "consumer.timeout.ms": 2000'
         with pytest.raises(ConsumerTimeout):
             run(endless.replace('"groupid": "loaders"', found_by), port, zookeeper_connect)
