@@ -333,8 +333,7 @@ def test_a_topic_made_anew_after_planning_is_not_read(broker: ScriptedBroker, le
 def test_the_reader_and_its_tasks_travel_to_other_processes(
     broker: ScriptedBroker, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    given = {"loadName": "load", "offsetsPath": "offsets", "commitOffsets": "stage", **QUICK}
+    given = {"loadName": "load", "offsetsPath": str(tmp_path / "offsets"), "commitOffsets": "stage", **QUICK}
     options = parse_batch_options({"kafka.bootstrap.servers": broker.address, "subscribe": "t", **given})
     assert options.load is not None
     source = LoadReader(options, ("offset",), options.load)
