@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -90,7 +91,13 @@ def _python_pattern(pattern: str) -> str:
     """Java's named groups in Python's spelling; the rest of what topics' patterns use is the same in both."""
     translated = re.sub(r"\(\?<(?![=!])", "(?P<", pattern)
     try:
-        re.compile(translated)
-    except re.error as e:
-        raise InvalidConfig(f"subscribePattern '{pattern}' is no regular expression: {e}") from e
+        with warnings.catch_warnings():
+            # Of sets in sets, as [a[b]] or [a&&b], Java and Python do not think the same.
+            warnings.simplefilter("error", FutureWarning)
+            re.compile(translated)
+    except (re.error, FutureWarning) as e:
+        raise InvalidConfig(
+            f"subscribePattern '{pattern}' is no regular expression that means the same in Java and in Python: "
+            f"{e}"
+        ) from e
     return translated

@@ -108,6 +108,7 @@ def test_b15_the_global_timestamp_beats_those_by_partition_which_beat_offsets() 
         ),
         ({"subscribePattern": ""}, "Pattern to subscribe is empty as specified value"),
         ({"subscribePattern": "("}, "is no regular expression"),
+        ({"subscribePattern": "[[a]"}, "no regular expression that means the same in Java and in Python"),
         ({"subscribe": "t", "minPartitions": "0"}, "minPartitions must be positive; got '0'"),
         ({"subscribe": "t", "minPartitions": "-1"}, "minPartitions must be positive"),
         ({"subscribe": "t", "minPartitions": "1.0"}, "minPartitions must be positive; got '1.0'"),
