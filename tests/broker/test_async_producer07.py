@@ -14,7 +14,7 @@ from pyspark_kafkalog.producer.event_handler import CallbackHandler
 from pyspark_kafkalog.producer.event_queue import QueueItem
 from pyspark_kafkalog.protocol.v07 import MultiFetchRequest, MultiProduceRequest, ProduceRequest
 from tests.support.broker07 import Broker07
-from tests.support.scripted_broker import Close
+from tests.support.scripted_server import Close
 
 
 @pytest.fixture

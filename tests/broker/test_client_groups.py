@@ -35,7 +35,8 @@ from pyspark_kafkalog.protocol.api.offset_commit import (
 from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.scripted_broker import HOST, Layout, ScriptedBroker
+from tests.support.scripted_broker import Layout, ScriptedBroker
+from tests.support.scripted_server import HOST
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from pyspark_kafkalog.protocol.v07 import (
     ProduceRequest,
 )
 from tests.support.broker07 import Broker07
-from tests.support.scripted_broker import Close, Raw, Silence
+from tests.support.scripted_server import Close, Raw, Silence
 
 THREE = encode_set([b"a", b"b", b"c"])
 

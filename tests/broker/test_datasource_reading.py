@@ -28,8 +28,9 @@ from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import NewRecord
-from tests.support.scripted_broker import Close, ScriptedBroker
+from tests.support.scripted_broker import ScriptedBroker
 from tests.support.scripted_log import ScriptedLog, batches, serving
+from tests.support.scripted_server import Close
 from tests.support.vectors import vector
 
 FIFTEEN = (range(5), range(5, 10), range(10, 15))

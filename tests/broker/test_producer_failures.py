@@ -26,7 +26,8 @@ from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRespons
 from pyspark_kafkalog.protocol.api.produce import ProduceRequest, ProduceResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.support.fake_log import FakeLog, refusal
-from tests.support.scripted_broker import Close, Cut, Layout, ScriptedBroker, Silence, WrongCorrelation
+from tests.support.scripted_broker import Cut, Layout, ScriptedBroker, WrongCorrelation
+from tests.support.scripted_server import Close, Silence
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from pyspark_kafkalog.protocol.v07 import MultiFetchRequest, MultiProduceRequest
 from pyspark_kafkalog.types import NewRecord
 from tests.support.broker07 import Broker07
 from tests.support.manual_clock import ManualClock
-from tests.support.scripted_broker import Close, Silence
+from tests.support.scripted_server import Close, Silence
 from tests.support.zookeeper import until
 
 

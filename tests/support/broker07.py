@@ -8,14 +8,11 @@ except that what is produced can be read at once. A test may have the next reque
 from __future__ import annotations
 
 import socket
-import threading
 from collections import defaultdict, deque
-from collections.abc import Callable
 from typing import Any
 
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
 from pyspark_kafkalog.formats import v07
-from pyspark_kafkalog.protocol.frames import FrameReader
 from pyspark_kafkalog.protocol.v07 import (
     FetchRequest,
     FetchResponse,
@@ -28,13 +25,13 @@ from pyspark_kafkalog.protocol.v07 import (
     decode_request,
     encode_response,
 )
-from tests.support.scripted_broker import HOST, Close, Raw, Silence
+from tests.support.scripted_server import Close, Raw, ScriptedServer, Silence
 
 MAX_BYTES = 1 << 24
 
 
-class Broker07:
-    """*Thread-safe.* Owns its logs, guarded by a lock; a thread per connection until it is closed."""
+class Broker07(ScriptedServer):
+    """*Thread-safe.* Owns its logs, guarded by the lock."""
 
     def __init__(
         self,
@@ -44,28 +41,13 @@ class Broker07:
         segment_ends: tuple[int, ...] = (),
         port: int = 0,
     ) -> None:
+        super().__init__(port)
         self.partitions, self.max_message_size, self.segment_ends = partitions, max_message_size, segment_ends
         self.logs: dict[tuple[str, int], bytearray] = defaultdict(bytearray)
         self.requests: list[Any] = []
         self.frames: list[bytes] = []
-        self.connection_count = 0
         self._scripts: dict[type, deque[Any]] = defaultdict(deque)
-        self._sockets: set[socket.socket] = set()
-        self._threads: list[threading.Thread] = []
-        self._lock = threading.RLock()
-        self._listener = socket.create_server((HOST, port))
-        self.port: int = self._listener.getsockname()[1]
-        self._start(self._accept)
-
-    @property
-    def address(self) -> str:
-        return f"{HOST}:{self.port}"
-
-    @property
-    def open_connections(self) -> int:
-        """Connections that neither side has closed."""
-        with self._lock:
-            return len(self._sockets)
+        self.start()
 
     def append(self, topic: str, partition: int, data: bytes) -> int:
         """Put bytes into a log as they are; the offset after them."""
@@ -92,59 +74,19 @@ class Broker07:
         with self._lock:
             self._scripts[kind].extend(steps)
 
-    def cut_connections(self) -> None:
-        with self._lock:
-            sockets, self._sockets = self._sockets, set()
-        for sock in sockets:
-            _close(sock)
-
-    def close(self) -> None:
-        _close(self._listener)
-        self.cut_connections()
-        for thread in self._threads:
-            thread.join(5)
-
-    def __enter__(self) -> Broker07:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _start(self, target: Callable[..., None], *args: Any) -> None:
-        thread = threading.Thread(target=target, args=args, daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                sock, _ = self._listener.accept()
-            except OSError:
-                return
-            with self._lock:
-                self._sockets.add(sock)
-                self.connection_count += 1
-            self._start(self._serve, sock)
-
-    def _serve(self, sock: socket.socket) -> None:
-        reader = FrameReader(100 << 20)
+    def answer(self, sock: socket.socket, frame: bytearray) -> bool:
+        self.frames.append(len(frame).to_bytes(4, "big") + frame)
         try:
-            while data := sock.recv(1 << 20):
-                for frame in reader.feed(data):
-                    self.frames.append(len(frame).to_bytes(4, "big") + frame)
-                    answer = self._answer(decode_request(frame))
-                    if isinstance(answer, Close):
-                        return
-                    if isinstance(answer, Raw):
-                        sock.sendall(answer.data)
-                    elif not isinstance(answer, Silence):
-                        sock.sendall(b"".join(map(bytes, encode_response(answer))))
-        except (OSError, KafkaError):
-            pass
-        finally:
-            _close(sock)
-            with self._lock:
-                self._sockets.discard(sock)
+            answer = self._answer(decode_request(frame))
+        except KafkaError:
+            return False
+        if isinstance(answer, Close):
+            return False
+        if isinstance(answer, Raw):
+            sock.sendall(answer.data)
+        elif not isinstance(answer, Silence):
+            sock.sendall(b"".join(map(bytes, encode_response(answer))))
+        return True
 
     def _answer(self, request: Any) -> Any:
         with self._lock:
@@ -200,12 +142,3 @@ class Broker07:
         else:
             found = [0] if request.timestamp == -2 else []
         return OffsetsResponse(ErrorCode.NONE, tuple(found[: request.max_offsets]))
-
-
-def _close(sock: socket.socket) -> None:
-    """Shut down first: it wakes a thread that waits in accept or recv, which close alone does not."""
-    try:
-        sock.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass
-    sock.close()

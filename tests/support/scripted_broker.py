@@ -8,7 +8,6 @@ A step is a function from the request to an answer: a response message, or one o
 from __future__ import annotations
 
 import socket
-import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,17 +23,8 @@ from pyspark_kafkalog.protocol.api.metadata import (
     MetadataResponseTopic,
 )
 from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, decode_header, decode_request, encode_response
-from pyspark_kafkalog.protocol.frames import FrameReader
 from pyspark_kafkalog.protocol.headers import RequestHeader
-
-HOST = "127.0.0.1"
-
-
-@dataclass(frozen=True)
-class Raw:
-    """These bytes instead of an answer."""
-
-    data: bytes
+from tests.support.scripted_server import HOST, Close, Raw, ScriptedServer, Silence
 
 
 @dataclass(frozen=True)
@@ -50,14 +40,6 @@ class WrongCorrelation:
     """The answer under another request's correlation id."""
 
     answer: Any
-
-
-class Silence:
-    """No answer, and the connection stays open."""
-
-
-class Close:
-    """No answer, and the connection is closed."""
 
 
 Step = Callable[[Any], Any]
@@ -94,8 +76,8 @@ class Layout:
         )
 
 
-class ScriptedBroker:
-    """*Thread-safe for the test's thread.* Answers on a thread per connection until it is closed."""
+class ScriptedBroker(ScriptedServer):
+    """*Thread-safe for the test's thread.* Owns its scripts, guarded by the lock."""
 
     def __init__(
         self,
@@ -104,34 +86,19 @@ class ScriptedBroker:
         node_id: int = 0,
         versions: Mapping[ApiKey, tuple[int, int]] | None = None,
     ) -> None:
+        super().__init__()
         self.layout = layout or Layout()
         self.versions = {key: (api.versions.min, api.versions.max) for key, api in APIS.items()}
         self.versions.update(versions or {})
         self.requests: list[tuple[RequestHeader, Any]] = []
-        self.connection_count = 0
         self._scripts: dict[ApiKey, deque[Step]] = defaultdict(deque)
         self._defaults: dict[ApiKey, Step] = {
             ApiKey.API_VERSIONS: self._api_versions,
             ApiKey.METADATA: lambda request: self.layout.metadata(request),
             ApiKey.INIT_PRODUCER_ID: lambda _: InitProducerIdResponse(producer_id=7000, producer_epoch=0),
         }
-        self._sockets: set[socket.socket] = set()
-        self._threads: list[threading.Thread] = []
-        self._lock = threading.Lock()
-        self._listener = socket.create_server((HOST, 0))
-        self.port: int = self._listener.getsockname()[1]
         self.layout.brokers[node_id] = (HOST, self.port)
-        self._start(self._accept)
-
-    @property
-    def address(self) -> str:
-        return f"{HOST}:{self.port}"
-
-    @property
-    def open_connections(self) -> int:
-        """Connections that neither side has closed."""
-        with self._lock:
-            return len(self._sockets)
+        self.start()
 
     def script(self, key: ApiKey, *steps: Step | Any) -> None:
         """The next answers of an API, one per request; an answer need not be a function."""
@@ -146,57 +113,7 @@ class ScriptedBroker:
         with self._lock:
             return [request for header, request in self.requests if header.api_key == key]
 
-    def cut_connections(self) -> None:
-        """Close every connection; new ones are accepted."""
-        with self._lock:
-            sockets, self._sockets = self._sockets, set()
-        for sock in sockets:
-            _close(sock)
-
-    def close(self) -> None:
-        _close(self._listener)
-        self.cut_connections()
-        for thread in self._threads:
-            thread.join(5)
-
-    def __enter__(self) -> ScriptedBroker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _start(self, target: Callable[..., None], *args: Any) -> None:
-        thread = threading.Thread(target=target, args=args, daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                sock, _ = self._listener.accept()
-            except OSError:
-                return
-            with self._lock:
-                self._sockets.add(sock)
-                self.connection_count += 1
-            self._start(self._serve, sock)
-
-    def _serve(self, sock: socket.socket) -> None:
-        reader = FrameReader(100 << 20)
-        try:
-            while data := sock.recv(1 << 20):
-                for frame in reader.feed(data):
-                    if not self._answer(sock, frame):
-                        return
-        except OSError:
-            pass
-        finally:
-            with self._lock:
-                self._sockets.discard(sock)
-            _close(sock)
-
-    def _answer(self, sock: socket.socket, frame: bytearray) -> bool:
-        """False when the connection is to be closed."""
+    def answer(self, sock: socket.socket, frame: bytearray) -> bool:
         header, pos = decode_header(frame)
         key = ApiKey(header.api_key)
         if key == ApiKey.API_VERSIONS and header.api_version > self.versions[key][1]:
@@ -245,12 +162,3 @@ def _encoded(answer: Any, version: int, correlation_id: int) -> bytes:
 
 def _as_step(step: Any) -> Step:
     return step if callable(step) and not isinstance(step, type) else lambda _: step
-
-
-def _close(sock: socket.socket) -> None:
-    """Shut down first: it wakes a thread that waits in accept or recv, which close alone does not."""
-    try:
-        sock.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass
-    sock.close()

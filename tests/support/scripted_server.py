@@ -1,0 +1,120 @@
+"""What brokers that a test scripts have in common: real sockets, frames, and ways to misbehave."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pyspark_kafkalog.protocol.frames import FrameReader
+
+HOST = "127.0.0.1"
+
+S = TypeVar("S", bound="ScriptedServer")
+
+
+@dataclass(frozen=True)
+class Raw:
+    """These bytes instead of an answer."""
+
+    data: bytes
+
+
+class Silence:
+    """No answer, and the connection stays open."""
+
+
+class Close:
+    """No answer, and the connection is closed."""
+
+
+class ScriptedServer(ABC):
+    """*Thread-safe for the test's thread.* Answers on a thread per connection until it is closed.
+
+    A subclass calls `start` once its own state is ready, which ``_lock`` guards too.
+    """
+
+    def __init__(self, port: int = 0) -> None:
+        self.connection_count = 0
+        self._sockets: set[socket.socket] = set()
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.RLock()
+        self._listener = socket.create_server((HOST, port))
+        self.port: int = self._listener.getsockname()[1]
+
+    def start(self) -> None:
+        self._in_thread(self._accept)
+
+    @abstractmethod
+    def answer(self, sock: socket.socket, frame: bytearray) -> bool:
+        """Answer one request; False when the connection is to be closed."""
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    @property
+    def open_connections(self) -> int:
+        """Connections that neither side has closed."""
+        with self._lock:
+            return len(self._sockets)
+
+    def cut_connections(self) -> None:
+        """Close every connection; new ones are accepted."""
+        with self._lock:
+            sockets, self._sockets = self._sockets, set()
+        for sock in sockets:
+            _close(sock)
+
+    def close(self) -> None:
+        _close(self._listener)
+        self.cut_connections()
+        for thread in self._threads:
+            thread.join(5)
+
+    def __enter__(self: S) -> S:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _in_thread(self, target: Callable[..., None], *args: Any) -> None:
+        thread = threading.Thread(target=target, args=args, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            with self._lock:
+                self._sockets.add(sock)
+                self.connection_count += 1
+            self._in_thread(self._serve, sock)
+
+    def _serve(self, sock: socket.socket) -> None:
+        reader = FrameReader(100 << 20)
+        try:
+            while data := sock.recv(1 << 20):
+                if not all(self.answer(sock, frame) for frame in reader.feed(data)):
+                    return
+        except OSError:
+            pass
+        finally:
+            _close(sock)
+            with self._lock:
+                self._sockets.discard(sock)
+
+
+def _close(sock: socket.socket) -> None:
+    """Shut down first: it wakes a thread that waits in accept or recv, which close alone does not."""
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
+    sock.close()
