@@ -6,7 +6,7 @@ import logging
 import socket
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.client07 import PROTOCOL_07
@@ -51,9 +51,17 @@ class ConsumerConnector:
     """
 
     def __init__(
-        self, config: Mapping[str, object] | ConnectorConfig, *, clock: Clock = SYSTEM_CLOCK
+        self,
+        config: Mapping[str, object] | ConnectorConfig,
+        *,
+        before_commit: Callable[[], object] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Connect to ZooKeeper; the group hears of us when streams are created.
+
+        ``before_commit`` is for readers that hand messages on, and are finished with them later: it is called
+        on any thread before each commit, those of a hand-over too, when what was dealt with until then is
+        noted and nothing is stored yet. It may wait, and raises a `KafkaError` to prevent the commit.
 
         Raises:
             InvalidConfig: a property that is not allowed.
@@ -78,7 +86,9 @@ class ConsumerConnector:
         self._lease = Lease(config.zookeeper_session_timeout_ms / 1000 * _LEASE_SHARE, clock)
         self._streams: dict[tuple[str, int], MessageStream] = {}
         self._filtered: list[MessageStream] = []
-        self._holdings = Holdings(config, self._offsets, self._lease, self._stream_of, clock=clock)
+        self._holdings = Holdings(
+            config, self._offsets, self._lease, self._stream_of, before_commit=before_commit, clock=clock
+        )
         self._lock = threading.Lock()  # held by who creates streams, or ends it all
         self._member: GroupMember | None = None
         self._watch: GroupWatch | None = None

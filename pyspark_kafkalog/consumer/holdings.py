@@ -35,11 +35,14 @@ class Holdings:
         lease: Lease,
         stream_of: Callable[[str, int], MessageStream],
         *,
+        before_commit: Callable[[], object] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """``stream_of`` tells which stream reads a topic's partitions of a thread's number."""
+        """``stream_of`` tells which stream reads a topic's partitions of a thread's number; ``before_commit``
+        is called between noting what was dealt with and storing it.
+        """
         self._config, self._offsets, self._lease, self._clock = config, offsets, lease, clock
-        self._stream_of = stream_of
+        self._stream_of, self._before_commit = stream_of, before_commit
         self._lock, self._committing = threading.Lock(), threading.Lock()
         self._partitions: dict[PartitionKey, tuple[OwnedPartition, BrokerFetcher | None]] = {}
         self._fetchers: dict[Address, BrokerFetcher] = {}
@@ -148,7 +151,7 @@ class Holdings:
 
         Raises:
             ConnectionLost: it cannot be stored now, or it is not known whether they are still ours.
-            KafkaError: the store refused.
+            KafkaError: the store refused, or who is asked before a commit.
         """
         with self._committing:
             done = [(one, one.done) for one in partitions]
@@ -157,6 +160,8 @@ class Holdings:
             }
             if not offsets:
                 return
+            if self._before_commit is not None:
+                self._before_commit()
             if not self._lease.held():
                 raise ConnectionLost(
                     f"group {self._config.group_id}: ZooKeeper is silent and partitions may be somebody "

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats import message_set, v07
+from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.v07 import MessageAndOffset, V07Format
 from pyspark_kafkalog.types import Record, TopicPartition
 
@@ -21,8 +22,12 @@ class SetReader(Protocol):
         """Payloads, each with the offset to go on at after it. Raises `CorruptMessage` and its like."""
         ...
 
-    def records(self, data: memoryview, offset: int, max_bytes: int) -> Iterator[Record]:
-        """The same messages with all that the generation knows of them."""
+    def records(
+        self, data: memoryview, offset: int, max_bytes: int
+    ) -> Iterator[tuple[Codec, Iterator[Record]]]:
+        """The same messages with all that the generation knows of them, entry by entry: how each is
+        compressed, and what it holds.
+        """
         ...
 
     def end(self, data: memoryview, offset: int) -> int:
@@ -40,13 +45,15 @@ class V07Sets:
     def messages(self, data: memoryview, offset: int, max_bytes: int) -> Iterator[MessageAndOffset]:
         return v07.messages(data, offset, max_bytes=max_bytes)
 
-    def records(self, data: memoryview, offset: int, max_bytes: int) -> Iterator[Record]:
-        codec, position = V07Format(), 0
+    def records(
+        self, data: memoryview, offset: int, max_bytes: int
+    ) -> Iterator[tuple[Codec, Iterator[Record]]]:
+        form, position = V07Format(), 0
         for entry in v07.entries(data, offset):
-            frame = codec.frame_at(data, position, entry.offset)
+            frame = form.frame_at(data, position, entry.offset)
             if frame is None:
                 return
-            yield from codec.records(data, frame, max_bytes=max_bytes)
+            yield entry.codec, form.records(data, frame, max_bytes=max_bytes)
             position = entry.end
 
     def end(self, data: memoryview, offset: int) -> int:
@@ -67,11 +74,13 @@ class BatchSets:
     """
 
     def messages(self, data: memoryview, offset: int, max_bytes: int) -> Iterator[MessageAndOffset]:
-        for record in self.records(data, offset, max_bytes):
+        for record in message_set.records(data, start_offset=offset, max_bytes=max_bytes):
             yield MessageAndOffset(memoryview(record.value or b""), record.next_offset)
 
-    def records(self, data: memoryview, offset: int, max_bytes: int) -> Iterator[Record]:
-        return message_set.records(data, start_offset=offset, max_bytes=max_bytes)
+    def records(
+        self, data: memoryview, offset: int, max_bytes: int
+    ) -> Iterator[tuple[Codec, Iterator[Record]]]:
+        return message_set.coded_records(data, start_offset=offset, max_bytes=max_bytes)
 
     def end(self, data: memoryview, offset: int) -> int:
         return message_set.next_offset_after(data, offset)
@@ -136,6 +145,11 @@ class MessageSet:
 
     def records(self) -> Iterator[Record]:
         """The messages with offset, key, time and headers where the wire has them. Raises as iterating."""
+        return (record for _, record in self.coded_records())
+
+    def coded_records(self) -> Iterator[tuple[Codec, Record]]:
+        """The same, each with the codec of the entry that it came in. Raises as iterating."""
         if self.error is not None:
             raise self.error
-        return self._reader.records(self.data, self.offset, self._max_bytes)
+        entries = self._reader.records(self.data, self.offset, self._max_bytes)
+        return ((codec, record) for codec, found in entries for record in found)

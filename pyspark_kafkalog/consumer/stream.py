@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.consumer.message_set import MessageSet
 from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.types import Record
 
 
@@ -32,7 +33,7 @@ class MessageMetadata(NamedTuple):
     """Where a message is from. ``record`` has what else the wire tells of it: key, time, headers.
 
     ``next_offset`` is where a consumer goes on that has dealt with it; within a compressed set of 0.7 that
-    is the set's own offset until its last message.
+    is the set's own offset until its last message. ``codec`` is that of the entry it came in.
     """
 
     topic: str
@@ -41,6 +42,7 @@ class MessageMetadata(NamedTuple):
     offset: int
     next_offset: int
     record: Record
+    codec: Codec
 
 
 Chunk: TypeAlias = MessageSet | KafkaError | int
@@ -96,7 +98,7 @@ class MessageStream:
         self._max_chunks, self._may_give, self._clock = max_chunks, may_give, clock
         self._changed = threading.Condition()
         self._chunks: deque[tuple[OwnedPartition, Chunk]] = deque()
-        self._records: Iterator[Record] | None = None
+        self._records: Iterator[tuple[Codec, Record]] | None = None
         """The rest of the first set in the queue."""
         self._in_hand: OwnedPartition | None = None
         """Whose message the reader has."""
@@ -190,11 +192,11 @@ class MessageStream:
                 raise chunk
             if isinstance(chunk, int):
                 partition.given = partition.done = chunk
-            elif (record := self._next_of(partition, chunk)) is not None:
-                key = partition.key
+            elif (found := self._next_of(partition, chunk)) is not None:
+                key, (codec, record) = partition.key, found
                 partition.given, self._in_hand = record.next_offset, partition
                 where = MessageMetadata(
-                    key.topic, partition.broker, key.number, record.offset, record.next_offset, record
+                    key.topic, partition.broker, key.number, record.offset, record.next_offset, record, codec
                 )
                 return record.value or b"", where
             else:
@@ -205,10 +207,10 @@ class MessageStream:
             self.wanted()
         return None
 
-    def _next_of(self, partition: OwnedPartition, messages: MessageSet) -> Record | None:
+    def _next_of(self, partition: OwnedPartition, messages: MessageSet) -> tuple[Codec, Record] | None:
         try:
             if self._records is None:
-                self._records = messages.records()
+                self._records = messages.coded_records()
             return next(self._records, None)
         except KafkaError as e:
             self._records, self._chunks[0] = None, (partition, e)

@@ -153,6 +153,11 @@ def read_header_fields(buf: Buffer, pos: int) -> tuple[int, ...]:
     return fields
 
 
+def codec_at(buf: Buffer, pos: int) -> Codec:
+    """The codec of the batch at ``pos``, whose header is whole. Raises as `BatchHeader.codec`."""
+    return Codec.of(buf[pos + ATTRIBUTES_POSITION + 1] & CODEC_BITS)
+
+
 def verify_crc(buf: Buffer, pos: int, header: BatchHeader) -> None:
     """Compare the batch's bytes with the header's checksum.
 

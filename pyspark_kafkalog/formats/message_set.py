@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pyspark_kafkalog.errors import CorruptMessage, UnsupportedVersion
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.batch import BATCH_OVERHEAD, MAGIC, V2Format
+from pyspark_kafkalog.formats.batch_header import codec_at
+from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.varint import Buffer
 from pyspark_kafkalog.types import Record
 
@@ -71,11 +73,21 @@ def records(buf: Buffer, *, start_offset: int, max_bytes: int) -> Iterator[Recor
         UnsupportedCompression: a codec is unknown, or its library not installed.
         UnsupportedVersion: a message of format v0 or v1.
     """
+    for _, found in coded_records(buf, start_offset=start_offset, max_bytes=max_bytes):
+        yield from found
+
+
+def coded_records(
+    buf: Buffer, *, start_offset: int, max_bytes: int
+) -> Iterator[tuple[Codec, Iterator[Record]]]:
+    """The same frame by frame: how each is compressed, and its records. Raises as `records`."""
     view = memoryview(buf)
     for frame in frames(view, start_offset=start_offset):
-        for record in _V2.records(view, frame, max_bytes=max_bytes):
-            if record.offset >= start_offset:
-                yield record
+        found = _V2.records(view, frame, max_bytes=max_bytes)
+        yield (
+            codec_at(view, frame.position),
+            (record for record in found if record.offset >= start_offset),
+        )
 
 
 def next_offset_after(data: memoryview, offset: int) -> int:

@@ -158,3 +158,8 @@ def test_there_is_room_for_so_many_chunks_and_taking_one_asks_for_more() -> None
     with pytest.raises(ConsumerTimeout):
         next(stream)
     assert asked == [True]
+
+
+def test_a_message_tells_how_its_entry_was_compressed() -> None:
+    stream, _ = stream_with(messages(encode_set([b"a"]) + encode_set([b"b", b"c"], codec=Codec.GZIP)))
+    assert [next(stream)[1].codec for _ in range(3)] == [Codec.NONE, Codec.GZIP, Codec.GZIP]
