@@ -35,14 +35,28 @@ class IsolationLevel(IntEnum):
     READ_COMMITTED = 1
 
 
+NO_BROKER = -1
+"""The broker of a partition that is the cluster's."""
+
+
 class TopicPartition(NamedTuple):
-    """One partition of one topic; prints as ``topic-partition``, as Kafka's own messages do."""
+    """One partition of one topic; prints as ``topic-partition``, as Kafka's own messages do.
+
+    ``broker`` is the one it belongs to in 0.7, where each broker has partitions of its own and
+    ``topic-broker-partition`` is what prints. Since then partitions are the cluster's: `NO_BROKER`.
+    """
 
     topic: str
     partition: int
+    broker: int = NO_BROKER
 
     def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
+        return f"{self.topic}-{self.number}"
+
+    @property
+    def number(self) -> str:
+        """The name within the topic, as JSON and ZooKeeper have it: ``partition`` or ``broker-partition``."""
+        return str(self.partition) if self.broker == NO_BROKER else f"{self.broker}-{self.partition}"
 
 
 Header = tuple[str, "bytes | None"]

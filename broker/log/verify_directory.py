@@ -126,7 +126,7 @@ def _check_meta(path: Path, files: FileSystem) -> list[Finding]:
 def _check_owner(
     place: PartitionPlace, topics: dict[str, StoredTopic], deleting: set[str], files: FileSystem
 ) -> list[Finding]:
-    name, number = place.partition
+    name, number = place.partition.topic, place.partition.partition
     if name in deleting:
         return []
     topic = topics.get(name)

@@ -59,7 +59,13 @@ class BatchReader(DataSourceReader):
         finally:
             lookup.close()
         return [
-            KafkaInputPartition(*r.topic_partition, r.start, r.end, leaders[r.topic_partition])
+            KafkaInputPartition(
+                r.topic_partition.topic,
+                r.topic_partition.partition,
+                r.start,
+                r.end,
+                leaders[r.topic_partition],
+            )
             for r in ranges
         ]
 

@@ -150,8 +150,8 @@ def parse_partitions(option: str, text: str) -> list[TopicPartition]:
 def format_offsets(offsets: Mapping[TopicPartition, int]) -> str:
     """The JSON that `parse_offsets` reads: sorted, without blanks."""
     by_topic: dict[str, dict[str, int]] = {}
-    for (topic, partition), offset in sorted(offsets.items()):
-        by_topic.setdefault(topic, {})[str(partition)] = offset
+    for partition, offset in sorted(offsets.items()):
+        by_topic.setdefault(partition.topic, {})[partition.number] = offset
     return json.dumps(by_topic, separators=(",", ":"))
 
 

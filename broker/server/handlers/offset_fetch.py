@@ -112,6 +112,6 @@ def _look_up(group_id: str, wanted: _Wanted | None, ctx: Context) -> _Found:
 
 def _everything(stored: Mapping[TopicPartition, CommittedOffset]) -> _Wanted:
     topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(stored):
-        topics.setdefault(topic, []).append(partition)
+    for where in sorted(stored):
+        topics.setdefault(where.topic, []).append(where.partition)
     return topics.items()

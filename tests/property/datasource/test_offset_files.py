@@ -16,7 +16,9 @@ from pyspark_kafkalog.loads.plan import Position
 from pyspark_kafkalog.types import TopicPartition
 
 _topics = st.text("abcXYZ019._-", min_size=1, max_size=12)
-_partitions = st.builds(TopicPartition, _topics, st.integers(0, 2**31 - 1))
+_partitions = st.builds(lambda *where: TopicPartition(*where), _topics, st.integers(0, 2**31 - 1))
+_brokers = {"host:9092": 7, "other-host:9092": 0}
+_partitions_07 = st.builds(TopicPartition, _topics, st.integers(0, 2**31 - 1), st.sampled_from([7, 0]))
 _offsets = st.dictionaries(_partitions, st.integers(0, 2**63 - 1), min_size=1, max_size=6)
 
 
@@ -29,6 +31,19 @@ def test_the_lines_of_a_ledger_are_read_as_they_were_written(
             position = Position(where.topic, where.partition, "", offset, 0, address)
             (Path(directory) / f"part-{number}").write_bytes(mirror_line(position))
         assert read_offset_files(directory) == offsets
+
+
+@given(st.dictionaries(_partitions_07, st.integers(0, 2**63 - 1), min_size=1, max_size=6))
+def test_the_lines_of_a_ledger_of_07_are_read_as_they_were_written(
+    offsets: dict[TopicPartition, int],
+) -> None:
+    address = {broker: where for where, broker in _brokers.items()}
+    with tempfile.TemporaryDirectory() as directory:
+        for number, (where, offset) in enumerate(offsets.items()):
+            of = where.broker
+            position = Position(where.topic, where.partition, "", offset, of, address[of], of)
+            (Path(directory) / f"part-{number}").write_bytes(mirror_line(position))
+        assert read_offset_files(directory, _brokers) == offsets
 
 
 @given(

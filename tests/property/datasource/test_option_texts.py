@@ -23,7 +23,7 @@ from pyspark_kafkalog.loads.errors import UnsafeStore
 from pyspark_kafkalog.types import TopicPartition
 
 _topics = st.text(min_size=1, max_size=8)
-_partitions = st.builds(TopicPartition, _topics, st.integers(0, 2**31 - 1))
+_partitions = st.builds(lambda *where: TopicPartition(*where), _topics, st.integers(0, 2**31 - 1))
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -48,8 +48,8 @@ def test_timestamps_are_read_as_they_were_written(times: dict[TopicPartition, in
 @given(st.sets(_partitions, min_size=1, max_size=6))
 def test_assigned_partitions_are_read_sorted(partitions: set[TopicPartition]) -> None:
     by_topic: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        by_topic.setdefault(topic, []).append(partition)
+    for where in partitions:
+        by_topic.setdefault(where.topic, []).append(where.partition)
     assert parse_partitions("assign", json.dumps(by_topic)) == sorted(partitions)
 
 

@@ -19,7 +19,7 @@ from pyspark_kafkalog.types import TopicPartition
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(-(2**63), 2**63 - 1)
-keys = st.builds(OffsetKey, texts, st.builds(TopicPartition, texts, int32))
+keys = st.builds(OffsetKey, texts, st.builds(lambda *where: TopicPartition(*where), texts, int32))
 
 
 @given(keys)

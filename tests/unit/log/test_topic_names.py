@@ -35,7 +35,7 @@ def test_every_name_has_a_file_of_its_own_in_ascii(name: str) -> None:
     assert topic_of_file(stem) == name
     assert stem.isascii()
     assert not set(stem) & set("~ /")
-    assert partition_of(directory_name(TopicPartition(name, 7))) == (name, 7)
+    assert partition_of(directory_name(TopicPartition(name, 7))) == TopicPartition(name, 7)
 
 
 @pytest.mark.parametrize("name", ["%41_0", "%zz_0", "a~_0", "t\u00e9_0", "_0", "a_01", "a_-1", "a"])
