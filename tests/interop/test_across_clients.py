@@ -6,7 +6,8 @@ import pytest
 
 from pyspark_kafkalog.formats.batch import read_header
 from pyspark_kafkalog.formats.compression import Codec
-from tests.support.foreign_clients import CLIENTS, CODECS, ForeignClient, messages
+from tests.support.foreign_clients import CLIENTS
+from tests.support.foreign_face import CODECS, ForeignClient, messages
 from tests.support.raw_client import RawClient
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.apache_kafka import ApacheKafka, NotAvailable, fetch, run_tool
+from tests.support.apache_kafka import ApacheKafka, fetch, run_tool
+from tests.support.fetched import NotAvailable
 from tests.support.spark_session import running_session
 
 _numbers = itertools.count()

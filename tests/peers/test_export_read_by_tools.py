@@ -12,7 +12,7 @@ import pytest
 
 from broker.cli import main
 from tests.peers.exported import TOPIC, Sent, write_and_export
-from tests.support.foreign_clients import Message
+from tests.support.foreign_face import Message
 
 Tool = Callable[..., str]
 

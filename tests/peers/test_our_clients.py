@@ -16,7 +16,8 @@ from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.errors import InvalidConfig, TopicAlreadyExists, UnknownTopicOrPartition
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Record, TopicPartition
 from tests.support.apache_kafka import ApacheKafka
-from tests.support.foreign_clients import CLIENTS, CODECS, Message, messages
+from tests.support.foreign_clients import CLIENTS
+from tests.support.foreign_face import CODECS, Message, messages
 
 READ_COMMITTED = "read_committed"
 
