@@ -104,13 +104,12 @@ def _scan_records(scan: _Scan, data: bytes, count: int, stop: int, wanted: Wante
         end = pos + (size >> 1)
         if end > stop:
             break
-        pos += 1
-        if (time := data[pos]) < 128:
-            pos += 1
-        elif (high := data[pos + 1]) < 128:
-            time, pos = time + (high - 1 << 7), pos + 2
+        if (time := data[pos + 1]) < 128:  # the byte before it is the attributes, which say nothing
+            pos += 2
+        elif (high := data[pos + 2]) < 128:
+            time, pos = time + (high - 1 << 7), pos + 3
         else:
-            time, pos = _long(data, pos, 64)
+            time, pos = _long(data, pos + 1, 64)
         if (delta := data[pos]) < 128:
             pos += 1
         elif (high := data[pos + 1]) < 128:
