@@ -88,19 +88,13 @@ def produce(
     Sending stops at the first line that is wrong or that the cluster refuses, and tells its number.
     """
     _check(as_json, whole, key_separator, key, repartition)
-    for path in files or []:
-        # Before anything is sent; what happens to it later is told when its turn comes.
-        if path != _STDIN and not os.access(path, os.R_OK):
-            raise InvalidConfig(
-                f"{path} cannot be read: {'no permission' if path.exists() else 'no such file'}"
-            )
+    _check_readable(files or [])
     given = properties(property_, "--property")
     if compression is not None:
         given["compression.type"] = compression
     extra = [(name, value.encode()) for name, value in pairs(header, "--header")]
     common = Draft(None, None if key is None else key.encode(), partition, None, extra)
-    separator = None if key_separator is None else separator_bytes(key_separator)
-    read = _reader(as_json, whole, separator, repartition)
+    read = _reader(as_json, whole, key_separator, repartition)
     # Importing it starts nothing, but takes time that --help need not take.
     from pyspark_kafkalog.producer.producer import Producer
 
@@ -248,14 +242,22 @@ def _check(as_json: bool, whole: bool, key_separator: str | None, key: str | Non
         raise InvalidConfig("--repartition goes with --json")
 
 
+def _check_readable(files: Sequence[Path]) -> None:
+    """Raise for a file that is not there, before anything is sent; what happens to it later is told then."""
+    for path in files:
+        if path != _STDIN and not os.access(path, os.R_OK):
+            why = "no permission" if path.exists() else "no such file"
+            raise InvalidConfig(f"{path} cannot be read: {why}")
+
+
 def _reader(
-    as_json: bool, whole: bool, separator: bytes | None, repartition: bool
+    as_json: bool, whole: bool, key_separator: str | None, repartition: bool
 ) -> Callable[[str, BinaryIO, int], Drafts]:
     if whole:
         return _whole
     if as_json:
         return partial(_json_lines, repartition=repartition)
-    return partial(_lines, separator=separator)
+    return partial(_lines, separator=None if key_separator is None else separator_bytes(key_separator))
 
 
 def _lines(name: str, file: BinaryIO, limit: int, *, separator: bytes | None) -> Drafts:
