@@ -119,7 +119,15 @@ def show_plan(plan: Plan | None, name: str) -> None:
     if plan is None:
         typer.echo(f"{name}: nothing new")
         return
-    rows = [{**asdict(p), "offsets": p.end - p.start, "why": p.reason or "goes on"} for p in plan.partitions]
+    rows = [
+        {
+            **asdict(p),
+            "partition": p.key.number,
+            "offsets": p.end - p.start,
+            "why": p.reason or "goes on",
+        }
+        for p in plan.partitions
+    ]
     show(rows, ("topic", "partition", "start", "end", "offsets", "why"), as_json=False)
     total = counted(sum(p.end - p.start for p in plan.partitions), "offset")
     tasks = counted(len(plan.ranges), "task")
@@ -134,10 +142,19 @@ def history(
 ) -> None:
     """Show what was committed, oldest first."""
     ledger = open_ledger(name, offsets)
+    from pyspark_kafkalog.loads.plan import encode_position
+
     in_effect = {commit.number for commit in ledger.lineage()}
     shown = ledger.history()[-limit if limit else 0 :]
     if as_json:
-        rows = [{**asdict(commit), "in_effect": commit.number in in_effect} for commit in shown]
+        rows = [
+            {
+                **asdict(commit),
+                "positions": [encode_position(p) for p in commit.positions],
+                "in_effect": commit.number in in_effect,
+            }
+            for commit in shown
+        ]
     else:
         rows = [_history_row(commit, commit.number in in_effect) for commit in shown]
     show(rows, _HISTORY, as_json=as_json)
@@ -233,7 +250,6 @@ def _target(text: str) -> int:
 def _read_again(ledger: Ledger, target: int) -> Mapping[TopicPartition, tuple[int | None, int]]:
     """Per partition the offsets from the target's position to the newest one; None is the log's beginning."""
     from pyspark_kafkalog.errors import InvalidConfig
-    from pyspark_kafkalog.types import TopicPartition
 
     head = ledger.head()
     if head is None:
@@ -245,8 +261,8 @@ def _read_again(ledger: Ledger, target: int) -> Mapping[TopicPartition, tuple[in
         if commit is None:
             raise InvalidConfig(f"{ledger.location} has no commit {target}; the newest is {head.number}")
         then = commit.positions
-    starts = {TopicPartition(p.topic, p.partition): p.next for p in then}
-    now = {TopicPartition(p.topic, p.partition): p.next for p in head.positions}
+    starts = {p.key: p.next for p in then}
+    now = {p.key: p.next for p in head.positions}
     return {tp: (starts.get(tp), end) for tp, end in now.items() if starts.get(tp, -1) < end}
 
 

@@ -21,7 +21,7 @@ from pyspark_kafkalog.datasource.options import BatchOptions
 from pyspark_kafkalog.datasource.planning import OffsetRange
 from pyspark_kafkalog.loads.errors import DamagedRecord, LoadBusy, LoadError, LostRace, TopicRecreated
 from pyspark_kafkalog.loads.ledger import Ledger
-from pyspark_kafkalog.loads.plan import Plan, PlannedRange
+from pyspark_kafkalog.loads.plan import Plan
 from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -73,10 +73,9 @@ class LoadReader(BatchReader):
         plan = self._plan_to_read(run)
         if plan is None:
             return []
-        leaders = {(p.topic, p.partition): p.leader for p in plan.partitions}
+        leaders = {p.key: p.leader for p in plan.partitions}
         plain = [
-            KafkaInputPartition(r.topic, r.partition, r.start, r.end, leaders[r.topic, r.partition])
-            for r in plan.ranges
+            KafkaInputPartition(r.topic, r.partition, r.start, r.end, leaders[r.key]) for r in plan.ranges
         ]
         if self._only_looks:
             return plain
@@ -182,7 +181,8 @@ class LoadReader(BatchReader):
 
         tally, began = Tally(), time.monotonic()
         extra = tuple(name for name in TALLY_COLUMNS if name not in self._columns)
-        where = TopicPartition(task.topic, task.partition)
+        planned = plan.ranges[task.index]
+        where = planned.key
         lookup = self._lookup()
         try:
             _check_topic(task, where, lookup)
@@ -194,7 +194,7 @@ class LoadReader(BatchReader):
             lookup.close()
         return tally.receipt(
             plan,
-            PlannedRange(task.topic, task.partition, task.topic_id, task.start, task.end),
+            planned,
             attempt=_attempt_number(),
             host=socket.gethostname(),
             duration_ms=round((time.monotonic() - began) * 1000),

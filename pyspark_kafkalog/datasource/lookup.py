@@ -87,6 +87,10 @@ class Lookup:
         seen = self._again(lambda: self._metadata(partitions))
         return {p: _topic_id(seen.topics[p.topic]) for p in partitions}
 
+    def broker_addresses(self) -> Mapping[str, int] | None:
+        """None: a partition is not a broker's, so an address says nothing of it."""
+        return None
+
     def cluster_id(self) -> str:
         """What the cluster calls itself; empty where it has no name."""
         return self._again(lambda: self.cluster.metadata([])).cluster_id or ""

@@ -134,13 +134,13 @@ class Archive:
         Raises:
             ReceiptMismatch: there is one, for another plan or range.
         """
-        name = receipt_name(plan.number, planned.topic, planned.partition, planned.start, planned.end)
+        name = receipt_name(plan.number, planned.key, planned.start, planned.end)
         data = self.store.read(name)
         if data is None:
             return None
         receipt = decode_receipt(data, self.where(name))
         if (receipt.plan, receipt.plan_sha256) != (plan.number, plan.sha256) or planned != PlannedRange(
-            receipt.topic, receipt.partition, receipt.topic_id, receipt.start, receipt.end
+            receipt.topic, receipt.partition, receipt.topic_id, receipt.start, receipt.end, receipt.broker
         ):
             raise ReceiptMismatch(
                 f"{self.where(name)} is not for this range of {self.where(plan_name(plan.number))}: delete "
@@ -169,7 +169,7 @@ class Archive:
         """A range without receipt, the first from index ``after`` on, then from 0; None if all have one."""
         ranges = plan.ranges
         for r in (*ranges[after:], *ranges[:after]):
-            if not self.store.exists(receipt_name(plan.number, r.topic, r.partition, r.start, r.end)):
+            if not self.store.exists(receipt_name(plan.number, r.key, r.start, r.end)):
                 return r
         return None
 
@@ -198,7 +198,7 @@ class Archive:
                 yield index
 
     def _incomplete(self, plan: Plan, missing: Sequence[PlannedRange], what: str) -> IncompleteLoad:
-        named = ", ".join(f"{r.topic}-{r.partition} [{r.start}, {r.end})" for r in missing[:_TOLD_COUNT])
+        named = ", ".join(f"{r.key} [{r.start}, {r.end})" for r in missing[:_TOLD_COUNT])
         return IncompleteLoad(
             f"load {plan.number} of {self.location} was not read to its end: {len(missing)} of "
             f"{len(plan.ranges)} ranges {what}, first {named}. The plan stays pending: load again, and it is "

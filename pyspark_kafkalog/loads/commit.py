@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from pyspark_kafkalog.loads.plan import Position, decode_position, encode_position
+from pyspark_kafkalog.loads.plan import Position, decode_position, encode_position, of_brokers
 from pyspark_kafkalog.loads.records import Fields, seal, unseal
 from pyspark_kafkalog.types import TopicPartition
 
@@ -59,7 +59,7 @@ class Commit:
     @property
     def stored(self) -> dict[TopicPartition, Position]:
         """The positions by partition, as `make_plan` takes them."""
-        return {TopicPartition(p.topic, p.partition): p for p in self.positions}
+        return {p.key: p for p in self.positions}
 
 
 def encode_commit(commit: Commit) -> bytes:
@@ -82,6 +82,7 @@ def encode_commit(commit: Commit) -> bytes:
                 for one in commit.outputs
             ],
         },
+        of_brokers=of_brokers(commit.positions),
     )
 
 
@@ -106,7 +107,7 @@ def decode_commit(data: bytes, where: str) -> Commit:
         note=fields.text("note"),
         sha256=fields.text("sha256"),
     )
-    keys = [(p.topic, p.partition) for p in commit.positions]
+    keys = [p.key for p in commit.positions]
     if commit.mode not in MODES or commit.parent >= commit.number or keys != sorted(set(keys)):
         raise fields.refuse(
             f"mode {commit.mode!r}, parent {commit.parent}: modes are {', '.join(MODES)}, a parent comes "

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from pyspark_kafkalog.types import TopicPartition
+
 LOAD = "load.json"
 HEAD = "HEAD.json"
 LOCK = ".lock"
@@ -29,9 +31,9 @@ def receipts_name(plan: int) -> str:
     return f"receipts/{plan:08d}"
 
 
-def receipt_name(plan: int, topic: str, partition: int, start: int, end: int) -> str:
+def receipt_name(plan: int, where: TopicPartition, start: int, end: int) -> str:
     """The record of a receipt: a second attempt at the same range has the same name."""
-    return f"{receipts_name(plan)}/{topic}/{partition}/{start}-{end}.json"
+    return f"{receipts_name(plan)}/{where.topic}/{where.number}/{start}-{end}.json"
 
 
 def mark_name(plan: int, run: str, index: int) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.loads.archive import Archive
 from pyspark_kafkalog.loads.commit import (
@@ -78,13 +79,14 @@ class Ledger(Archive):
         """The ledger of load ``name`` below the path or ``file:`` URL ``location``."""
         return cls(open_store(location), name)
 
-    def identify(self, cluster_id: str, options: Mapping[str, str]) -> None:
+    def identify(self, cluster_id: str, options: Mapping[str, str], *, protocol: str = PROTOCOL_08) -> None:
         """Begin the ledger, after trying the store out, or check that it is of this cluster.
 
         ``cluster_id`` is "" where the brokers tell none; of the options the subscription is noted.
+        ``protocol`` is `PROTOCOL_07` where partitions belong to brokers and offsets are bytes.
 
         Raises:
-            ForeignCluster: the ledger is of another cluster.
+            ForeignCluster: the ledger is of another cluster, or of offsets of the other kind.
             UnsafeStore: the store cannot keep a ledger.
         """
         subscription = {
@@ -93,13 +95,16 @@ class Ledger(Archive):
         data = self.store.read(LOAD)
         if data is None:
             prove(self.store)
-            fields = {
+            fields: dict[str, object] = {
                 "name": self.name,
                 "created": self._now(),
                 "cluster_id": cluster_id,
                 "options": subscription,
             }
-            if self.store.create(LOAD, seal("load", fields)):
+            of_brokers = protocol == PROTOCOL_07
+            if of_brokers:
+                fields["protocol"] = protocol
+            if self.store.create(LOAD, seal("load", fields, of_brokers=of_brokers)):
                 return
             data = self.store.read(LOAD) or b""
         known = Fields(unseal("load", data, self.where(LOAD)), self.where(LOAD))
@@ -108,6 +113,12 @@ class Ledger(Archive):
             raise ForeignCluster(
                 f"{self.location} holds the offsets of cluster {theirs}, but the brokers are of "
                 f"{cluster_id}: check kafka.bootstrap.servers, or use another loadName for this cluster"
+            )
+        begun_with = known.optional_text("protocol") or PROTOCOL_08
+        if begun_with != protocol:
+            raise ForeignCluster(
+                f"{self.location} was begun with protocol={begun_with} and is now read with "
+                f"protocol={protocol}: offsets of the one mean nothing to the other. Use another loadName"
             )
         if known.texts("options") != subscription:
             logger.warning(
@@ -151,7 +162,7 @@ class Ledger(Archive):
         Raises:
             ReceiptMismatch: the earlier attempt saw something else.
         """
-        path = receipt_name(receipt.plan, receipt.topic, receipt.partition, receipt.start, receipt.end)
+        path = receipt_name(receipt.plan, receipt.key, receipt.start, receipt.end)
         if self.store.create(path, encode_receipt(receipt)):
             return
         data = self.store.read(path) or b""

@@ -32,6 +32,7 @@ from pyspark_kafkalog.loads.errors import LoadError, ReceiptMismatch
 from pyspark_kafkalog.loads.ledger import Ledger
 from pyspark_kafkalog.loads.plan import Plan
 from pyspark_kafkalog.loads.records import utc_text
+from pyspark_kafkalog.types import NO_BROKER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -327,11 +328,12 @@ def _by_offsets(given: Mapping[str, str], plan: Plan) -> dict[str, str]:
     """Options that read the plan's ranges without the ledger."""
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
+    assigned: dict[str, list[int | str]] = {}
     for p in plan.partitions:
         if p.start < p.end:
-            starts.setdefault(p.topic, {})[str(p.partition)] = p.start
-            ends.setdefault(p.topic, {})[str(p.partition)] = p.end
-    assigned = {topic: sorted(map(int, numbers)) for topic, numbers in starts.items()}
+            starts.setdefault(p.topic, {})[p.key.number] = p.start
+            ends.setdefault(p.topic, {})[p.key.number] = p.end
+            assigned.setdefault(p.topic, []).append(p.partition if p.broker == NO_BROKER else p.key.number)
     return {
         **{key: value for key, value in given.items() if key.lower() not in _WHAT_TO_READ},
         "assign": json.dumps(assigned),

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark_kafkalog.loads.errors import LoadError, OffsetsAgedOut, TopicRecreated
 from pyspark_kafkalog.loads.records import Fields, seal, unseal
-from pyspark_kafkalog.types import TopicPartition
+from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +53,12 @@ class Position:
     next: int
     leader: int
     address: str
+    broker: int = NO_BROKER
+
+    @property
+    def key(self) -> TopicPartition:
+        """Which partition it is of."""
+        return TopicPartition(self.topic, self.partition, self.broker)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,12 @@ class PlannedRange:
     topic_id: str
     start: int
     end: int
+    broker: int = NO_BROKER
+
+    @property
+    def key(self) -> TopicPartition:
+        """Which partition it is of."""
+        return TopicPartition(self.topic, self.partition, self.broker)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +98,12 @@ class PlannedPartition:
     latest: int
     reason: str
     ranges: tuple[tuple[int, int], ...]
+    broker: int = NO_BROKER
 
     @property
     def key(self) -> TopicPartition:
         """Which partition it is."""
-        return TopicPartition(self.topic, self.partition)
+        return TopicPartition(self.topic, self.partition, self.broker)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +122,7 @@ class Plan:
     def ranges(self) -> tuple[PlannedRange, ...]:
         """The tasks' ranges, in order: a task's index is its place here. Made anew each time."""
         return tuple(
-            PlannedRange(p.topic, p.partition, p.topic_id, start, end)
+            PlannedRange(p.topic, p.partition, p.topic_id, start, end, p.broker)
             for p in self.partitions
             for start, end in p.ranges
         )
@@ -118,7 +131,7 @@ class Plan:
     def positions(self) -> dict[TopicPartition, Position]:
         """Where the next load begins once this one is committed. Made anew each time."""
         return {
-            p.key: Position(p.topic, p.partition, p.topic_id, p.end, p.leader, p.address)
+            p.key: Position(p.topic, p.partition, p.topic_id, p.end, p.leader, p.address, p.broker)
             for p in self.partitions
         }
 
@@ -191,15 +204,16 @@ def _planned(
         end, reason = start, "; ".join(filter(None, [reason, f"asked to end at {end}"]))
     return PlannedPartition(
         key.topic, key.partition, topic_id, now.leader, now.address, now.leader_epoch,
-        start, end, now.earliest, now.latest, reason, (),
+        start, end, now.earliest, now.latest, reason, (), key.broker,
     )  # fmt: skip
 
 
 def _carried(was: Position) -> PlannedPartition:
-    """A partition that is not subscribed to now: its position is kept for when it is again."""
+    """A partition that is not there, or not subscribed to now: its position is kept for when it is again."""
+    reason = "not subscribed" if was.broker == NO_BROKER else "not subscribed, or its broker is away"
     return PlannedPartition(
         was.topic, was.partition, was.topic_id, was.leader, was.address, UNKNOWN,
-        was.next, was.next, UNKNOWN, UNKNOWN, "not subscribed", (),
+        was.next, was.next, UNKNOWN, UNKNOWN, reason, (), was.broker,
     )  # fmt: skip
 
 
@@ -287,7 +301,7 @@ def _some(told: Sequence[str]) -> str:
 
 
 _PARTITION_FIELDS = (
-    "topic", "partition", "topic_id", "leader", "address", "leader_epoch",
+    "topic_id", "leader", "address", "leader_epoch",
     "start", "end", "earliest", "latest", "reason", "ranges",
 )  # fmt: skip
 
@@ -302,9 +316,24 @@ def encode_plan(plan: Plan) -> bytes:
             "created": plan.created,
             "cluster_id": plan.cluster_id,
             "isolation_level": plan.isolation_level,
-            "partitions": [{name: getattr(p, name) for name in _PARTITION_FIELDS} for p in plan.partitions],
+            "partitions": [
+                key_fields(p.key) | {name: getattr(p, name) for name in _PARTITION_FIELDS}
+                for p in plan.partitions
+            ],
         },
+        of_brokers=of_brokers(plan.partitions),
     )
+
+
+def key_fields(key: TopicPartition) -> dict[str, object]:
+    """The fields of a record that say of which partition it, or an entry of it, is."""
+    fields: dict[str, object] = {"topic": key.topic, "partition": key.partition}
+    return fields if key.broker == NO_BROKER else {**fields, "broker": key.broker}
+
+
+def of_brokers(entries: Iterable[PlannedPartition | Position]) -> bool:
+    """Whether partitions belong to brokers, as in 0.7."""
+    return any(one.broker != NO_BROKER for one in entries)
 
 
 def decode_plan(data: bytes, where: str) -> Plan:
@@ -344,6 +373,7 @@ def _decode_partition(fields: Fields) -> PlannedPartition:
         latest=fields.number("latest", UNKNOWN),
         reason=fields.text("reason"),
         ranges=fields.pairs("ranges"),
+        broker=fields.broker(),
     )
     if not tiles(p.ranges, p.start, p.end):
         raise fields.refuse(f"the ranges {list(p.ranges)} do not tile [{p.start}, {p.end})")
@@ -352,9 +382,8 @@ def _decode_partition(fields: Fields) -> PlannedPartition:
 
 def encode_position(position: Position) -> dict[str, object]:
     """A position as an entry of a commit record."""
-    return {
-        name: getattr(position, name)
-        for name in ("topic", "partition", "topic_id", "next", "leader", "address")
+    return key_fields(position.key) | {
+        name: getattr(position, name) for name in ("topic_id", "next", "leader", "address")
     }
 
 
@@ -367,4 +396,5 @@ def decode_position(fields: Fields) -> Position:
         next=fields.number("next"),
         leader=fields.number("leader", UNKNOWN),
         address=fields.text("address"),
+        broker=fields.broker(),
     )

@@ -7,7 +7,9 @@ from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark_kafkalog.loads.plan import key_fields
 from pyspark_kafkalog.loads.records import Fields, seal, unseal
+from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,6 +48,12 @@ class Receipt:
     attempt: int
     host: str
     duration_ms: int
+    broker: int = NO_BROKER
+
+    @property
+    def key(self) -> TopicPartition:
+        """Which partition it is of."""
+        return TopicPartition(self.topic, self.partition, self.broker)
 
 
 class Tally:
@@ -110,6 +118,7 @@ class Tally:
             attempt=attempt,
             host=host,
             duration_ms=duration_ms,
+            broker=planned.broker,
         )
 
     def _add_lengths(self, column: pa.Array, crc: int) -> int:
@@ -145,11 +154,11 @@ def _minus_ones(count: int, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(array("i", [-1]) * count)], 0)
 
 
-_COMPARED = (
-    "plan", "plan_sha256", "topic", "partition", "topic_id", "start", "end", "next", "records", "bytes",
-    "first_offset", "last_offset", "first_timestamp_ms", "last_timestamp_ms", "digest", "lost",
+_SEEN = (
+    "topic_id", "start", "end", "next", "records", "bytes", "first_offset", "last_offset",
+    "first_timestamp_ms", "last_timestamp_ms", "digest", "lost",
 )  # fmt: skip
-_FIELDS = (*_COMPARED, "attempt", "host", "duration_ms")
+_COMPARED = ("plan", "plan_sha256", "topic", "partition", "broker", *_SEEN)
 
 
 def disagreement(ours: Receipt, stored: Receipt) -> str | None:
@@ -163,7 +172,10 @@ def disagreement(ours: Receipt, stored: Receipt) -> str | None:
 
 def encode_receipt(receipt: Receipt) -> bytes:
     """The sealed record of a receipt."""
-    return seal("receipt", {name: getattr(receipt, name) for name in _FIELDS})
+    fields: dict[str, object] = {"plan": receipt.plan, "plan_sha256": receipt.plan_sha256}
+    fields |= key_fields(receipt.key)
+    fields |= {name: getattr(receipt, name) for name in (*_SEEN, "attempt", "host", "duration_ms")}
+    return seal("receipt", fields, of_brokers=receipt.broker != NO_BROKER)
 
 
 def decode_receipt(data: bytes, where: str) -> Receipt:
@@ -193,6 +205,7 @@ def decode_receipt(data: bytes, where: str) -> Receipt:
         attempt=fields.number("attempt"),
         host=fields.text("host"),
         duration_ms=fields.number("duration_ms"),
+        broker=fields.broker(),
     )
     if receipt.next != receipt.end or receipt.start >= receipt.end:
         raise fields.refuse(f"next {receipt.next} is not the end of [{receipt.start}, {receipt.end})")

@@ -13,20 +13,29 @@ from datetime import datetime, timedelta, timezone
 from typing import NoReturn, TypeGuard
 
 from pyspark_kafkalog.loads.errors import DamagedRecord, LoadError, NewerFormat
+from pyspark_kafkalog.types import NO_BROKER
 
 FORMAT_VERSION = 1
-"""The version that we write, and the newest that we read."""
+"""The version of a record of today's partitions."""
+
+BROKERS_VERSION = 2
+"""The version of a record of 0.7's partitions, which says ``broker`` of each; the newest that we read.
+
+Two brokers' partitions may have one number: who passed over the field would take one for the other.
+"""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
-def seal(kind: str, fields: Mapping[str, object]) -> bytes:
+def seal(kind: str, fields: Mapping[str, object], *, of_brokers: bool = False) -> bytes:
     """The record of this kind with these fields, as the bytes to store.
+
+    ``of_brokers``: its partitions belong to brokers.
 
     Raises:
         LoadError: a text in it cannot be written as UTF-8, for example a file's name that is not.
     """
-    body = {"record": kind, "version": FORMAT_VERSION, **fields}
+    body = {"record": kind, "version": BROKERS_VERSION if of_brokers else FORMAT_VERSION, **fields}
     try:
         body["sha256"] = _digest(body)
         return (_spread(body) + "\n").encode()
@@ -46,9 +55,9 @@ def unseal(kind: str, data: bytes, where: str) -> dict[str, object]:
         if not isinstance(body, dict):
             raise DamagedRecord(f"{where} is not a record: JSON, but no object. {_REMEDY}")
         version = body.get("version")
-        if type(version) is int and version > FORMAT_VERSION:
+        if type(version) is int and version > BROKERS_VERSION:
             raise NewerFormat(
-                f"{where} has format version {version}; this release reads up to {FORMAT_VERSION}: "
+                f"{where} has format version {version}; this release reads up to {BROKERS_VERSION}: "
                 "update pyspark-kafkalog"
             )
         digest = _digest({name: value for name, value in body.items() if name != "sha256"})
@@ -56,10 +65,10 @@ def unseal(kind: str, data: bytes, where: str) -> dict[str, object]:
         raise DamagedRecord(f"{where} is torn or not a record ({e}). {_REMEDY}") from e
     if body.get("sha256") != digest:
         raise DamagedRecord(f"{where} was changed after it was written: its sha256 does not fit. {_REMEDY}")
-    if body.get("record") != kind or version != FORMAT_VERSION:
+    if body.get("record") != kind or version not in (FORMAT_VERSION, BROKERS_VERSION):
         raise DamagedRecord(
             f"{where} is a record {body.get('record')!r} of version {version!r}, not {kind!r} of version "
-            f"{FORMAT_VERSION}. {_REMEDY}"
+            f"{FORMAT_VERSION} or {BROKERS_VERSION}. {_REMEDY}"
         )
     return body
 
@@ -100,6 +109,10 @@ class Fields:
         if value is None or type(value) is int:
             return value
         return self._wrong(name, "a whole number or null")
+
+    def broker(self) -> int:
+        """Whose partition this is of; `NO_BROKER` where it is no broker's."""
+        return self.number("broker") if "broker" in self._values else NO_BROKER
 
     def texts(self, name: str) -> dict[str, str]:
         """An object whose values are strings."""

@@ -10,11 +10,21 @@ import pyarrow as pa
 from pyspark_kafkalog.columnar.types import BINARY, INT64, TIMESTAMP
 from pyspark_kafkalog.loads.commit import Commit
 from pyspark_kafkalog.loads.ledger import Ledger
-from pyspark_kafkalog.loads.plan import PartitionFacts, Plan, PlannedRange, Position, Range, make_plan
+from pyspark_kafkalog.loads.plan import (
+    UNKNOWN,
+    PartitionFacts,
+    Plan,
+    PlannedRange,
+    Position,
+    Range,
+    make_plan,
+)
 from pyspark_kafkalog.loads.receipts import Receipt, Tally
-from pyspark_kafkalog.types import TopicPartition
+from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 
 P0, P1 = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
+B1, B2 = TopicPartition("clicks", 0, 1), TopicPartition("clicks", 0, 2)
+"""Two partitions of 0.7: both are their broker's number 0."""
 
 TOPIC_ID = "q2M8Zx5nQbCXh0uVdYt1Lw"
 
@@ -27,7 +37,10 @@ def facts(earliest: int, latest: int, *, topic_id: str = TOPIC_ID, leader: int =
 
 
 def position(key: TopicPartition, next_offset: int, *, topic_id: str = TOPIC_ID) -> Position:
-    return Position(key.topic, key.partition, topic_id, next_offset, 1, "broker-1:9092")
+    leader = 1 if key.broker == NO_BROKER else key.broker
+    return Position(
+        key.topic, key.partition, topic_id, next_offset, leader, f"broker-{leader}:9092", key.broker
+    )
 
 
 def halves(ranges: Sequence[Range]) -> list[Range]:
@@ -60,6 +73,10 @@ def plan_of(
         "split": halves,
     }
     return make_plan(**{**arguments, **changes})
+
+
+def facts07(end: int, broker: int, *, earliest: int = 0) -> PartitionFacts:
+    return PartitionFacts("", broker, f"broker-{broker}:9092", UNKNOWN, earliest, end)
 
 
 def begun(ledger: Ledger, known: Mapping[TopicPartition, PartitionFacts] | None = None) -> Plan:

@@ -13,6 +13,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
 from pyspark_kafkalog.loads.commit import LOAD_MODES, Commit
 from pyspark_kafkalog.loads.errors import IncompleteLoad, LostRace
 from pyspark_kafkalog.loads.ledger import Ledger
@@ -52,14 +53,20 @@ DRIVERS = st.builds(
 class LedgerModel(RuleBasedStateMachine):
     """``acknowledged`` is what drivers were told of their commits, ``plans`` each plan as first seen."""
 
-    @initialize(latest=st.lists(st.integers(FIRST_START, 9), min_size=1, max_size=3))
-    def begin(self, latest: list[int]) -> None:
+    @initialize(latest=st.lists(st.integers(FIRST_START, 9), min_size=1, max_size=3), brokers=st.booleans())
+    def begin(self, latest: list[int], brokers: bool) -> None:
         self.store = MemoryStore()
-        self.cluster = {TopicPartition("clicks", i): facts(0, end) for i, end in enumerate(latest)}
+        self.brokers = brokers
+        self.cluster = {self.key(i): facts(0, end) for i, end in enumerate(latest)}
         self.acknowledged: dict[int, Commit] = {}
         self.plans: dict[str, bytes] = {}
         self.runs = 0
-        Ledger(self.store, "flights").identify("cluster-a", {"subscribe": "clicks"})
+        protocol = PROTOCOL_07 if brokers else PROTOCOL_08
+        Ledger(self.store, "flights").identify("cluster-a", {"subscribe": "clicks"}, protocol=protocol)
+
+    def key(self, number: int) -> TopicPartition:
+        """The next partition; those of 0.7 are numbered by each of two brokers."""
+        return TopicPartition("clicks", *(divmod(number, 2) if self.brokers else (number,)))
 
     @rule(growth=st.lists(st.integers(0, 6), min_size=1, max_size=4), moved=st.booleans())
     def grow(self, growth: list[int], moved: bool) -> None:
@@ -70,7 +77,7 @@ class LedgerModel(RuleBasedStateMachine):
     @rule(latest=st.integers(0, 5))
     def add_partition(self, latest: int) -> None:
         if len(self.cluster) < 5:
-            self.cluster[TopicPartition("clicks", len(self.cluster))] = facts(0, latest)
+            self.cluster[self.key(len(self.cluster))] = facts(0, latest)
 
     @rule(driver=DRIVERS)
     def one_driver(self, driver: Driver) -> None:
@@ -176,11 +183,11 @@ class LedgerModel(RuleBasedStateMachine):
                 at = stored
             if commit.mode in LOAD_MODES:
                 for planned in ledger.plan(commit.number).ranges:
-                    key = TopicPartition(planned.topic, planned.partition)
+                    key = planned.key
                     if key in at or planned.start > FIRST_START:
                         assert planned.start == at[key]
                     at[key] = planned.end
-                    receipt = f"receipts/{commit.number:08d}/{planned.topic}/{planned.partition}"
+                    receipt = f"receipts/{commit.number:08d}/{key.topic}/{key.number}"
                     assert f"flights/{receipt}/{planned.start}-{planned.end}.json" in self.store.files
             assert {key: at.get(key, end) for key, end in stored.items()} == stored
             at = stored

@@ -60,6 +60,34 @@ def test_a_line_that_is_none_is_told_with_its_place(tmp_path: Path, line: str) -
         read_offset_files(directory)
 
 
+BROKERS = {"node-a:9092": 3, "node-b:9092": 14}
+
+
+def test_in_07_the_address_says_whose_partition_a_line_is_of(tmp_path: Path) -> None:
+    directory = write(
+        tmp_path,
+        part_3_t_0="tcp://node-a:9092\tt\t0\t700\n",
+        part_14_t_0="tcp://Node-B:9092\tt\t0\t90\ntcp://node-b:9092\tt\t1\t-1\n",
+    )
+    assert read_offset_files(directory, BROKERS) == {
+        TopicPartition("t", 0, 3): 700,
+        TopicPartition("t", 0, 14): 90,
+        TopicPartition("t", 1, 14): EARLIEST_OFFSET,
+    }
+
+
+@pytest.mark.parametrize("uri", ["tcp://node-c:9092", "tcp://node-a:9093", "node-a:9092"])
+def test_in_07_an_address_that_nobody_has_is_told_with_its_place_and_who_is_live(
+    tmp_path: Path, uri: str
+) -> None:
+    directory = write(tmp_path, part_a=f"tcp://node-a:9092\tt\t0\t5\n{uri}\tt\t0\t9\n")
+    with pytest.raises(
+        InvalidConfig,
+        match=rf"line 2: no live broker is at '{uri}'.*Live: broker 3 at tcp://node-a:9092, broker 14",
+    ):
+        read_offset_files(directory, BROKERS)
+
+
 def test_a_directory_without_parts_is_not_read_as_earliest(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match=r"no file named part-\* is there"):
         read_offset_files(str(tmp_path))
