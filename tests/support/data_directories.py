@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from broker.log.filesystem import ReadOnlyFiles
+from broker.log.inspection import inspection_of
+from broker.log.places import partition_place
+from broker.log.verify import PartitionReport, verify_partition
+from broker.log.verify_directory import read_contents
 from tests.support.logs import START_MS, batch, crash, open_log
 from tests.support.wire07 import entry, zipped
 
@@ -46,6 +51,22 @@ def write_log07(directory: Path, *, clean: bool = True) -> Path:
 def segments(partition: Path) -> list[Path]:
     """The segment files, oldest first."""
     return sorted(partition.glob("*.kafka"))
+
+
+def checked(partition: Path, *, deep: bool = False) -> PartitionReport:
+    """What `verify-log` makes of a partition's directory."""
+    files = ReadOnlyFiles()
+    contents = read_contents(partition.parent, files)
+    assert contents.findings == ()
+    place = partition_place(partition)
+    assert place is not None
+    inspection = inspection_of(partition, "0.8", files)
+    return verify_partition(files, place, inspection, contents.expected(place), deep=deep)
+
+
+def damages(report: PartitionReport) -> list[tuple[str, int | None, str]]:
+    """Name, position and text of what it calls damage."""
+    return [(f.path.name, f.position, f.what) for f in report.findings if f.damage]
 
 
 def flip(path: Path, position: int) -> None:

@@ -11,13 +11,20 @@ import pytest
 
 from broker.log.data_directory import CLEAN_SHUTDOWN_NAME
 from broker.log.filesystem import OsFileSystem, ReadOnlyFiles
-from broker.log.inspection import inspection_of
-from broker.log.places import partition_place
-from broker.log.verify import Finding, PartitionReport, verify_partition
+from broker.log.verify import Finding, PartitionReport
 from broker.log.verify_directory import read_contents
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.types import NewRecord
-from tests.support.data_directories import RECORDS, cut, flip, overwrite, segments, write_log
+from tests.support.data_directories import (
+    RECORDS,
+    checked,
+    cut,
+    damages,
+    flip,
+    overwrite,
+    segments,
+    write_log,
+)
 from tests.support.logs import crash, open_log, values
 
 FILES = ReadOnlyFiles()
@@ -33,18 +40,6 @@ def clean(tmp_path: Path) -> Path:
 def crashed(tmp_path: Path) -> Path:
     """The partition's directory of a broker that was killed."""
     return write_log(tmp_path / "data", clean=False)
-
-
-def checked(partition: Path, *, deep: bool = False) -> PartitionReport:
-    contents = read_contents(partition.parent, FILES)
-    place = partition_place(partition)
-    assert place is not None
-    inspection = inspection_of(partition, "0.8", FILES)
-    return verify_partition(FILES, place, inspection, contents.expected(place), deep=deep)
-
-
-def damages(report: PartitionReport) -> list[tuple[str, int | None, str]]:
-    return [(f.path.name, f.position, f.what) for f in report.findings if f.damage]
 
 
 def notes(report: PartitionReport) -> list[str]:

@@ -10,15 +10,16 @@ import pytest
 
 from broker.log.filesystem import ReadOnlyFiles
 from broker.log.inspection import inspection_of
-from broker.log.places import partition_place
-from broker.log.verify import PartitionReport, verify_partition
+from broker.log.verify import verify_partition
 from broker.log.verify_directory import read_contents
 from pyspark_kafkalog.errors import InvalidConfig, StorageError
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.data_directories import (
     ENTRIES_07,
     MESSAGES_07,
+    checked,
     cut,
+    damages,
     flip,
     overwrite,
     segments,
@@ -40,19 +41,6 @@ def clean(tmp_path: Path) -> Path:
 def crashed(tmp_path: Path) -> Path:
     """The partition's directory of a broker that was killed."""
     return write_log07(tmp_path / "data", clean=False)
-
-
-def checked(partition: Path, *, deep: bool = False) -> PartitionReport:
-    contents = read_contents(partition.parent, FILES)
-    assert contents.findings == ()
-    place = partition_place(partition)
-    assert place is not None
-    inspection = inspection_of(partition, "0.8", FILES)
-    return verify_partition(FILES, place, inspection, contents.expected(place), deep=deep)
-
-
-def damages(report: PartitionReport) -> list[tuple[str, int | None, str]]:
-    return [(f.path.name, f.position, f.what) for f in report.findings if f.damage]
 
 
 def size_of(partition: Path) -> int:
