@@ -17,7 +17,7 @@ from broker.log.filesystem import FileSystem
 from broker.log.offset_scheme import ByteOffsets, LoadedSchemes, LogicalOffsets
 from broker.log.open_files import OpenFiles
 from broker.log.producers import GuardedProducers, NoProducers
-from broker.log.tools import LOADED_INDEX_BYTES, LogTools
+from broker.log.tools import LOADED_INDEX_BYTES, Grown, LogTools
 from broker.log.topic_names import check_first_name, check_name
 from broker.log.validation import assign_offsets, check_batches
 from pyspark_kafkalog.clock import Clock
@@ -68,11 +68,11 @@ def family_of(generation: str) -> LogFamily:
 
 
 def tools_of_all(
-    files: FileSystem, pool: OpenFiles, clock: Clock, flushed: Callable[[float], object]
+    files: FileSystem, pool: OpenFiles, clock: Clock, flushed: Callable[[float], object], grown: Grown
 ) -> dict[str, LogTools]:
     """The tools of each generation's logs: they share the disk, its open files, the memory for indexes."""
     schemes = LoadedSchemes(LOADED_INDEX_BYTES)
     return {
-        generation: LogTools(files, pool, clock, family, schemes, flushed)
+        generation: LogTools(files, pool, clock, family, schemes, flushed, grown)
         for generation, family in FAMILIES.items()
     }

@@ -142,12 +142,11 @@ class Log:
             base_offset = self._end_offset
             self._end_offset = self._write(view, batches, append_time, now_ms)
             self._producers.record(batches, base_offset, now_ms)
-            last_offset = self._end_offset - 1
             if self._unflushed_since is None and count:  # 0.7's sets may be empty; such bytes just go along
                 self._unflushed_since = self._tools.clock.monotonic()
             self._unflushed_count += count
             must_flush = self._unflushed_count >= config.flush_messages
-            start_offset = self._segments[0].base_offset
+            last_offset, start_offset = self._end_offset - 1, self._segments[0].base_offset
         if must_flush:
             self.flush()
         told_ms = NO_TIMESTAMP if append_time is None else append_time
@@ -176,7 +175,8 @@ class Log:
             limit = self.last_stable_offset if committed_only else end_offset
             if offset >= limit:
                 return FileSlice.empty()
-            for segment in segments[_position_of(segments, offset) :]:
+            first = bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
+            for segment in segments[first:]:
                 try:
                     found = segment.slice(offset, limit, max_bytes, at_least_one=at_least_one)
                 except OSError as e:
@@ -244,32 +244,9 @@ class Log:
             StorageError: it failed; the directory is offline.
         """
         with self._maintenance:
-            with self._lock:
-                self._check_open()
-                end_offset = self._end_offset
-                if self._flushed_offset == end_offset:
-                    return
-                since = self._unflushed_since
-                unflushed = [s for s in self._segments if s.next_offset > self._flushed_offset]
-                active, durable_name = self._segments[-1], self._durable_name
-                self._unflushed_since, self._unflushed_count = None, 0
-            began = self._tools.clock.monotonic()
-            try:
-                # Oldest first: what a power cut leaves has no holes.
-                for segment in unflushed:
-                    segment.sync()
-                if active is not durable_name:
-                    self._tools.files.sync_directory(self.path)
-                if not self._known_by_name:
-                    self._tools.files.sync_directory(self.path.parent)
-                    self._known_by_name = True
-            except OSError as e:
-                self._unflushed_since = since
-                raise self.directory.sync_failed(f"syncing {self.path.name}", e) from e
-            self._tools.flushed(self._tools.clock.monotonic() - began)
-            with self._lock:
-                self._flushed_offset = max(self._flushed_offset, end_offset)
-                self._durable_name = active
+            grown = self._flush()
+        if grown:
+            self._tools.grown(self.topic_partition, grown)
 
     def retire(self, policy: RetentionPolicy, now_ms: int) -> list[Path]:
         """Drop the oldest segments that ``policy`` lets go; their files have lost their names.
@@ -339,6 +316,36 @@ class Log:
             except OSError as e:
                 raise self.directory.refused(f"reading {self.path.name}", e) from e
 
+    def _flush(self) -> int:
+        """`flush`, its lock held. Returns by how much there is more to read, in bytes of a log of 0.7."""
+        with self._lock:
+            self._check_open()
+            end_offset, readable = self._end_offset, self.readable_end
+            if self._flushed_offset == end_offset:
+                return 0
+            since = self._unflushed_since
+            unflushed = [s for s in self._segments if s.next_offset > self._flushed_offset]
+            active, durable_name = self._segments[-1], self._durable_name
+            self._unflushed_since, self._unflushed_count = None, 0
+        began = self._tools.clock.monotonic()
+        try:
+            # Oldest first: what a power cut leaves has no holes.
+            for segment in unflushed:
+                segment.sync()
+            if active is not durable_name:
+                self._tools.files.sync_directory(self.path)
+            if not self._known_by_name:
+                self._tools.files.sync_directory(self.path.parent)
+                self._known_by_name = True
+        except OSError as e:
+            self._unflushed_since = since
+            raise self.directory.sync_failed(f"syncing {self.path.name}", e) from e
+        self._tools.flushed(self._tools.clock.monotonic() - began)
+        with self._lock:
+            self._flushed_offset = max(self._flushed_offset, end_offset)
+            self._durable_name = active
+        return self._family.readable_end(end_offset, end_offset) - readable
+
     def _check_open(self) -> None:
         if self._closed is not None:
             raise self._closed()
@@ -382,18 +389,11 @@ class Log:
         if self._durable_name is not active:
             # Names become durable in their order: else a power cut could keep a later segment only, and
             # the log would seem to begin there.
-            self._sync_names()
+            try:
+                self._tools.files.sync_directory(self.path)
+            except OSError as e:
+                raise self.directory.sync_failed(f"syncing {self.path.name}", e) from e
         fresh = new_segment(self.path, self._end_offset, self.config, self._tools)
         active.stop_growing()
         self._segments = (*self._segments, fresh)
         self._producers.save(self._end_offset)
-
-    def _sync_names(self) -> None:
-        try:
-            self._tools.files.sync_directory(self.path)
-        except OSError as e:
-            raise self.directory.sync_failed(f"syncing {self.path.name}", e) from e
-
-
-def _position_of(segments: tuple[Segment, ...], offset: int) -> int:
-    return bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1

@@ -19,6 +19,7 @@ from broker.log.open_files import OpenFiles
 from broker.log.removal import DelayedRemoval
 from broker.log.retention import RetentionPolicy, policy_of
 from broker.log.startup import DELETED_PREFIX, Startup, open_partition, remove_if_empty
+from broker.log.tools import Grown
 from broker.log.topic_store import StoredTopic, TopicStore, directory_name, write_partition_metadata
 from broker.log.validation import AppendGuard
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
@@ -58,8 +59,11 @@ class LogManager:
         name_cluster: Callable[[str | None], str] = keep_or_make,
         retention: Callable[[LogConfig], RetentionPolicy] = policy_of,
         flushed: Callable[[float], object] = lambda _: None,
+        grown: Grown = lambda _partition, _size: None,
     ) -> None:
-        """``retention`` makes a topic's policy; ``flushed`` is told how many seconds each flush took."""
+        """``retention`` makes a topic's policy; ``flushed`` is told how many seconds each flush took,
+        ``grown`` what each gave to readers who see only what is on the disk, in bytes.
+        """
         self._files = files if files is not None else OsFileSystem()
         self._directories = [DataDirectory(Path(path).absolute(), self._files) for path in dirs]
         self._defaults = defaults
@@ -68,7 +72,7 @@ class LogManager:
         self._agree = partial(agree_on_meta, node_id=node_id, name_cluster=name_cluster)
         self._retention = retention
         self._pool = OpenFiles(self._files, max_open_files)
-        self._tools = tools_of_all(self._files, self._pool, clock, flushed)
+        self._tools = tools_of_all(self._files, self._pool, clock, flushed, grown)
         self._topics: Mapping[str, StoredTopic] = MappingProxyType({})
         self._stores: dict[str, DataDirectory] = {}
         self._logs: dict[TopicPartition, Log] = {}

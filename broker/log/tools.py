@@ -10,9 +10,12 @@ from broker.log.filesystem import FileSystem
 from broker.log.offset_scheme import LoadedSchemes
 from broker.log.open_files import OpenFiles
 from pyspark_kafkalog.clock import Clock
+from pyspark_kafkalog.types import TopicPartition
 
 LOADED_INDEX_BYTES = 32 << 20
 """Memory for the indexes of full segments; those of one of 1 GiB take 2 to 5 MiB."""
+
+Grown = Callable[[TopicPartition, int], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,3 +29,5 @@ class LogTools:
     schemes: LoadedSchemes
     flushed: Callable[[float], object]
     """Told how many seconds each flush kept the disk busy."""
+    grown: Grown
+    """Told of a log that a flush made more of readable, and by how many bytes."""

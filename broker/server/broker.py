@@ -61,6 +61,8 @@ class Broker:
         self._clock = clock
         files = files if files is not None else OsFileSystem()
         self._registration = self._make_registration()
+        self._timers = Scheduler(clock)
+        self._fetches = DelayedFetches(self._timers)
         self._logs = LogManager(
             config.directories(),
             defaults=config.log_defaults(),
@@ -71,11 +73,10 @@ class Broker:
             node_id=config.node_id,
             name_cluster=self._registration.agree_on_cluster if self._registration else keep_or_make,
             flushed=self.metrics.log_flush_seconds.observe,
+            grown=self._fetches.appended,
         )
         self._topics = Topics(self._logs, config)
         self._disk = Scheduler(clock)
-        self._timers = Scheduler(clock)
-        self._fetches = DelayedFetches(self._timers)
         self._offsets = OffsetCoordinator(
             self._logs,
             clock,

@@ -1,4 +1,4 @@
-"""The listeners: each speaks one protocol, and serves the topics of one family of logs."""
+"""The listeners: each speaks one protocol, serves the topics of one family, and may show others' by views."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from broker.endpoint import KAFKA07, PLAINTEXT, Endpoint
 from broker.log.family import LogFamily
 from broker.log.generations import SINCE_08, V07
 from broker.log.manager import LogManager
+from broker.metrics import Metrics
 from broker.network.processor import Handler
 from broker.network.server import NetworkConfig, SocketServer
 from broker.server.context import Services
 from broker.server.dispatch import Dispatcher
 from broker.server.dispatch07 import Dispatcher07
-from broker.server.served_logs import ServedLogs
+from broker.server.served_logs import ServedLogs, Views
+from broker.server.view07 import View07
 
-_PROTOCOLS: Mapping[str, tuple[LogFamily, Callable[[Services], Handler]]] = {
-    PLAINTEXT: (SINCE_08, Dispatcher),
-    KAFKA07: (V07, Dispatcher07),
+_PROTOCOLS: Mapping[str, tuple[LogFamily, Callable[[Services], Handler], Callable[[Metrics], Views]]] = {
+    PLAINTEXT: (SINCE_08, Dispatcher, lambda metrics: {V07.generation: View07(metrics)}),
+    KAFKA07: (V07, Dispatcher07, lambda _: {}),
 }
+"""What each serves: a family as it is, and by views other families, whose topics can be read only."""
 
 
 class Listeners:
@@ -30,8 +33,9 @@ class Listeners:
         """``services`` are those of the handlers but for the logs, which each protocol sees its own of."""
         self._servers: dict[str, SocketServer] = {}
         for endpoint in config.endpoints:
-            family, dispatcher = _PROTOCOLS[endpoint.protocol]
-            handler = dispatcher(replace(services, logs=ServedLogs(logs, family)))
+            family, dispatcher, views = _PROTOCOLS[endpoint.protocol]
+            served = ServedLogs(logs, family, views(services.metrics))
+            handler = dispatcher(replace(services, logs=served))
             network = _network(config, endpoint)
             self._servers[endpoint.protocol] = SocketServer(
                 network, handler, services.metrics, services.clock

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from broker.log.file_slice import FileSlice
+from broker.network.transmission import Region
 from pyspark_kafkalog.errors import UnsupportedCompression
 from pyspark_kafkalog.formats.batch import HEADER_SIZE, read_header
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.types import TopicPartition
 
 
-def without_zstd(partition: TopicPartition, piece: FileSlice) -> bytes:
+def without_zstd(partition: TopicPartition, piece: Region) -> bytes:
     """The slice's bytes up to its first batch in zstd; the slice is closed.
 
     Reads the slice, at most the fetch's limit or one batch: only clients of 2018 and before ask so.

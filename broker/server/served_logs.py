@@ -1,26 +1,76 @@
-"""The logs that one protocol can serve: those of one family, whose format is the protocol's own."""
+"""The logs that one protocol can serve: those of one family as they are, those of others by a view if any."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Protocol
 
 from broker.log.family import LogFamily
 from broker.log.log import Log
 from broker.log.manager import LogManager
+from broker.network.transmission import Region
+from broker.server.allowance import Allowance
 from pyspark_kafkalog.errors import ErrorCode, ServerError
 from pyspark_kafkalog.types import TopicPartition
+
+
+class ReadableLog(Protocol):
+    """What today's handlers read of a log: a `Log`, or the view of one. `Log` documents each of these."""
+
+    @property
+    def start_offset(self) -> int:
+        """First offset that can be read."""
+        ...
+
+    @property
+    def readable_end(self) -> int:
+        """Where every reader stops: the high watermark."""
+        ...
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where a reader of committed data stops."""
+        ...
+
+    def read(
+        self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False
+    ) -> Region:
+        """Whole batches from the one with ``offset`` on. The caller closes the region."""
+        ...
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """A time not before ``timestamp_ms`` and the offset from which nothing so late is missed."""
+        ...
+
+    def max_timestamp(self) -> tuple[int, int] | None:
+        """The largest timestamp of all records and the offset of the first that has it."""
+        ...
+
+
+View = Callable[[Log, Allowance], ReadableLog]
+"""Makes a log of another family readable, within what one request may cost."""
+
+Views = Mapping[str, View]
+"""By the generation of the family."""
+
+NO_VIEWS: Views = MappingProxyType({})
 
 
 class ServedLogs:
     """*Thread-safe: it changes nothing.* The log manager's logs, as a listener's handlers may see them.
 
-    What is appended and fetched goes as it is, so a topic of the other family is refused, in every handler.
+    What is appended goes as it is, so a topic of another family is refused. What is read of it goes through
+    the family's view, if there is one.
     """
 
-    def __init__(self, logs: LogManager, family: LogFamily) -> None:
+    def __init__(self, logs: LogManager, family: LogFamily, views: Views = NO_VIEWS) -> None:
         self._logs = logs
+        self._views = views
         self.family = family
 
     def log(self, partition: TopicPartition) -> Log:
-        """The log of a partition.
+        """The log of a partition, whose bytes are the protocol's own.
 
         Raises:
             UnknownTopicOrPartition, StorageError: as `LogManager.log`.
@@ -28,13 +78,31 @@ class ServedLogs:
         """
         log = self._logs.log(partition)
         if log.family is not self.family:
-            raise ServerError(
-                ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-                f"topic {partition.topic!r} holds messages of generation {log.family.generation};"
-                f" this listener speaks the protocol of {self.family.generation}",
-            )
+            raise self._foreign(log)
         return log
+
+    def readable(self, partition: TopicPartition, allowance: Allowance) -> ReadableLog:
+        """A partition's log for readers, who may cause work up to the request's ``allowance``.
+
+        Raises:
+            UnknownTopicOrPartition, StorageError: as `LogManager.log`.
+            ServerError: UNSUPPORTED_FOR_MESSAGE_FORMAT for a topic of a family without a view.
+        """
+        log = self._logs.log(partition)
+        if log.family is self.family:
+            return log
+        view = self._views.get(log.family.generation)
+        if view is None:
+            raise self._foreign(log)
+        return view(log, allowance)
 
     def check_exists(self, partition: TopicPartition) -> None:
         """Refuse a partition that is not there, or whose disk is not; any family will do. Raises as `log`."""
         self._logs.log(partition)
+
+    def _foreign(self, log: Log) -> ServerError:
+        return ServerError(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            f"topic {log.topic_partition.topic!r} holds messages of generation {log.family.generation};"
+            f" this listener speaks the protocol of {self.family.generation}",
+        )

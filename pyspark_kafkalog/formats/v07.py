@@ -33,6 +33,7 @@ CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY)
 """What 0.7 can compress with."""
 
 _LENGTH = struct.Struct(">i")
+_LENGTH_AND_MAGIC = struct.Struct(">iB")
 _CRC = struct.Struct(">I")
 _ENTRY_0 = struct.Struct(">iBI")
 _ENTRY_1 = struct.Struct(">iBBI")
@@ -146,6 +147,27 @@ def entry_header(buf: Buffer, pos: int) -> tuple[int, int, Codec] | None:
     if codec == CODEC_BITS:
         raise CorruptMessage(f"unknown codec {codec} at byte {pos}: Kafka 0.7 has 0 to 2")
     return pos + 10, end, CODECS[codec]
+
+
+def entry_holding(buf: Buffer, target: int) -> int:
+    """Position of the entry that holds byte ``target``, by the lengths of those before it, from byte 0 on.
+
+    Where ``buf`` does not tell, the position of the first entry of whose length and magic (5 bytes) it has
+    not all: it may lie beyond the buffer. Nothing but lengths and magics is looked at.
+
+    Raises:
+        CorruptMessage: no entry can begin with these bytes.
+    """
+    pos, last = 0, len(buf) - _LENGTH_AND_MAGIC.size
+    while pos <= last:
+        length, magic = _LENGTH_AND_MAGIC.unpack_from(buf, pos)
+        if magic > 1 or length < _MIN_LENGTH + magic:
+            raise CorruptMessage(f"no message begins at byte {pos}: length {length}, magic {magic}")
+        end = pos + _LENGTH_BYTES + int(length)
+        if end > target:
+            break
+        pos = end
+    return pos
 
 
 def check_produced(buf: Buffer, *, max_message_bytes: int, max_bytes: int) -> CheckedSet:

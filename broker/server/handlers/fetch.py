@@ -1,4 +1,4 @@
-"""Fetch 4-12: slices of the logs, sent from the files without being read.
+"""Fetch 4-12: slices of the logs, sent from the files without being read; what is of 0.7 by way of a view.
 
 Waiting for ``min_bytes`` is `delayed_fetch`'s work. Left out: incremental fetch sessions (the answer's
 session id is always 0, so clients go on with full requests), replicas and racks.
@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.log.file_slice import FileSlice
-from broker.log.log import Log
+from broker.network.transmission import Region
+from broker.server.allowance import Allowance
 from broker.server.context import Context
 from broker.server.delayed_fetch import ParkedFetch
 from broker.server.epochs import check_leader_epoch
 from broker.server.old_fetch import without_zstd
 from broker.server.registry import LATER, handles
+from broker.server.served_logs import ReadableLog
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from pyspark_kafkalog.protocol.api.fetch import (
     FetchableTopicResponse,
@@ -38,13 +39,18 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Answer:
-    """What one pass over the partitions found. ``ends`` are the log ends seen, before reading."""
+    """What one pass over the partitions found. ``ends`` are the ends seen, before reading."""
 
     topics: list[FetchableTopicResponse] = field(default_factory=list)
-    slices: list[FileSlice] = field(default_factory=list)
-    ends: list[tuple[Log, int]] = field(default_factory=list)
+    slices: list[Region] = field(default_factory=list)
+    ends: list[tuple[ReadableLog, int]] = field(default_factory=list)
     size_bytes: int = 0
     failed: bool = False
+    allowance: Allowance = field(default_factory=Allowance)
+
+    def suffices(self, min_bytes: int) -> bool:
+        """Whether waiting is not what it needs: it has enough, an error, or all that one request may cost."""
+        return self.size_bytes >= min_bytes or self.failed or self.allowance.spent or not self.topics
 
     def response(self) -> FetchResponse:
         return FetchResponse(responses=tuple(self.topics))
@@ -62,7 +68,7 @@ def fetch(request: FetchRequest, ctx: Context) -> Any:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     answer = _read(request, ctx)
     wait_ms = min(request.max_wait_ms, _LONGEST_WAIT_MS)
-    if answer.size_bytes >= request.min_bytes or answer.failed or wait_ms <= 0 or not answer.topics:
+    if wait_ms <= 0 or answer.suffices(request.min_bytes):
         return answer.response()
     answer.drop()
     _park(request, ctx, answer, wait_ms)
@@ -86,7 +92,7 @@ def _park(request: FetchRequest, ctx: Context, seen: _Answer, wait_ms: int) -> N
     fetches.park(parked, wait_ms / 1000)
     ctx.reply.on_close(lambda: fetches.drop(parked))
     # What was appended between the read and the parking woke nobody.
-    if any(log.end_offset != end for log, end in seen.ends):
+    if any(log.readable_end != end for log, end in seen.ends):
         fetches.wake(parked)
 
 
@@ -126,15 +132,15 @@ def _read_partition(
     committed = request.isolation_level == IsolationLevel.READ_COMMITTED
     try:
         check_leader_epoch(partition, want.current_leader_epoch)
-        log = ctx.services.logs.log(partition)
-        answer.ends.append((log, log.end_offset))
+        log = ctx.services.logs.readable(partition, answer.allowance)
+        answer.ends.append((log, log.readable_end))
         piece = log.read(
             want.fetch_offset,
             max(0, min(want.partition_max_bytes, left)),
             at_least_one=answer.size_bytes == 0,
             committed_only=committed,
         )
-        records: FileSlice | bytes = piece
+        records: Region | bytes = piece
         if ctx.version < _ZSTD_SINCE:
             records = without_zstd(partition, piece)
         else:
@@ -146,7 +152,7 @@ def _read_partition(
         return _failed(partition, ctx.refused(e))
     return PartitionData(
         partition_index=partition.partition,
-        high_watermark=log.end_offset,
+        high_watermark=log.readable_end,
         last_stable_offset=log.last_stable_offset,
         log_start_offset=log.start_offset,
         # librdkafka complains of a list where no isolation was asked for.

@@ -6,6 +6,7 @@ greatest timestamp (7+), else the first record at or after so many milliseconds 
 
 from __future__ import annotations
 
+from broker.server.allowance import Allowance
 from broker.server.context import Context
 from broker.server.epochs import LEADER_EPOCH, check_leader_epoch
 from broker.server.registry import handles
@@ -67,8 +68,8 @@ def _answer(
 
 
 def _look_up(partition: TopicPartition, timestamp: int, committed: bool, ctx: Context) -> tuple[int, int]:
-    log = ctx.services.logs.log(partition)
-    end = log.last_stable_offset if committed else log.end_offset
+    log = ctx.services.logs.readable(partition, Allowance())
+    end = log.last_stable_offset if committed else log.readable_end
     if timestamp == LATEST_TIMESTAMP:
         return -1, end
     if timestamp == EARLIEST_TIMESTAMP:
