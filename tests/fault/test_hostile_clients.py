@@ -7,17 +7,16 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
-import psutil
 import pytest
 
 from broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
 from pyspark_kafkalog.protocol.exchange import APIS
+from tests.support.broker_process import MIB, growing_less_than, socket_count
+from tests.support.network import eventually
 from tests.support.raw_client import RawClient, batch
 
-MIB = 1 << 20
 GROWTH_LIMIT = 64 * MIB
 """What a broker may grow by over a whole test; one frame alone may claim 100 MiB."""
 
@@ -34,22 +33,12 @@ def broker() -> Iterator[EmbeddedBroker]:
 @pytest.fixture(autouse=True)
 def unharmed(broker: EmbeddedBroker) -> Iterator[None]:
     """After each test the same process serves a good client, and has at no moment been much larger."""
-    process = psutil.Process(broker.pid)
-    before = process.memory_info().rss
-    Path(f"/proc/{broker.pid}/clear_refs").write_text("5")  # lets the kernel's peak begin anew
-    yield
-    assert broker.running
-    with RawClient(broker.port) as client:
-        assert [r.value for r in client.read("t")][:1] == [b"still here"]
-        assert client.produce("t", batch(b"x")).error_code == 0
-    grown = peak_bytes(broker.pid) - before
-    assert grown < GROWTH_LIMIT, f"grew by {grown / MIB:.0f} MiB"
-
-
-def peak_bytes(pid: int) -> int:
-    """The most memory that the process has had."""
-    (line,) = [x for x in Path(f"/proc/{pid}/status").read_text().splitlines() if x.startswith("VmHWM")]
-    return int(line.split()[1]) * 1024
+    with growing_less_than(broker.pid, GROWTH_LIMIT):
+        yield
+        assert broker.running
+        with RawClient(broker.port) as client:
+            assert [r.value for r in client.read("t")][:1] == [b"still here"]
+            assert client.produce("t", batch(b"x")).error_code == 0
 
 
 def frame(body: bytes) -> bytes:
@@ -239,11 +228,8 @@ def test_a_wide_but_legal_request_is_answered(broker: EmbeddedBroker) -> None:
 
 
 def test_thousands_of_connections_come_and_go(broker: EmbeddedBroker) -> None:
+    before = socket_count(broker.pid)
     for _ in range(10):
         for client in [RawClient(broker.port) for _ in range(200)]:
             client.close()
-    deadline = time.monotonic() + 20
-    process = psutil.Process(broker.pid)
-    while process.num_fds() > 100 and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert process.num_fds() <= 100
+    assert eventually(lambda: socket_count(broker.pid) <= before, seconds=20)

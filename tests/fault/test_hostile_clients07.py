@@ -6,12 +6,11 @@ import gzip
 import random
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 
-import psutil
 import pytest
 
 from broker.embedded import EmbeddedBroker, start_broker
+from tests.support.broker_process import MIB, growing_less_than
 from tests.support.wire07 import (
     GZIP,
     LATEST,
@@ -27,7 +26,6 @@ from tests.support.wire07 import (
     zipped,
 )
 
-MIB = 1 << 20
 GROWTH_LIMIT = 96 * MIB
 """A set may decompress to 32 MiB, which its inner walk sees as a whole."""
 
@@ -47,18 +45,11 @@ def broker() -> Iterator[EmbeddedBroker]:
 @pytest.fixture(autouse=True)
 def unharmed(broker: EmbeddedBroker) -> Iterator[None]:
     """After each test the same process serves a good client, and has at no moment been much larger."""
-    process = psutil.Process(broker.pid)
-    before = process.memory_info().rss
-    Path(f"/proc/{broker.pid}/clear_refs").write_text("5")  # lets the kernel's peak begin anew
-    yield
-    assert broker.running
-    with Wire07(broker.port) as wire:
-        assert wire.ask(fetch("t", 0, 0, len(HERE))) == b"\0\0" + HERE
-    (line,) = [
-        x for x in Path(f"/proc/{broker.pid}/status").read_text().splitlines() if x.startswith("VmHWM")
-    ]
-    grown = int(line.split()[1]) * 1024 - before
-    assert grown < GROWTH_LIMIT, f"grew by {grown / MIB:.0f} MiB"
+    with growing_less_than(broker.pid, GROWTH_LIMIT):
+        yield
+        assert broker.running
+        with Wire07(broker.port) as wire:
+            assert wire.ask(fetch("t", 0, 0, len(HERE))) == b"\0\0" + HERE
 
 
 def latest(broker: EmbeddedBroker, topic: str) -> int:
