@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-REQUEST_BYTES = 4 << 20
-"""Read or made in Python for one request. In entries of 100 bytes that is 90 ms of converting, or 8 of
-looking for an offset (benchmarks/view07.py).
+REQUEST_BYTES = 1 << 20
+"""Read or made in Python for one request: with messages of 100 bytes some tens of ms (benchmarks/view07.py).
 """
 
 

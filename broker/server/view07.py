@@ -193,7 +193,7 @@ class LogAsBatches:
 
     def _convert(self, entry: memoryview, offset: int) -> ConvertedEntry:
         converted = batch_of_entry(entry, offset, max_bytes=MAX_DECOMPRESSED_BYTES, leader_epoch=LEADER_EPOCH)
-        self._allowance.take(max(len(entry), len(converted.batch)))
+        self._allowance.take(max(len(entry), len(converted.batch), converted.block_bytes))
         return converted
 
     def _entries(self, position: int, end: int) -> Iterator[memoryview]:

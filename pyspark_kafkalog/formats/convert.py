@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRecord
 from pyspark_kafkalog.formats.batch import seal_batch
-from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.compression import Codec, compress
 from pyspark_kafkalog.formats.record import encode_record
 from pyspark_kafkalog.formats.v07 import entry_header, messages
 from pyspark_kafkalog.formats.varint import Buffer
@@ -19,17 +19,19 @@ from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord
 
 
 class ConvertedEntry(NamedTuple):
-    """A record batch, and the number of its records."""
+    """A record batch, the number of its records, and their bytes before compression."""
 
     batch: bytes
     message_count: int
+    block_bytes: int
 
 
 def batch_of_entry(entry: Buffer, offset: int, *, max_bytes: int, leader_epoch: int = -1) -> ConvertedEntry:
-    """The batch that says what the ``entry``, one whole and no more, says at ``offset``. Not compressed.
+    """The batch that says what the ``entry``, one whole and no more, says at ``offset``.
 
-    The entry may decompress to ``max_bytes``, all levels together. An entry without messages becomes a batch
-    without records.
+    The entry may decompress to ``max_bytes``, all levels together. What was compressed is so again, in gzip,
+    which every client can read: an answer would be some ten times as long without, and it costs little beside
+    making the records. An entry without messages becomes a batch without records.
 
     Raises:
         CorruptMessage: it is not one whole entry, or one of its messages cannot be read.
@@ -51,14 +53,15 @@ def batch_of_entry(entry: Buffer, offset: int, *, max_bytes: int, leader_epoch: 
         # Bytes and not objects are kept: there may be a million of them.
         block += encode_record(NewRecord(bytes(message.payload), None, NO_TIMESTAMP), NO_TIMESTAMP, count)
         count += 1
+    codec = Codec.GZIP if found[2] is not Codec.NONE and count else Codec.NONE
     batch = seal_batch(
-        bytes(block),
+        compress(codec, bytes(block)),
         base_offset=offset,
         leader_epoch=leader_epoch,
-        attributes=Codec.NONE,
+        attributes=codec,
         last_offset_delta=size - 1,
         base_timestamp=NO_TIMESTAMP,
         max_timestamp=NO_TIMESTAMP,
         record_count=count,
     )
-    return ConvertedEntry(batch, count)
+    return ConvertedEntry(batch, count, len(block))
