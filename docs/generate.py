@@ -10,7 +10,15 @@ from docs.command_line import command_line
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.config.connector import ConnectorConfig
 from pyspark_kafkalog.config.consumer import ConsumerConfig
-from pyspark_kafkalog.config.definition import Config
+from pyspark_kafkalog.config.definition import Config, describe
+from pyspark_kafkalog.config.mirror import (
+    SOURCE,
+    SOURCE_LEFT_OUT,
+    TARGET,
+    TARGET_LEFT_OUT,
+    MirrorConfig,
+    Target07Config,
+)
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.config.producer07 import ClassicProducerConfig
 from pyspark_kafkalog.config.reference import markdown, properties_file
@@ -53,6 +61,48 @@ machine. Written by `make docs` from pyspark_kafkalog/config/connector.py.
 """
 GIVEN = {"zookeeper.connect": "localhost:2181"}
 
+MIRROR_HEADING = """\
+A mirror of one source, a cluster of 0.7 with its ZooKeeper on this machine, into a broker of
+today's wire. Each property has its default. Start it with:
+  kafkalog mirror conf/mirror.properties
+Written by `make docs` from pyspark_kafkalog/config/mirror.py.
+"""
+MIRROR_SOURCE_HEADING = """\
+The source. Its properties are those of a group's consumer. For each further one: add its name to
+sources, and its properties below source.<name>.
+"""
+MIRROR_TARGET_HEADING = """\
+The target (target.protocol=0.8). Its properties are those of today's producer. Without
+target.compression.type messages leave as they came, compressed or not.
+"""
+MIRROR_TARGET_07_HEADING = """\
+The target where target.protocol=0.7, instead of the above: the properties of the first
+generation's producer.
+"""
+
+
+def mirror_file() -> str:
+    """The text of ``conf/mirror.properties``."""
+    own = {"sources": "main", "whitelist": ".*"}
+    source = GIVEN | {"groupid": "mirror"}
+    target, codec = {"bootstrap.servers": "localhost:9092"}, ("compression_type",)
+    all_of_07 = [item.field for item in describe(Target07Config)]
+    return "\n".join(
+        [
+            properties_file(MirrorConfig, MIRROR_HEADING, own),
+            properties_file(
+                ConnectorConfig, MIRROR_SOURCE_HEADING, source,
+                prefix=f"{SOURCE}main.", left_out=SOURCE_LEFT_OUT,
+            ),
+            properties_file(ProducerConfig, MIRROR_TARGET_HEADING, target, prefix=TARGET, commented=codec),
+            properties_file(
+                Target07Config, MIRROR_TARGET_07_HEADING,
+                prefix=TARGET, left_out=[*TARGET_LEFT_OUT, "protocol"], commented=all_of_07,
+            ),
+        ]
+    )  # fmt: skip
+
+
 CHAPTERS: list[tuple[str, str, type[Config], type[Config] | None]] = [
     (
         "Broker",
@@ -82,6 +132,16 @@ CHAPTERS: list[tuple[str, str, type[Config], type[Config] | None]] = [
         "The first generation's consumer",
         "In `conf/consumer.properties`, for `ConsumerConnector`. [clients.md](clients.md) is its manual.",
         ConnectorConfig,
+        None,
+    ),
+    (
+        "Mirror",
+        "In `conf/mirror.properties`, for `kafkalog mirror`. In the same file are the properties of its "
+        "sources, each below `source.<name>.`: those of the first generation's consumer; and below `target.` "
+        "those of its target: of the producer for `target.protocol=0.8`, of the first generation's producer, "
+        "and `target.delivery.timeout.ms`, for 0.7. [clients.md](clients.md#mirroring) says which of them a "
+        "mirror sets itself.",
+        MirrorConfig,
         None,
     ),
     (
@@ -160,6 +220,7 @@ def generated() -> dict[Path, str]:
         ROOT / "docs" / "files.md": file_map(),
         DATASOURCE: datasource(),
         ROOT / "conf" / "consumer.properties": properties_file(ConnectorConfig, CONSUMER_HEADING, GIVEN),
+        ROOT / "conf" / "mirror.properties": mirror_file(),
         ROOT / "conf" / "producer.properties": properties_file(
             ClassicProducerConfig, PRODUCER_HEADING, GIVEN
         ),

@@ -12,6 +12,7 @@ from pyspark_kafkalog.cli import loads
 from pyspark_kafkalog.cli.consume import CONSUME_EPILOG, consume
 from pyspark_kafkalog.cli.groups import groups
 from pyspark_kafkalog.cli.lag import LAG_EPILOG, lag
+from pyspark_kafkalog.cli.mirror import MIRROR_EPILOG, mirror
 from pyspark_kafkalog.cli.offsets import OFFSETS_EPILOG, offsets
 from pyspark_kafkalog.cli.produce import PRODUCE_EPILOG, produce
 from pyspark_kafkalog.cli.topics import topics
@@ -44,6 +45,7 @@ for name, command, examples in (
     ("consume", consume, CONSUME_EPILOG),
     ("offsets", offsets, OFFSETS_EPILOG),
     ("lag", lag, LAG_EPILOG),
+    ("mirror", mirror, MIRROR_EPILOG),
 ):
     app.command(name, help=flowing(command.__doc__ or ""), epilog=examples)(command)
 app.add_typer(groups, name="groups")

@@ -7,7 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import typer
+
 _REDRAW_SECONDS = 0.1
+_LINE_SECONDS = 10.0
 
 
 @contextmanager
@@ -45,6 +48,34 @@ def progress(
                 bar.update(task, completed=done)
 
         yield show
+
+
+@contextmanager
+def status_line(*, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """Gives a function that shows a text in place of the one before it, for what has no end.
+
+    Where standard error is no terminal each text is a line of its own, and one in ten seconds is shown.
+    """
+    if quiet:
+        yield lambda _: None
+        return
+    if not sys.stderr.isatty():
+        due = time.monotonic() + _LINE_SECONDS
+
+        def write(text: str) -> None:
+            nonlocal due
+            if time.monotonic() >= due:
+                due = time.monotonic() + _LINE_SECONDS
+                typer.echo(text, err=True)
+
+        yield write
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(Text(""), console=Console(stderr=True), transient=True, auto_refresh=False) as live:
+        yield lambda text: live.update(Text(text), refresh=True)
 
 
 def counted(number: int, what: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from pyspark_kafkalog.config.definition import Config, Property, describe
 from pyspark_kafkalog.config.properties import format_properties
@@ -30,26 +30,42 @@ def markdown(cls: type[Config], base: type[Config] | None = None) -> str:
     return "\n".join(lines).strip("\n") + "\n"
 
 
-def properties_file(cls: type[Config], heading: str, given: Mapping[str, str] | None = None) -> str:
+def properties_file(
+    cls: type[Config],
+    heading: str,
+    given: Mapping[str, str] | None = None,
+    *,
+    prefix: str = "",
+    left_out: Collection[str] = (),
+    commented: Collection[str] = (),
+) -> str:
     """Every property with its default, below a comment that says what it is, its unit and its range.
 
     What is not set by default stands there as a comment, unless ``given`` has a value for its name: so that
-    `parse` makes the default configuration of it, or one that can be used where something must be set.
+    `parse` makes the default configuration of it, or one that can be used where something must be set. In a
+    file of several configurations ``prefix`` stands before each name. The fields ``left_out`` are not there,
+    those ``commented`` stand as a comment in any case.
     """
     given = given or {}
     blocks = ["".join(map(_comment, heading.splitlines()))]
+    section = ""
     for item in describe(cls):
-        if item.section:
-            blocks.append(f"{'#' * 8} {item.section}\n")
+        section = item.section or section
+        if item.field in left_out:
+            continue
+        if section:
+            blocks.append(f"{'#' * 8} {section}\n")
+            section = ""
         facts = [item.unit, item.allowed, f"default {item.text(item.default) or 'not set'}"]
         if item.aliases:
-            facts.append(f"also read as {', '.join(item.aliases)}")
+            facts.append(f"also read as {', '.join(prefix + alias for alias in item.aliases)}")
         value = given.get(item.name, item.text(item.default))
-        line = format_properties({item.name: value})
+        line = format_properties({prefix + item.name: value})
+        is_set = (value or item.default is not None) and item.field not in commented
         blocks.append(
             _comment(item.doc)
             + _comment("; ".join(fact for fact in facts if fact))
-            + (line if value or item.default is not None else "#" + line)
+            + (line if is_set else "#" + line)
         )
     return "\n".join(blocks)
 

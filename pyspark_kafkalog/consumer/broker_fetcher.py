@@ -84,6 +84,11 @@ class BrokerFetcher:
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(wait_seconds)
 
+    def end_offset(self, partition: OwnedPartition) -> int:
+        """Where the log of a partition ends now: asks the broker. Raises `KafkaError`."""
+        key = partition.key
+        return max(self._consumer.get_offsets_before(key.topic, key.number, LATEST_TIMESTAMP, 1), default=0)
+
     @property
     def idle(self) -> bool:
         """Whether it has nothing to fetch."""

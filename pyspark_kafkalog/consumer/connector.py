@@ -147,6 +147,16 @@ class ConsumerConnector:
             one.key: thread_id(self.consumer_id, one.stream.number) for one in self._holdings.partitions()
         }
 
+    def lag(self) -> dict[PartitionKey, int]:
+        """How far what was dealt with is behind the ends of the logs: bytes in 0.7, else offsets.
+
+        One request for each partition that is read now.
+
+        Raises:
+            KafkaError: a broker does not answer, or not well.
+        """
+        return self._holdings.lag()
+
     def shutdown(self) -> None:
         """Leave the group; streams end. What was dealt with is committed where ``autocommit.enable`` is set.
 

@@ -52,6 +52,19 @@ class Holdings:
         with self._lock:
             return [partition for _, (partition, _) in sorted(self._partitions.items())]
 
+    def lag(self) -> dict[PartitionKey, int]:
+        """How far behind the ends of their logs the readers are: asks a broker for each partition.
+
+        Raises `KafkaError`. What nobody fetches at the moment is left out.
+        """
+        with self._lock:
+            held = list(self._partitions.values())
+        return {
+            partition.key: max(0, fetcher.end_offset(partition) - done)
+            for partition, fetcher in held
+            if fetcher is not None and (done := partition.done) is not None
+        }
+
     def wake_fetchers(self) -> None:
         """There is room in a stream."""
         for fetcher in list(self._fetchers.values()):

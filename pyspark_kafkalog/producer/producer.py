@@ -156,6 +156,14 @@ class Producer:
             delivery.complete()
         return delivery
 
+    def partition_count(self, topic: str) -> int:
+        """How many partitions ``topic`` has, as far as is known; looked up, and made, like that of a send.
+
+        Raises:
+            UnknownTopicOrPartition, ConnectionLost: as in `send`.
+        """
+        return len(self._route(topic).queues)
+
     def flush(self, timeout: float | None = None) -> None:
         """Send what is in the buffer without lingering; wait until all of it is settled and every callback
         was called. Failures are told by the deliveries and callbacks, not here.

@@ -58,6 +58,7 @@ def test_a_properties_file_may_give_values_of_its_own() -> None:
         "docs/datasource.md",
         "docs/files.md",
         "conf/consumer.properties",
+        "conf/mirror.properties",
         "conf/producer.properties",
         "conf/server.properties",
     ],

@@ -1,0 +1,254 @@
+"""What a mirror can be told: its own properties, and in the same file those of its sources and its target."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
+from pyspark_kafkalog.config.connector import ConnectorConfig
+from pyspark_kafkalog.config.definition import (
+    INT_MAX,
+    Check,
+    Config,
+    between,
+    describe,
+    not_empty,
+    one_of,
+    parse,
+    positive_int,
+    prop,
+    warn_unknown,
+)
+from pyspark_kafkalog.config.producer import ProducerConfig
+from pyspark_kafkalog.config.producer07 import ClassicProducerConfig
+from pyspark_kafkalog.errors import InvalidConfig
+
+C = TypeVar("C", bound=Config)
+
+SOURCE, TARGET = "source.", "target."
+"""Before the names of their properties; a source's has the source's name in between."""
+
+BY_KEY, AS_SOURCE = "key", "source"
+"""How a partition of the target is chosen."""
+
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_names = Check(
+    "names of letters, digits, _ and -, separated by commas, each once",
+    lambda words: (
+        len(words) > 0 and len(set(words)) == len(words) and all(_NAME.fullmatch(word) for word in words)
+    ),
+)
+
+
+@dataclass(frozen=True)
+class MirrorConfig(Config):
+    """The properties of the mirror itself; Kafka's names where it has them."""
+
+    sources: tuple[str, ...] = prop(
+        "sources", kind=tuple, check=_names, section="The mirror",
+        doc="Names for the clusters that are read. What is set for one of them begins with source.<name>.",
+    )  # fmt: skip
+    target_protocol: str = prop(
+        "target.protocol", PROTOCOL_08, str, check=one_of(PROTOCOL_07, PROTOCOL_08),
+        doc="The wire of the target, and which properties it has: those of the first generation's producer "
+            "for 0.7, those of today's for 0.8.",
+    )  # fmt: skip
+    whitelist: str | None = prop(
+        "whitelist", None, str, check=not_empty,
+        doc="Regular expression for the topics to be mirrored, those included that appear later; a comma "
+            "means or. Either this or blacklist.",
+    )  # fmt: skip
+    blacklist: str | None = prop(
+        "blacklist", None, str, check=not_empty, doc="The same for the topics to be left out.",
+    )  # fmt: skip
+    exclude_internal_topics: bool = prop(
+        "exclude.internal.topics", True, bool,
+        doc="Leave out __consumer_offsets and __transaction_state, whatever the expression says.",
+    )  # fmt: skip
+    num_streams: int = prop(
+        "num.streams", 1, int, check=between(1, 1000), unit="threads",
+        doc="Threads that read each source; each has partitions of its own.",
+    )  # fmt: skip
+    offset_commit_interval_ms: int = prop(
+        "offset.commit.interval.ms", 60_000, int, check=positive_int, unit="ms",
+        doc="How often the target is waited for and the sources' offsets are committed: at most so much "
+            "comes again after a kill.",
+    )  # fmt: skip
+    abort_on_send_failure: bool = prop(
+        "abort.on.send.failure", True, bool,
+        doc="Stop, and commit nothing more, when the target does not take a message. false: it is logged and "
+            "counted, and it is lost.",
+    )  # fmt: skip
+    partition_assignment: str = prop(
+        "partition.assignment", BY_KEY, str, check=one_of(BY_KEY, AS_SOURCE),
+        doc="key: by the message's key, without one any partition. source: the partition's number at its "
+            "source, modulo how many the topic has at the target, so that each one keeps its order.",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.whitelist is None) == (self.blacklist is None):
+            given = "neither is" if self.whitelist is None else "both are"
+            raise InvalidConfig(f"either whitelist or blacklist must be given; {given}")
+
+
+@dataclass(frozen=True)
+class Target07Config(ClassicProducerConfig):
+    """The properties of a target that speaks 0.7's wire."""
+
+    delivery_timeout_ms: int = prop(
+        "delivery.timeout.ms", 120_000, int, check=between(0, INT_MAX), unit="ms",
+        section="A mirror's patience",
+        doc="Time within which a batch is sent again that failed for a passing reason.",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.required_acks == 0:
+            raise InvalidConfig(
+                "request.required.acks=0 is not allowed in a mirror, which must know what has arrived; "
+                "allowed: 1 and -1"
+            )
+
+
+SOURCE_LEFT_OUT = {
+    "auto_commit": "a mirror commits what the target has",
+    "auto_commit_interval_ms": "offset.commit.interval.ms says it for all sources",
+    "consumer_timeout_ms": "a mirror waits",
+}
+"""Fields of a source's configuration that a mirror sets by itself, and why."""
+
+TARGET_LEFT_OUT = {
+    "producer_type": "a mirror has a queue of its own",
+    "enqueue_timeout_ms": "a mirror waits for room in the queue",
+    "num_retries": "delivery.timeout.ms says for how long",
+    "serializer_class": "messages stay as they are",
+    "event_handler": "messages stay as they are",
+    "event_handler_props": "messages stay as they are",
+    "callback_handler": "messages stay as they are",
+    "callback_handler_props": "messages stay as they are",
+}
+"""The same of a target that speaks 0.7's wire."""
+
+_CODEC_FIELDS = ("compression_type", "compression_codec")
+
+
+@dataclass(frozen=True, slots=True)
+class Mirroring:
+    """All that a mirror is told."""
+
+    mirror: MirrorConfig
+    sources: Mapping[str, ConnectorConfig]
+    target: ProducerConfig | Target07Config
+    keep_codec: bool
+    """Whether messages leave as they came, compressed or not: the target's properties name no codec."""
+
+
+def mirror_config(properties: Mapping[str, object], *, source: str) -> Mirroring:
+    """What a file of properties, or a mapping like it, asks for; ``source`` is its name for the messages.
+
+    An unknown name is logged with the nearest known one and otherwise ignored.
+
+    Raises:
+        InvalidConfig: a value that is not allowed, something missing, or two that exclude each other.
+    """
+    own_names = set(_names_of(MirrorConfig))
+    own = parse(
+        MirrorConfig, {name: value for name, value in properties.items() if name in own_names}, source=source
+    )
+    target_class = Target07Config if own.target_protocol == PROTOCOL_07 else ProducerConfig
+    known = own_names | {TARGET + name for name in _names_of(target_class)}
+    known |= {f"{SOURCE}{one}.{name}" for one in own.sources for name in _names_of(ConnectorConfig)}
+    for name in properties:
+        if name not in known:
+            warn_unknown(name, known, source)
+    sources = {
+        one: _source(own, one, _below(f"{SOURCE}{one}.", properties, known), source) for one in own.sources
+    }
+    given = {name: value for name, value in _below(TARGET, properties, known).items() if name != "protocol"}
+    target = _target(target_class, given, source)
+    _check(own, sources, target)
+    codec_names = {name for field in _CODEC_FIELDS for name in _names_of(target_class, field)}
+    return Mirroring(own, sources, target, keep_codec=codec_names.isdisjoint(given))
+
+
+def _source(own: MirrorConfig, name: str, given: Mapping[str, object], source: str) -> ConnectorConfig:
+    prefix = f"{SOURCE}{name}."
+    _refuse(ConnectorConfig, SOURCE_LEFT_OUT, given, prefix, source)
+    fixed = {"autocommit.enable": True, "autocommit.interval.ms": own.offset_commit_interval_ms}
+    return _parsed(ConnectorConfig, given, fixed, prefix, source)
+
+
+def _target(
+    cls: type[ProducerConfig] | type[Target07Config], given: Mapping[str, object], source: str
+) -> ProducerConfig | Target07Config:
+    if cls is Target07Config:
+        _refuse(cls, TARGET_LEFT_OUT, given, TARGET, source)
+    fixed = {"protocol": PROTOCOL_07} if cls is Target07Config else {}
+    found: ProducerConfig | Target07Config = _parsed(cls, given, fixed, TARGET, source)
+    if isinstance(found, ProducerConfig) and found.required_acks == 0:
+        raise InvalidConfig(
+            f"{source}: {TARGET}acks=0 is not allowed in a mirror, which must know what has arrived; "
+            "allowed: all, -1 and 1"
+        )
+    return found
+
+
+def _parsed(
+    cls: type[C], given: Mapping[str, object], fixed: Mapping[str, object], prefix: str, source: str
+) -> C:
+    """``given`` and what is ``fixed`` by the mirror; errors tell the ``prefix``, for they name the rest."""
+    try:
+        return parse(cls, {**given, **fixed}, source=source)
+    except InvalidConfig as e:
+        raise InvalidConfig(f"{prefix}*: {e}") from e
+
+
+def _check(
+    own: MirrorConfig, sources: Mapping[str, ConnectorConfig], target: ProducerConfig | Target07Config
+) -> None:
+    """What is wrong only together."""
+    if not isinstance(target, Target07Config):
+        return
+    if own.partition_assignment == AS_SOURCE and (target.broker_list or target.partitioner_class):
+        raise InvalidConfig(
+            f"partition.assignment={AS_SOURCE} needs target.zookeeper.connect and no "
+            "target.partitioner.class: a target by target.broker.list takes messages at random"
+        )
+    for name, one in sources.items():
+        same = (one.connect, one.zookeeper_prefix_07) == (
+            target.zookeeper_connect,
+            target.zookeeper_prefix_07,
+        )
+        if same and one.protocol == PROTOCOL_07:
+            raise InvalidConfig(f"source {name} and the target are the same cluster: {one.connect}")
+
+
+def _below(prefix: str, properties: Mapping[str, object], known: set[str]) -> dict[str, object]:
+    """The properties whose names begin with ``prefix``, without it."""
+    return {
+        name[len(prefix) :]: value
+        for name, value in properties.items()
+        if name.startswith(prefix) and name in known
+    }
+
+
+def _refuse(
+    cls: type[Config], left_out: Mapping[str, str], given: Mapping[str, object], prefix: str, source: str
+) -> None:
+    """Raise `InvalidConfig` for what is the mirror's own business."""
+    for field, why in left_out.items():
+        for name in _names_of(cls, field):
+            if name in given:
+                raise InvalidConfig(f"{source}: {prefix}{name} cannot be set for a mirror: {why}")
+
+
+def _names_of(cls: type[Config], field: str | None = None) -> Iterator[str]:
+    """Every name of the properties of ``cls``, or of one of them."""
+    for item in describe(cls):
+        if field in (None, item.field):
+            yield item.name
+            yield from item.aliases
