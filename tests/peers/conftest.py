@@ -1,4 +1,4 @@
-"""Apache Kafka as a peer: its tools, and a broker for all tests. Where it cannot be had, they are skipped."""
+"""Peers for all tests: Apache Kafka and its tools, clients of 0.7. What cannot be had is skipped."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.apache_kafka import ApacheKafka, fetch, run_tool
+from tests.support.clients07 import Driver
 from tests.support.fetched import NotAvailable
 from tests.support.spark_session import running_session
 
@@ -41,6 +42,27 @@ def apache_kafka(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         yield kafka.start()
     finally:
         kafka.stop()
+
+
+def _driver(start: Callable[[Path], Driver], directory: Path) -> Iterator[Driver]:
+    try:
+        driver = start(directory)
+    except NotAvailable as e:
+        pytest.skip(f"clients of Kafka 0.7 are not here: {e}")
+    yield driver
+    driver.close()
+
+
+@pytest.fixture(scope="session")
+def node_clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """prozess and kafka of npm."""
+    yield from _driver(Driver.for_node, tmp_path_factory.mktemp("node-clients"))
+
+
+@pytest.fixture(scope="session")
+def python2_clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """brod, pykafka and samsa of PyPI."""
+    yield from _driver(Driver.for_python2, tmp_path_factory.mktemp("python2-clients"))
 
 
 @pytest.fixture(scope="session")

@@ -6,32 +6,22 @@
 from __future__ import annotations
 
 import re
-import shutil
 import socket
 import subprocess
-import sys
 import time
 import uuid
 from pathlib import Path
 
 from pyspark_kafkalog.types import encode_id
+from tests.support.fetched import ROOT, announce, with_maven
 
-ROOT = Path(__file__).resolve().parents[2]
 POM = ROOT / "tests" / "peers" / "pom.xml"
-DIRECTORY = ROOT / ".interop"
-JARS = DIRECTORY / "kafka"
+WHAT = "Apache Kafka"
 
-_FETCHED = JARS / ".fetched"
-"""Holds the pom that the jars were fetched by."""
-_FETCH_SECONDS = 600
 _START_SECONDS = 60
 _TOOL_SECONDS = 120
 _LOGGED = re.compile(r"SLF4J:|\[[^]]*\] (TRACE|DEBUG|INFO|WARN) ")
 _STARTED = "Kafka Server started"
-
-
-class NotAvailable(Exception):
-    """Apache Kafka cannot be had here; the message says why."""
 
 
 def fetch() -> Path:
@@ -40,24 +30,7 @@ def fetch() -> Path:
     Raises:
         NotAvailable: no Java, no Maven, or its repository cannot be reached.
     """
-    if shutil.which("java") is None:
-        raise NotAvailable("there is no java on PATH")
-    pom = POM.read_text()
-    if _FETCHED.exists() and _FETCHED.read_text() == pom:
-        return JARS
-    if shutil.which("mvn") is None:
-        raise NotAvailable("there is no mvn on PATH, which fetches Apache Kafka")
-    shutil.rmtree(JARS, ignore_errors=True)
-    command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={JARS}"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        raise NotAvailable(f"mvn has not fetched Apache Kafka within {_FETCH_SECONDS} s") from None
-    if done.returncode:
-        errors = [line for line in done.stdout.splitlines() if line.startswith("[ERROR]")]
-        raise NotAvailable(f"mvn cannot fetch Apache Kafka: {(errors or ['without a word'])[0]}")
-    _FETCHED.write_text(pom)
-    return JARS
+    return with_maven("kafka", WHAT, POM)
 
 
 def java(jars: Path, main: str, *arguments: str | Path) -> list[str]:
@@ -149,17 +122,5 @@ def _free_ports(count: int) -> list[int]:
     return ports
 
 
-def main() -> int:
-    """Fetch, and tell; a machine that cannot is no error: the tests then say what they skip."""
-    sys.stderr.write(
-        f"Apache Kafka for the tests in tests/peers: in {JARS}, fetched with mvn if it is not there\n"
-    )
-    try:
-        fetch()
-    except NotAvailable as e:
-        sys.stderr.write(f"{e}: the tests that need it are skipped\n")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    announce(WHAT, fetch)
