@@ -138,7 +138,7 @@ def test_a_silent_broker_is_given_up_after_the_request_timeout(broker: ScriptedB
     started = time.monotonic()
     with pytest.raises(ConnectionLost, match=rf"{broker.address}.*no answer"):
         connection.request(MetadataRequest(topics=()))
-    assert 0.15 < time.monotonic() - started < 2
+    assert 0.15 < time.monotonic() - started < 4
 
 
 def test_a_server_that_never_speaks_is_given_up_after_the_setup_timeout() -> None:
@@ -147,7 +147,7 @@ def test_a_server_that_never_speaks_is_given_up_after_the_setup_timeout() -> Non
         started = time.monotonic()
         with pytest.raises(ConnectionLost, match=f"{HOST}:{port}"):
             Connection(HOST, port, config(f"{HOST}:{port}", connection_setup_timeout_ms=200))
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 4
 
 
 def test_a_server_of_another_kind_is_recognised() -> None:
@@ -194,7 +194,7 @@ def test_bootstrap_without_any_server_tells_of_all() -> None:
     started = time.monotonic()
     with pytest.raises(ConnectionLost) as raised:
         cluster.metadata(["t"])
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 4
     assert f"{HOST}:{first}" in str(raised.value)
     assert f"{HOST}:{second}" in str(raised.value)
 
@@ -246,7 +246,7 @@ def test_a_call_ends_at_its_deadline_whatever_the_broker_does(broker: ScriptedBr
     started = time.monotonic()
     with pytest.raises(ConnectionLost):
         cluster.metadata(["t"], deadline=Deadline.after(0.3))
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 4
     cluster.close()
 
 

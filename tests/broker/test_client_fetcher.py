@@ -245,7 +245,7 @@ def test_a_failure_that_lasts_is_raised_when_there_is_no_time(broker: ScriptedBr
     started = time.monotonic()
     with pytest.raises(ConnectionLost, match=rf"fetching t-0 at offset 0: out of time.*{broker.address}"):
         next(fetcher(broker, poll_timeout_ms=300))
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 4
 
 
 def test_a_topic_that_stays_unknown_is_not_waited_for_long(broker: ScriptedBroker) -> None:
@@ -253,7 +253,7 @@ def test_a_topic_that_stays_unknown_is_not_waited_for_long(broker: ScriptedBroke
     started = time.monotonic()
     with pytest.raises(UnknownTopicOrPartition, match="topic t: no such topic"):
         next(fetcher(broker))
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 4
 
 
 def test_an_offset_out_of_range_comes_with_the_range_there_is(broker: ScriptedBroker) -> None:
@@ -285,7 +285,7 @@ def test_nothing_before_the_end_is_an_error_with_the_facts(broker: ScriptedBroke
         next(fetcher(broker, start=2, poll_timeout_ms=200))
     assert "high watermark 10" in str(e.value)
     assert "read_uncommitted" in str(e.value)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 4
     assert len(asked_offsets(broker)) < 30
 
 

@@ -157,7 +157,7 @@ class TestWaiting:
         client.produce(topic, batch(b"little"))
         began = time.monotonic()
         response = client.ask(fetch_request({(topic, 0): 0}, max_wait_ms=400, min_bytes=1 << 20))
-        assert 0.4 <= time.monotonic() - began < 2
+        assert 0.4 <= time.monotonic() - began < 10
         assert [r.value for r in decode(response.responses[0].partitions[0])] == [b"little"]
 
     def test_an_error_is_answered_at_once(self, client: RawClient, topic: str) -> None:

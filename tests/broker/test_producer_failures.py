@@ -54,7 +54,7 @@ def make(broker: ScriptedBroker) -> Iterator[Callable[..., Producer]]:
             "retry.backoff.max.ms": 20,
             "request.timeout.ms": 2000,
             "delivery.timeout.ms": 10_000,
-            "max.block.ms": 2000,
+            "max.block.ms": 10_000,
         }
         properties.update({name.replace("_", "."): value for name, value in changes.items()})
         made.append(Producer(properties))
@@ -285,7 +285,7 @@ def test_undelivered_records_fail_at_the_delivery_timeout_with_the_reason(
         RequestTimedOut, match=r"t-0: 1 record.*delivery\.timeout\.ms=400.*NOT_ENOUGH_REPLICAS"
     ):
         producer.send("t", b"v").result(5)
-    assert 0.3 < time.monotonic() - started < 3
+    assert 0.3 < time.monotonic() - started < 5
 
 
 def test_records_for_a_broker_that_is_gone_fail_with_its_address(
@@ -319,7 +319,7 @@ def test_a_full_buffer_blocks_and_then_fails_clearly(broker: ScriptedBroker, mak
     started = time.monotonic()
     with pytest.raises(RequestTimedOut, match=r"t-0: no room.*buffer\.memory.*max\.block\.ms=200"):
         producer.send("t", bytes(1000))
-    assert 0.15 < time.monotonic() - started < 2
+    assert 0.15 < time.monotonic() - started < 5
     producer.close(0)
 
 
@@ -465,7 +465,7 @@ def test_records_linger_together(broker: ScriptedBroker, log: FakeLog, make: Any
     started = time.monotonic()
     deliveries = [producer.send("t", value) for value in numbered(10)]
     deliveries[-1].result(5)
-    assert 0.09 < time.monotonic() - started < 2
+    assert 0.09 < time.monotonic() - started < 5
     assert log.partitions["t", 0].batch_counts == [10]
 
 
@@ -483,11 +483,11 @@ def test_closing_delivers_what_is_left(broker: ScriptedBroker, log: FakeLog, mak
 def test_closing_settles_what_it_cannot_deliver_in_time(broker: ScriptedBroker, make: Any) -> None:
     broker.default(ApiKey.PRODUCE, Silence())
     heard: list[Any] = []
-    producer = make()
+    producer = make(request_timeout_ms=10_000)
     delivery = producer.send("t", b"v", on_delivery=lambda metadata, error: heard.append(error))
     started = time.monotonic()
     producer.close(0.2)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 5
     with pytest.raises(KafkaError, match="closed before 1 record"):
         delivery.result(0)
     assert len(heard) == 1

@@ -180,7 +180,7 @@ def test_a_call_waits_for_a_server_that_comes_back_and_gives_up_in_time(
             ConnectionLost, match=r"/x: ZooKeeper at 127.0.0.1:\d+ did not do it within 1000 ms"
         ):
             session.create("/x", b"")
-        assert 0.5 < time.monotonic() - began < 3
+        assert 0.5 < time.monotonic() - began < 8
         restart = threading.Thread(target=own_zookeeper.start)
         restart.start()
         found = until(lambda: _try_to_write(session), seconds=15)
