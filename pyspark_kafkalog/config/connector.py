@@ -89,8 +89,9 @@ class ConnectorConfig(ZooKeeperConfig, Client07Config):
     )  # fmt: skip
     dual_commit: bool = prop(
         "dual.commit.enabled", False, bool,
-        doc="With offsets.storage=kafka commit to ZooKeeper too, and begin at the larger of both offsets: "
-            "for the way from one to the other. (Later brokers' consumers: true unless told.)",
+        doc="Commit to ZooKeeper and to Kafka, whichever offsets.storage names, and begin at the larger of "
+            "both offsets: for the way from one to the other. Not with protocol=0.7. (Later brokers' "
+            "consumers: true unless told.)",
     )  # fmt: skip
     offsets_timeout_ms: int = prop(
         "offsets.channel.socket.timeout.ms", 10_000, int, check=between(1, INT_MAX), unit="ms",
@@ -101,11 +102,17 @@ class ConnectorConfig(ZooKeeperConfig, Client07Config):
         super().__post_init__()
         if self.zookeeper_connect is None:
             raise InvalidConfig("zookeeper.connect is missing: consumers of a group meet in ZooKeeper")
-        if self.offsets_storage == KAFKA and self.protocol == PROTOCOL_07:
-            raise InvalidConfig(
-                f"offsets.storage={KAFKA} is not allowed with protocol={PROTOCOL_07}, whose brokers keep no "
-                f"offsets; allowed: {ZOOKEEPER}, or protocol={PROTOCOL_08}"
-            )
+        if self.protocol == PROTOCOL_07:
+            if self.offsets_storage == KAFKA:
+                raise InvalidConfig(
+                    f"offsets.storage={KAFKA} is not allowed with protocol={PROTOCOL_07}, whose brokers keep "
+                    f"no offsets; allowed: {ZOOKEEPER}, or protocol={PROTOCOL_08}"
+                )
+            if self.dual_commit:
+                raise InvalidConfig(
+                    f"dual.commit.enabled=true is not allowed with protocol={PROTOCOL_07}, whose brokers "
+                    f"keep no offsets; allowed: false, or protocol={PROTOCOL_08}"
+                )
 
     @property
     def connect(self) -> str:

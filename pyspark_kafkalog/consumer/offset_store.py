@@ -125,7 +125,7 @@ class KafkaOffsets:
 
 
 class DualOffsets:
-    """*Thread-safe.* In both: Kafka counts, ZooKeeper follows.
+    """*Thread-safe.* In both, whichever of them is being left.
 
     The larger offset is the group's: consumers that have not been told of the change yet commit to one of the
     two only, and a partition may come from one of those.
@@ -161,7 +161,7 @@ def open_offsets(
 ) -> OffsetStore:
     """The store that ``offsets.storage`` and ``dual.commit.enabled`` ask for; nothing is connected yet."""
     zookeeper = ZooKeeperOffsets(session, layout, config.group_id)
-    if config.offsets_storage != KAFKA:
+    if config.offsets_storage != KAFKA and not config.dual_commit:
         return zookeeper
 
     def bootstrap() -> list[tuple[str, int]]:

@@ -297,7 +297,7 @@ def test_the_way_to_offsets_in_kafka_and_back_loses_no_position(
         {"offsets_storage": "zookeeper"},
         {"offsets_storage": "kafka", "dual_commit_enabled": True},
         {"offsets_storage": "kafka"},
-        {"offsets_storage": "kafka", "dual_commit_enabled": True},
+        {"offsets_storage": "zookeeper", "dual_commit_enabled": True},
         {"offsets_storage": "zookeeper"},
     ]
     for number, way in enumerate(ways):

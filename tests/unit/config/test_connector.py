@@ -51,6 +51,7 @@ def test_an_unknown_name_is_told_with_the_nearest_one(caplog: pytest.LogCaptureF
         ("autooffset.reset", "latest", "one of smallest, largest, none"),
         ("consumer.timeout.ms", "-2", "-1 to wait for ever"),
         ("offsets.storage", "kafka", r"zookeeper, or protocol=0\.8"),
+        ("dual.commit.enabled", "true", r"false, or protocol=0\.8"),
     ],
 )
 def test_what_is_not_allowed_is_told_with_what_is(name: str, value: str, allowed: str) -> None:
@@ -60,3 +61,4 @@ def test_what_is_not_allowed_is_told_with_what_is(name: str, value: str, allowed
 
 def test_todays_wire_may_keep_offsets_in_kafka() -> None:
     assert config(protocol="0.8", offsets_storage="kafka", dual_commit_enabled="true").dual_commit
+    assert config(protocol="0.8", offsets_storage="zookeeper", dual_commit_enabled="true").dual_commit
