@@ -14,7 +14,7 @@ from weakref import ref
 
 from broker.log.log import Log
 from broker.server.allowance import Allowance
-from pyspark_kafkalog.errors import CorruptMessage
+from pyspark_kafkalog.errors import CorruptMessage, OffsetOutOfRange
 from pyspark_kafkalog.formats.v07 import MIN_ENTRY_BYTES, entry_holding
 
 SPACING_BYTES = 64 << 10
@@ -70,6 +70,8 @@ class Boundaries:
             StorageError: the disk failed.
         """
         position = self._nearest(log, offset)
+        if position == offset and not allowance.spent:
+            return position
         step = SPACING_BYTES
         while not allowance.spent:
             data = read_bytes(log, position, step)
@@ -90,6 +92,8 @@ class Boundaries:
     def _nearest(self, log: Log, offset: int) -> int:
         """The last known beginning of an entry that is not behind ``offset``."""
         key, start = ref(log), log.start_offset
+        if offset < start:
+            raise OffsetOutOfRange(str(log.topic_partition), offset, start, log.readable_end)
         known = start
         with self._lock:
             table = self._tables.get(key)
