@@ -25,11 +25,12 @@ from pyspark_kafkalog.config.definition import (
     positive,
     positive_int,
     prop,
+    prop_of,
     system_or_positive_int,
     unlimited_or_not_negative,
 )
 from pyspark_kafkalog.config.properties import load_properties
-from pyspark_kafkalog.config.zookeeper import zookeeper_prop
+from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
 from pyspark_kafkalog.errors import InvalidConfig
 
 __all__ = ["BrokerConfig", "LogConfig"]
@@ -243,11 +244,11 @@ class BrokerConfig(Config):
         doc="How often forgotten producers are looked for.",
     )  # fmt: skip
 
-    zookeeper_connect: str | None = zookeeper_prop("zookeeper_connect")
-    zookeeper_session_timeout_ms: int = zookeeper_prop("zookeeper_session_timeout_ms")
-    zookeeper_connection_timeout_ms: int = zookeeper_prop("zookeeper_connection_timeout_ms")
-    zookeeper_prefix: str = zookeeper_prop("zookeeper_prefix")
-    zookeeper_prefix_07: str = zookeeper_prop("zookeeper_prefix_07")
+    zookeeper_connect: str | None = prop_of(ZooKeeperConfig, "zookeeper_connect")
+    zookeeper_session_timeout_ms: int = prop_of(ZooKeeperConfig, "zookeeper_session_timeout_ms")
+    zookeeper_connection_timeout_ms: int = prop_of(ZooKeeperConfig, "zookeeper_connection_timeout_ms")
+    zookeeper_prefix: str = prop_of(ZooKeeperConfig, "zookeeper_prefix")
+    zookeeper_prefix_07: str = prop_of(ZooKeeperConfig, "zookeeper_prefix_07")
 
     @classmethod
     def load(cls, path: Path | str | None, overrides: Mapping[str, str] | None = None) -> BrokerConfig:

@@ -7,20 +7,17 @@ from typing import NamedTuple
 
 from pyspark_kafkalog.config.client import ClientConfig, parse_address
 from pyspark_kafkalog.config.definition import (
-    INT_MAX,
     Check,
     Config,
-    between,
     one_of,
     positive_int,
     prop,
+    prop_of,
     system_or_positive_int,
 )
 
 PROTOCOL_07, PROTOCOL_08 = "0.7", "0.8"
 """The first generation's wire, and the one spoken since 0.8: today's."""
-
-_BROKER_FIELDS = 3
 
 
 class BrokerAddress(NamedTuple):
@@ -102,10 +99,7 @@ class Client07Config(Config):
         "max.socket.request.bytes", 100 << 20, int, check=positive_int, unit="bytes",
         doc="Largest request: brokers of 0.7 close the connection on one that is above their own limit.",
     )  # fmt: skip
-    max_response_bytes: int = prop(
-        "receive.message.max.bytes", 256 << 20, int, check=between(1 << 10, INT_MAX), unit="bytes",
-        doc="Largest answer that is accepted; a larger one closes the connection before memory is taken.",
-    )  # fmt: skip
+    max_response_bytes: int = prop_of(ClientConfig, "max_response_bytes")
 
     def todays(self, *brokers: tuple[str, int]) -> ClientConfig:
         """The same for connections of the wire since 0.8, to these hosts and ports."""

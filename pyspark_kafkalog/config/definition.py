@@ -147,6 +147,12 @@ def prop(
     return dataclasses.field(default=default, metadata={"property": facts})
 
 
+def prop_of(config: type[Config], field: str) -> Any:
+    """A dataclass field that is the same property as ``field`` of another configuration."""
+    there = config.__dataclass_fields__[field]  # type: ignore[attr-defined]
+    return dataclasses.field(default=there.default, metadata=there.metadata)
+
+
 class Config:
     """*Thread-safe.* Base of the configurations: immutable, and checked however an instance is made."""
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pyspark_kafkalog.config.client import parse_addresses
 from pyspark_kafkalog.config.definition import (
@@ -79,12 +77,6 @@ class ZooKeeperConfig(Config):
         "zookeeper.prefix.07", "/", str, check=path_prefix,
         doc="Where those of 0.7's wire are, in plain text: its own clients look at the root only.",
     )  # fmt: skip
-
-
-def zookeeper_prop(name: str) -> Any:
-    """The field ``name`` of `ZooKeeperConfig`, for a configuration that has others before it."""
-    there = ZooKeeperConfig.__dataclass_fields__[name]
-    return dataclasses.field(default=there.default, metadata=there.metadata)
 
 
 @dataclass(frozen=True)
