@@ -1,0 +1,238 @@
+"""Topics of 0.7 on the listener of today's protocol: read as record batches, at every position."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.embedded import EmbeddedBroker, start_broker
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.formats.batch import read_header
+from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from pyspark_kafkalog.protocol.api.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    ResourceType,
+)
+from pyspark_kafkalog.protocol.api.fetch import PartitionData
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.types import Record
+from tests.support.raw_client import RawClient, decode, fetch_request, versions
+from tests.support.wire07 import LATEST, Wire07, entry, fetch, offsets, offsets_in, produce, zipped
+
+BOTH = "PLAINTEXT://127.0.0.1:0,KAFKA07://127.0.0.1:0"
+REFUSED = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+
+ENTRIES = [
+    ([b"zero"], entry(b"zero", magic=0)),
+    ([b"one"], entry(b"one")),
+    ([], zipped()),
+    ([b"a", b"b", b"c"], zipped(entry(b"a"), zipped(entry(b"b")), entry(b"c"))),
+    ([b""], entry(b"")),
+    ([], zipped()),
+]
+"""What is in each entry, and its bytes."""
+
+
+def expected(start: int = 0) -> list[tuple[int, bytes]]:
+    """Offset and value of the records from ``start`` on."""
+    found, position = [], 0
+    for values, data in ENTRIES:
+        found += [(position + number, value) for number, value in enumerate(values)]
+        position += len(data)
+    return [record for record in found if record[0] >= start]
+
+
+STARTS = [sum(len(data) for _, data in ENTRIES[:n]) for n in range(len(ENTRIES) + 1)]
+END = STARTS[-1]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with start_broker({"listeners": BOTH, "log.flush.interval": 1, "log.segment.bytes": 60}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def modern(broker: EmbeddedBroker) -> Iterator[RawClient]:
+    with RawClient(broker.port_of("PLAINTEXT")) as client:
+        yield client
+
+
+@pytest.fixture
+def first(broker: EmbeddedBroker) -> Iterator[Wire07]:
+    with Wire07(broker.port_of("KAFKA07")) as wire:
+        yield wire
+
+
+def written(wire: Wire07, topic: str, *sets: bytes) -> str:
+    """The topic with these sets in its partition 0, each produced alone; all can be read."""
+    for data in sets:
+        wire.send(produce(topic, 0, data))
+    assert wire.ask(offsets(topic, 0, LATEST, 1)) is not None
+    return topic
+
+
+@pytest.fixture
+def topic(first: Wire07, topic_name: str) -> str:
+    """The entries, in several segments. The last but one holds no message: it is flushed with the one behind."""
+    return written(first, topic_name, *(data for _, data in ENTRIES), entry(b"end"))
+
+
+def pairs(records: list[Record], start: int = 0) -> list[tuple[int, bytes | None]]:
+    return [(record.offset, record.value) for record in records if record.offset >= start]
+
+
+ALL = [*expected(), (END, b"end")]
+
+
+def test_at_every_byte_the_entry_around_it_is_given(modern: RawClient, topic: str) -> None:
+    for offset in range(END):
+        data = modern.fetch(topic, offset)
+        start = max(start for start in STARTS if start <= offset)
+        assert read_header(memoryview(data.records or b"")).base_offset == start
+        assert pairs(decode(data)) == [record for record in ALL if record[0] >= start]
+        assert (data.high_watermark, data.log_start_offset) == (END + 13, 0)
+        assert data.last_stable_offset == data.high_watermark
+    assert pairs(modern.read(topic)) == ALL
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.FETCH))
+def test_every_version_gets_the_messages(modern: RawClient, topic: str, version: int) -> None:
+    data = modern.fetch(topic, STARTS[3], version=version)
+    assert pairs(decode(data)) == [record for record in ALL if record[0] >= STARTS[3]]
+
+
+def test_committed_readers_see_the_same(modern: RawClient, topic: str) -> None:
+    data = modern.fetch(topic, 0, isolation_level=1)
+    assert (data.aborted_transactions, pairs(decode(data))) == ((), ALL)
+
+
+def test_the_end_is_empty_and_beyond_it_is_out_of_range(modern: RawClient, topic: str) -> None:
+    end = END + 13
+    at_end = modern.fetch(topic, end)
+    assert (at_end.error_code, bytes(at_end.records or b"")) == (ErrorCode.NONE, b"")
+    for offset in (end + 1, -1, 1 << 50):
+        beyond = modern.fetch(topic, offset)
+        assert beyond.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert (beyond.log_start_offset, beyond.high_watermark) == (0, end)
+
+
+def test_limits_hold_from_the_second_batch_on(modern: RawClient, topic: str) -> None:
+    def first_offsets(data: PartitionData) -> list[int]:
+        return sorted({max(s for s in STARTS if s <= r.offset) for r in decode(data)})
+
+    assert first_offsets(modern.fetch(topic, 0, max_bytes=1)) == [0]
+    assert first_offsets(modern.fetch(topic, 0, max_bytes=150)) == [0, STARTS[1]]
+
+
+def test_offsets_are_those_of_07(modern: RawClient, first: Wire07, topic: str) -> None:
+    assert modern.offset_at(topic, -1).offset == END + 13
+    assert offsets_in(first.ask(offsets(topic, 0, LATEST, 1))) == [END + 13]
+    assert modern.offset_at(topic, -2).offset == 0
+    assert modern.offset_at(topic, -1, isolation_level=1).offset == END + 13
+    assert modern.offset_at(topic, -3).offset == -1
+    now_ms = int(time.time() * 1000)
+    for when in (0, now_ms - 60_000):
+        found = modern.offset_at(topic, when)
+        assert (found.error_code, found.offset) == (ErrorCode.NONE, 0)
+        assert found.timestamp >= when
+    assert modern.offset_at(topic, now_ms + 60_000).offset == -1
+
+
+def test_an_entry_with_more_messages_than_bytes_is_refused_where_it_lies(
+    modern: RawClient, first: Wire07, topic_name: str
+) -> None:
+    crowd = zipped(*[entry(b"")] * 3000)
+    written(first, topic_name, entry(b"one") + crowd + entry(b"two"))
+    before = modern.fetch(topic_name, 0)
+    assert (before.error_code, pairs(decode(before))) == (ErrorCode.NONE, [(0, b"one")])
+    for offset in (13, 14, 12 + len(crowd)):
+        assert modern.fetch(topic_name, offset).error_code == REFUSED
+    behind = 13 + len(crowd)
+    assert pairs(decode(modern.fetch(topic_name, behind))) == [(behind, b"two")]
+    assert pairs(modern.read(topic_name, behind)) == [(behind, b"two")]
+
+
+def test_a_damaged_entry_fails_its_own_partition_only(
+    broker: EmbeddedBroker, modern: RawClient, first: Wire07, topic_name: str
+) -> None:
+    assert modern.create_topic(topic_name, 2, {"generation": "0.7"}).error_code == 0
+    written(first, topic_name, entry(b"one"), entry(b"two"))
+    first.send(produce(topic_name, 1, entry(b"sound")))
+    assert first.ask(fetch(topic_name, 1, 0, 100)) == b"\0\0" + entry(b"sound")
+    (path,) = (Path(broker.data_dir) / f"{topic_name}_0").glob("*0.kafka")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    request = fetch_request({(topic_name, 0): 13, (topic_name, 1): 0})
+    damaged, sound = (t.partitions[0] for t in modern.ask(request).responses)
+    assert damaged.error_code == REFUSED
+    assert pairs(decode(sound)) == [(0, b"sound")]
+
+
+def test_a_long_poll_ends_when_messages_reach_the_disk(topic_name: str) -> None:
+    properties = {"listeners": BOTH, "log.flush.interval.ms": 600, "log.flush.scheduler.interval.ms": 50}
+    with (
+        start_broker(properties) as broker,
+        Wire07(broker.port_of("KAFKA07")) as wire,
+        RawClient(broker.port_of("PLAINTEXT")) as reader,
+    ):
+        assert reader.create_topic(topic_name, configs={"generation": "0.7"}).error_code == 0
+        began = time.monotonic()
+        reader.send(fetch_request({(topic_name, 0): 0}, max_wait_ms=15_000))
+        time.sleep(0.1)  # until it is parked; else it is answered as well, at once or by the second look
+        wire.send(produce(topic_name, 0, entry(b"late")))
+        assert wire.ask(fetch(topic_name, 0, 0, 100)) == b"\0\0"
+        (answered,) = reader.receive().responses
+        waited = time.monotonic() - began
+        assert pairs(decode(answered.partitions[0])) == [(0, b"late")]
+        assert 0.4 < waited < 10
+
+
+def test_a_long_poll_at_the_end_of_a_deleted_topic_ends(
+    broker: EmbeddedBroker, modern: RawClient, topic: str
+) -> None:
+    with RawClient(broker.port_of("PLAINTEXT")) as reader:
+        reader.send(fetch_request({(topic, 0): END + 13}, max_wait_ms=15_000))
+        timer = threading.Timer(
+            0.2,
+            modern.ask,
+            (DeleteTopicsRequest(topics=(DeleteTopicState(name=topic),), timeout_ms=5000),),
+        )
+        timer.start()
+        (answered,) = reader.receive().responses
+        timer.join()
+    assert answered.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_far_offset_is_answered_empty_until_it_is_found(topic_name: str) -> None:
+    one = entry(bytes(90))
+    with (
+        start_broker({"listeners": BOTH, "log.flush.interval": 1}) as broker,
+        Wire07(broker.port_of("KAFKA07")) as wire,
+    ):
+        for _ in range(6):
+            wire.send(produce(topic_name, 0, one * 6000))
+        assert offsets_in(wire.ask(offsets(topic_name, 0, LATEST, 1))) == [36_000 * len(one)]
+        with RawClient(broker.port_of("PLAINTEXT")) as client:
+            target, answers = 35_990 * len(one), []
+            while not answers or not decode(answers[-1]):
+                began = time.monotonic()
+                request = fetch_request({(topic_name, 0): target + 3}, max_wait_ms=10_000)
+                answers.append(client.ask(request).responses[0].partitions[0])
+                assert time.monotonic() - began < 5  # not parked
+            assert [answer.error_code for answer in answers] == [ErrorCode.NONE] * len(answers)
+            assert len(answers) == 4
+            assert decode(answers[-1])[0].offset == target
+
+
+def test_what_clients_ask_besides_is_answered(modern: RawClient, topic: str) -> None:
+    resource = DescribeConfigsResource(resource_type=ResourceType.TOPIC, resource_name=topic)
+    (result,) = modern.ask(DescribeConfigsRequest(resources=(resource,))).results
+    assert result.error_code == ErrorCode.NONE
+    assert {each.name: each.value for each in result.configs}["generation"] == "0.7"
