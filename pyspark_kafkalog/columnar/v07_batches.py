@@ -33,7 +33,7 @@ from pyspark_kafkalog.columnar.v07_plain import PlainEngine
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError
 from pyspark_kafkalog.formats.compression import decompress
 from pyspark_kafkalog.formats.v07 import entries, verify_entry
-from pyspark_kafkalog.types import TopicPartition
+from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 
 __all__ = ["COLUMNS_07", "V07BatchDecoder"]
 
@@ -78,7 +78,7 @@ class V07BatchDecoder:
             had.
         """
         self.schema = arrow_schema(columns, COLUMNS_07)
-        self._log = TopicPartition(topic, partition)
+        self._log = TopicPartition(topic, partition, NO_BROKER if broker is None else broker)
         self._max_entry_bytes = max_entry_bytes
         self._wanted = Wanted(*(name in columns for name in ("value", "offset", INNER_INDEX)))
         self._constant = {

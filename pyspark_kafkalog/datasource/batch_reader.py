@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_kafkalog.datasource import offsets
+from pyspark_kafkalog.datasource.generations import SourceLookup, open_lookup
 from pyspark_kafkalog.datasource.options import BatchOptions
 from pyspark_kafkalog.datasource.planning import OffsetRange, plan_ranges
 from pyspark_kafkalog.datasource.starting import locate_start
-from pyspark_kafkalog.types import TopicPartition
+from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from pyspark_kafkalog.datasource.lookup import Lookup
 
 
 @dataclass(frozen=True)
 class KafkaInputPartition(InputPartition):
     """One task: offsets ``[start, end)`` of a partition, led by node ``broker`` when it was planned.
 
-    ``start`` and ``end`` may be placeholders, which the task resolves when it runs.
+    ``start`` and ``end`` may be placeholders, which the task resolves when it runs. ``address`` is where the
+    broker listens, ``host:port``, for a partition that is its own, as in 0.7; else it is empty: the task asks
+    who leads the partition by then.
     """
 
     topic: str
@@ -32,6 +33,12 @@ class KafkaInputPartition(InputPartition):
     start: int
     end: int
     broker: int
+    address: str = field(default="", kw_only=True)
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """What is read; its broker is a part of its name where it is the broker's own."""
+        return TopicPartition(self.topic, self.partition, self.broker if self.address else NO_BROKER)
 
 
 class BatchReader(DataSourceReader):
@@ -55,6 +62,7 @@ class BatchReader(DataSourceReader):
         lookup = self._lookup()
         try:
             leaders = lookup.leaders()
+            addresses = {broker: lookup.address_of(broker) for broker in set(leaders.values())}
             ranges = self._plan(lookup, sorted(leaders))
         finally:
             lookup.close()
@@ -65,11 +73,12 @@ class BatchReader(DataSourceReader):
                 r.start,
                 r.end,
                 leaders[r.topic_partition],
+                address=addresses[leaders[r.topic_partition]],
             )
             for r in ranges
         ]
 
-    def _plan(self, lookup: Lookup, partitions: Sequence[TopicPartition]) -> list[OffsetRange]:
+    def _plan(self, lookup: SourceLookup, partitions: Sequence[TopicPartition]) -> list[OffsetRange]:
         options = self._options
         starts = locate_start(options, lookup, partitions)
         ends = offsets.locate(options.end, partitions, look_up=lookup.offsets, missing_is_latest=True)
@@ -84,6 +93,7 @@ class BatchReader(DataSourceReader):
             resolved,
             min_partitions=options.min_partitions,
             max_records=options.max_records,
+            split=lookup.split,
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -95,17 +105,13 @@ class BatchReader(DataSourceReader):
         """
         # Spark makes one task of an empty plan, and gives it a partition that is not ours.
         if isinstance(partition, KafkaInputPartition):
-            from pyspark_kafkalog.datasource.range_reader import RangeReader
-
-            lookup = self._lookup()
+            lookup = self._lookup(partition)
             try:
-                reader = RangeReader(self._columns, self._options, lookup)
-                where = TopicPartition(partition.topic, partition.partition)
-                yield from reader.rows(OffsetRange(where, partition.start, partition.end))
+                reader = lookup.reader(self._columns)
+                yield from reader.rows(OffsetRange(partition.topic_partition, partition.start, partition.end))
             finally:
                 lookup.close()
 
-    def _lookup(self) -> Lookup:
-        from pyspark_kafkalog.datasource.lookup import Lookup
-
-        return Lookup(self._options)
+    def _lookup(self, task: KafkaInputPartition | None = None) -> SourceLookup:
+        """For planning, or for a task, which knows where its broker is if it needs to."""
+        return open_lookup(self._options, {task.broker: task.address} if task and task.address else None)

@@ -119,7 +119,7 @@ def _pending(options: BatchOptions, lookup: Lookup, ledger: Ledger) -> Plan | No
             "run failed or still goes on. onPendingPlan=replay reads the same offsets again, "
             "onPendingPlan=discard gives the plan up and makes a new one"
         )
-    level = options.consumer.isolation_level
+    level = options.isolation_level
     if pending.isolation_level != level:
         raise InvalidConfig(
             f"kafka.isolation.level is {level}, and plan {pending.number} of {ledger.location}, which is "
@@ -178,7 +178,7 @@ def _new_plan(
         parent=0 if head is None else head.number,
         created=utc_text(clock.time_ms()),
         cluster_id=lookup.cluster_id(),
-        isolation_level=options.consumer.isolation_level,
+        isolation_level=options.isolation_level,
         stored=stored,
         facts=facts,
         first_starts=first_starts,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 import uuid
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,7 +27,7 @@ from pyspark_kafkalog.types import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pyspark_kafkalog.datasource.lookup import Lookup
+    from pyspark_kafkalog.datasource.generations import SourceLookup
     from pyspark_kafkalog.loads.receipts import Receipt
 
 _PLANNING_SECONDS = 120.0
@@ -74,8 +74,17 @@ class LoadReader(BatchReader):
         if plan is None:
             return []
         leaders = {p.key: p.leader for p in plan.partitions}
+        addresses = self._addresses({leaders[r.key] for r in plan.ranges})
         plain = [
-            KafkaInputPartition(r.topic, r.partition, r.start, r.end, leaders[r.key]) for r in plan.ranges
+            KafkaInputPartition(
+                r.topic,
+                r.partition,
+                r.start,
+                r.end,
+                leaders[r.key],
+                address=addresses[leaders[r.key]],
+            )
+            for r in plan.ranges
         ]
         if self._only_looks:
             return plain
@@ -91,9 +100,18 @@ class LoadReader(BatchReader):
                 plan.sha256,
                 index,
                 run,
+                address=p.address,
             )
             for index, (p, r) in enumerate(zip(plain, plan.ranges, strict=True))
         ]
+
+    def _addresses(self, brokers: Collection[int]) -> dict[int, str]:
+        """Where tasks find them now, for a plan may be read again long after it was made."""
+        lookup = self._lookup()
+        try:
+            return {broker: lookup.address_of(broker) for broker in brokers}
+        finally:
+            lookup.close()
 
     @property
     def _only_looks(self) -> bool:
@@ -176,17 +194,16 @@ class LoadReader(BatchReader):
         return plan
 
     def _rows(self, task: LoadInputPartition, plan: Plan) -> Generator[pa.RecordBatch, None, Receipt]:
-        from pyspark_kafkalog.datasource.range_reader import RangeReader
         from pyspark_kafkalog.loads.receipts import TALLY_COLUMNS, Tally
 
         tally, began = Tally(), time.monotonic()
         extra = tuple(name for name in TALLY_COLUMNS if name not in self._columns)
         planned = plan.ranges[task.index]
         where = planned.key
-        lookup = self._lookup()
+        lookup = self._lookup(task)
         try:
             _check_topic(task, where, lookup)
-            reader = RangeReader(self._columns + extra, self._options, lookup, tally.lose)
+            reader = lookup.reader(self._columns + extra, tally.lose)
             for batch in reader.rows(OffsetRange(where, task.start, task.end)):
                 tally.add(batch)
                 yield batch.select(self._columns) if extra else batch
@@ -243,7 +260,7 @@ def _plan(offsets_path: str, name: str, number: int, sha256: str) -> Plan:
     return plan
 
 
-def _check_topic(task: LoadInputPartition, where: TopicPartition, lookup: Lookup) -> None:
+def _check_topic(task: LoadInputPartition, where: TopicPartition, lookup: SourceLookup) -> None:
     """A topic made anew may well have the planned offsets, and other records at them."""
     found = lookup.topic_ids([where])[where]
     if task.topic_id and found and found != task.topic_id:

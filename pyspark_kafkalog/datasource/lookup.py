@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from pyspark_kafkalog.client import groups
 from pyspark_kafkalog.client.discovery import Cluster, ClusterMetadata, TopicMetadata
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.datasource.again import again
+from pyspark_kafkalog.datasource.generations import ignore_loss
 from pyspark_kafkalog.datasource.options import BatchOptions
+from pyspark_kafkalog.datasource.planning import OffsetRange, split_ranges
 from pyspark_kafkalog.datasource.subscription import Assign, SubscribePattern
-from pyspark_kafkalog.errors import ErrorCode, KafkaError, UnknownTopicOrPartition, error_for
+from pyspark_kafkalog.errors import ErrorCode, UnknownTopicOrPartition, error_for
 from pyspark_kafkalog.loads.plan import PartitionFacts
 from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, IsolationLevel, TopicPartition, encode_id
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from pyspark_kafkalog.datasource.range_reader08 import RangeReader08
+
 T = TypeVar("T")
 
 
@@ -63,6 +67,24 @@ class Lookup:
         start, end = (self.offsets({partition: edge})[partition] for edge in (EARLIEST_OFFSET, LATEST_OFFSET))
         return start, end
 
+    def check_positions(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Nothing to refuse: offsets count records, and each may be one."""
+
+    def split(
+        self, ranges: Sequence[OffsetRange], *, min_partitions: int | None, max_records: int | None
+    ) -> list[OffsetRange]:
+        """See `planning.split_ranges`."""
+        return split_ranges(ranges, min_partitions=min_partitions, max_records=max_records)
+
+    def reader(
+        self, columns: Sequence[str], on_loss: Callable[[int, int], None] = ignore_loss
+    ) -> RangeReader08:
+        """What reads rows through these connections; see `SourceLookup.reader`."""
+        # Here, for planning does without what decodes.
+        from pyspark_kafkalog.datasource.range_reader08 import RangeReader08
+
+        return RangeReader08(tuple(columns), self._options, self, on_loss)
+
     def facts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionFacts]:
         """What a load's plan keeps of each partition: its topic's id, its leader and the ends of its log.
 
@@ -86,6 +108,10 @@ class Lookup:
         """The id of each partition's topic; empty where the broker gives topics none."""
         seen = self._again(lambda: self._metadata(partitions))
         return {p: _topic_id(seen.topics[p.topic]) for p in partitions}
+
+    def address_of(self, broker: int) -> str:  # noqa: ARG002
+        """Empty: a task asks who leads its partition by then."""
+        return ""
 
     def broker_addresses(self) -> Mapping[str, int] | None:
         """None: a partition is not a broker's, so an address says nothing of it."""
@@ -143,18 +169,11 @@ class Lookup:
         return found
 
     def _again(self, ask: Callable[[], T]) -> T:
-        failures = 0
-        while True:
-            try:
-                return ask()
-            except KafkaError as e:
-                failures += 1
-                if failures > self._options.offset_retries or not e.retriable:
-                    raise
-                log.warning("look-up failed (%d of %d): %s", failures, self._options.offset_retries, e)
-            self._clock.sleep(self._options.offset_retry_interval_ms / 1000)
-            self.cluster.close()
-            self.cluster = self._connect()
+        return again(ask, self._reconnect, self._options, self._clock)
+
+    def _reconnect(self) -> None:
+        self.cluster.close()
+        self.cluster = self._connect()
 
     def _connect(self) -> Cluster:
         return Cluster(self._options.consumer, clock=self._clock)

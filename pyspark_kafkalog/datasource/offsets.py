@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 
 from pyspark_kafkalog.config.definition import INT_MAX, LONG_MAX
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, TopicPartition
+from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, NO_BROKER, TopicPartition
 
 OffsetsByPartition = dict[TopicPartition, int]
 
 _WORDS = {"earliest": EARLIEST_OFFSET, "latest": LATEST_OFFSET}
+_PARTITION = re.compile("(?:([0-9]{1,10})-)?([0-9]{1,10})")
 _WORD_OF = {offset: word for word, offset in _WORDS.items()}
 
 
@@ -89,6 +90,8 @@ def parse_start(option: str, text: str) -> Edge | SpecificOffsets | GroupOffsets
 def parse_offsets(option: str, text: str, others: str = "") -> Edge | SpecificOffsets:
     """``earliest``, ``latest``, or ``{"topic": {"0": 23, "1": -1}, "other": "earliest"}``; words in any case.
 
+    A partition of 0.7 is named ``<broker>-<number>``; whether it may be is `options07.check_names`'s.
+
     Raises:
         InvalidConfig: neither; the text shows the forms, and ``others`` that the caller knows.
     """
@@ -129,7 +132,7 @@ def parse_partition_timestamps(option: str, text: str) -> PartitionTimestamps:
 
 
 def parse_partitions(option: str, text: str) -> list[TopicPartition]:
-    """``{"topicA": [0, 1]}``: the partitions to assign, sorted.
+    """``{"topicA": [0, 1]}``, of 0.7 ``{"topicA": ["<broker>-0"]}``: the partitions to assign, sorted.
 
     Raises:
         InvalidConfig: anything else, or no partition at all.
@@ -137,9 +140,10 @@ def parse_partitions(option: str, text: str) -> list[TopicPartition]:
     expected = f'{option} is JSON like {{"topicA":[0,1],"topicB":[2,4]}}'
     found: set[TopicPartition] = set()
     for topic, numbers in _json_object(expected, text).items():
-        if not isinstance(numbers, list) or not all(type(n) is int and 0 <= n <= INT_MAX for n in numbers):
+        named = [_named(topic, n) for n in numbers] if isinstance(numbers, list) else [None]
+        if None in named:
             raise InvalidConfig(f"{expected}; got {numbers!r} for {topic!r}")
-        found.update(TopicPartition(topic, n) for n in numbers)
+        found.update(partition for partition in named if partition is not None)
     if not found:
         raise InvalidConfig(
             f"No topicpartitions to assign as specified value for option '{option}' is '{text}'. {expected}"
@@ -170,14 +174,27 @@ def _by_partition(expected: str, topic: str, value: object) -> OffsetsByPartitio
         raise InvalidConfig(f"{expected}; got {value!r} for topic {topic!r}")
     found: OffsetsByPartition = {}
     for key, number in value.items():
-        if not _is_partition(key) or type(number) is not int or abs(number) > LONG_MAX:
+        partition = partition_named(topic, key)
+        if partition is None or type(number) is not int or abs(number) > LONG_MAX:
             raise InvalidConfig(f"{expected}; got {{{key!r}: {number!r}}} for topic {topic!r}")
-        found[TopicPartition(topic, int(key))] = number
+        found[partition] = number
     return found
 
 
-def _is_partition(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= 10 and int(text) <= INT_MAX
+def partition_named(topic: str, name: str) -> TopicPartition | None:
+    """The partition that ``<number>``, or of 0.7 ``<broker>-<number>``, is; None where it is neither."""
+    found = _PARTITION.fullmatch(name)
+    if found is None:
+        return None
+    broker, number = NO_BROKER if found[1] is None else int(found[1]), int(found[2])
+    return TopicPartition(topic, number, broker) if max(broker, number) <= INT_MAX else None
+
+
+def _named(topic: str, name: object) -> TopicPartition | None:
+    """What one element of ``assign`` names: numbers are numbers there, and 0.7's names are text."""
+    if type(name) is int:
+        return TopicPartition(topic, name) if 0 <= name <= INT_MAX else None
+    return partition_named(topic, name) if isinstance(name, str) and "-" in name else None
 
 
 TimestampLookup = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]]

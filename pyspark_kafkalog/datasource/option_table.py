@@ -18,6 +18,19 @@ class Option:
 
 OPTIONS = (
     Option("kafka.bootstrap.servers", "required", "Brokers to begin with, `host:port,host:port`."),
+    Option(
+        "protocol",
+        "0.8",
+        "`0.8` is the wire since 0.8, today's; `0.7` reads [topics of Kafka 0.7](#topics-of-kafka-07), with "
+        "`zookeeper.connect` or `broker.list` instead of the brokers above.",
+    ),
+    Option(
+        "zookeeper.connect",
+        "",
+        "Where brokers of 0.7 and their topics are registered, `host:port,host:port/chroot`.",
+    ),
+    Option("zk.connect", "", "The same: 0.7's own name."),
+    Option("broker.list", "", "Brokers of 0.7 where there is no ZooKeeper, `id:host:port,id:host:port`."),
     Option("assign", "", 'Partitions to read, `{"topicA":[0,1]}`. Exactly one of this and the next two.'),
     Option("subscribe", "", "Topics to read, separated by commas."),
     Option("subscribePattern", "", "Regular expression; topics whose whole name matches are read."),

@@ -11,8 +11,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
 from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.config.definition import LONG_MAX, describe, nearest, warn_unknown
+from pyspark_kafkalog.config.source07 import Source07Config
 from pyspark_kafkalog.datasource import offsets
 from pyspark_kafkalog.datasource.load_options import LoadOptions, parse_load_options
 from pyspark_kafkalog.datasource.offsets import (
@@ -25,7 +27,8 @@ from pyspark_kafkalog.datasource.offsets import (
     check_batch_edges,
 )
 from pyspark_kafkalog.datasource.option_table import OPTIONS
-from pyspark_kafkalog.datasource.schema import COLUMN_TYPES
+from pyspark_kafkalog.datasource.options07 import check_names, parse_07, refuse_07
+from pyspark_kafkalog.datasource.schema import column_types
 from pyspark_kafkalog.datasource.subscription import Subscription, parse_subscription
 from pyspark_kafkalog.errors import InvalidConfig
 
@@ -40,6 +43,7 @@ _REFUSED = {
     "kafka.enable.auto.commit": "Loads commit: commitOffsets=stage, with loadName and offsetsPath.",
     "kafka.interceptor.classes": "Interceptors are Java classes.",
 }
+ALL_RECORDS = "read_uncommitted"
 _DEFAULTS = {"client_id": "spark-kafka-relation"}
 """What differs from Kafka's own defaults."""
 
@@ -65,8 +69,25 @@ class BatchOptions:
     group_id: str | None
     load: LoadOptions | None
     """None for a read that remembers nothing."""
-    consumer: ConsumerConfig
-    """What the ``kafka.*`` options say to the client."""
+    wire: ConsumerConfig | Source07Config
+    """What the ``kafka.*`` options say to the client of the generation that is read."""
+
+    @property
+    def v07(self) -> Source07Config | None:
+        """Where topics of Kafka 0.7 are; None for a read over the wire since 0.8."""
+        return self.wire if isinstance(self.wire, Source07Config) else None
+
+    @property
+    def consumer(self) -> ConsumerConfig:
+        """The client of the wire since 0.8. Raises `InvalidConfig` for a read of 0.7."""
+        if isinstance(self.wire, Source07Config):
+            raise InvalidConfig("this needs brokers of the wire since 0.8, and protocol=0.7 is read")
+        return self.wire
+
+    @property
+    def isolation_level(self) -> str:
+        """Which records are seen; in 0.7, which has no transactions, all."""
+        return ALL_RECORDS if isinstance(self.wire, Source07Config) else self.wire.isolation_level
 
 
 def parse_batch_options(given: Mapping[str, str]) -> BatchOptions:
@@ -80,6 +101,9 @@ def parse_batch_options(given: Mapping[str, str]) -> BatchOptions:
     subscription = parse_subscription(options)
     start, end = _start(options), _end(options)
     check_batch_edges(start, end)
+    wire = _wire(options)
+    per_broker = isinstance(wire, Source07Config)
+    check_names(subscription, start, end, per_broker=per_broker)
     strategy = _choice(options, "startingOffsetsByTimestampStrategy", ("error", "latest"))
     return BatchOptions(
         subscription=subscription,
@@ -91,13 +115,13 @@ def parse_batch_options(given: Mapping[str, str]) -> BatchOptions:
         fail_on_data_loss=_flag(options, "failOnDataLoss"),
         include_headers=_flag(options, "includeHeaders"),
         include_broker=_flag(options, "includeBroker"),
-        columns=_columns(options),
+        columns=_columns(options, column_types(per_broker=per_broker)),
         poll_timeout_ms=_number(options, "kafkaConsumer.pollTimeoutMs", least=1),
         offset_retries=_number(options, "fetchOffset.numRetries", least=0),
         offset_retry_interval_ms=_number(options, "fetchOffset.retryIntervalMs", least=0),
         group_id=options.get("kafka.group.id", "").strip() or None,
         load=parse_load_options(options, lambda name, allowed: _choice(options, name, allowed)),
-        consumer=_consumer_config(options),
+        wire=wire,
     )
 
 
@@ -112,10 +136,18 @@ def _check_names(options: Mapping[str, str]) -> None:
             near = nearest(key, _BY_KEY)
             hint = f"Did you mean '{_BY_KEY[near].name}'?" if near else f"Known: {_known()}"
             raise InvalidConfig(f"Unknown option '{key}'. {hint}")
+
+
+def _wire(options: Mapping[str, str]) -> ConsumerConfig | Source07Config:
+    """The client of the generation that ``protocol`` names: the one place where it is looked at."""
+    if _choice(options, "protocol", (PROTOCOL_08, PROTOCOL_07)) == PROTOCOL_07:
+        return parse_07(options)
+    refuse_07(options)
     if not options.get("kafka.bootstrap.servers", "").strip():
         raise InvalidConfig(
             "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer"
         )
+    return _consumer_config(options)
 
 
 def _known() -> str:
@@ -201,15 +233,15 @@ def _is_whole(text: str) -> bool:
     return re.fullmatch(r"\s*[0-9]{1,18}\s*", text) is not None
 
 
-def _columns(options: Mapping[str, str]) -> tuple[str, ...] | None:
+def _columns(options: Mapping[str, str], known: Mapping[str, str]) -> tuple[str, ...] | None:
     value = options.get("columns")
     if value is None:
         return None
-    by_key = {name.lower(): name for name in COLUMN_TYPES}
+    by_key = {name.lower(): name for name in known}
     named = [name.strip() for name in value.split(",") if name.strip()]
     unknown = [name for name in named if name.lower() not in by_key]
     if unknown or not named:
-        raise InvalidConfig(f"columns are some of {', '.join(COLUMN_TYPES)}; got '{value}'")
+        raise InvalidConfig(f"columns are some of {', '.join(known)}; got '{value}'")
     columns = [by_key[name.lower()] for name in named]
     if len(set(columns)) < len(columns):
         raise InvalidConfig(f"columns names one twice: '{value}'")

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Protocol
 
 from pyspark_kafkalog.types import TopicPartition
 
@@ -76,12 +78,46 @@ def _round_half_up(numerator: int, denominator: int) -> int:
     return (2 * numerator + denominator) // (2 * denominator)
 
 
+class Split(Protocol):
+    """Cuts resolved ranges into the tasks' ranges, as `split_ranges`."""
+
+    def __call__(
+        self, ranges: Sequence[OffsetRange], /, *, min_partitions: int | None, max_records: int | None
+    ) -> list[OffsetRange]: ...
+
+
+def split_at(
+    ranges: Sequence[OffsetRange],
+    allowed: Mapping[TopicPartition, Sequence[int]],
+    *,
+    min_partitions: int | None,
+) -> list[OffsetRange]:
+    """Cut resolved ranges as `split_ranges`, each cut at the nearest ``allowed`` offset of its partition.
+
+    Parts that have no such offset between them stay together, so fewer may come out than asked for.
+    """
+    parts: list[OffsetRange] = []
+    ideal = split_ranges(ranges, min_partitions=min_partitions)
+    for r in ranges:
+        if r.size <= 0:
+            continue
+        between = [offset for offset in allowed.get(r.topic_partition, ()) if r.start < offset < r.end]
+        wanted = [
+            p.start for p in ideal if p.topic_partition == r.topic_partition and r.start < p.start < r.end
+        ]
+        cuts = {min(between, key=lambda at: abs(at - cut)) for cut in wanted} if between else set()
+        edges = [r.start, *sorted(cuts), r.end]
+        parts += [replace(r, start=start, end=end) for start, end in pairwise(edges)]
+    return parts
+
+
 def plan_ranges(
     asked: Sequence[OffsetRange],
     resolved: Mapping[TopicPartition, tuple[int, int]],
     *,
     min_partitions: int | None,
     max_records: int | None,
+    split: Split = split_ranges,
 ) -> list[OffsetRange]:
     """The tasks of a batch whose ends may still be open.
 
@@ -93,7 +129,7 @@ def plan_ranges(
         return list(asked)
     sized = [OffsetRange(r.topic_partition, *resolved[r.topic_partition]) for r in asked]
     parts: dict[TopicPartition, list[OffsetRange]] = defaultdict(list)
-    for part in split_ranges(sized, min_partitions=min_partitions, max_records=max_records):
+    for part in split(sized, min_partitions=min_partitions, max_records=max_records):
         parts[part.topic_partition].append(part)
     planned: list[OffsetRange] = []
     for r in asked:

@@ -22,16 +22,29 @@ COLUMN_TYPES = {
 }
 """Column to the name of its Spark type, in the order of the full row."""
 
-_ON_REQUEST = ("headers", "broker")
+COLUMN_TYPES_07 = {**COLUMN_TYPES, "innerIndex": "int"}
+"""The same for messages of Kafka 0.7: the place of a message in its compressed entry comes last."""
+
+
+def column_types(*, per_broker: bool) -> dict[str, str]:
+    """The columns there are; ``per_broker`` where partitions belong to brokers, as in 0.7."""
+    return COLUMN_TYPES_07 if per_broker else COLUMN_TYPES
 
 
 def column_names(
-    columns: tuple[str, ...] | None, *, include_headers: bool, include_broker: bool
+    columns: tuple[str, ...] | None, *, include_headers: bool, include_broker: bool, per_broker: bool = False
 ) -> tuple[str, ...]:
-    """The columns of a row: those named, else the fixed seven; ``headers`` and ``broker`` where asked for."""
-    names = columns or tuple(name for name in COLUMN_TYPES if name not in _ON_REQUEST)
-    asked = dict(zip(_ON_REQUEST, (include_headers, include_broker), strict=True))
-    return names + tuple(name for name in _ON_REQUEST if asked[name] and name not in names)
+    """The columns of a row: those named, else the fixed seven; ``headers`` and ``broker`` where asked for.
+
+    With ``broker`` comes, in 0.7, ``innerIndex``: only both tell messages apart.
+    """
+    asked = {
+        "headers": include_headers,
+        "broker": include_broker,
+        "innerIndex": include_broker and per_broker,
+    }
+    names = columns or tuple(name for name in COLUMN_TYPES if name not in asked)
+    return names + tuple(name for name, wanted in asked.items() if wanted and name not in names)
 
 
 def spark_schema(columns: tuple[str, ...]) -> StructType:
@@ -47,10 +60,10 @@ def spark_schema(columns: tuple[str, ...]) -> StructType:
         "timestamp": t.TimestampType(),
         "array<struct<key:string,value:binary>>": t.ArrayType(header),
     }
-    return t.StructType([t.StructField(name, by_name[COLUMN_TYPES[name]]) for name in columns])
+    return t.StructType([t.StructField(name, by_name[COLUMN_TYPES_07[name]]) for name in columns])
 
 
-def columns_of(schema: StructType) -> tuple[str, ...]:
+def columns_of(schema: StructType, *, per_broker: bool = False) -> tuple[str, ...]:
     """The columns that a user's ``.schema(...)`` asks for.
 
     Spark does not cast what a Python source yields, so the types must be ours.
@@ -58,14 +71,15 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
     Raises:
         InvalidConfig: a column that we do not have, one of another type, one not nullable, or one twice.
     """
-    ours = {field.name: field for field in spark_schema(tuple(COLUMN_TYPES)).fields}
+    types = column_types(per_broker=per_broker)
+    ours = {field.name: field for field in spark_schema(tuple(types)).fields}
     wrong = [
         f"{field.name} {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}"
         for field in schema.fields
         if field.name not in ours or (field.dataType, field.nullable) != (ours[field.name].dataType, True)
     ]
     if wrong:
-        known = ", ".join(f"{name} {kind}" for name, kind in COLUMN_TYPES.items())
+        known = ", ".join(f"{name} {kind}" for name, kind in types.items())
         raise InvalidConfig(
             "Kafka source has a fixed schema: .schema(...) may leave columns out, not change them. "
             f"Columns: {known}. Wrong: {', '.join(wrong)}"

@@ -43,6 +43,7 @@ class DefaultSource(DataSource):
                 options.columns,
                 include_headers=options.include_headers,
                 include_broker=options.include_broker,
+                per_broker=options.v07 is not None,
             )
         )
 
@@ -54,7 +55,8 @@ class DefaultSource(DataSource):
         Raises:
             InvalidConfig: an option is wrong, or ``schema`` is not made of our columns.
         """
-        options, columns = parse_batch_options(self.options), columns_of(schema)
+        options = parse_batch_options(self.options)
+        columns = columns_of(schema, per_broker=options.v07 is not None)
         if options.load is not None:
             from pyspark_kafkalog.datasource.load_reader import LoadReader
 

@@ -19,7 +19,7 @@ from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.types import EARLIEST_OFFSET, NO_BROKER, TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.datasource.lookup import Lookup
+    from pyspark_kafkalog.datasource.generations import SourceLookup
     from pyspark_kafkalog.datasource.options import BatchOptions
 
 FILES = "part-*"
@@ -29,7 +29,7 @@ _UNSET = -1
 
 
 def locate_start(
-    options: BatchOptions, lookup: Lookup, partitions: Sequence[TopicPartition]
+    options: BatchOptions, lookup: SourceLookup, partitions: Sequence[TopicPartition]
 ) -> OffsetsByPartition:
     """The offset or placeholder at which each of ``partitions`` begins.
 

@@ -144,7 +144,7 @@ def test_b15_the_global_timestamp_beats_those_by_partition_which_beat_offsets() 
         ({"subscribe": "t", "failOnDataLoss": "yes"}, "failOnDataLoss is one of true, false; got 'yes'"),
         ({"subscribe": "t", "kafkaConsumer.pollTimeoutMs": "0"}, "kafkaConsumer.pollTimeoutMs is a whole"),
         ({"subscribe": "t", "startingOffset": "earliest"}, "Did you mean 'startingOffsets'?"),
-        ({"subscribe": "t", "zzz": "1"}, "Unknown option 'zzz'. Known: kafka.bootstrap.servers, assign"),
+        ({"subscribe": "t", "zzz": "1"}, "Unknown option 'zzz'. Known: kafka.bootstrap.servers, protocol"),
         ({"subscribe": "t", "columns": "value,colour"}, "columns are some of key, value, topic"),
         ({"subscribe": "t", "columns": "value,VALUE"}, "columns names one twice"),
         ({"subscribe": "t", "columns": " "}, "columns are some of"),

@@ -1,0 +1,365 @@
+"""Asks brokers of Kafka 0.7, and the ZooKeeper they meet at, what a plan needs to know.
+
+A partition belongs to its broker. Which there are says ZooKeeper; without it (``broker.list``) each broker is
+asked: a fetch of no bytes tells a partition that it has from one that it has not, and closes no connection.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from pyspark_kafkalog.client.transport import peer_name
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.config.client import parse_address
+from pyspark_kafkalog.config.source07 import Source07Config
+from pyspark_kafkalog.consumer.simple_consumer import SimpleConsumer
+from pyspark_kafkalog.datasource.again import again
+from pyspark_kafkalog.datasource.generations import ignore_loss
+from pyspark_kafkalog.datasource.options import BatchOptions
+from pyspark_kafkalog.datasource.options07 import NO_MAX_RECORDS
+from pyspark_kafkalog.datasource.planning import OffsetRange, split_at
+from pyspark_kafkalog.datasource.subscription import Assign, SubscribePattern
+from pyspark_kafkalog.errors import (
+    ConnectionLost,
+    CorruptMessage,
+    InvalidConfig,
+    MessageTooLarge,
+    OffsetOutOfRange,
+    UnknownTopicOrPartition,
+)
+from pyspark_kafkalog.formats.v07 import entries, verify_entry
+from pyspark_kafkalog.loads.plan import UNKNOWN, PartitionFacts
+from pyspark_kafkalog.protocol.v07 import FetchRequest
+from pyspark_kafkalog.types import (
+    EARLIEST_OFFSET,
+    EARLIEST_TIMESTAMP,
+    LATEST_OFFSET,
+    LATEST_TIMESTAMP,
+    TopicPartition,
+)
+from pyspark_kafkalog.zookeeper.paths import V07Layout
+from pyspark_kafkalog.zookeeper.values import MAX_PARTITIONS
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.datasource.range_reader07 import RangeReader07
+    from pyspark_kafkalog.zookeeper.session import Session
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+Address = tuple[str, int]
+
+_PROBED_AT_ONCE = 64
+_MOST_SEGMENTS = 1 << 16
+_FIRST_ENTRY_BYTES = 1 << 12
+
+
+class Lookup07:
+    """*Not thread-safe: used by one planner or one task.* Owns its connections; close it.
+
+    See `SourceLookup`. Offsets are byte positions, and the visible end is the flushed one. ZooKeeper is asked
+    when something is to be found there, and its session ends with the question.
+    """
+
+    def __init__(
+        self,
+        options: BatchOptions,
+        config: Source07Config,
+        brokers: Mapping[int, str],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """``brokers``: what a task carries, ``host:port`` by id; nobody else is then asked for addresses."""
+        self.config = config
+        self.clock = clock
+        self._options = options
+        self._layout = V07Layout(config.zookeeper_prefix_07)
+        self._carried = {id: parse_address(address) for id, address in brokers.items()}
+        self._found: dict[int, Address] | None = None
+        self._consumers: dict[int, SimpleConsumer] = {}
+
+    def close(self) -> None:
+        """Close the connections."""
+        consumers, self._consumers = self._consumers, {}
+        for consumer in consumers.values():
+            consumer.close()
+
+    def leaders(self) -> Mapping[TopicPartition, int]:
+        """Every partition that is to be read, with its broker.
+
+        Raises:
+            UnknownTopicOrPartition: a topic or partition that was named is not there.
+            KafkaError: ZooKeeper or a broker would not say.
+        """
+        return {p: p.broker for p in self._again(self._partitions)}
+
+    def address_of(self, broker: int) -> str:
+        """``host:port`` of a broker. Raises `KafkaError` where it is not known."""
+        return self._again(lambda: peer_name(*self._address(broker)))
+
+    def broker_addresses(self) -> Mapping[str, int]:
+        """The live brokers' ids by ``host:port``."""
+        return {peer_name(*address): id for id, address in self._again(self._addresses).items()}
+
+    def consumer(self, broker: int) -> SimpleConsumer:
+        """The connection to a broker. Raises `KafkaError` where its address is not known."""
+        if broker not in self._consumers:
+            self._consumers[broker] = SimpleConsumer(*self._address(broker), self.config, clock=self.clock)
+        return self._consumers[broker]
+
+    def offsets(self, asked: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """The beginning of the youngest segment that was last written to at or before each time in ms.
+
+        That is as fine as a broker knows; where no segment is that old, it is the log's beginning. All that
+        was written since the time lies behind it.
+        """
+
+        def ask(partition: TopicPartition, timestamp: int) -> int:
+            return self._again(lambda: self._offset(partition, timestamp))
+
+        return {partition: ask(partition, timestamp) for partition, timestamp in asked.items()}
+
+    def resolve(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """The same offsets with `EARLIEST_OFFSET` and `LATEST_OFFSET` replaced by what they are now."""
+        # OFFSETS has the same two numbers for its two edges as Spark's JSON.
+        open_ends = {p: o for p, o in offsets.items() if o in (EARLIEST_OFFSET, LATEST_OFFSET)}
+        return {**offsets, **self.offsets(open_ends)}
+
+    def log_range(self, partition: TopicPartition) -> tuple[int, int]:
+        """The offsets ``[start, end)`` that the partition's log holds now, as far as it is flushed."""
+        start, end = (self.offsets({partition: edge})[partition] for edge in (EARLIEST_OFFSET, LATEST_OFFSET))
+        return start, end
+
+    def check_positions(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Refuse positions at which no entry begins, as far as they are in the logs.
+
+        Raises:
+            InvalidConfig: one is none; the text names it.
+            KafkaError: a broker would not say.
+        """
+
+        def check(partition: TopicPartition, offset: int) -> None:
+            self._again(lambda: self._check_position(partition, offset))
+
+        for partition, offset in sorted(positions.items()):
+            if offset > 0 and offset not in self.segment_starts(partition):
+                check(partition, offset)
+
+    def segment_starts(self, partition: TopicPartition) -> list[int]:
+        """The offsets at which the log's segments begin, and its end; the largest first."""
+        return self._again(
+            lambda: self.consumer(partition.broker).get_offsets_before(
+                partition.topic, partition.partition, LATEST_TIMESTAMP, _MOST_SEGMENTS
+            )
+        )
+
+    def split(
+        self, ranges: Sequence[OffsetRange], *, min_partitions: int | None, max_records: int | None
+    ) -> list[OffsetRange]:
+        """As `planning.split_at`, at the beginnings of segments: other entries' are not known unread."""
+        if max_records is not None:
+            raise InvalidConfig(NO_MAX_RECORDS)
+        partitions = sorted({r.topic_partition for r in ranges}) if min_partitions is not None else ()
+        starts = {p: self.segment_starts(p) for p in partitions}
+        return split_at(ranges, starts, min_partitions=min_partitions)
+
+    def reader(
+        self, columns: Sequence[str], on_loss: Callable[[int, int], None] = ignore_loss
+    ) -> RangeReader07:
+        """What reads rows through these connections; see `SourceLookup.reader`."""
+        # Here, for planning does without what decodes.
+        from pyspark_kafkalog.datasource.range_reader07 import RangeReader07
+
+        return RangeReader07(tuple(columns), self._options, self, on_loss)
+
+    def facts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionFacts]:
+        """What a load's plan keeps of each partition: its broker and the ends of its log.
+
+        Raises:
+            UnknownTopicOrPartition: a topic or partition is not there (any more).
+            KafkaError: ZooKeeper or a broker would not say.
+        """
+        missing = sorted(set(partitions) - self._again(lambda: self._there(partitions)))
+        if missing:
+            names = ", ".join(map(str, missing))
+            raise UnknownTopicOrPartition(f"not found by {self.config.place} any more: {names}")
+        found = {}
+        for p in partitions:
+            earliest, latest = self.log_range(p)
+            found[p] = PartitionFacts("", p.broker, self.address_of(p.broker), UNKNOWN, earliest, latest)
+        return found
+
+    def topic_ids(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+        """Empty: in 0.7 a topic has a name only."""
+        return dict.fromkeys(partitions, "")
+
+    def cluster_id(self) -> str:
+        """Empty: in 0.7 a cluster has no name."""
+        return ""
+
+    def group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The positions that ``group`` keeps in ZooKeeper; partitions without one are left out.
+
+        Raises:
+            InvalidConfig: there is no ZooKeeper to ask.
+        """
+        if not self.config.zookeeper_connect:
+            raise InvalidConfig(
+                "startingOffsets=group needs zookeeper.connect: in Kafka 0.7 a group's offsets are in "
+                "ZooKeeper, and with broker.list none is asked"
+            )
+        asked = list(partitions)
+        return self._again(lambda: self._group_offsets(group, asked))
+
+    # --- which partitions there are
+
+    def _partitions(self) -> list[TopicPartition]:
+        subscription = self._options.subscription
+        if isinstance(subscription, Assign):
+            missing = [
+                str(p) for p in sorted(set(subscription.partitions) - self._there(subscription.partitions))
+            ]
+            if missing:
+                raise UnknownTopicOrPartition(f"assigned partitions are not there: {', '.join(missing)}")
+            return list(subscription.partitions)
+        if not isinstance(subscription, SubscribePattern):
+            found = self._of_topics(subscription.topics)
+            for topic in set(subscription.topics) - {p.topic for p in found}:
+                raise UnknownTopicOrPartition(f"topic {topic!r} is on no live broker of {self.config.place}")
+            return found
+        if not self.config.zookeeper_connect:
+            raise InvalidConfig(
+                "subscribePattern needs zookeeper.connect: brokers of Kafka 0.7 cannot be asked for their "
+                "topics; with broker.list say subscribe or assign"
+            )
+        from pyspark_kafkalog.zookeeper import brokers as registry
+
+        with self._zookeeper() as session:
+            names = [name for name in registry.topics(session, self._layout) if subscription.matches(name)]
+        return self._of_topics(names)
+
+    def _there(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """The partitions that the topics of ``partitions`` have at their brokers."""
+        asked = set(partitions)
+        return set(self._of_topics({p.topic for p in asked}, {p.broker for p in asked}))
+
+    def _of_topics(
+        self, topics: Iterable[str], brokers: Collection[int] | None = None
+    ) -> list[TopicPartition]:
+        """Every partition of the topics, or those that ``brokers`` have."""
+        found = []
+        if not self.config.zookeeper_connect:
+            for name in topics:
+                for broker in self._addresses():
+                    if brokers is None or broker in brokers:
+                        found += [TopicPartition(name, n, broker) for n in range(self._probe(broker, name))]
+            return sorted(found)
+        from pyspark_kafkalog.zookeeper import brokers as registry
+
+        with self._zookeeper() as session:
+            for name in topics:
+                for node in registry.partitions(session, self._layout, name):
+                    if brokers is None or node.broker in brokers:
+                        found.append(TopicPartition(name, node.number, node.broker))
+        return sorted(found)
+
+    def _probe(self, broker: int, topic: str) -> int:
+        """How many partitions of the topic a broker says to have."""
+        consumer, count = self.consumer(broker), 0
+        while count < MAX_PARTITIONS:
+            numbers = range(count, count + _PROBED_AT_ONCE)
+            answers = consumer.multifetch([FetchRequest(topic, number, 0, 0) for number in numbers])
+            for answer in answers:
+                if isinstance(answer.error, UnknownTopicOrPartition):
+                    return count
+                # What has aged out at 0 is there.
+                if answer.error is not None and not isinstance(answer.error, OffsetOutOfRange):
+                    raise answer.error
+                count += 1
+        return count
+
+    # --- asking
+
+    def _offset(self, partition: TopicPartition, timestamp: int) -> int:
+        consumer = self.consumer(partition.broker)
+        for time in (timestamp, EARLIEST_TIMESTAMP):
+            found = consumer.get_offsets_before(partition.topic, partition.partition, time, 1)
+            if found:
+                return found[0]
+        return 0
+
+    def _check_position(self, partition: TopicPartition, offset: int) -> None:
+        consumer = self.consumer(partition.broker)
+        try:
+            found = consumer.fetch(partition.topic, partition.partition, offset, _FIRST_ENTRY_BYTES)
+            for entry in entries(found.data):
+                verify_entry(entry)
+                return
+        except OffsetOutOfRange:
+            return
+        except (CorruptMessage, MessageTooLarge) as e:
+            raise InvalidConfig(no_entry_at(partition, offset, e)) from e
+
+    def _addresses(self) -> Mapping[int, Address]:
+        """Every live broker, as ``broker.list`` or ZooKeeper says."""
+        if self._found is None:
+            self._found = self._look_up_addresses()
+        return self._found
+
+    def _look_up_addresses(self) -> dict[int, Address]:
+        if not self.config.zookeeper_connect:
+            return {broker.id: (broker.host, broker.port) for broker in self.config.brokers}
+        from pyspark_kafkalog.zookeeper import brokers as registry
+
+        with self._zookeeper() as session:
+            live = registry.brokers(session, self._layout)
+        return {id: (node.host, node.port) for id, node in live.items()}
+
+    def _address(self, broker: int) -> Address:
+        if broker in self._carried:
+            return self._carried[broker]
+        found = self._addresses().get(broker)
+        if found is None:
+            raise ConnectionLost(f"broker {broker} is not among those of {self.config.place}: is it running?")
+        return found
+
+    def _group_offsets(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        from pyspark_kafkalog.zookeeper.groups import read_group_offset
+
+        with self._zookeeper() as session:
+            found = {
+                p: read_group_offset(session, self._layout, group, p.topic, p.number) for p in partitions
+            }
+        return {p: offset for p, offset in found.items() if offset is not None}
+
+    @contextmanager
+    def _zookeeper(self) -> Iterator[Session]:
+        # kazoo is loaded only where ZooKeeper is asked.
+        from pyspark_kafkalog.zookeeper.session import Session
+
+        with Session(
+            self.config.zookeeper_connect or "",
+            session_timeout_ms=self.config.zookeeper_session_timeout_ms,
+            connection_timeout_ms=self.config.zookeeper_connection_timeout_ms,
+        ) as session:
+            yield session
+
+    def _again(self, ask: Callable[[], T]) -> T:
+        return again(ask, self._forget, self._options, self.clock)
+
+    def _forget(self) -> None:
+        """A broker may have come back elsewhere."""
+        self.close()
+        self._found = None
+
+
+def no_entry_at(partition: TopicPartition, offset: int, found: Exception) -> str:
+    """What is said of a position at which no entry begins."""
+    return (
+        f"{partition}: no message begins at offset {offset}: {found}. Offsets of Kafka 0.7 are byte "
+        "positions: say one at which a message begins, as the column offset or the end of an earlier read "
+        "tells, or -2 for the earliest. If it is one, the log is damaged there, or the message is above "
+        "kafka.max.message.size"
+    )
