@@ -79,7 +79,7 @@ def written(wire: Wire07, topic: str, *sets: bytes) -> str:
 
 @pytest.fixture
 def topic(first: Wire07, topic_name: str) -> str:
-    """The entries, in several segments. The last but one holds no message: it is flushed with the one behind."""
+    """The entries, in several segments; one without messages is on the disk when another is."""
     return written(first, topic_name, *(data for _, data in ENTRIES), entry(b"end"))
 
 
