@@ -2,8 +2,8 @@
 """Clients of Kafka 0.7 for Python 2, driven line by line; tests/support/clients07.py has the other end.
 
 Arguments: where brod 0.3.2 is, where brod 0.4.3 is, and where pykafka, samsa and kazoo are. A line is a
-request as JSON, and so is each answer. Python 2.7, by whatever implementation: two things that Jython lacks are
-put in their place.
+request as JSON, and so is each answer. Python 2.7, by whatever implementation: three things that Jython lacks
+are put in their place.
 """
 
 from __future__ import print_function
@@ -11,6 +11,7 @@ from __future__ import print_function
 import json
 import os
 import platform
+import socket
 import struct
 import sys
 
@@ -37,6 +38,19 @@ class InheritableStruct(object):
         return struct.unpack_from(self.format, data, offset)
 
 
+def socket_pair():
+    """What kazoo wakes its thread by."""
+    listener = socket.socket()
+    listener.bind((HOST, 0))
+    listener.listen(1)
+    one = socket.create_connection(listener.getsockname())
+    other, _ = listener.accept()
+    listener.close()
+    for end in (one, other):
+        end.setblocking(False)
+    return one, other
+
+
 def read(self, length):
     """pykafka's, which receives into a part of a buffer."""
     data = b""
@@ -51,6 +65,7 @@ def read(self, length):
 IS_JYTHON = platform.python_implementation() == "Jython"
 if IS_JYTHON:
     struct.Struct = InheritableStruct
+    socket.socketpair = socket_pair
 
 
 def imported(path, module, package):
