@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from broker.embedded import EmbeddedBroker, start_broker
+from pyspark_kafkalog.datasource.source import DefaultSource
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.formats.batch import read_header
 from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -21,6 +23,7 @@ from pyspark_kafkalog.protocol.api.describe_configs import (
 from pyspark_kafkalog.protocol.api.fetch import PartitionData
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import Record
+from tests.support.command_line import kafkalog
 from tests.support.raw_client import RawClient, decode, fetch_request, versions
 from tests.support.wire07 import LATEST, Wire07, entry, fetch, offsets, offsets_in, produce, zipped
 
@@ -229,6 +232,32 @@ def test_a_far_offset_is_answered_empty_until_it_is_found(topic_name: str) -> No
             assert [answer.error_code for answer in answers] == [ErrorCode.NONE] * len(answers)
             assert len(answers) == 4
             assert decode(answers[-1])[0].offset == target
+
+
+class TestOurReaders:
+    def test_kafkalog_consume(self, broker: EmbeddedBroker, topic: str) -> None:
+        server = f"127.0.0.1:{broker.port_of('PLAINTEXT')}"
+        out = kafkalog("consume", topic, "--format", "json", server=server)
+        assert out.returncode == 0, out.stderr
+        rows = [json.loads(line) for line in out.stdout.splitlines()]
+        assert [(row["offset"], row["value"].encode()) for row in rows] == ALL
+
+    @pytest.mark.parametrize("tasks", [1, 3, 40])
+    def test_the_data_source_however_the_range_is_split(
+        self, broker: EmbeddedBroker, topic: str, tasks: int
+    ) -> None:
+        options = {
+            "kafka.bootstrap.servers": f"127.0.0.1:{broker.port_of('PLAINTEXT')}",
+            "subscribe": topic,
+            "minPartitions": str(tasks),
+        }
+        source = DefaultSource(options)
+        reader = source.reader(source.schema())
+        splits = reader.partitions()
+        assert len(splits) >= tasks
+        rows = [row for split in splits for batch in reader.read(split) for row in batch.to_pylist()]
+        assert [(row["offset"], row["value"]) for row in rows if row["partition"] == 0] == ALL
+        assert {(row["key"], row["timestamp"].timestamp()) for row in rows} == {(None, -0.001)}
 
 
 def test_what_clients_ask_besides_is_answered(modern: RawClient, topic: str) -> None:
