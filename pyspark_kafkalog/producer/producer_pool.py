@@ -120,24 +120,13 @@ class ProducerPool:
 
     def keep(self, live: Mapping[int, BrokerNode]) -> None:
         """Have a channel to each of these brokers and to no other."""
-        gone = []
         with self._lock:
             if self._closed:
                 return
-            for id, (broker, channel) in list(self._channels.items()):
-                if id not in live or not _same_place(broker, live[id]):
-                    del self._channels[id]
-                    gone.append((broker, channel))
+            for id in self._channels.keys() - live.keys():
+                self._give_up(id)
             for broker in live.values():
                 self._channel(broker)
-            self._retiring = [thread for thread in self._retiring if thread.is_alive()]
-            for broker, channel in gone:
-                logger.info("%s is gone", broker)
-                thread = threading.Thread(
-                    target=self._retire, args=(channel,), name=f"kafkalog-retiring-{broker.id}", daemon=True
-                )
-                self._retiring.append(thread)
-                thread.start()
 
     def flush(self, timeout: float | None) -> None:
         """Flush every channel. Raises `TimeoutError`."""
@@ -171,9 +160,23 @@ class ProducerPool:
         if self._closed:
             raise QueueClosed("the producer is closed")
         known = self._channels.get(broker.id)
-        if known is None or not _same_place(known[0], broker):
+        if known is not None and not _same_place(known[0], broker):
+            # Whichever of the two is out of date: what waits there must not wait for ever.
+            self._give_up(broker.id)
+            known = None
+        if known is None:
             known = self._channels[broker.id] = (broker, self._make(broker))
         return known[1]
+
+    def _give_up(self, id: int) -> None:
+        """Take a channel out, and close it on a thread of its own. Caller holds the lock."""
+        broker, channel = self._channels.pop(id)
+        logger.info("%s is gone", broker)
+        thread = threading.Thread(
+            target=self._retire, args=(channel,), name=f"kafkalog-retiring-{id}", daemon=True
+        )
+        self._retiring = [*(one for one in self._retiring if one.is_alive()), thread]
+        thread.start()
 
     def _retire(self, channel: Channel) -> None:
         left = channel.retire()

@@ -76,6 +76,16 @@ def test_a_broker_at_another_address_has_another_channel() -> None:
     assert made.pool.channel(node(1, "new")) is made.channels[1]
     made.pool.keep({1: node(1, "newest")})
     assert [channel.broker.host for channel in made.channels] == ["old", "new", "newest"]
+    made.pool.close(10)
+    assert [channel.retired for channel in made.channels] == [1, 1, 0]
+
+
+def test_what_waits_for_a_broker_that_has_moved_is_handed_over_whoever_finds_it_out() -> None:
+    made = Made()
+    made.pool.keep({1: node(1, "full")})
+    made.pool.channel(node(1, "new"))
+    assert made.handed_over.wait(10)
+    assert made.elsewhere == ITEMS
 
 
 def test_what_a_broker_that_is_gone_had_queued_is_handed_over() -> None:
