@@ -34,10 +34,17 @@ class MemorySession:
         self._expired = False
         self.fail_after: int | None = None
         """Operations until one is done whose answer is lost; None is never."""
+        self.expire_after: int | None = None
+        """Operations until the server ends the session, which the next one finds out; None is never."""
 
     @property
     def credentials(self) -> tuple[int, bytes]:
         return self._id, b""
+
+    @property
+    def in_for_trouble(self) -> bool:
+        """Whether an answer will be lost, or the session's end is on its way."""
+        return self.fail_after is not None or self.expire_after is not None
 
     def listen(self, listener: Callable[[SessionEvent], object]) -> None:
         self._listeners.append(listener)
@@ -49,6 +56,11 @@ class MemorySession:
 
     def notice(self) -> None:
         """The client hears from the server: of the end of its session, if it has ended."""
+        if self.expire_after is not None:
+            self.expire_after -= 1
+            if self.expire_after < 0:
+                self.expire_after = None
+                self.expire()
         if self._expired:
             self._expired = False
             self._tell(SessionEvent.LOST)

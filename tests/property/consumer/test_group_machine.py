@@ -247,10 +247,16 @@ class GroupMachine(RuleBasedStateMachine):
         for consumer in self.consumers[which : which + 1]:
             consumer.session.fail_after = operations
 
+    @rule(which=st.integers(0, 3), operations=st.integers(0, 12))
+    def expire_soon(self, which: int, operations: int) -> None:
+        """Between two operations of whatever comes next: of a rebalance, say."""
+        for consumer in self.consumers[which : which + 1]:
+            consumer.session.expire_after = operations
+
     @rule(mask=st.integers(1, 15))
     def rebalance(self, mask: int) -> None:
         for consumer in self.chosen(mask):
-            in_peace = consumer.lease.held() and consumer.session.fail_after is None
+            in_peace = consumer.lease.held() and not consumer.session.in_for_trouble
             before = {one.key: one.done or 0 for one in consumer.holdings.partitions()}
             with contextlib.suppress(KafkaError):
                 consumer.rebalance()
@@ -346,7 +352,7 @@ class GroupMachine(RuleBasedStateMachine):
         for broker in {int(key.name.partition("-")[0]) for key in self.logs}:
             self.add_broker(broker)
         for consumer in self.consumers:
-            consumer.session.fail_after = None
+            consumer.session.fail_after = consumer.session.expire_after = None
             consumer.session.notice()
         for _ in range(3):
             settled = [consumer.rebalance() for consumer in self.consumers]
