@@ -49,6 +49,7 @@ BENCHMARKS = (
     Benchmark("pipeline", "Pipeline: from the broker to record batches, and back"),
     Benchmark("broker", "Broker"),
     Benchmark("broker07", "Broker, the listener of Kafka 0.7"),
+    Benchmark("view07", "Messages of Kafka 0.7 for today's clients"),
     Benchmark("spark_read", "Spark"),
     Benchmark("loads", "Loads"),
 )
