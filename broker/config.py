@@ -281,6 +281,13 @@ class BrokerConfig(Config):
         host = machine_name if told.every_interface else told.host
         return told._replace(host=host, port=told.port or bound_port)
 
+    @property
+    def zookeeper(self) -> ZooKeeperConfig:
+        """The properties that brokers share with clients."""
+        return ZooKeeperConfig(
+            **{item.field: getattr(self, item.field) for item in describe(ZooKeeperConfig)}
+        )
+
     def directories(self) -> tuple[Path, ...]:
         """`log_dirs` as paths."""
         return tuple(Path(word).expanduser() for word in self.log_dirs)

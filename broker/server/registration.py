@@ -15,8 +15,9 @@ from broker.server.topics import INTERNAL_TOPICS
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 from pyspark_kafkalog.zookeeper.brokers import BrokerIdInUse, agree_on_cluster, broker_at
-from pyspark_kafkalog.zookeeper.paths import JsonLayout, Layout, V07Layout
-from pyspark_kafkalog.zookeeper.session import NodeExists, Session, SessionEvent
+from pyspark_kafkalog.zookeeper.connecting import session_of
+from pyspark_kafkalog.zookeeper.paths import Layout, layout_of
+from pyspark_kafkalog.zookeeper.session import NodeExists, SessionEvent
 from pyspark_kafkalog.zookeeper.values import BrokerNode
 
 _AGAIN_SECONDS = 2.0
@@ -67,16 +68,12 @@ class Registration:
         """
         self._config = config
         self._clock = clock
-        self._session = Session(
-            config.zookeeper_connect or "",
-            session_timeout_ms=config.zookeeper_session_timeout_ms,
-            connection_timeout_ms=config.zookeeper_connection_timeout_ms,
-        )
-        spelled = {
-            "PLAINTEXT": (JsonLayout(config.zookeeper_prefix), "0.8"),
-            "KAFKA07": (V07Layout(config.zookeeper_prefix_07), "0.7"),
+        self._session = session_of(config.zookeeper)
+        generations = {"PLAINTEXT": "0.8", "KAFKA07": "0.7"}
+        self._spelled = {
+            protocol: (layout_of(config.zookeeper, generations[protocol]), generations[protocol])
+            for protocol in protocols
         }
-        self._spelled = {protocol: spelled[protocol] for protocol in protocols}
         prefixes = [layout.prefix for layout, _ in self._spelled.values()]
         if len(set(prefixes)) < len(prefixes):
             raise InvalidConfig(

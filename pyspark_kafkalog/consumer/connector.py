@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Callable, Mapping
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.client07 import PROTOCOL_07
 from pyspark_kafkalog.config.connector import ConnectorConfig
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.consumer.assignment import thread_id
@@ -20,8 +19,9 @@ from pyspark_kafkalog.consumer.topic_filter import TopicFilter
 from pyspark_kafkalog.consumer.zookeeper_group import GroupMember, GroupWatch, Lease
 from pyspark_kafkalog.errors import InvalidRequest, KafkaError
 from pyspark_kafkalog.zookeeper.brokers import brokers
-from pyspark_kafkalog.zookeeper.paths import JsonLayout, Layout, V07Layout
-from pyspark_kafkalog.zookeeper.session import Session, SessionEvent, Watch
+from pyspark_kafkalog.zookeeper.connecting import session_of
+from pyspark_kafkalog.zookeeper.paths import layout_of
+from pyspark_kafkalog.zookeeper.session import SessionEvent, Watch
 from pyspark_kafkalog.zookeeper.values import Subscription
 
 _log = logging.getLogger(__name__)
@@ -72,16 +72,8 @@ class ConsumerConnector:
         self.config = config
         self.consumer_id = _consumer_id(config, clock)
         self._clock = clock
-        self._layout: Layout = (
-            V07Layout(config.zookeeper_prefix_07)
-            if config.protocol == PROTOCOL_07
-            else JsonLayout(config.zookeeper_prefix)
-        )
-        self._session = Session(
-            config.connect,
-            session_timeout_ms=config.zookeeper_session_timeout_ms,
-            connection_timeout_ms=config.zookeeper_connection_timeout_ms,
-        )
+        self._layout = layout_of(config, config.protocol)
+        self._session = session_of(config)
         self._offsets = open_offsets(config, self._session, self._layout, clock=clock)
         self._lease = Lease(config.zookeeper_session_timeout_ms / 1000 * _LEASE_SHARE, clock)
         self._streams: dict[tuple[str, int], MessageStream] = {}

@@ -16,7 +16,8 @@ from pyspark_kafkalog.config.producer07 import ClassicProducerConfig
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, error_for
 from pyspark_kafkalog.protocol.v07 import ANY_PARTITION
 from pyspark_kafkalog.zookeeper.brokers import TopicWatch, brokers, partitions, watch_brokers
-from pyspark_kafkalog.zookeeper.paths import JsonLayout, Layout, V07Layout
+from pyspark_kafkalog.zookeeper.connecting import session_of
+from pyspark_kafkalog.zookeeper.paths import Layout, layout_of
 from pyspark_kafkalog.zookeeper.session import Session
 from pyspark_kafkalog.zookeeper.values import BrokerNode
 
@@ -124,8 +125,7 @@ class ZooKeeperDirectory:
 
     def _order(self, row: BrokerPartition) -> tuple[int, int]:
         """By broker and number where each broker has partitions of its own, else by number."""
-        own = isinstance(self._layout, V07Layout)
-        return (row.broker if own else 0, row.partition)
+        return (row.broker if self._layout.brokers_own_partitions else 0, row.partition)
 
     def _topic_changed(self, topic: str) -> None:
         with self._lock:
@@ -201,11 +201,5 @@ def directory_of(config: ClassicProducerConfig, *, clock: Clock = SYSTEM_CLOCK) 
     if config.zookeeper_connect is None:
         addresses = [(broker.host, broker.port) for broker in config.brokers]
         return ClusterDirectory(config.todays(*addresses), clock=clock)
-    session = Session(
-        config.zookeeper_connect,
-        session_timeout_ms=config.zookeeper_session_timeout_ms,
-        connection_timeout_ms=config.zookeeper_connection_timeout_ms,
-    )
-    if config.protocol == PROTOCOL_07:
-        return ZooKeeperDirectory(session, V07Layout(config.zookeeper_prefix_07), 0)
-    return ZooKeeperDirectory(session, JsonLayout(config.zookeeper_prefix), ANY_PARTITION)
+    first_partition = 0 if config.protocol == PROTOCOL_07 else ANY_PARTITION
+    return ZooKeeperDirectory(session_of(config), layout_of(config, config.protocol), first_partition)

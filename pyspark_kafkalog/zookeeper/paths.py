@@ -26,6 +26,8 @@ import re
 from abc import ABC, abstractmethod
 from typing import Any
 
+from pyspark_kafkalog.config.client07 import PROTOCOL_07
+from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.zookeeper.values import (
     BLACK_LIST,
@@ -59,6 +61,9 @@ _ENDPOINT = re.compile(r"([A-Z0-9_]+)://(.*):([0-9]{1,5})")
 
 class Layout(ABC):
     """*Thread-safe: it holds nothing but its prefix.* One spelling of the registries, below one prefix."""
+
+    brokers_own_partitions: bool
+    """Whether each broker has partitions of its own, numbered from 0."""
 
     def __init__(self, prefix: str) -> None:
         """``prefix`` is a path such as ``/kafka``; ``/`` is the root.
@@ -168,6 +173,8 @@ class Layout(ABC):
 class V07Layout(Layout):
     """Plain text; partitions belong to brokers and are called ``<broker>-<n>``."""
 
+    brokers_own_partitions = True
+
     def __init__(self, prefix: str = V07_PREFIX) -> None:
         super().__init__(prefix)
 
@@ -228,6 +235,8 @@ class V07Layout(Layout):
 
 class JsonLayout(Layout):
     """JSON, as the later papers have it; partitions are called by their number."""
+
+    brokers_own_partitions = False
 
     def __init__(self, prefix: str = JSON_PREFIX) -> None:
         super().__init__(prefix)
@@ -303,6 +312,13 @@ class JsonLayout(Layout):
         if not isinstance(counts, dict):
             raise MalformedNode("a subscription", data)
         return subscription_of(counts, fields.get("pattern", STATIC), data)
+
+
+def layout_of(config: ZooKeeperConfig, protocol: str) -> Layout:
+    """The spelling that goes with a wire, below the prefix that the configuration has for it."""
+    if protocol == PROTOCOL_07:
+        return V07Layout(config.zookeeper_prefix_07)
+    return JsonLayout(config.zookeeper_prefix)
 
 
 def checked_path(text: str) -> str:
