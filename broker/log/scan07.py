@@ -17,14 +17,18 @@ from broker.log.segment import MAX_DECOMPRESSED_BYTES
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.checksum import crc32
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.v07 import MIN_ENTRY_BYTES, MessageAndOffset, entry_header, messages
+from pyspark_kafkalog.formats.v07 import (
+    ENTRY_HEADER_BYTES,
+    MIN_ENTRY_BYTES,
+    MessageAndOffset,
+    entry_header,
+    messages,
+)
 from pyspark_kafkalog.types import NO_TIMESTAMP
 
 _LENGTH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _MAGIC_POSITION = 4
-_HEADER_BYTES = 10
-"""Of an entry with attributes: all before its payload."""
 _KEY_BYTES = 6
 """Length, magic and attributes: what `entry_header` needs."""
 
@@ -115,7 +119,7 @@ class _Entries:
         self._base_offset = base_offset
 
     def header_at(self, window: Window, position: int) -> FoundEntry:
-        view = window.view(position, _HEADER_BYTES)
+        view = window.view(position, ENTRY_HEADER_BYTES)
         if len(view) and view == bytes(len(view)):
             raise CorruptMessage("zeros where an entry should begin")
         try:

@@ -27,6 +27,7 @@ from pyspark_kafkalog.errors import (
     UnsupportedVersion,
     error_for,
 )
+from pyspark_kafkalog.formats.v07 import ENTRY_HEADER_BYTES
 from pyspark_kafkalog.protocol.v07 import FetchRequest, FetchResponse, OffsetsRequest
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
@@ -35,7 +36,6 @@ T = TypeVar("T")
 FETCH_SIZE = 300 * 1024
 """Bytes of a fetch unless told otherwise: 0.7's ``fetch.size``."""
 
-_ENTRY_HEADER_BYTES = 10
 _ONCE_MORE = RetryPolicy(backoff_ms=20, backoff_max_ms=20, max_retries=1)
 """A connection that broke is made anew once, as 0.7's own consumer does it."""
 
@@ -203,7 +203,7 @@ class SimpleConsumer:
         self, reader: BrokerReader, one: FetchRequest, data: memoryview, deadline: Deadline
     ) -> memoryview:
         """``data``, or what a larger fetch brings where that holds not one whole entry."""
-        limit = max(self.config.max_message_size + _ENTRY_HEADER_BYTES, one.max_bytes)
+        limit = max(self.config.max_message_size + ENTRY_HEADER_BYTES, one.max_bytes)
         where, size = f"{reader.peer}: {_name(one)} at offset {one.offset}", one.max_bytes
         while data:
             claimed = reader.sets.first_size(data)

@@ -26,6 +26,9 @@ from pyspark_kafkalog.types import NO_TIMESTAMP, Record, TimestampType
 MIN_ENTRY_BYTES = 9
 """The smallest entry: magic 0 and an empty payload."""
 
+ENTRY_HEADER_BYTES = 10
+"""Of an entry with attributes: all before its payload."""
+
 CODEC_BITS = 0b11
 """The bits of the attributes that say how a payload is compressed; 3 is none of 0.7's codecs."""
 

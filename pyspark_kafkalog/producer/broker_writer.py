@@ -24,7 +24,7 @@ from pyspark_kafkalog.errors import (
     error_for,
 )
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.v07 import encode_set
+from pyspark_kafkalog.formats.v07 import ENTRY_HEADER_BYTES, encode_set
 from pyspark_kafkalog.producer.encoder import BATCH_HEADER_BYTES, encode_batch, record_size_bound
 from pyspark_kafkalog.protocol import v07
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
@@ -32,7 +32,6 @@ from pyspark_kafkalog.protocol.api.produce import PartitionProduceData, ProduceR
 from pyspark_kafkalog.protocol.v07 import ANY_PARTITION
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, TopicPartition
 
-_ENTRY_HEADER_BYTES = 10
 _NO_LEADER = -1
 
 
@@ -142,10 +141,10 @@ class BrokerWriter07:
                 raise self._too_large(request, largest)
             return encode_set(payloads)
         data = encode_set(payloads, codec=request.codec)
-        if len(data) - _ENTRY_HEADER_BYTES <= self._limit:
+        if len(data) - ENTRY_HEADER_BYTES <= self._limit:
             return data
         if len(payloads) == 1:
-            raise self._too_large(request, len(data) - _ENTRY_HEADER_BYTES)
+            raise self._too_large(request, len(data) - ENTRY_HEADER_BYTES)
         half = len(payloads) // 2
         return self._encoded(request, payloads[:half]) + self._encoded(request, payloads[half:])
 
