@@ -159,7 +159,7 @@ class _Output:
     def __init__(
         self, file: BinaryIO, write: Callable[[TopicPartition, Record], bytes], limit: int | None
     ) -> None:
-        self._file, self._form, self._limit = file, write, limit
+        self._file, self._write, self._limit = file, write, limit
         self.records = self.bytes = 0
 
     @property
@@ -169,7 +169,7 @@ class _Output:
     def add(self, tp: TopicPartition, records: list[Record]) -> None:
         if self._limit is not None:
             records = records[: self._limit - self.records]
-        data = b"".join([self._form(tp, record) for record in records])
+        data = b"".join([self._write(tp, record) for record in records])
         self._file.write(data)
         self.records += len(records)
         self.bytes += len(data)
