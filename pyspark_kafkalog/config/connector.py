@@ -13,7 +13,7 @@ from pyspark_kafkalog.config.definition import (
     positive_int,
     prop,
 )
-from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
+from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig, znode_name
 from pyspark_kafkalog.errors import InvalidConfig
 
 ZOOKEEPER, KAFKA = "zookeeper", "kafka"
@@ -23,10 +23,6 @@ SMALLEST, LARGEST, NONE = "smallest", "largest", "none"
 """Where a partition is begun of which the group has no offset that the log holds."""
 
 _no_limit_or_ms = Check(f"0 to {INT_MAX}, or -1 to wait for ever", lambda value: -1 <= value <= INT_MAX)
-_znode = Check(
-    "a name without slashes",
-    lambda text: text not in ("", ".", "..") and "/" not in text and text.isprintable(),
-)
 
 
 @dataclass(frozen=True)
@@ -34,11 +30,11 @@ class ConnectorConfig(ZooKeeperConfig, Client07Config):
     """The properties of `ConsumerConnector`."""
 
     group_id: str = prop(
-        "groupid", "group1", str, aliases=("group.id",), check=_znode, section="The group",
+        "groupid", "group1", str, aliases=("group.id",), check=znode_name, section="The group",
         doc="Consumers with the same name share the partitions, and each message is for one of them.",
     )  # fmt: skip
     consumer_id: str | None = prop(
-        "consumerid", None, str, aliases=("consumer.id",), check=_znode,
+        "consumerid", None, str, aliases=("consumer.id",), check=znode_name,
         doc="What tells this consumer from the others; not set: host name, time and a random number.",
     )  # fmt: skip
     rebalance_retries_max: int = prop(

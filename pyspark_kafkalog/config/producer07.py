@@ -27,11 +27,11 @@ from pyspark_kafkalog.config.definition import (
 from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.v07 import CODECS as CODECS_07
 
 C = TypeVar("C", bound=Client07Config)
 
 _CODECS = {str(int(codec)): codec for codec in Codec} | {codec.name.lower(): codec for codec in Codec}
-_CODECS_07 = (Codec.NONE, Codec.GZIP, Codec.SNAPPY)
 
 handler_properties = Check(
     "name=value, several of them separated by commas",
@@ -129,8 +129,8 @@ class AsyncProducerConfig(SyncProducerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.protocol == PROTOCOL_07 and self.codec not in _CODECS_07:
-            allowed = ", ".join(codec.name.lower() for codec in _CODECS_07)
+        if self.protocol == PROTOCOL_07 and self.codec not in CODECS_07:
+            allowed = ", ".join(codec.name.lower() for codec in CODECS_07)
             raise InvalidConfig(
                 f"compression.codec={self.compression_codec} is not allowed; "
                 f"allowed with protocol={PROTOCOL_07}: {allowed}"

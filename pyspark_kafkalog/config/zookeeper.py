@@ -45,6 +45,10 @@ def _is_connect(text: str) -> bool:
     return True
 
 
+znode_name = Check(
+    "a name without slashes",
+    lambda text: text not in ("", ".", "..") and "/" not in text and text.isprintable(),
+)
 connect_string = Check("host:port, several of them separated by commas, then perhaps /chroot", _is_connect)
 path_prefix = Check(
     "a path such as /kafka; / is the root", lambda text: text[:1] == "/" and _is_connect(f"h:1{text}")

@@ -27,7 +27,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from pyspark_kafkalog.config.client07 import PROTOCOL_07
-from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
+from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig, znode_name
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.zookeeper.values import (
     BLACK_LIST,
@@ -337,6 +337,6 @@ def checked_path(text: str) -> str:
 
 def _name(text: str) -> str:
     """``text`` as one name in a path. Raises `InvalidConfig` for what would be another path."""
-    if text in ("", ".", "..") or "/" in text or not text.isprintable():
+    if not znode_name.test(text):
         raise InvalidConfig(f"{text!r} cannot be the name of a znode")
     return text
