@@ -20,10 +20,12 @@ from pyspark_kafkalog.datasource.option_table import OPTIONS
 from pyspark_kafkalog.datasource.options import parse_batch_options
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.loads.errors import UnsafeStore
-from pyspark_kafkalog.types import TopicPartition
+from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 
 _topics = st.text(min_size=1, max_size=8)
-_partitions = st.builds(lambda *where: TopicPartition(*where), _topics, st.integers(0, 2**31 - 1))
+_partitions = st.builds(
+    lambda *where: TopicPartition(*where), _topics, st.integers(0, 2**31 - 1), st.integers(-1, 2**31 - 1)
+)
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -47,9 +49,10 @@ def test_timestamps_are_read_as_they_were_written(times: dict[TopicPartition, in
 
 @given(st.sets(_partitions, min_size=1, max_size=6))
 def test_assigned_partitions_are_read_sorted(partitions: set[TopicPartition]) -> None:
-    by_topic: dict[str, list[int]] = {}
+    by_topic: dict[str, list[int | str]] = {}
     for where in partitions:
-        by_topic.setdefault(where.topic, []).append(where.partition)
+        name = where.partition if where.broker == NO_BROKER else where.number
+        by_topic.setdefault(where.topic, []).append(name)
     assert parse_partitions("assign", json.dumps(by_topic)) == sorted(partitions)
 
 
