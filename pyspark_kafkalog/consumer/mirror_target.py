@@ -14,7 +14,14 @@ from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.mirror import AS_SOURCE, Mirroring, Target07Config
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.consumer.stream import MessageMetadata
-from pyspark_kafkalog.errors import InvalidRecord, InvalidTopic, KafkaError, MessageTooLarge
+from pyspark_kafkalog.errors import (
+    ConnectionLost,
+    ErrorCode,
+    InvalidRecord,
+    InvalidTopic,
+    KafkaError,
+    MessageTooLarge,
+)
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.v07 import CODECS
 from pyspark_kafkalog.producer.broker_writer import ProducerRequest
@@ -277,7 +284,9 @@ class RequestTarget:
                     routes[item.topic, item.key] = route
                 parts[route.broker].append((place, route.partition))
         except KafkaError as e:
-            return items, e
+            # A cluster without a live broker is no passing trouble to Kafka; to a mirror it is.
+            away = e.code == ErrorCode.BROKER_NOT_AVAILABLE
+            return items, ConnectionLost(str(e)) if away else e
         left: list[int] = []
         failure: KafkaError | None = None
         for broker, rows in parts.items():

@@ -1,0 +1,76 @@
+"""``kafkalog mirror`` as its users start it, against real brokers."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.embedded import start_broker
+from pyspark_kafkalog.zookeeper import groups
+from pyspark_kafkalog.zookeeper.paths import V07Layout
+from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
+from pyspark_kafkalog.zookeeper.session import Session
+from tests.support.command_line import kafkalog
+from tests.support.mirroring import BROKER, Side, start_mirror
+from tests.support.zookeeper import until
+
+
+@pytest.fixture(scope="module")
+def chroot(zookeeper: ZooKeeperServer) -> str:
+    return f"{zookeeper.connect}/cli-mirror"
+
+
+@pytest.fixture(scope="module")
+def sides(chroot: str) -> Iterator[tuple[Side, Side]]:
+    """One broker is enough: what it holds of 0.7 under one topic goes to today's wire under the same name."""
+    with (
+        start_broker(BROKER | {"zookeeper.connect": chroot}) as here,
+        start_broker(BROKER) as there,
+    ):
+        yield Side(here, chroot, "0.7"), Side(there, "", "0.8")
+
+
+def test_a_signal_ends_it_when_all_is_at_the_target_and_committed(
+    sides: tuple[Side, Side], tmp_path: Path, chroot: str
+) -> None:
+    here, there = sides
+    here.write("t", [b"1", b"22"])
+    own = {"sources": "main", "whitelist": "t", "offset.commit.interval.ms": 600_000}
+    with start_mirror(tmp_path, own, here.as_source("main"), there.as_target()) as mirror:
+        until(lambda: there.values("t") == [b"1", b"22"], seconds=30)
+        mirror.send_signal(signal.SIGTERM)
+        out, err = mirror.communicate(timeout=30)
+    assert (mirror.returncode, out) == (0, "")
+    assert err.splitlines() == ["mirroring main", "read 2 messages, 3 bytes"]
+    with Session(chroot) as session:
+        assert groups.group_offsets(session, V07Layout(), "mirror", "t") == {"1-0": 23}
+
+
+def test_a_target_that_is_not_there_ends_it_without_a_commit(
+    sides: tuple[Side, Side], tmp_path: Path, chroot: str
+) -> None:
+    here, there = sides
+    here.write("gone", [b"1"])
+    own = {"sources": "main", "whitelist": "gone"}
+    away = there.as_target(**{"bootstrap.servers": "127.0.0.1:1", "max.block.ms": 300})
+    with start_mirror(tmp_path, own, here.as_source("main", groupid="lost"), away) as mirror:
+        _, err = mirror.communicate(timeout=30)
+    assert mirror.returncode == 1
+    assert "kafkalog: the target did not take 1 message(s), so nothing more is committed" in err
+    with Session(chroot) as session:
+        assert groups.group_offsets(session, V07Layout(), "lost", "gone") == {"1-0": 0}
+
+
+def test_wrong_properties_are_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    file = tmp_path / "mirror.properties"
+    file.write_text("sources=a\nwhitelist=.*\nsource.a.zk.connect=zk:1\n")
+    ran = kafkalog("mirror", str(file))
+    assert ran.returncode == 2
+    assert ran.stderr.splitlines() == [
+        f"kafkalog: target.*: {file}: bootstrap.servers is missing; "
+        "allowed: host:port, several of them separated by commas"
+    ]
+    assert kafkalog("mirror", str(tmp_path / "none")).stderr.startswith("kafkalog: cannot read ")

@@ -1,0 +1,70 @@
+"""SIGKILL of a mirror in the middle: every message is at the target, in order but for those twice there."""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+from broker.embedded import start_broker
+from pyspark_kafkalog.formats.compression import Codec
+from tests.support.mirroring import BROKER, Side, start_mirror
+from tests.support.zookeeper import until
+
+PARTITIONS = 2
+SETS, PER_SET = 150, 20
+
+
+def write_all(here: Side, partition: int, rng: random.Random) -> None:
+    with here.producer() as producer:
+        for number in range(SETS):
+            payloads = [b"%d:%06d" % (partition, number * PER_SET + place) for place in range(PER_SET)]
+            producer.send("t", payloads, partition, rng.choice((Codec.NONE, Codec.GZIP)))
+
+
+@pytest.mark.parametrize(("of", "to", "seed"), [("0.7", "0.8", 1), ("0.8", "0.7", 2)])
+def test_after_a_kill_nothing_is_missing_and_the_order_is_that_of_each_source_partition(
+    zookeeper_connect: str, tmp_path: Path, of: str, to: str, seed: int
+) -> None:
+    rng = random.Random(seed)
+    source_at, target_at = f"{zookeeper_connect}/source", f"{zookeeper_connect}/target"
+    with (
+        start_broker(BROKER | {"num.partitions": PARTITIONS, "zookeeper.connect": source_at}) as one,
+        start_broker(BROKER | {"zookeeper.connect": target_at}) as other,
+    ):
+        here, there = Side(one, source_at, of), Side(other, target_at, to)
+        properties = (
+            {"sources": "main", "whitelist": "t", "num.streams": 2, "offset.commit.interval.ms": 100},
+            here.as_source("main"),
+            there.as_target(**({"batch.size": 50} if to == "0.7" else {"linger.ms": 0})),
+        )
+        writers = [
+            threading.Thread(target=write_all, args=(here, partition, random.Random(f"{seed} {partition}")))
+            for partition in range(PARTITIONS)
+        ]
+        mirror = start_mirror(tmp_path, *properties)
+        for writer in writers:
+            writer.start()
+        some = rng.randrange(100, SETS * PER_SET // 2)
+        until(lambda: len(there.values("t")) > some, seconds=60)
+        mirror.kill()
+        mirror.communicate()
+        at_the_kill = len(there.values("t"))
+        mirror = start_mirror(tmp_path, *properties)
+        try:
+            for writer in writers:
+                writer.join()
+            total = PARTITIONS * SETS * PER_SET
+            assert at_the_kill < total, "it was killed in the middle"
+            until(lambda: len(set(there.values("t"))) == total, seconds=60)
+        finally:
+            mirror.terminate()
+            _, err = mirror.communicate(timeout=30)
+        assert mirror.returncode == 0, err
+        found = there.values("t")
+        for partition in range(PARTITIONS):
+            own = [value for value in found if value.startswith(b"%d:" % partition)]
+            assert list(dict.fromkeys(own)) == sorted(set(own))
+        assert len(found) - total <= at_the_kill, "no more comes again than was there"
