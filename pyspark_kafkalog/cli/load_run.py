@@ -16,8 +16,8 @@ import typer
 
 from pyspark_kafkalog.cli.progress import counted, progress
 from pyspark_kafkalog.cli.showing import show
+from pyspark_kafkalog.datasource.generations import open_lookup
 from pyspark_kafkalog.datasource.load_planning import propose as propose_plan
-from pyspark_kafkalog.datasource.lookup import Lookup
 from pyspark_kafkalog.datasource.options import parse_batch_options
 from pyspark_kafkalog.loads.errors import LoadError
 from pyspark_kafkalog.loads.ledger import Ledger
@@ -36,7 +36,7 @@ def propose(name: str, offsets: str, on_pending: str, options: Mapping[str, str]
     """The plan that a load would have now, without writing it; None where nothing is new. Needs no Spark."""
     ours = {"loadName": name, "offsetsPath": offsets, "onPendingPlan": on_pending}
     parsed = parse_batch_options({**options, **ours})
-    lookup = Lookup(parsed)
+    lookup = open_lookup(parsed)
     try:
         return propose_plan(parsed, lookup, Ledger.at(offsets, name))
     finally:

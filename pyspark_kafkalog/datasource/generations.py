@@ -105,6 +105,14 @@ class SourceLookup(Protocol):
         """The offsets that ``group`` has committed; partitions without one are left out."""
         ...
 
+    def commit_group(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
+        """Have ``group`` stand at these offsets, for whoever looks at it.
+
+        Raises:
+            KafkaError: some of them may not be stored.
+        """
+        ...
+
     def reader(self, columns: Sequence[str], on_loss: Callable[[int, int], None] = ignore_loss) -> Rows:
         """What reads rows through this look-up's connections.
 

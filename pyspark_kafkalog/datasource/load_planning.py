@@ -8,15 +8,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.client.groups import commit_offsets
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
 from pyspark_kafkalog.datasource import offsets
+from pyspark_kafkalog.datasource.generations import SourceLookup, open_lookup
 from pyspark_kafkalog.datasource.load_options import LoadOptions
-from pyspark_kafkalog.datasource.lookup import Lookup
 from pyspark_kafkalog.datasource.offsets import OffsetsByPartition
 from pyspark_kafkalog.datasource.options import BatchOptions
-from pyspark_kafkalog.datasource.planning import OffsetRange, split_ranges
+from pyspark_kafkalog.datasource.planning import OffsetRange
 from pyspark_kafkalog.datasource.range_reader import DataLoss
 from pyspark_kafkalog.datasource.starting import locate_start
 from pyspark_kafkalog.datasource.subscription import Assign, Subscribe
@@ -26,7 +25,7 @@ from pyspark_kafkalog.loads.errors import LoadError, OffsetsAgedOut, TopicRecrea
 from pyspark_kafkalog.loads.ledger import Ledger
 from pyspark_kafkalog.loads.plan import PartitionFacts, Plan, Range, make_plan
 from pyspark_kafkalog.loads.records import utc_text
-from pyspark_kafkalog.types import LATEST_OFFSET, TopicPartition
+from pyspark_kafkalog.types import LATEST_OFFSET, NO_BROKER, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +36,7 @@ class PendingPlan(LoadError):
     """A plan was left without a commit, and ``onPendingPlan=fail`` says not to go on."""
 
 
-def begin(options: BatchOptions, lookup: Lookup, ledger: Ledger, *, run: str) -> Plan | None:
+def begin(options: BatchOptions, lookup: SourceLookup, ledger: Ledger, *, run: str) -> Plan | None:
     """The plan to read now, written down: the one that was left pending, or a new one.
 
     None where there is nothing to read; then no plan is written. ``options.load`` is set. The caller keeps
@@ -51,7 +50,7 @@ def begin(options: BatchOptions, lookup: Lookup, ledger: Ledger, *, run: str) ->
         InvalidConfig: where to start or end does not fit the partitions there are.
         KafkaError: the cluster could not be asked.
     """
-    ledger.identify(lookup.cluster_id(), _identity(options))
+    _identify(options, lookup, ledger)
     pending = _pending(options, lookup, ledger)
     if pending is not None:
         return pending
@@ -63,7 +62,7 @@ def begin(options: BatchOptions, lookup: Lookup, ledger: Ledger, *, run: str) ->
     return None if plan is None else ledger.write_plan(plan)
 
 
-def propose(options: BatchOptions, lookup: Lookup, ledger: Ledger) -> Plan | None:
+def propose(options: BatchOptions, lookup: SourceLookup, ledger: Ledger) -> Plan | None:
     """What `begin` would plan, without writing anything; a plan that is new has no seal.
 
     A pending plan that ``onPendingPlan=discard`` would give up is passed over.
@@ -73,22 +72,29 @@ def propose(options: BatchOptions, lookup: Lookup, ledger: Ledger) -> Plan | Non
     """
     if not ledger.known():
         return _new_plan(options, lookup, ledger)
-    ledger.identify(lookup.cluster_id(), _identity(options))
+    _identify(options, lookup, ledger)
     return _pending(options, lookup, ledger) or _new_plan(options, lookup, ledger)
 
 
-def mirror_to_group(cluster: Cluster, group_id: str, commit: Commit) -> None:
-    """Tell the group the next offsets of a commit, for whoever watches it. The commit stands either way.
+def tell_group(options: BatchOptions, commit: Commit) -> None:
+    """Tell ``kafka.group.id`` the next offsets of a commit, for whoever watches that group.
 
-    A failure is logged as a warning.
+    Without a group nothing happens. The commit stands either way: a failure is logged as a warning.
     """
+    group = options.group_id
+    if group is None:
+        return
     positions = {where: position.next for where, position in commit.stored.items()}
     try:
-        commit_offsets(cluster, group_id, positions)
+        lookup = open_lookup(options)
+        try:
+            lookup.commit_group(group, positions)
+        finally:
+            lookup.close()
     except KafkaError as e:
         log.warning(
             "load %d is committed; group %s was not told its offsets (the next commit tells it again): %s",
-            commit.number, group_id, e,
+            commit.number, group, e,
         )  # fmt: skip
 
 
@@ -96,6 +102,11 @@ def _load(options: BatchOptions) -> LoadOptions:
     if options.load is None:
         raise LoadError("these options name no load: give loadName and offsetsPath")
     return options.load
+
+
+def _identify(options: BatchOptions, lookup: SourceLookup, ledger: Ledger) -> None:
+    protocol = PROTOCOL_08 if options.v07 is None else PROTOCOL_07
+    ledger.identify(lookup.cluster_id(), _identity(options), protocol=protocol)
 
 
 def _identity(options: BatchOptions) -> dict[str, str]:
@@ -108,7 +119,7 @@ def _identity(options: BatchOptions) -> dict[str, str]:
     return {"subscribePattern": subscription.pattern}
 
 
-def _pending(options: BatchOptions, lookup: Lookup, ledger: Ledger) -> Plan | None:
+def _pending(options: BatchOptions, lookup: SourceLookup, ledger: Ledger) -> Plan | None:
     """The pending plan, if it is to be read; None where there is none, or it is to be discarded."""
     load, pending = _load(options), ledger.pending()
     if pending is None or load.on_pending == "discard":
@@ -130,7 +141,7 @@ def _pending(options: BatchOptions, lookup: Lookup, ledger: Ledger) -> Plan | No
     return pending
 
 
-def _check_readable(plan: Plan, lookup: Lookup, ledger: Ledger, *, fail_on_data_loss: bool) -> None:
+def _check_readable(plan: Plan, lookup: SourceLookup, ledger: Ledger, *, fail_on_data_loss: bool) -> None:
     """Refuse a plan whose offsets are gone: it could be replayed for ever."""
     planned = {p.key: p for p in plan.partitions if p.ranges}
     way_out = (
@@ -140,6 +151,8 @@ def _check_readable(plan: Plan, lookup: Lookup, ledger: Ledger, *, fail_on_data_
     try:
         facts = lookup.facts(sorted(planned))
     except UnknownTopicOrPartition as e:
+        if any(where.broker != NO_BROKER for where in planned):
+            raise LoadError(f"{e}. If a broker is away, start it and load again; else {way_out}") from e
         raise TopicRecreated(f"{e}; {way_out}") from e
     for where, p in planned.items():
         found = facts[where]
@@ -159,7 +172,7 @@ def _check_readable(plan: Plan, lookup: Lookup, ledger: Ledger, *, fail_on_data_
 
 
 def _new_plan(
-    options: BatchOptions, lookup: Lookup, ledger: Ledger, clock: Clock = SYSTEM_CLOCK
+    options: BatchOptions, lookup: SourceLookup, ledger: Ledger, clock: Clock = SYSTEM_CLOCK
 ) -> Plan | None:
     load, head = _load(options), ledger.head()
     stored = {} if head is None else head.stored
@@ -173,6 +186,8 @@ def _new_plan(
     first_starts, ends = _starts(options, starts, facts), _ends(options, ends, facts)
     if first_starts:
         offsets.check_order(first_starts, ends, resolved=True)
+    lookup.check_positions(first_starts)
+    lookup.check_positions(ends)
     return make_plan(
         number=1 if head is None else head.number + 1,
         parent=0 if head is None else head.number,
@@ -185,7 +200,7 @@ def _new_plan(
         ends=ends,
         fail_on_data_loss=options.fail_on_data_loss,
         on_topic_recreated=load.on_recreated,
-        split=lambda ranges: _split(options, ranges),
+        split=lambda ranges: _split(options, lookup, ranges),
     )
 
 
@@ -211,8 +226,8 @@ def _ends(options: BatchOptions, asked: OffsetsByPartition, facts: Facts) -> Off
     return ends
 
 
-def _split(options: BatchOptions, ranges: Sequence[Range]) -> list[Range]:
-    parts = split_ranges(
+def _split(options: BatchOptions, lookup: SourceLookup, ranges: Sequence[Range]) -> list[Range]:
+    parts = lookup.split(
         [OffsetRange(*r) for r in ranges],
         min_partitions=options.min_partitions,
         max_records=options.max_records,

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import InputPartition
 
 from pyspark_kafkalog.datasource.batch_reader import BatchReader, KafkaInputPartition
 from pyspark_kafkalog.datasource.load_options import LoadOptions
-from pyspark_kafkalog.datasource.load_planning import begin, mirror_to_group, propose
+from pyspark_kafkalog.datasource.load_planning import begin, propose, tell_group
 from pyspark_kafkalog.datasource.options import BatchOptions
 from pyspark_kafkalog.datasource.planning import OffsetRange
 from pyspark_kafkalog.loads.errors import DamagedRecord, LoadBusy, LoadError, LostRace, TopicRecreated
@@ -229,12 +229,7 @@ class LoadReader(BatchReader):
             return
         self._refuse_if_committed_by_another(task)
         commit = self._ledger.commit(plan, mode="stage", run=task.run)
-        if self._options.group_id:
-            lookup = self._lookup()
-            try:
-                mirror_to_group(lookup.cluster, self._options.group_id, commit)
-            finally:
-                lookup.close()
+        tell_group(self._options, commit)
 
     def _refuse_if_committed_by_another(self, task: LoadInputPartition) -> None:
         commit = self._ledger.commit_of(task.plan)

@@ -10,6 +10,7 @@ from pyspark_kafkalog.client.discovery import Cluster, ClusterMetadata, TopicMet
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.config.client07 import PROTOCOL_08
 from pyspark_kafkalog.datasource.again import again
 from pyspark_kafkalog.datasource.generations import ignore_loss
 from pyspark_kafkalog.datasource.options import BatchOptions
@@ -20,7 +21,9 @@ from pyspark_kafkalog.loads.plan import PartitionFacts
 from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, IsolationLevel, TopicPartition, encode_id
 
 if TYPE_CHECKING:
+    from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
     from pyspark_kafkalog.datasource.range_reader08 import RangeReader08
+    from pyspark_kafkalog.datasource.zookeeper_group import ZooKeeperGroup
 
 T = TypeVar("T")
 
@@ -124,8 +127,20 @@ class Lookup:
     def group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The offsets that ``group`` has committed; partitions without one are left out."""
         asked = list(partitions)
+        store = self._options.group_store
+        if store is not None:
+            kept = _kept_by(store, group)
+            return self._again(lambda: kept.offsets(asked))
         found = self._again(lambda: groups.committed_offsets(self.cluster, group, asked))
         return {p: committed.offset for p, committed in found.items()}
+
+    def commit_group(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
+        """Have ``group`` stand at these offsets. Raises `KafkaError` where it may not."""
+        store = self._options.group_store
+        if store is None:
+            groups.commit_offsets(self.cluster, group, positions)
+        else:
+            _kept_by(store, group).commit(positions)
 
     def _metadata(self, partitions: Collection[TopicPartition]) -> ClusterMetadata:
         """The cluster as far as ``partitions`` go, each of which is in it."""
@@ -177,6 +192,13 @@ class Lookup:
 
     def _connect(self) -> Cluster:
         return Cluster(self._options.consumer, clock=self._clock)
+
+
+def _kept_by(store: ZooKeeperConfig, group: str) -> ZooKeeperGroup:
+    # kazoo is loaded only where ZooKeeper is asked.
+    from pyspark_kafkalog.datasource.zookeeper_group import ZooKeeperGroup
+
+    return ZooKeeperGroup(store, group, PROTOCOL_08)
 
 
 def _facts(seen: ClusterMetadata, partition: TopicPartition, earliest: int, latest: int) -> PartitionFacts:

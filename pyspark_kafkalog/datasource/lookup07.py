@@ -7,13 +7,13 @@ asked: a fetch of no bytes tells a partition that it has from one that it has no
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.client import parse_address
+from pyspark_kafkalog.config.client07 import PROTOCOL_07
 from pyspark_kafkalog.config.source07 import Source07Config
 from pyspark_kafkalog.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.datasource.again import again
@@ -40,11 +40,12 @@ from pyspark_kafkalog.types import (
     LATEST_TIMESTAMP,
     TopicPartition,
 )
-from pyspark_kafkalog.zookeeper.paths import V07Layout
+from pyspark_kafkalog.zookeeper.paths import layout_of
 from pyspark_kafkalog.zookeeper.values import MAX_PARTITIONS
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.datasource.range_reader07 import RangeReader07
+    from pyspark_kafkalog.datasource.zookeeper_group import ZooKeeperGroup
     from pyspark_kafkalog.zookeeper.session import Session
 
 log = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ class Lookup07:
         self.config = config
         self.clock = clock
         self._options = options
-        self._layout = V07Layout(config.zookeeper_prefix_07)
+        self._layout = layout_of(config, PROTOCOL_07)
         self._carried = {id: parse_address(address) for id, address in brokers.items()}
         self._found: dict[int, Address] | None = None
         self._consumers: dict[int, SimpleConsumer] = {}
@@ -109,6 +110,16 @@ class Lookup07:
             self._consumers[broker] = SimpleConsumer(*self._address(broker), self.config, clock=self.clock)
         return self._consumers[broker]
 
+    def lost(self, partition: TopicPartition, e: ConnectionLost) -> ConnectionLost:
+        """The same failure with the partition, and where its broker was thought to be."""
+        broker = partition.broker
+        if broker not in self._carried:
+            return ConnectionLost(f"{partition}, of broker {broker}: {e}")
+        return ConnectionLost(
+            f"{partition}: broker {broker} was at {self.address_of(broker)} when this read was planned, and "
+            f"does not answer there: {e}. One that came back elsewhere is found by a new load()"
+        )
+
     def offsets(self, asked: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         """The beginning of the youngest segment that was last written to at or before each time in ms.
 
@@ -117,7 +128,10 @@ class Lookup07:
         """
 
         def ask(partition: TopicPartition, timestamp: int) -> int:
-            return self._again(lambda: self._offset(partition, timestamp))
+            try:
+                return self._again(lambda: self._offset(partition, timestamp))
+            except ConnectionLost as e:
+                raise self.lost(partition, e) from e
 
         return {partition: ask(partition, timestamp) for partition, timestamp in asked.items()}
 
@@ -196,8 +210,8 @@ class Lookup07:
         return dict.fromkeys(partitions, "")
 
     def cluster_id(self) -> str:
-        """Empty: in 0.7 a cluster has no name."""
-        return ""
+        """What stands in ``/cluster/id`` of ZooKeeper, as our brokers write it; empty where nothing does."""
+        return self._again(self._cluster_id) if self.config.zookeeper_connect else ""
 
     def group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The positions that ``group`` keeps in ZooKeeper; partitions without one are left out.
@@ -210,8 +224,12 @@ class Lookup07:
                 "startingOffsets=group needs zookeeper.connect: in Kafka 0.7 a group's offsets are in "
                 "ZooKeeper, and with broker.list none is asked"
             )
-        asked = list(partitions)
-        return self._again(lambda: self._group_offsets(group, asked))
+        kept, asked = self._group(group), list(partitions)
+        return self._again(lambda: kept.offsets(asked))
+
+    def commit_group(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
+        """Have ``group`` stand at these positions, in ZooKeeper. Raises `KafkaError` where it may not."""
+        self._group(group).commit(positions)
 
     # --- which partitions there are
 
@@ -325,26 +343,22 @@ class Lookup07:
             raise ConnectionLost(f"broker {broker} is not among those of {self.config.place}: is it running?")
         return found
 
-    def _group_offsets(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        from pyspark_kafkalog.zookeeper.groups import read_group_offset
+    def _cluster_id(self) -> str:
+        from pyspark_kafkalog.zookeeper.brokers import cluster_id
 
         with self._zookeeper() as session:
-            found = {
-                p: read_group_offset(session, self._layout, group, p.topic, p.number) for p in partitions
-            }
-        return {p: offset for p, offset in found.items() if offset is not None}
+            return cluster_id(session, self._layout) or ""
 
-    @contextmanager
-    def _zookeeper(self) -> Iterator[Session]:
+    def _group(self, group: str) -> ZooKeeperGroup:
+        from pyspark_kafkalog.datasource.zookeeper_group import ZooKeeperGroup
+
+        return ZooKeeperGroup(self.config, group, PROTOCOL_07)
+
+    def _zookeeper(self) -> Session:
         # kazoo is loaded only where ZooKeeper is asked.
-        from pyspark_kafkalog.zookeeper.session import Session
+        from pyspark_kafkalog.zookeeper.connecting import session_of
 
-        with Session(
-            self.config.zookeeper_connect or "",
-            session_timeout_ms=self.config.zookeeper_session_timeout_ms,
-            connection_timeout_ms=self.config.zookeeper_connection_timeout_ms,
-        ) as session:
-            yield session
+        return session_of(self.config)
 
     def _again(self, ask: Callable[[], T]) -> T:
         return again(ask, self._forget, self._options, self.clock)

@@ -27,7 +27,8 @@ OPTIONS = (
     Option(
         "zookeeper.connect",
         "",
-        "Where brokers of 0.7 and their topics are registered, `host:port,host:port/chroot`.",
+        "Where brokers of 0.7 and their topics are registered, `host:port,host:port/chroot`; or where "
+        "`offsetStore=zookeeper` keeps offsets.",
     ),
     Option("zk.connect", "", "The same: 0.7's own name."),
     Option("broker.list", "", "Brokers of 0.7 where there is no ZooKeeper, `id:host:port,id:host:port`."),
@@ -146,6 +147,12 @@ OPTIONS = (
         "",
         "The group of `startingOffsets=group`, and the one that is told a load's next offsets after its "
         "commit. It is never joined.",
+    ),
+    Option(
+        "offsetStore",
+        "kafka",
+        "Where that group's offsets are: `kafka`, with its brokers; `zookeeper`, at `zookeeper.connect` in "
+        "`/consumers/<group>/offsets`, for the tools that look there. With `protocol=0.7` it is `zookeeper`.",
     ),
     Option("groupIdPrefix", "spark-kafka-relation", "Accepted for compatibility: reading needs no group."),
     Option("maxOffsetsPerTrigger", "", "At most so many offsets a batch.", use="stream"),

@@ -15,7 +15,13 @@ from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
 from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.config.definition import LONG_MAX, describe, nearest, warn_unknown
 from pyspark_kafkalog.config.source07 import Source07Config
+from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
 from pyspark_kafkalog.datasource import offsets
+from pyspark_kafkalog.datasource.group_options import (
+    asks_zookeeper,
+    parse_group_store,
+    zookeeper_properties,
+)
 from pyspark_kafkalog.datasource.load_options import LoadOptions, parse_load_options
 from pyspark_kafkalog.datasource.offsets import (
     EARLIEST,
@@ -67,6 +73,8 @@ class BatchOptions:
     offset_retries: int
     offset_retry_interval_ms: int
     group_id: str | None
+    group_store: ZooKeeperConfig | None
+    """The ZooKeeper that keeps the group's offsets; None where its brokers do, or nobody."""
     load: LoadOptions | None
     """None for a read that remembers nothing."""
     wire: ConsumerConfig | Source07Config
@@ -121,6 +129,7 @@ def parse_batch_options(given: Mapping[str, str]) -> BatchOptions:
         offset_retry_interval_ms=_number(options, "fetchOffset.retryIntervalMs", least=0),
         group_id=options.get("kafka.group.id", "").strip() or None,
         load=parse_load_options(options, lambda name, allowed: _choice(options, name, allowed)),
+        group_store=parse_group_store(options, wire),
         wire=wire,
     )
 
@@ -160,12 +169,13 @@ def _consumer_config(options: Mapping[str, str]) -> ConsumerConfig:
     level = "kafka.isolation.level"
     given[level] = _choice(options, level, ("read_uncommitted", "read_committed"))
     known = {_PREFIX + item.name: item for item in describe(ConsumerConfig)}
+    elsewhere = zookeeper_properties() if asks_zookeeper(options) else {}
     values: dict[str, object] = dict(_DEFAULTS)
     for key, value in given.items():
         item = known.get(key)
         if item is not None:
             values[item.field] = replace(item, name=key).read(value, "option")
-        elif key not in _BY_KEY:
+        elif key not in _BY_KEY and key not in elsewhere:
             warn_unknown(key, known, "options")
     return ConsumerConfig(**values)  # type: ignore[arg-type]
 

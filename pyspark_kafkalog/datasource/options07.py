@@ -13,6 +13,7 @@ from dataclasses import replace
 from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
 from pyspark_kafkalog.config.definition import Property, describe, warn_unknown
 from pyspark_kafkalog.config.source07 import Source07Config
+from pyspark_kafkalog.datasource.group_options import asks_zookeeper
 from pyspark_kafkalog.datasource.offsets import PartitionTimestamps, SpecificOffsets, StartLimit
 from pyspark_kafkalog.datasource.subscription import Assign, Subscription
 from pyspark_kafkalog.errors import InvalidConfig
@@ -50,16 +51,17 @@ _IGNORED = {
 
 
 def refuse_07(options: Mapping[str, str]) -> None:
-    """Today's wire has no use for the places of 0.7's topics.
+    """Today's wire has no use for the places of 0.7's topics, but for that of a group's offsets.
 
     Raises:
         InvalidConfig: one is given.
     """
-    given = [key for key in _PLACES if key in options]
+    used = ("zookeeper.connect", "zk.connect") if asks_zookeeper(options) else ()
+    given = [key for key in _PLACES if key in options and key not in used]
     if given:
         raise InvalidConfig(
             f"{given[0]} has a meaning with protocol={PROTOCOL_07} only; protocol is {PROTOCOL_08}, whose "
-            "brokers are found by kafka.bootstrap.servers"
+            "brokers are found by kafka.bootstrap.servers. (offsetStore=zookeeper has a meaning for both.)"
         )
 
 

@@ -21,8 +21,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
-from pyspark_kafkalog.datasource.load_planning import begin, mirror_to_group
-from pyspark_kafkalog.datasource.lookup import Lookup
+from pyspark_kafkalog.datasource.generations import open_lookup
+from pyspark_kafkalog.datasource.load_planning import begin, tell_group
 from pyspark_kafkalog.datasource.options import parse_batch_options
 from pyspark_kafkalog.datasource.schema import column_names, spark_schema
 from pyspark_kafkalog.errors import InvalidConfig
@@ -141,7 +141,7 @@ class Load:
             )
         with ExitStack() as held:
             held.enter_context(self.ledger.hold(_holder()))
-            lookup = Lookup(self._options)
+            lookup = open_lookup(self._options)
             try:
                 self.plan = begin(self._options, lookup, self.ledger, run=self._run)
             finally:
@@ -180,7 +180,7 @@ class Load:
                 outputs=tuple(self._outputs),
                 receipts=self._receipts,
             )
-            self._tell_group(self.commit)
+            tell_group(self._options, self.commit)
 
     def keep(self) -> None:
         """Let the block end without a commit; the next load replays this plan."""
@@ -284,21 +284,17 @@ class Load:
         if self.plan is None:
             asked = self._options
             headers, node = asked.include_headers, asked.include_broker
-            names = column_names(asked.columns, include_headers=headers, include_broker=node)
+            names = column_names(
+                asked.columns,
+                include_headers=headers,
+                include_broker=node,
+                per_broker=asked.v07 is not None,
+            )
             return self._spark.createDataFrame([], spark_schema(names))
         options = {**self._given, **self._ours, "loadPlan": str(self.plan.number), "loadRun": self._run}
         if not self._receipts:
             options = _by_offsets(self._given, self.plan)
         return self._spark.read.format("kafkalog").options(**options).load()
-
-    def _tell_group(self, commit: Commit) -> None:
-        group = self._options.group_id
-        if group:
-            lookup = Lookup(self._options)
-            try:
-                mirror_to_group(lookup.cluster, group, commit)
-            finally:
-                lookup.close()
 
 
 def read_load(

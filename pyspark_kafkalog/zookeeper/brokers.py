@@ -125,6 +125,17 @@ class TopicWatch:
         self._changed()
 
 
+def cluster_id(session: Session, layout: Layout) -> str | None:
+    """The id of the cluster that meets here; None where it has none, as in 0.7 itself.
+
+    Raises:
+        ConnectionLost: ZooKeeper does not answer.
+        MalformedNode: what stands there is no cluster id.
+    """
+    node = session.read(layout.cluster_id)
+    return None if node is None else read_cluster_id(node.data)
+
+
 def agree_on_cluster(session: Session, layout: Layout, known: str | None, fresh: str) -> str:
     """The id of the cluster that meets here: that of its first broker.
 
@@ -142,10 +153,9 @@ def agree_on_cluster(session: Session, layout: Layout, known: str | None, fresh:
         session.create(path, write_cluster_id(ours))
         return ours
     except NodeExists:
-        node = session.read(path)
-    if node is None:
+        theirs = cluster_id(session, layout)
+    if theirs is None:
         raise KafkaError(f"{path} was removed from ZooKeeper just now")
-    theirs = read_cluster_id(node.data)
     if known is not None and known != theirs:
         raise InvalidConfig(
             f"the data directory belongs to cluster {known}, but the brokers that meet at "

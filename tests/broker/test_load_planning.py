@@ -14,7 +14,7 @@ import pytest
 from broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.client.admin import create_partitions, delete_topics
 from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets
-from pyspark_kafkalog.datasource.load_planning import PendingPlan, begin, mirror_to_group, propose
+from pyspark_kafkalog.datasource.load_planning import PendingPlan, begin, propose, tell_group
 from pyspark_kafkalog.datasource.lookup import Lookup
 from pyspark_kafkalog.datasource.options import BatchOptions, parse_batch_options
 from pyspark_kafkalog.datasource.range_reader import DataLoss
@@ -353,7 +353,7 @@ def test_the_group_is_told_the_next_offsets_and_a_read_may_begin_there(
     first, second = TopicPartition(rows.name, 0), TopicPartition(rows.name, 1)
     lookup = Lookup(loads.options())
     try:
-        mirror_to_group(lookup.cluster, group, commit)
+        tell_group(loads.options(**{"kafka.group.id": group}), commit)
         assert {p: c.offset for p, c in committed_offsets(lookup.cluster, group).items()} == {
             first: 5,
             second: 3,
@@ -374,11 +374,7 @@ def test_a_group_that_cannot_be_told_is_a_warning_and_the_commit_stands(
         key="g", node_id=-1, host="", port=-1, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED
     )
     broker.default(ApiKey.FIND_COORDINATOR, FindCoordinatorResponse(coordinators=(nobody,)))
-    lookup = Lookup(loads.options())
-    try:
-        mirror_to_group(lookup.cluster, "g", commit)
-    finally:
-        lookup.close()
+    tell_group(loads.options(**{"kafka.group.id": "g"}), commit)
     assert "load 1 is committed; group g was not told its offsets" in caplog.text
 
 
