@@ -63,6 +63,11 @@ class DelayedFetches:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def closed(self) -> bool:
+        """Whether the broker stops, so that nothing is kept any more."""
+        return self._closed
+
     def park(self, fetch: ParkedFetch, wait_seconds: float) -> None:
         """Keep ``fetch`` until its bytes have come, or for ``wait_seconds``.
 

@@ -22,7 +22,6 @@ from pyspark_kafkalog.errors import (
     InvalidRecord,
     KafkaError,
     MessageTooLarge,
-    OffsetOutOfRange,
     ServerError,
     UnsupportedCompression,
 )
@@ -141,11 +140,10 @@ class LogAsBatches:
             StorageError: the disk failed.
         """
         log, allowance, boundaries = self._log, self._allowance, self._shared.boundaries
-        start, end = log.start_offset, log.readable_end
-        if not start <= offset <= end:
-            raise OffsetOutOfRange(str(log.topic_partition), offset, start, end)
+        end = log.readable_end
+        log.read(offset, 0, at_least_one=False).close()  # whether it can be read there at all
         boundaries.note(log, end)
-        if offset == end or not (max_bytes > 0 or at_least_one):
+        if offset >= end or not (max_bytes > 0 or at_least_one):
             return Batches(b"")
         try:
             position = boundaries.find(log, offset, allowance)

@@ -12,6 +12,7 @@ from broker.log.file_slice import FileSlice
 from broker.log.filesystem import FileSystem
 from broker.log.log import Log
 from broker.log.manager import LogManager
+from broker.log.tools import Grown
 from broker.transaction.producer_state import ProducerState
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
@@ -44,6 +45,7 @@ def open_manager(
     files: FileSystem | None = None,
     max_open_files: int = 512,
     node_id: int = 0,
+    grown: Grown = lambda _partition, _size: None,
     **config: Any,
 ) -> LogManager:
     """A started manager; ``config`` are fields of `LogConfig`."""
@@ -55,6 +57,7 @@ def open_manager(
         guard_factory=lambda: ProducerState(86_400_000),
         max_open_files=max_open_files,
         node_id=node_id,
+        grown=grown,
     )
     manager.start()
     _opened.append(manager)

@@ -34,6 +34,10 @@ _ZSTD_SINCE = 10
 _LONGEST_WAIT_MS = 60_000
 """A client may ask to wait for weeks, but each wait keeps a timer: it gets an empty answer and asks again."""
 
+_LOOKING_MS = 500
+"""What is looked for that long and not found yet is answered empty; the next request goes on with it."""
+_SOON_SECONDS = 0.001
+
 _log = logging.getLogger(__name__)
 
 
@@ -48,8 +52,15 @@ class _Answer:
     failed: bool = False
     allowance: Allowance = field(default_factory=Allowance)
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether nothing was found yet with the work that one request may cause at a time."""
+        return self.allowance.spent and not self.size_bytes and not self.failed
+
     def suffices(self, min_bytes: int) -> bool:
-        """Whether waiting is not what it needs: it has enough, an error, or all that one request may cost."""
+        """Whether it has enough, an error, or what could be made with the work of one request."""
+        if self.unfinished:
+            return False
         return self.size_bytes >= min_bytes or self.failed or self.allowance.spent or not self.topics
 
     def response(self) -> FetchResponse:
@@ -68,28 +79,38 @@ def fetch(request: FetchRequest, ctx: Context) -> Any:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     answer = _read(request, ctx)
     wait_ms = min(request.max_wait_ms, _LONGEST_WAIT_MS)
+    if answer.unfinished:
+        wait_ms = max(wait_ms, _LOOKING_MS)
     if wait_ms <= 0 or answer.suffices(request.min_bytes):
         return answer.response()
     answer.drop()
-    _park(request, ctx, answer, wait_ms)
+    _park(request, ctx, answer, ctx.services.clock.monotonic() + wait_ms / 1000)
     return LATER
 
 
-def _park(request: FetchRequest, ctx: Context, seen: _Answer, wait_ms: int) -> None:
-    """Wait for what is missing. The read is repeated on waking, so a parked fetch holds no slice."""
+def _park(request: FetchRequest, ctx: Context, seen: _Answer, deadline: float) -> None:
+    """Wait for what is missing. The read is repeated on waking, so a parked fetch holds no slice.
+
+    One that is unfinished comes back as soon as others have had their turn, again and again.
+    """
+    fetches, clock = ctx.services.fetches, ctx.services.clock
 
     def complete() -> None:
         if ctx.reply.closed:
             return
         try:
-            ctx.answer(_read(request, ctx).response())
+            answer = _read(request, ctx)
+            if answer.unfinished and clock.monotonic() < deadline and not fetches.closed:
+                _park(request, ctx, answer, deadline)
+            else:
+                ctx.answer(answer.response())
         except Exception:
             _log.exception("fetch of %s (%s)", ctx.header.client_id, ctx.reply.peer)
             ctx.reply.close()
 
-    fetches = ctx.services.fetches
     parked = ParkedFetch(_partitions(request), request.min_bytes - seen.size_bytes, complete)
-    fetches.park(parked, wait_ms / 1000)
+    left = max(0.0, deadline - clock.monotonic())
+    fetches.park(parked, min(left, _SOON_SECONDS) if seen.unfinished else left)
     ctx.reply.on_close(lambda: fetches.drop(parked))
     # What was appended between the read and the parking woke nobody.
     if any(log.readable_end != end for log, end in seen.ends):

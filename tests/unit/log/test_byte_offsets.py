@@ -15,7 +15,7 @@ from broker.log.manager import LogManager
 from broker.log.offsets_before import offsets_before
 from broker.log.retention import SegmentFacts
 from pyspark_kafkalog.errors import CorruptMessage, MessageTooLarge, OffsetOutOfRange
-from tests.support.logs import PARTITION, START_MS, contents, crash, open_log
+from tests.support.logs import PARTITION, START_MS, batch, contents, crash, open_log
 from tests.support.manual_clock import ManualClock
 from tests.support.wire07 import EARLIEST, LATEST, entry, zipped
 
@@ -102,6 +102,29 @@ def test_after_its_time_unflushed_data_can_be_read(tmp_path: Path) -> None:
     clock.advance(0.001)
     manager.flush_due()
     assert log.readable_end == len(ONE)
+
+
+def test_each_flush_tells_how_much_more_readers_see(tmp_path: Path) -> None:
+    told: list[tuple[object, ...]] = []
+    _, log = open_first(
+        tmp_path, flush_messages=2, grown=lambda *args: told.append((*args, log.readable_end))
+    )
+    log.append(ONE)
+    assert told == []
+    log.append(TWO)
+    log.append(ONE)
+    log.flush()
+    log.flush()
+    both = len(ONE + TWO)
+    assert told == [(PARTITION, both, both), (PARTITION, len(ONE), both + len(ONE))]
+
+
+def test_a_flush_of_a_later_log_shows_nobody_more(tmp_path: Path) -> None:
+    told: list[object] = []
+    _, log = open_log(tmp_path, grown=lambda *args: told.append(args))
+    log.append(batch(b"x"))
+    log.flush()
+    assert (told, log.flushed_offset) == ([], 1)
 
 
 def test_bytes_without_a_message_wait_for_one_but_not_for_the_stop(tmp_path: Path) -> None:

@@ -52,18 +52,18 @@ def test_a_walk_is_remembered_so_that_the_next_one_is_short(tmp_path: Path) -> N
     boundaries = Boundaries()
     cold = Allowance(PLENTY)
     assert boundaries.find(log, starts[-1] + 5, cold) == starts[-1]
-    assert PLENTY - cold._left > 0.9 * starts[-1]
+    assert PLENTY - cold._left > 0.9 * starts[-1] / 8
     assert len(boundaries) == pytest.approx(starts[-1] / SPACING_BYTES, abs=2)
     for start in random.Random(7).sample(starts, 50):
         warm = Allowance(PLENTY)
         assert boundaries.find(log, start + 50, warm) == start
-        assert PLENTY - warm._left <= 3 * SPACING_BYTES
+        assert PLENTY - warm._left <= 3 * SPACING_BYTES / 8
 
 
 def test_a_walk_stops_with_its_allowance_and_the_next_goes_on_from_there(tmp_path: Path) -> None:
     _, log, starts = filled(tmp_path, [90] * 20_000, segment_bytes=1 << 30)
     boundaries = Boundaries()
-    found = [boundaries.find(log, starts[-1], Allowance(500_000)) for _ in range(5)]
+    found = [boundaries.find(log, starts[-1], Allowance(500_000 // 8)) for _ in range(5)]
     assert found == [None, None, None, starts[-1], starts[-1]]
 
 
@@ -71,7 +71,7 @@ def test_long_entries_are_passed_over_and_not_read(tmp_path: Path) -> None:
     _, log, starts = filled(tmp_path, [900_000] * 10, segment_bytes=1 << 30)
     allowance = Allowance(PLENTY)
     assert Boundaries().find(log, starts[-1] + 100, allowance) == starts[-1]
-    assert PLENTY - allowance._left < 2 * SPACING_BYTES
+    assert PLENTY - allowance._left < 2 * SPACING_BYTES / 8
 
 
 def test_the_rows_are_bounded_and_the_log_asked_about_longest_ago_goes_first(tmp_path: Path) -> None:
