@@ -5,10 +5,16 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from broker.embedded import EmbeddedBroker, start_broker
+from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.zookeeper.session import Session
+from tests.support.data_directories import write_log
+from tests.support.logs import crash_all
 from tests.support.raw_client import RawClient
 
 _numbers = itertools.count()
@@ -37,3 +43,33 @@ def topic(client: RawClient, topic_name: str) -> str:
     """A topic with two partitions."""
     assert client.create_topic(topic_name, partitions=2).error_code == 0
     return topic_name
+
+
+@pytest.fixture
+def cluster(running_broker: EmbeddedBroker) -> Iterator[Cluster]:
+    made = Cluster(ClientConfig(bootstrap_servers=running_broker.bootstrap_servers))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def session(zookeeper_connect: str) -> Iterator[Session]:
+    """A session that the server gives up after two seconds."""
+    with Session(zookeeper_connect, session_timeout_ms=2000) as session:
+        yield session
+
+
+@pytest.fixture
+def other(zookeeper_connect: str) -> Iterator[Session]:
+    """Another one in the same place."""
+    with Session(zookeeper_connect, session_timeout_ms=2000) as session:
+        yield session
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Path:
+    """The directory of a partition that a broker left behind; see `write_log`."""
+    try:
+        return write_log(tmp_path / "data")
+    finally:
+        crash_all()

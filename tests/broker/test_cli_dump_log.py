@@ -16,9 +16,8 @@ from broker.cli import main
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.types import NewRecord
-from tests.support.data_directories import BATCHES, flip, overwrite, segments, write_log
+from tests.support.data_directories import BATCHES, flip, overwrite, segments
 from tests.support.foreign_clients import CLIENTS
-from tests.support.logs import crash_all
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = [
@@ -44,14 +43,6 @@ def segment(tmp_path: Path) -> Path:
         + encode_control(ControlType.ABORT, producer_id=9, producer_epoch=0, timestamp=6, base_offset=105)
     )  # fmt: skip
     return path
-
-
-@pytest.fixture
-def partition(tmp_path: Path) -> Path:
-    try:
-        return write_log(tmp_path / "data")
-    finally:
-        crash_all()
 
 
 def dumped(capsys: pytest.CaptureFixture[str], *arguments: Path | str, code: int = 0) -> list[dict[str, Any]]:

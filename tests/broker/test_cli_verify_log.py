@@ -10,16 +10,7 @@ import pytest
 import broker
 from broker.cli import main
 from pyspark_kafkalog import NewTopic, Producer, create_topics
-from tests.support.data_directories import RECORDS, cut, flip, segments, write_log
-from tests.support.logs import crash_all
-
-
-@pytest.fixture
-def partition(tmp_path: Path) -> Path:
-    try:
-        return write_log(tmp_path / "data")
-    finally:
-        crash_all()
+from tests.support.data_directories import RECORDS, cut, flip, segments
 
 
 def verify(*places: Path | str) -> int:

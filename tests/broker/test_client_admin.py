@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from broker.embedded import EmbeddedBroker
@@ -15,7 +13,6 @@ from pyspark_kafkalog.client.admin import (
     describe_configs,
 )
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.errors import (
     ErrorCode,
     InvalidConfig,
@@ -25,13 +22,6 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartition,
 )
 from pyspark_kafkalog.types import TopicPartition
-
-
-@pytest.fixture
-def cluster(running_broker: EmbeddedBroker) -> Iterator[Cluster]:
-    made = Cluster(ClientConfig(bootstrap_servers=running_broker.bootstrap_servers))
-    yield made
-    made.close()
 
 
 def test_a_topic_is_made_as_asked_for(cluster: Cluster, topic_name: str) -> None:

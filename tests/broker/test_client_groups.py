@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import (
     CommittedOffset,
@@ -37,13 +36,6 @@ from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.scripted_broker import Layout, ScriptedBroker
 from tests.support.scripted_server import HOST
-
-
-@pytest.fixture
-def cluster(running_broker: EmbeddedBroker) -> Iterator[Cluster]:
-    made = Cluster(ClientConfig(bootstrap_servers=running_broker.bootstrap_servers))
-    yield made
-    made.close()
 
 
 def test_what_is_committed_is_read_back_whole_or_in_part(cluster: Cluster, topic: str) -> None:

@@ -23,18 +23,10 @@ from broker.log.holder import hold_directory
 from broker.log.topic_store import read_partition_metadata
 from pyspark_kafkalog import NewTopic, Producer, create_topics
 from pyspark_kafkalog.types import encode_id
-from tests.support.data_directories import RECORDS, cut, flip, segments, write_log
-from tests.support.logs import START_MS, batch, crash_all, open_log
+from tests.support.data_directories import RECORDS, cut, flip, segments
+from tests.support.logs import START_MS, batch, open_log
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture
-def partition(tmp_path: Path) -> Path:
-    try:
-        return write_log(tmp_path / "data")
-    finally:
-        crash_all()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -16,18 +15,6 @@ from pyspark_kafkalog.zookeeper.values import BrokerNode, MalformedNode, Partiti
 from tests.support.zookeeper import expire, until
 
 CONSUMER = "g_host-1300000000123-0123abcd"
-
-
-@pytest.fixture
-def session(zookeeper_connect: str) -> Iterator[Session]:
-    with Session(zookeeper_connect, session_timeout_ms=2000) as session:
-        yield session
-
-
-@pytest.fixture
-def other(zookeeper_connect: str) -> Iterator[Session]:
-    with Session(zookeeper_connect, session_timeout_ms=2000) as session:
-        yield session
 
 
 @pytest.fixture(params=[V07Layout("/"), JsonLayout("/kafka")], ids=["plain", "json"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,18 +12,6 @@ from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import NodeExists, Session, SessionEvent
 from tests.support.zookeeper import expire, until
-
-
-@pytest.fixture
-def session(zookeeper_connect: str) -> Iterator[Session]:
-    with Session(zookeeper_connect, session_timeout_ms=2000) as session:
-        yield session
-
-
-@pytest.fixture
-def other(zookeeper_connect: str) -> Iterator[Session]:
-    with Session(zookeeper_connect, session_timeout_ms=2000) as session:
-        yield session
 
 
 def test_a_node_is_made_with_its_parents_read_changed_and_removed(session: Session) -> None:
