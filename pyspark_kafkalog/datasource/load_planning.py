@@ -23,7 +23,7 @@ from pyspark_kafkalog.errors import InvalidConfig, KafkaError, UnknownTopicOrPar
 from pyspark_kafkalog.loads.commit import Commit
 from pyspark_kafkalog.loads.errors import LoadError, OffsetsAgedOut, TopicRecreated
 from pyspark_kafkalog.loads.ledger import Ledger
-from pyspark_kafkalog.loads.plan import PartitionFacts, Plan, Range, make_plan
+from pyspark_kafkalog.loads.plan import PartitionFacts, Plan, Position, Range, make_plan
 from pyspark_kafkalog.loads.records import utc_text
 from pyspark_kafkalog.types import LATEST_OFFSET, NO_BROKER, TopicPartition
 
@@ -188,6 +188,7 @@ def _new_plan(
         offsets.check_order(first_starts, ends, resolved=True)
     lookup.check_positions(first_starts)
     lookup.check_positions(ends)
+    _refuse_other_bytes(lookup, stored, facts)
     return make_plan(
         number=1 if head is None else head.number + 1,
         parent=0 if head is None else head.number,
@@ -202,6 +203,24 @@ def _new_plan(
         on_topic_recreated=load.on_recreated,
         split=lambda ranges: _split(options, lookup, ranges),
     )
+
+
+def _refuse_other_bytes(
+    lookup: SourceLookup, stored: Mapping[TopicPartition, Position], facts: Facts
+) -> None:
+    """A topic of 0.7 that was made anew and has outgrown its position shows when no message begins there."""
+    within = {
+        where: position.next
+        for where, position in stored.items()
+        if where in facts and facts[where].earliest < position.next < facts[where].latest
+    }
+    try:
+        lookup.check_positions(within)
+    except InvalidConfig as e:
+        raise TopicRecreated(
+            f"not the topic that was loaded before, or its log is damaged: {e}. `kafkalog rewind --to start` "
+            "has the next load read what is there from where the first one began; or use another loadName"
+        ) from e
 
 
 def _starts(options: BatchOptions, asked: OffsetsByPartition, facts: Facts) -> OffsetsByPartition:
