@@ -27,7 +27,7 @@ demo: $(STAMP)  ## The main job: real events into the bundled broker, out of it 
 	@$(BIN)/python examples/flight_delays.py
 
 test: $(STAMP)  ## Every test a fresh machine can run (under 10 minutes)
-	@$(BIN)/pytest -m "not soak and not peers"
+	@$(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "not soak and not peers"
 
 test-unit: $(STAMP)  ## Unit and property tests only: seconds
 	@$(BIN)/pytest tests/unit tests/property

@@ -1,4 +1,8 @@
-"""A test's directory is its marker: tests/spark/test_x.py is marked ``spark``."""
+"""A test's directory is its marker: tests/spark/test_x.py is marked ``spark``.
+
+`make test` runs two processes of pytest-xdist, for most of the suite's time is waiting. A file's tests stay
+together, as they share fixtures; so do all that use the one Spark session.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         suite = item.path.relative_to(_ROOT).parts[0]
         item.add_marker(getattr(pytest.mark, suite))
+        item.add_marker(pytest.mark.xdist_group("spark" if suite == "spark" else str(item.path)))
 
 
 _chroots = itertools.count()

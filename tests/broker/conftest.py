@@ -22,7 +22,8 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="session")
 def running_broker() -> Iterator[EmbeddedBroker]:
-    with start_broker({"offset.metadata.max.bytes": 20}) as broker:
+    # Records here are of 1970, and age must not take them while a slow run is still reading.
+    with start_broker({"offset.metadata.max.bytes": 20, "log.retention.ms": -1}) as broker:
         yield broker
 
 

@@ -15,7 +15,7 @@ _numbers = itertools.count()
 @pytest.fixture(scope="session")
 def servers() -> Iterator[str]:
     """``host:port`` of a running broker."""
-    with start_broker({"auto.create.topics.enable": False}) as broker:
+    with start_broker({"auto.create.topics.enable": False, "log.retention.ms": -1}) as broker:
         yield broker.bootstrap_servers
 
 

@@ -25,7 +25,9 @@ def spark() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[EmbeddedBroker]:
-    with broker.start_broker(**{"auto.create.topics.enable": "false"}) as running:
+    # Records here are of 1970, and age must not take them while a slow run is still reading.
+    settings = {"auto.create.topics.enable": "false", "log.retention.ms": "-1"}
+    with broker.start_broker(settings) as running:
         yield running
 
 
