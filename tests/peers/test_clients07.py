@@ -18,7 +18,7 @@ from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.v07 import encode_set
 from pyspark_kafkalog.producer.sync_producer import SyncProducer
 from tests.support.clients07 import Client07, ClientError, Driver
-from tests.support.wire07 import EARLIEST, LATEST, Wire07, entry, fetch, offsets, offsets_in, produce, zipped
+from tests.support.wire07 import EARLIEST, LATEST, Wire07, entry, fetch, offsets, offsets_in, produce
 from tests.support.zookeeper import until
 
 SEGMENT_BYTES = 2000
@@ -270,6 +270,19 @@ def test_a_log_of_many_segments_is_read_in_pieces(
     assert position == end
 
 
+@pytest.mark.parametrize(("client", "magic"), [("prozess", 1), ("brod 0.3.2", 0), ("brod 0.4.3", 0)])
+def test_a_client_never_gets_more_than_it_asks_for(
+    clients: Clients, wire: Wire07, topic_name: str, client: str, magic: int
+) -> None:
+    """Where not one whole message fits, they find none, and stay where they are."""
+    whole = len(entry(b"whole", magic=magic))
+    wire.send(produce(topic_name, 0, encode_set([b"whole", b"cut"], magic=magic)))
+    until(lambda: log_end(wire, topic_name))
+    assert clients(client).fetch(topic_name, 0, whole - 1) == ([], 0)
+    assert clients(client).fetch(topic_name, 0, whole) == ([b"whole"], whole)
+    assert clients(client).fetch(topic_name, 0, whole + 11) == ([b"whole"], whole)
+
+
 def read_in_pieces(client: Client07, topic: str, size: int) -> tuple[list[bytes], int]:
     """All payloads of a topic, by fetches of so many bytes from where the last one ended."""
     found: list[bytes] = []
@@ -297,15 +310,3 @@ def test_several_topics_in_one_request_of_samsa(
 
 def wanted(payloads: Sequence[bytes], topic: str, partition: int) -> list[object]:
     return [topic, partition, [payload.hex() for payload in payloads]]
-
-
-def test_a_gzip_set_with_both_magics_is_read_by_us(
-    broker: EmbeddedBroker, wire: Wire07, topic_name: str
-) -> None:
-    """As a Ruby client and a Scala client would fill one."""
-    wire.send(produce(topic_name, 0, zipped(entry(b"one", magic=0), entry(b"two"))))
-    end = until(lambda: log_end(wire, topic_name))
-    with SimpleConsumer("127.0.0.1", broker.port) as consumer:
-        assert [(bytes(payload), at) for payload, at in consumer.fetch(topic_name, 0, 0)] == [
-            (b"one", 0), (b"two", end),
-        ]  # fmt: skip

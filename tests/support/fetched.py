@@ -61,7 +61,7 @@ def announce(what: str, fetch: Callable[[], object]) -> None:
 def _run(command: list[str], directory: Path, what: str) -> None:
     program = Path(command[0]).name
     if shutil.which(command[0]) is None:
-        raise NotAvailable(f"there is no {program} on PATH, which fetches {what}")
+        raise NotAvailable(f"there is no {program} on PATH, which is needed for {what}")
     try:
         done = subprocess.run(
             command, cwd=directory, capture_output=True, text=True, timeout=_FETCH_SECONDS, check=False
