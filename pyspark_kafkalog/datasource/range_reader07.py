@@ -98,11 +98,7 @@ class RangeReader07(RangeReader):
                 if found.data:
                     return found.data
             except ConnectionLost as e:
-                failure = ConnectionLost(
-                    f"{where}: broker {where.broker} was at {lookup.address_of(where.broker)} when this read "
-                    f"was planned, and does not answer there: {e}. One that came back elsewhere is found by "
-                    "a new load()"
-                )
+                failure = lookup.lost(where, e)
             if deadline.passed:
                 raise failure
             lookup.clock.sleep(_PAUSE_SECONDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_kafkalog.datasource.planning import OffsetRange, plan_ranges, split_ranges
+from pyspark_kafkalog.datasource.planning import OffsetRange, plan_ranges, split_at, split_ranges
 from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, TopicPartition
 
 Bounds = list[tuple[int, int]]
@@ -111,3 +111,32 @@ def test_r13_an_unsplit_plan_is_what_was_asked_even_where_it_is_empty_now() -> N
     tp = TopicPartition("t", 0)
     asked = [OffsetRange(tp, EARLIEST_OFFSET, LATEST_OFFSET)]
     assert plan_ranges(asked, {tp: (5, 5)}, min_partitions=None, max_records=None) == asked
+
+
+@pytest.mark.parametrize(
+    ("allowed", "minimum", "expected"),
+    [
+        pytest.param([100, 80, 50, 20, 0], 2, [(0, 50), (50, 100)], id="at the cut"),
+        pytest.param([100, 90, 60, 30, 0], 2, [(0, 60), (60, 100)], id="at the nearest"),
+        pytest.param([100, 99, 0], 4, [(0, 99), (99, 100)], id="one place for three cuts"),
+        pytest.param([100, 0], 4, [(0, 100)], id="nowhere"),
+        pytest.param([200, 150, 100, 0, -50], 4, [(0, 100)], id="only outside"),
+        pytest.param([100, 50, 0], None, [(0, 100)], id="not asked for"),
+    ],
+)
+def test_ranges_are_cut_where_it_is_allowed(
+    allowed: list[int], minimum: int | None, expected: Bounds
+) -> None:
+    partition = TopicPartition("t", 0, 1)
+    parts = split_at([OffsetRange(partition, 0, 100)], {partition: allowed}, min_partitions=minimum)
+    assert [(r.start, r.end) for r in parts] == expected
+    assert {r.topic_partition for r in parts} == {partition}
+
+
+def test_cuts_of_one_partition_are_not_another_s() -> None:
+    first, second = TopicPartition("t", 0, 1), TopicPartition("t", 0, 2)
+    ranges = [OffsetRange(first, 0, 100), OffsetRange(second, 0, 100), OffsetRange(first, 100, 100)]
+    parts = split_at(ranges, {first: [50], second: [40, 60]}, min_partitions=4)
+    assert [(r.topic_partition.broker, r.start, r.end) for r in parts] == [
+        (1, 0, 50), (1, 50, 100), (2, 0, 40), (2, 40, 100),
+    ]  # fmt: skip

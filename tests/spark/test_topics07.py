@@ -1,0 +1,130 @@
+"""Topics of Kafka 0.7 in Spark: two brokers that meet in ZooKeeper, each with partitions of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from chispa import assert_df_equality
+from pyspark.errors import AnalysisException, PythonException
+
+from broker.embedded import EmbeddedBroker, start_broker
+from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
+from tests.support.wire07 import Wire07, entry, fetch, produce, zipped
+
+CHROOT = "/spark-07"
+PACKED = zipped(entry(b"g1"), entry(b"g2"))
+ROWS = [
+    (b"a1", "clicks", 0, 0, 1, 0),
+    (b"g1", "clicks", 0, 12, 1, 0),
+    (b"g2", "clicks", 0, 12, 1, 1),
+    (b"b1", "clicks", 1, 0, 2, 0),
+    (b"b2", "clicks", 1, 12, 2, 0),
+]
+COLUMNS = "value binary, topic string, partition int, offset bigint, broker int, innerIndex int"
+
+Load = Callable[..., Any]
+
+
+def put(broker: EmbeddedBroker, topic: str, partition: int, *sets: bytes) -> None:
+    with Wire07(broker.port_of("KAFKA07")) as wire:
+        for data in sets:
+            wire.send(produce(topic, partition, data))
+            assert wire.ask(fetch(topic, partition, 0, 0)) is not None
+
+
+@pytest.fixture(scope="module")
+def brokers(zookeeper: ZooKeeperServer) -> Iterator[list[EmbeddedBroker]]:
+    """Brokers 1 and 2: topics clicks, long and views."""
+    settings: dict[str, object] = {
+        "listeners": "KAFKA07://127.0.0.1:0", "zookeeper.connect": zookeeper.connect + CHROOT,
+        "num.partitions": 2, "log.flush.interval": 1, "log.file.size": 1000,
+    }  # fmt: skip
+    with start_broker({**settings, "node.id": 1}) as one, start_broker({**settings, "node.id": 2}) as two:
+        put(one, "clicks", 0, entry(b"a1") + PACKED)
+        put(two, "clicks", 1, entry(b"b1"), entry(b"b2"))
+        put(one, "long", 0, *(entry(b"%d" % n * 490) for n in range(9)))
+        put(two, "views", 0, entry(b"v"))
+        yield [one, two]
+
+
+@pytest.fixture
+def load(spark: Any, zookeeper: ZooKeeperServer, brokers: list[EmbeddedBroker]) -> Load:
+    def read(schema: str | None = None, place: dict[str, str] | None = None, **options: str) -> Any:
+        where = {"zookeeper.connect": zookeeper.connect + CHROOT} if place is None else place
+        reader = spark.read.format("kafkalog").options(protocol="0.7", **where, **options)
+        return (reader.schema(schema) if schema else reader).load()
+
+    return read
+
+
+def test_each_row_tells_its_broker_and_its_place(spark: Any, load: Load) -> None:
+    frame = load(subscribe="clicks", includeBroker="true")
+    assert frame.rdd.getNumPartitions() == 4
+    assert frame.columns == [
+        "key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "broker", "innerIndex",
+    ]  # fmt: skip
+    chosen = frame.select("value", "topic", "partition", "offset", "broker", "innerIndex")
+    assert_df_equality(chosen, spark.createDataFrame(ROWS, COLUMNS), ignore_row_order=True)
+    assert frame.where("key is null and timestamp is null and timestampType is null").count() == len(ROWS)
+    # Without the broker there are the seven columns of Spark's connector, and a schema may ask for fewer.
+    assert load(subscribe="clicks").columns == frame.columns[:7]
+    fewer = load("innerIndex int, value binary", subscribe="clicks")
+    assert sorted(map(tuple, fewer.collect())) == sorted((row[5], row[0]) for row in ROWS)
+
+
+def test_offsets_are_named_by_broker_and_partition(load: Load) -> None:
+    start = json.dumps({"clicks": {"1-0": 12, "1-1": -2, "2-0": -2, "2-1": 12}})
+    end = json.dumps({"clicks": {"1-0": -1, "1-1": -1, "2-0": -1, "2-1": 24}})
+    frame = load(subscribe="clicks", startingOffsets=start, endingOffsets=end)
+    assert sorted(row.value for row in frame.collect()) == [b"b2", b"g1", b"g2"]
+    assigned = load(assign='{"clicks":["2-1"],"views":["2-0"]}')
+    assert sorted(row.value for row in assigned.collect()) == [b"b1", b"b2", b"v"]
+
+
+def test_topics_are_matched_in_zookeeper_or_listed_for_brokers(
+    load: Load, brokers: list[EmbeddedBroker]
+) -> None:
+    assert load(subscribePattern="(click|view)s").count() == 6
+    ports = [broker.port_of("KAFKA07") for broker in brokers]
+    place = {"broker.list": ",".join(f"{id}:127.0.0.1:{port}" for id, port in enumerate(ports, 1))}
+    assert load(place=place, subscribe="clicks,views").count() == 6
+
+
+def test_large_logs_are_read_by_several_tasks(load: Load) -> None:
+    frame = load(subscribe="long", minPartitions="4")
+    assert [row.offset for row in frame.orderBy("offset").collect()] == list(range(0, 4500, 500))
+    assert frame.rdd.getNumPartitions() == 3
+
+
+def test_a_frame_read_again_sees_what_came_since(load: Load, brokers: list[EmbeddedBroker]) -> None:
+    put(brokers[0], "growing", 1, entry(b"1"))
+    frame = load(place={"broker.list": f"1:127.0.0.1:{brokers[0].port_of('KAFKA07')}"}, subscribe="growing")
+    assert frame.count() == 1
+    put(brokers[0], "growing", 1, entry(b"2"))
+    assert frame.count() == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"endingTimestamp": "1"}, "endingTimestamp has no meaning with protocol=0.7"),
+        ({"maxRecordsPerPartition": "1"}, "maxRecordsPerPartition has no meaning with protocol=0.7"),
+        ({"startingOffsets": '{"clicks":{"0":1}}'}, "with protocol=0.7 it is <broker>-<number>"),
+        ({"place": {}}, "exactly one of zookeeper.connect"),
+    ],
+)
+def test_wrong_options_fail_at_load(load: Load, options: Any, said: str) -> None:
+    with pytest.raises(AnalysisException) as raised:
+        load(subscribe="clicks", **options)
+    assert said in str(raised.value)
+
+
+def test_a_start_within_a_message_is_told_with_its_partition(load: Load) -> None:
+    start = json.dumps({"clicks": {"1-0": 5, "1-1": -2, "2-0": -2, "2-1": -2}})
+    with pytest.raises(PythonException) as raised:
+        load(subscribe="clicks", startingOffsets=start).collect()
+    assert "clicks-1-0: no message begins at offset 5" in str(raised.value)
+    assert "Offsets of Kafka 0.7 are byte positions" in str(raised.value)
