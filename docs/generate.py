@@ -52,12 +52,14 @@ Written by `make docs` from the definitions in pyspark_kafkalog/config/zookeeper
 """
 
 PRODUCER_HEADING = """\
-The properties of the first generation's producer (ClassicProducer), each with its default, and with a
-ZooKeeper on this machine. Written by `make docs` from pyspark_kafkalog/config/producer07.py.
+The properties of the first generation's producer (ClassicProducer), each with its default,
+and with a ZooKeeper on this machine.
+Written by `make docs` from pyspark_kafkalog/config/producer07.py.
 """
 CONSUMER_HEADING = """\
-The properties of a group's consumer (ConsumerConnector), each with its default, and with a ZooKeeper on this
-machine. Written by `make docs` from pyspark_kafkalog/config/connector.py.
+The properties of a group's consumer (ConsumerConnector), each with its default, and with a
+ZooKeeper on this machine.
+Written by `make docs` from pyspark_kafkalog/config/connector.py.
 """
 GIVEN = {"zookeeper.connect": "localhost:2181"}
 

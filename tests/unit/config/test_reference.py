@@ -4,12 +4,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from broker.config import BrokerConfig, LogConfig
-from docs.generate import ROOT, generated
-from pyspark_kafkalog.config.client import ClientConfig
-from pyspark_kafkalog.config.consumer import ConsumerConfig
+from broker.config import BrokerConfig
+from docs.generate import CHAPTERS, ROOT, generated
 from pyspark_kafkalog.config.definition import Config, between, describe, parse, prop
-from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.config.properties import load_properties, parse_properties
 from pyspark_kafkalog.config.reference import markdown, properties_file
 
@@ -50,25 +47,16 @@ def test_a_properties_file_may_give_values_of_its_own() -> None:
     assert "default not set" in text
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "docs/cli.md",
-        "docs/configuration.md",
-        "docs/datasource.md",
-        "docs/files.md",
-        "conf/consumer.properties",
-        "conf/mirror.properties",
-        "conf/producer.properties",
-        "conf/server.properties",
-    ],
-)
+CLASSES = [*dict.fromkeys(cls for _, _, cls, _ in CHAPTERS)]
+
+
+@pytest.mark.parametrize("path", [str(path.relative_to(ROOT)) for path in generated()])
 def test_generated_files_are_what_the_definitions_give(path: str) -> None:
     written = (ROOT / path).read_text(encoding="utf-8")
     assert written == generated()[ROOT / path], "run `make docs`"
 
 
-@pytest.mark.parametrize("cls", [BrokerConfig, LogConfig, ClientConfig, ProducerConfig, ConsumerConfig])
+@pytest.mark.parametrize("cls", CLASSES)
 def test_the_manual_has_every_property(cls: type[Config]) -> None:
     rows = {
         line.split("|")[1].strip().strip("`")
@@ -78,10 +66,10 @@ def test_the_manual_has_every_property(cls: type[Config]) -> None:
     assert {item.name for item in describe(cls)} - rows == set()
 
 
-@pytest.mark.parametrize("cls", [BrokerConfig, LogConfig, ClientConfig, ProducerConfig, ConsumerConfig])
+@pytest.mark.parametrize("cls", CLASSES)
 def test_every_property_has_a_sentence_and_every_number_a_unit(cls: type[Config]) -> None:
     for item in describe(cls):
-        assert item.doc.endswith((".", ").")), item.name
+        assert item.doc.endswith((".", ".)")), item.name
         if item.kind is int and item.name not in ("node.id", "compression.level"):
             assert item.unit, item.name
 
