@@ -231,18 +231,24 @@ def test_the_lag_goes_down_to_nothing(
 
 @pytest.mark.parametrize("to", [OLD, NEW])
 def test_a_target_that_goes_away_and_returns_is_waited_for(
-    run: Run, sides: Callable[[str, str], tuple[Side, Side]], target: EmbeddedBroker, topic_name: str, to: str
+    run: Run,
+    sides: Callable[[str, str], tuple[Side, Side]],
+    target: EmbeddedBroker,
+    topic_name: str,
+    chroot: str,
+    to: str,
 ) -> None:
     here, there = sides(NEW, to)
     here.write(topic_name, [b"1"])
     mirror = run(here.as_source("main"), there.as_target())
-    until(lambda: there.values(topic_name) == [b"1"])
+    until(lambda: committed(chroot, NEW, topic_name).get("0") == 1)
     target.kill()
     try:
         for number in range(2, 5):
             here.write(topic_name, [b"%d" % number])
         until(lambda: mirror.progress()[0].message_count == 4)
         assert not mirror.wait(0.3), "it is still there"
+        assert committed(chroot, NEW, topic_name)["0"] == 1, "nothing is committed that the target has not"
     finally:
         target.start()
     expected = [b"1", b"2", b"3", b"4"]

@@ -14,7 +14,7 @@ from tests.support.mirroring import BROKER, Side, start_mirror
 from tests.support.zookeeper import until
 
 PARTITIONS = 2
-SETS, PER_SET = 150, 20
+SETS, PER_SET = 60, 20
 
 
 def write_all(here: Side, partition: int, rng: random.Random) -> None:
@@ -47,7 +47,7 @@ def test_after_a_kill_nothing_is_missing_and_the_order_is_that_of_each_source_pa
         mirror = start_mirror(tmp_path, *properties)
         for writer in writers:
             writer.start()
-        some = rng.randrange(100, SETS * PER_SET // 2)
+        some = rng.randrange(100, SETS * PER_SET)
         until(lambda: len(there.values("t")) > some, seconds=60)
         mirror.kill()
         mirror.communicate()

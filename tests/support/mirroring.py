@@ -21,7 +21,7 @@ BROKER: dict[str, object] = {
 }  # fmt: skip
 PROMPT = {
     "groupid": "mirror", "fetcher.backoff.ms": 20, "rebalance.backoff.ms": 100,
-    "zookeeper.session.timeout.ms": 2000,
+    "zookeeper.session.timeout.ms": 1500,
 }  # fmt: skip
 
 
