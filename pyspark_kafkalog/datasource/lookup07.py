@@ -373,7 +373,6 @@ def no_entry_at(partition: TopicPartition, offset: int, found: Exception) -> str
     """What is said of a position at which no entry begins."""
     return (
         f"{partition}: no message begins at offset {offset}: {found}. Offsets of Kafka 0.7 are byte "
-        "positions: say one at which a message begins, as the column offset or the end of an earlier read "
-        "tells, or -2 for the earliest. If it is one, the log is damaged there, or the message is above "
-        "kafka.max.message.size"
+        "positions: say one at which a message begins, as the column offset has them, or -2 for the "
+        "earliest. If it is one, the log is damaged there, or the message is above kafka.max.message.size"
     )
