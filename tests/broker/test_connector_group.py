@@ -26,6 +26,7 @@ LAYOUT = V07Layout()
 PARTITIONS_OF_A_BROKER = 4
 SETTLED_SECONDS = 20.0
 """Far above what is needed on a machine with nothing else to do."""
+READ_BETWEEN = 150
 
 
 class Writer:
@@ -94,6 +95,11 @@ class Group:
     def delivered(self) -> set[str]:
         return {delivery.payload for one in self.all for delivery in one.deliveries}
 
+    def read_on(self) -> None:
+        """Wait until many more messages were read: what comes next comes in the middle of reading."""
+        wanted = len(self.delivered()) + READ_BETWEEN
+        until(lambda: len(self.delivered()) >= wanted, seconds=SETTLED_SECONDS)
+
     def close(self) -> None:
         self.writer.stop()
         for consumer in self.all:
@@ -116,32 +122,32 @@ def test_every_message_comes_through_deaths_returns_and_expired_sessions(group: 
     for name in ("a", "b", "c", "d"):
         group.add(name)
     group.settle("four consumers have come")
-    time.sleep(1)
+    group.read_on()
     group.live.pop("b").kill()
     group.settle("kill -9 of a consumer")
-    time.sleep(1)
+    group.read_on()
     group.brokers[3]._process.kill()  # type: ignore[union-attr]
     group.live_brokers.remove(3)
     group.settle("kill -9 of a broker")
-    time.sleep(1)
+    group.read_on()
     group.brokers[3].restart()
     group.live_brokers.add(3)
     group.add("e")
     group.settle("both are back")
-    time.sleep(1)
+    group.read_on()
     before = group.session.read(LAYOUT.consumer(GROUP, f"{GROUP}_a"))
     expire_by_id(group.session.hosts, group.live["a"].session)
     until(lambda: (n := group.session.read(LAYOUT.consumer(GROUP, f"{GROUP}_a"))) and n != before)
     group.settle("a session expired")
-    time.sleep(1)
+    group.read_on()
     stopped = group.live.pop("c")
     stopped.signal(signal.SIGSTOP)
     group.settle("a consumer was stopped")
-    time.sleep(1)
+    group.read_on()
     stopped.signal(signal.SIGCONT)
     group.live["c"] = stopped
     group.settle("it goes on")
-    time.sleep(1)
+    group.read_on()
     group.writer.stop()
     until(lambda: group.writer.stored <= group.delivered(), seconds=30)
 

@@ -257,7 +257,8 @@ def test_every_descriptor_is_given_back() -> None:
                 client.close()
         for client in clients:
             client.close()
-    assert count() == before
+    # Earlier tests may have left some that go meanwhile.
+    assert eventually(lambda: count() <= before)
 
 
 def test_threads_are_named_and_end(caplog: pytest.LogCaptureFixture) -> None:
