@@ -132,7 +132,7 @@ class LogAsBatches:
         committed_only: bool = False,  # noqa: ARG002 - all is committed
     ) -> Batches:
         """Batches from the one with ``offset`` on, at most ``max_bytes``; the first may exceed that if
-        ``at_least_one``. None where the request's allowance is spent: the client is to ask again.
+        ``at_least_one``. Empty where the request's allowance is spent: the client is to ask again.
 
         Raises:
             OffsetOutOfRange: not within ``[start_offset, readable_end]``.
