@@ -207,6 +207,24 @@ def test_a_wrong_partition_closes_and_makes_no_topic(
     assert not list(broker.data_dir.glob(f"{topic}_*"))
 
 
+def test_all_partitions_of_a_topic_have_their_logs_from_the_first_produce_on(
+    wire: Wire07, topic: str
+) -> None:
+    """On purpose: in 0.7.2 partition 1 would be empty at any offset until something is produced to it."""
+    assert wire.ask(fetch(topic, 1, 50, LIMIT)) == EMPTY
+    wire.send(produce(topic, 0, ONE))
+    assert wire.ask(fetch(topic, 1, 0, LIMIT)) == EMPTY
+    assert wire.ask(fetch(topic, 1, 50, LIMIT)) == OUT_OF_RANGE
+    assert wire.ask(offsets(topic, 1, LATEST, 5)) == wire.ask(offsets(topic, 1, EARLIEST, 5)) == counted(0)
+
+
+def test_an_empty_set_makes_the_log(wire: Wire07, topic: str) -> None:
+    assert wire.ask(offsets(topic, 0, 1 << 50, 5)) == counted()
+    wire.send(produce(topic, 0, b""))
+    assert wire.ask(offsets(topic, 0, 1 << 50, 5)) == counted(0)
+    assert wire.ask(fetch(topic, 0, 1, LIMIT)) == OUT_OF_RANGE
+
+
 def test_partition_minus_1_is_one_at_random(wire: Wire07, topic: str) -> None:
     for _ in range(40):
         wire.send(produce(topic, -1, ONE))
