@@ -1,19 +1,13 @@
-"""Asks brokers of Kafka 0.7, and the ZooKeeper they meet at, what a plan needs to know.
-
-A partition belongs to its broker. Which there are says ZooKeeper; without it (``broker.list``) each broker is
-asked: a fetch of no bytes tells a partition that it has from one that it has not, and closes no connection.
-"""
+"""Asks brokers of Kafka 0.7 what a plan needs to know; which brokers there are is `registry07`'s."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.client import parse_address
-from pyspark_kafkalog.config.client07 import PROTOCOL_07
 from pyspark_kafkalog.config.source07 import Source07Config
 from pyspark_kafkalog.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.datasource.again import again
@@ -21,6 +15,7 @@ from pyspark_kafkalog.datasource.generations import ignore_loss
 from pyspark_kafkalog.datasource.options import BatchOptions
 from pyspark_kafkalog.datasource.options07 import NO_MAX_RECORDS
 from pyspark_kafkalog.datasource.planning import OffsetRange, split_at
+from pyspark_kafkalog.datasource.registry07 import Address, ListedBrokers, Registry07, ZooKeeperRegistry
 from pyspark_kafkalog.datasource.subscription import Assign, SubscribePattern
 from pyspark_kafkalog.errors import (
     ConnectionLost,
@@ -32,7 +27,6 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.formats.v07 import entries, verify_entry
 from pyspark_kafkalog.loads.plan import UNKNOWN, PartitionFacts
-from pyspark_kafkalog.protocol.v07 import FetchRequest
 from pyspark_kafkalog.types import (
     EARLIEST_OFFSET,
     EARLIEST_TIMESTAMP,
@@ -40,20 +34,12 @@ from pyspark_kafkalog.types import (
     LATEST_TIMESTAMP,
     TopicPartition,
 )
-from pyspark_kafkalog.zookeeper.paths import layout_of
-from pyspark_kafkalog.zookeeper.values import MAX_PARTITIONS
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.datasource.range_reader07 import RangeReader07
-    from pyspark_kafkalog.datasource.zookeeper_group import ZooKeeperGroup
-    from pyspark_kafkalog.zookeeper.session import Session
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-Address = tuple[str, int]
-
-_PROBED_AT_ONCE = 64
 _MOST_SEGMENTS = 1 << 16
 _FIRST_ENTRY_BYTES = 1 << 12
 
@@ -61,8 +47,7 @@ _FIRST_ENTRY_BYTES = 1 << 12
 class Lookup07:
     """*Not thread-safe: used by one planner or one task.* Owns its connections; close it.
 
-    See `SourceLookup`. Offsets are byte positions, and the visible end is the flushed one. ZooKeeper is asked
-    when something is to be found there, and its session ends with the question.
+    See `SourceLookup`. Offsets are byte positions, and the visible end is the flushed one.
     """
 
     def __init__(
@@ -76,9 +61,11 @@ class Lookup07:
         self.config = config
         self.clock = clock
         self._options = options
-        self._layout = layout_of(config, PROTOCOL_07)
+        self._registry: Registry07 = (
+            ZooKeeperRegistry(config) if config.zookeeper_connect else ListedBrokers(config, self.consumer)
+        )
         self._carried = {id: parse_address(address) for id, address in brokers.items()}
-        self._found: dict[int, Address] | None = None
+        self._found: Mapping[int, Address] | None = None
         self._consumers: dict[int, SimpleConsumer] = {}
 
     def close(self) -> None:
@@ -211,7 +198,7 @@ class Lookup07:
 
     def cluster_id(self) -> str:
         """What stands in ``/cluster/id`` of ZooKeeper, as our brokers write it; empty where nothing does."""
-        return self._again(self._cluster_id) if self.config.zookeeper_connect else ""
+        return self._again(self._registry.cluster_id)
 
     def group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The positions that ``group`` keeps in ZooKeeper; partitions without one are left out.
@@ -219,86 +206,32 @@ class Lookup07:
         Raises:
             InvalidConfig: there is no ZooKeeper to ask.
         """
-        if not self.config.zookeeper_connect:
-            raise InvalidConfig(
-                "startingOffsets=group needs zookeeper.connect: in Kafka 0.7 a group's offsets are in "
-                "ZooKeeper, and with broker.list none is asked"
-            )
-        kept, asked = self._group(group), list(partitions)
+        kept, asked = self._registry.group(group), list(partitions)
         return self._again(lambda: kept.offsets(asked))
 
     def commit_group(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
         """Have ``group`` stand at these positions, in ZooKeeper. Raises `KafkaError` where it may not."""
-        self._group(group).commit(positions)
-
-    # --- which partitions there are
+        self._registry.group(group).commit(positions)
 
     def _partitions(self) -> list[TopicPartition]:
         subscription = self._options.subscription
         if isinstance(subscription, Assign):
-            missing = [
-                str(p) for p in sorted(set(subscription.partitions) - self._there(subscription.partitions))
-            ]
+            asked = subscription.partitions
+            missing = [str(p) for p in sorted(set(asked) - self._there(asked))]
             if missing:
                 raise UnknownTopicOrPartition(f"assigned partitions are not there: {', '.join(missing)}")
-            return list(subscription.partitions)
-        if not isinstance(subscription, SubscribePattern):
-            found = self._of_topics(subscription.topics)
-            for topic in set(subscription.topics) - {p.topic for p in found}:
-                raise UnknownTopicOrPartition(f"topic {topic!r} is on no live broker of {self.config.place}")
-            return found
-        if not self.config.zookeeper_connect:
-            raise InvalidConfig(
-                "subscribePattern needs zookeeper.connect: brokers of Kafka 0.7 cannot be asked for their "
-                "topics; with broker.list say subscribe or assign"
-            )
-        from pyspark_kafkalog.zookeeper import brokers as registry
-
-        with self._zookeeper() as session:
-            names = [name for name in registry.topics(session, self._layout) if subscription.matches(name)]
-        return self._of_topics(names)
+            return list(asked)
+        if isinstance(subscription, SubscribePattern):
+            return self._registry.partitions(filter(subscription.matches, self._registry.topics()))
+        found = self._registry.partitions(subscription.topics)
+        for topic in sorted(set(subscription.topics) - {p.topic for p in found}):
+            raise UnknownTopicOrPartition(f"topic {topic!r} is on no live broker of {self.config.place}")
+        return found
 
     def _there(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
         """The partitions that the topics of ``partitions`` have at their brokers."""
         asked = set(partitions)
-        return set(self._of_topics({p.topic for p in asked}, {p.broker for p in asked}))
-
-    def _of_topics(
-        self, topics: Iterable[str], brokers: Collection[int] | None = None
-    ) -> list[TopicPartition]:
-        """Every partition of the topics, or those that ``brokers`` have."""
-        found = []
-        if not self.config.zookeeper_connect:
-            for name in topics:
-                for broker in self._addresses():
-                    if brokers is None or broker in brokers:
-                        found += [TopicPartition(name, n, broker) for n in range(self._probe(broker, name))]
-            return sorted(found)
-        from pyspark_kafkalog.zookeeper import brokers as registry
-
-        with self._zookeeper() as session:
-            for name in topics:
-                for node in registry.partitions(session, self._layout, name):
-                    if brokers is None or node.broker in brokers:
-                        found.append(TopicPartition(name, node.number, node.broker))
-        return sorted(found)
-
-    def _probe(self, broker: int, topic: str) -> int:
-        """How many partitions of the topic a broker says to have."""
-        consumer, count = self.consumer(broker), 0
-        while count < MAX_PARTITIONS:
-            numbers = range(count, count + _PROBED_AT_ONCE)
-            answers = consumer.multifetch([FetchRequest(topic, number, 0, 0) for number in numbers])
-            for answer in answers:
-                if isinstance(answer.error, UnknownTopicOrPartition):
-                    return count
-                # What has aged out at 0 is there.
-                if answer.error is not None and not isinstance(answer.error, OffsetOutOfRange):
-                    raise answer.error
-                count += 1
-        return count
-
-    # --- asking
+        return set(self._registry.partitions({p.topic for p in asked}, {p.broker for p in asked}))
 
     def _offset(self, partition: TopicPartition, timestamp: int) -> int:
         consumer = self.consumer(partition.broker)
@@ -323,17 +256,8 @@ class Lookup07:
     def _addresses(self) -> Mapping[int, Address]:
         """Every live broker, as ``broker.list`` or ZooKeeper says."""
         if self._found is None:
-            self._found = self._look_up_addresses()
+            self._found = self._registry.addresses()
         return self._found
-
-    def _look_up_addresses(self) -> dict[int, Address]:
-        if not self.config.zookeeper_connect:
-            return {broker.id: (broker.host, broker.port) for broker in self.config.brokers}
-        from pyspark_kafkalog.zookeeper import brokers as registry
-
-        with self._zookeeper() as session:
-            live = registry.brokers(session, self._layout)
-        return {id: (node.host, node.port) for id, node in live.items()}
 
     def _address(self, broker: int) -> Address:
         if broker in self._carried:
@@ -342,23 +266,6 @@ class Lookup07:
         if found is None:
             raise ConnectionLost(f"broker {broker} is not among those of {self.config.place}: is it running?")
         return found
-
-    def _cluster_id(self) -> str:
-        from pyspark_kafkalog.zookeeper.brokers import cluster_id
-
-        with self._zookeeper() as session:
-            return cluster_id(session, self._layout) or ""
-
-    def _group(self, group: str) -> ZooKeeperGroup:
-        from pyspark_kafkalog.datasource.zookeeper_group import ZooKeeperGroup
-
-        return ZooKeeperGroup(self.config, group, PROTOCOL_07)
-
-    def _zookeeper(self) -> Session:
-        # kazoo is loaded only where ZooKeeper is asked.
-        from pyspark_kafkalog.zookeeper.connecting import session_of
-
-        return session_of(self.config)
 
     def _again(self, ask: Callable[[], T]) -> T:
         return again(ask, self._forget, self._options, self.clock)

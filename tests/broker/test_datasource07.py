@@ -317,7 +317,7 @@ def test_with_a_list_of_brokers_nothing_needs_kazoo(
         ({"subscribePattern": "t.*"}, "subscribePattern needs zookeeper.connect"),
         (
             {"subscribe": "t", "startingOffsets": "group", "kafka.group.id": "g"},
-            "startingOffsets=group needs zookeeper.connect",
+            "the offsets of group 'g' need zookeeper.connect",
         ),
     ],
 )
