@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +10,7 @@ import typer
 
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.client07 import PROTOCOL_07
 from pyspark_kafkalog.errors import ErrorCode, UnknownTopicOrPartition, error_for
 from pyspark_kafkalog.types import TopicPartition
 
@@ -105,3 +106,8 @@ def separator_bytes(text: str) -> bytes:
     if not data or b"\n" in data:
         raise typer.BadParameter(f"{text!r} cannot separate a key", param_hint="--key-separator")
     return data
+
+
+def speaks_07(options: Mapping[str, str]) -> bool:
+    """Whether options of the source say that brokers of Kafka 0.7 are meant."""
+    return any(name.lower() == "protocol" and text.strip() == PROTOCOL_07 for name, text in options.items())

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pyspark_kafkalog.cli.connecting import DEFAULT_SERVER, AsJson, Servers, connected
+from pyspark_kafkalog.cli.connecting import (
+    DEFAULT_SERVER,
+    AsJson,
+    Servers,
+    connected,
+    properties,
+    speaks_07,
+)
 from pyspark_kafkalog.cli.loads import open_ledger
 from pyspark_kafkalog.cli.positions import EARLIEST, LATEST, resolve
 from pyspark_kafkalog.cli.showing import show
@@ -27,6 +34,8 @@ kafkalog lag --group dashboard
 kafkalog lag --load flights --offsets /lake/_offsets
 
 kafkalog lag flights --group dashboard --load flights --offsets /lake/_offsets --json
+
+kafkalog lag --load old --offsets /lake/_offsets --option protocol=0.7 --option zk.connect=localhost:2181
 """
 
 Rows = list[dict[str, Any]]
@@ -40,32 +49,43 @@ def lag(
         str | None, typer.Option("--offsets", help="The directory of the ledgers (offsetsPath).")
     ] = None,
     as_json: AsJson = False,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            help="For topics of Kafka 0.7: protocol=0.7, and zookeeper.connect=... or broker.list=...",
+        ),
+    ] = None,
     server: Servers = DEFAULT_SERVER,
 ) -> None:
     """Show how many offsets a group, a load or both have still to read, partition by partition.
 
     Partitions of which nothing is committed count from their beginning. Offsets are counted, not records:
-    compaction and transactions leave gaps.
+    compaction and transactions leave gaps. Offsets of Kafka 0.7 are bytes, and so is the lag.
     """
     if group is None and load is None:
         raise InvalidConfig("lag of what? Give --group, or --load with --offsets, or both")
     if (load is None) != (directory is None):
         raise InvalidConfig("--load and --offsets go together")
     positions = _positions(load, directory) if load is not None and directory is not None else {}
-    wanted = set(topics) if topics else None
-    with connected(server) as cluster:
-        stored = _stored(cluster, group)
-        named = {tp.topic for tp in (*stored, *positions)} if wanted is None else wanted
-        rows = _rows(cluster, named, [*stored, *positions])
-        for row in rows:
-            tp = row["tp"]
-            if group is not None:
-                row["group"] = group
-                row["committed"], row["lag"] = _behind(stored.get(tp), row)
-            if load is not None:
-                next_offset = _next(cluster, positions, row)
-                row["load"] = load
-                row["load_next"], row["load_lag"] = _behind(next_offset, row)
+    given = properties(option, "--option")
+    if speaks_07(given):
+        from pyspark_kafkalog.cli.lag07 import BYTES, rows_07
+
+        typer.echo(BYTES, err=True)
+        rows = rows_07(given, topics or (), group, positions)
+    elif given:
+        raise InvalidConfig("--option is for topics of Kafka 0.7: it needs --option protocol=0.7")
+    else:
+        rows = _todays_rows(server, topics, group, positions)
+    for row in rows:
+        reached = row.pop("committed"), row.pop("load_next")
+        if group is not None:
+            row["group"] = group
+            row["committed"], row["lag"] = _behind(reached[0], row)
+        if load is not None:
+            row["load"] = load
+            row["load_next"], row["load_lag"] = _behind(reached[1], row)
     columns = ["topic", "partition", "latest"]
     columns += ["committed", "lag"] if group is not None else []
     columns += ["load_next", "load_lag"] if load is not None else []
@@ -76,6 +96,23 @@ def lag(
     if not rows and not as_json:
         typer.echo("nothing is committed yet", err=True)
     show(without_tp(rows), columns, as_json=as_json, total=total)
+
+
+def _todays_rows(
+    server: str,
+    topics: Collection[str] | None,
+    group: str | None,
+    positions: Mapping[TopicPartition, Position],
+) -> Rows:
+    """A row for each partition, with where group and load stand."""
+    with connected(server) as cluster:
+        stored = _stored(cluster, group)
+        named = set(topics) if topics else {tp.topic for tp in (*stored, *positions)}
+        rows = _rows(cluster, named, [*stored, *positions])
+        for row in rows:
+            row["committed"] = stored.get(row["tp"])
+            row["load_next"] = _next(cluster, positions, row)
+    return rows
 
 
 def group_rows(cluster: Cluster, group: str, also: Iterable[TopicPartition] = ()) -> Rows:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyspark_kafkalog.cli.connecting import DEFAULT_SERVER, AsJson, Servers, pairs
+from pyspark_kafkalog.cli.connecting import DEFAULT_SERVER, AsJson, Servers, pairs, speaks_07
 from pyspark_kafkalog.cli.progress import counted
 from pyspark_kafkalog.cli.showing import show
 
@@ -40,6 +40,9 @@ kafkalog load flights --offsets /lake/_offsets --topic flights --to /lake/flight
 kafkalog load flights --offsets /lake/_offsets --topic flights --dry-run
 
 kafkalog load all --offsets /lake/_offsets --subscribe-pattern 'fl.*' --to /lake/all --option minPartitions=8
+
+kafkalog load old --offsets /lake/_offsets --topic clicks --to /lake/old --option protocol=0.7 \\
+    --option zk.connect=localhost:2181
 """
 HISTORY_EPILOG = """\
 Examples:
@@ -107,7 +110,9 @@ def _source_options(
     if bool(topics) == (pattern is not None):
         raise typer.BadParameter("give --topic, once or more, or --subscribe-pattern", param_hint="--topic")
     what = {"subscribe": ",".join(topics)} if topics else {"subscribePattern": str(pattern)}
-    options = {"kafka.bootstrap.servers": server, **what, **dict(pairs(given, "--option"))}
+    options = {**what, **dict(pairs(given, "--option"))}
+    if not speaks_07(options):
+        options.setdefault("kafka.bootstrap.servers", server)
     if not any(name.lower() == "fetchoffset.numretries" for name in options):
         # Somebody waits: one request.timeout.ms, half a minute in which the client tries again by itself.
         options["fetchOffset.numRetries"] = "0"

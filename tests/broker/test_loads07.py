@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,7 @@ from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout
 from pyspark_kafkalog.zookeeper.session import Session
 from pyspark_kafkalog.zookeeper.values import BrokerNode
 from tests.support.broker07 import Broker07
+from tests.support.command_line import kafkalog, table
 from tests.support.source07 import COLUMNS, QUICK
 from tests.support.wire07 import entry, zipped
 
@@ -367,3 +369,51 @@ def test_on_todays_wire_the_znodes_are_those_of_the_later_papers(
         node = session.read(JsonLayout("/papers").offset("loaders", "t", "4"))
         assert node is not None
         assert node.data == b"17"
+
+
+# ---- the command line
+
+
+def test_the_commands_know_ledgers_of_07(loads: Loads, cluster: Cluster, tmp_path: Path) -> None:
+    where = ("--option", "protocol=0.7", "--option", f"broker.list={cluster.list}")
+    begin = kafkalog(
+        "load", "load", "--offsets", str(tmp_path / "offsets"), "--topic", "t", "--dry-run", *where
+    )
+    end = SIZE + len(PACKED)
+    assert table(begin.stdout) == [
+        ["t", "3-0", "0", str(2 * SIZE), str(2 * SIZE), "first", "load"],
+        ["t", "14-0", "0", str(end), str(end), "first", "load"],
+    ]
+    loads.stage()
+    cluster.brokers[14].append("t", 0, TWO)
+    ledger = ("load", "--offsets", str(tmp_path / "offsets"))
+    lag = kafkalog("lag", "--load", *ledger, *where)
+    assert table(lag.stdout) == [
+        ["t", "3-0", str(2 * SIZE), str(2 * SIZE), "0"],
+        ["t", "14-0", str(end + SIZE), str(end), str(SIZE)],
+        ["total", str(SIZE)],
+    ]
+    assert lag.stderr == "protocol=0.7: offsets, lag and load_lag are bytes\n"
+    (commit,) = [json.loads(line) for line in kafkalog("history", *ledger, "--json").stdout.splitlines()]
+    assert [(p["broker"], p["partition"], p["next"]) for p in commit["positions"]] == [
+        (3, 0, 2 * SIZE),
+        (14, 0, end),
+    ]
+    assert kafkalog("verify", *ledger).stdout.startswith("sound: 1 commit in effect with 6 records")
+    rewound = kafkalog("rewind", *ledger, "--to", "start", "--yes")
+    assert f"  t-14-0\t[0, {end})\t{end} offsets" in rewound.stdout
+    assert loads.stage() == [*ALL, (b"two", 14, end, 0)]
+
+
+def test_the_lag_of_a_group_of_07_is_looked_up_in_zookeeper(session: Session, zookeeper_connect: str) -> None:
+    session.write("/consumers/g/offsets/t/3-0", b"%d" % SIZE)
+    where = ("--option", "protocol=0.7", "--option", f"zookeeper.connect={zookeeper_connect}")
+    shown = kafkalog("lag", "t", "--group", "g", *where)
+    end = SIZE + len(PACKED)
+    assert table(shown.stdout) == [
+        ["t", "3-0", str(2 * SIZE), str(SIZE), str(SIZE)],
+        ["t", "14-0", str(end), "-", str(end)],
+        ["total", str(end + SIZE)],
+    ]
+    assert "name the topics" in kafkalog("lag", "--group", "g", *where).stderr
+    assert "needs --option protocol=0.7" in kafkalog("lag", "--group", "g", "--option", "a=b").stderr
