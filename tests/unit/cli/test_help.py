@@ -27,7 +27,7 @@ COMMANDS = leaves(typer.main.get_command(app))
 
 def test_these_are_the_commands() -> None:
     assert {" ".join(names) for names in COMMANDS} >= {
-        "produce", "consume", "offsets", "lag", "groups list", "groups describe", "groups reset",
+        "produce", "consume", "offsets", "lag", "mirror", "groups list", "groups describe", "groups reset",
         "topics create", "topics list", "topics describe", "topics delete",
     }  # fmt: skip
 
