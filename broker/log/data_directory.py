@@ -43,6 +43,8 @@ class DataDirectory:
         self.files = files
         self._held: Closeable | None = None
         self._failure: str | None = None
+        self._noted: Table | None = None
+        """The recovery points that were written last."""
         self._lock = threading.Lock()
 
     @property
@@ -139,8 +141,14 @@ class DataDirectory:
         return read_table(self.files, self.path / RECOVERY_POINTS_NAME) or {}
 
     def write_recovery_points(self, table: Table) -> None:
-        """Replace the offsets; an old table only makes recovery read more. Raises `OSError`."""
-        write_table(self.files, self.path / RECOVERY_POINTS_NAME, table, durable=False)
+        """Replace the offsets, if they have changed; an old table only makes recovery read more.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        if table != self._noted:
+            write_table(self.files, self.path / RECOVERY_POINTS_NAME, table, durable=False)
+            self._noted = table
 
 
 @dataclass(frozen=True, slots=True)

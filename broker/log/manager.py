@@ -78,7 +78,6 @@ class LogManager:
         self._logs: dict[TopicPartition, Log] = {}
         self._doomed = DelayedRemoval(self._files, clock)
         self._meta: Meta | None = None
-        self._noted_points: dict[DataDirectory, dict[str, tuple[int, ...]]] = {}
         self._lock = threading.RLock()
 
     @property
@@ -393,11 +392,7 @@ class LogManager:
             for tp, log in list(self._logs.items())
             if log.directory is directory and tp.topic in topics
         }
-        if points == self._noted_points.get(directory):
-            return
         try:
             directory.write_recovery_points(points)
         except OSError as e:
             _logger.warning("%s: recovery after a crash will read more: %s", directory.path, e)
-        else:
-            self._noted_points[directory] = dict(points)
