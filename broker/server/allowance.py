@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-REQUEST_BYTES = 1 << 20
-"""Read or made in Python for one request: with messages of 100 bytes some tens of ms (benchmarks/view07.py).
+REQUEST_BYTES = 2 << 20
+"""Read or made in Python for one request, half of it for its first partition: with messages of 100 bytes
+some tens of ms for each MiB (benchmarks/view07.py).
 """
 
 
@@ -14,16 +15,26 @@ class Allowance:
     our reading them cost nothing.
     """
 
-    __slots__ = ("_left",)
+    __slots__ = ("_left", "_whole", "short")
 
-    def __init__(self, size_bytes: int = REQUEST_BYTES) -> None:
+    def __init__(self, size_bytes: int = REQUEST_BYTES, whole: Allowance | None = None) -> None:
         self._left = size_bytes
+        self._whole = whole
+        self.short = False
+        """Whether one of its parts was spent: there may be more to be had than was found."""
 
     @property
     def spent(self) -> bool:
         """Whether there is nothing left: the client is to be answered with what there is, and asks again."""
         return self._left <= 0
 
+    def part(self) -> Allowance:
+        """Half of what is left, for one partition: so the first one does not keep all others from theirs."""
+        return Allowance(self._left // 2, self)
+
     def take(self, size_bytes: int) -> None:
         """So many bytes were read or made."""
         self._left -= size_bytes
+        if self._whole is not None:
+            self._whole.take(size_bytes)
+            self._whole.short |= self.spent

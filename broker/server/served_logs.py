@@ -82,7 +82,7 @@ class ServedLogs:
         return log
 
     def readable(self, partition: TopicPartition, allowance: Allowance) -> ReadableLog:
-        """A partition's log for readers, who may cause work up to the request's ``allowance``.
+        """A partition's log for readers, who may cause work up to a part of the request's ``allowance``.
 
         Raises:
             UnknownTopicOrPartition, StorageError: as `LogManager.log`.
@@ -94,7 +94,7 @@ class ServedLogs:
         view = self._views.get(log.family.generation)
         if view is None:
             raise self._foreign(log)
-        return view(log, allowance)
+        return view(log, allowance.part())
 
     def check_exists(self, partition: TopicPartition) -> None:
         """Refuse a partition that is not there, or whose disk is not; any family will do. Raises as `log`."""

@@ -235,6 +235,10 @@ def test_a_far_offset_is_found_in_turns(topic_name: str) -> None:
                     data.error_code == ErrorCode.NONE
                 )  # on a busy machine: it goes on with the next request
             assert decode(data)[0].offset == target
+            # Nor does a partition that has much keep the next one from its turn.
+            both = client.ask(fetch_request({(topic_name, 0): 0, (topic_name, 1): 0}, 20 << 20)).responses
+            first, second = (len(decode(part.partitions[0])) for part in both)
+            assert first > second > 1000
 
 
 class TestOurReaders:

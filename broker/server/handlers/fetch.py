@@ -55,13 +55,13 @@ class _Answer:
     @property
     def unfinished(self) -> bool:
         """Whether nothing was found yet with the work that one request may cause at a time."""
-        return self.allowance.spent and not self.size_bytes and not self.failed
+        return self.allowance.short and not self.size_bytes and not self.failed
 
     def suffices(self, min_bytes: int) -> bool:
         """Whether it has enough, an error, or what could be made with the work of one request."""
         if self.unfinished:
             return False
-        return self.size_bytes >= min_bytes or self.failed or self.allowance.spent or not self.topics
+        return self.size_bytes >= min_bytes or self.failed or self.allowance.short or not self.topics
 
     def response(self) -> FetchResponse:
         return FetchResponse(responses=tuple(self.topics))

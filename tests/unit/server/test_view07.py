@@ -14,7 +14,7 @@ import pytest
 from broker.log.file_slice import FileSlice
 from broker.log.log import Log
 from broker.metrics import Metrics
-from broker.server.allowance import REQUEST_BYTES, Allowance
+from broker.server.allowance import Allowance
 from broker.server.view07 import Batches, View07
 from pyspark_kafkalog.errors import ErrorCode, OffsetOutOfRange, ServerError, StorageError
 from pyspark_kafkalog.formats.message_set import frames, records
@@ -87,13 +87,24 @@ def test_a_message_longer_than_one_read_is_read_whole(tmp_path: Path) -> None:
 
 def test_one_request_makes_no_more_than_its_allowance(tmp_path: Path) -> None:
     log = open_first(tmp_path, entry(bytes(50_000)) * 30)
-    allowance = Allowance()
-    assert REQUEST_BYTES <= len(read(log, 0, 1 << 26, allowance=allowance)) < REQUEST_BYTES + 51_000
+    allowance = Allowance(1 << 20)
+    assert 1 << 20 <= len(read(log, 0, 1 << 26, allowance=allowance)) < (1 << 20) + 51_000
     assert allowance.spent
     assert read(log, 0, allowance=allowance) == b""
     bomb = zipped(entry(bytes(800_000)), entry(b"x"))
     log = open_first(tmp_path / "2", bomb, bomb, bomb)
-    assert bases(read(log, 0)) == [0, len(bomb)]
+    assert bases(read(log, 0, allowance=Allowance(1 << 20))) == [0, len(bomb)]
+
+
+def test_a_partition_gets_half_of_what_is_left(tmp_path: Path) -> None:
+    log = open_first(tmp_path, entry(bytes(10_000)) * 100)
+    whole = Allowance(400_000)
+    sizes = [len(read(log, 0, 1 << 26, allowance=whole.part())) // 10_000 for _ in range(8)]
+    assert sizes == [20, 10, 5, 3, 1, 1, 0, 0]
+    assert (whole.short, whole.spent) == (True, True)
+    idle = Allowance()
+    assert read(log, log.readable_end, allowance=idle.part()) == b""
+    assert not idle.short
 
 
 def test_a_view_ends_where_the_disk_does(tmp_path: Path) -> None:
