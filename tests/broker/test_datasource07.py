@@ -27,6 +27,7 @@ from pyspark_kafkalog.formats.compression import Codec, compress
 from pyspark_kafkalog.formats.v07 import encode_message, encode_set
 from pyspark_kafkalog.protocol.v07 import FetchRequest, FetchResponse, OffsetsRequest, OffsetsResponse
 from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, TopicPartition
+from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.broker07 import Broker07
 from tests.support.raw_client import RawClient
 from tests.support.scripted_server import Close
@@ -171,6 +172,14 @@ def test_a_start_within_an_entry_is_told(kafka: EmbeddedBroker, at: dict[str, st
             rows(reader07(**at, startingOffsets=start))
         assert f"{topic_name}-7-0: no message begins at offset {inside}" in str(raised.value)
         assert "Offsets of Kafka 0.7 are byte positions" in str(raised.value)
+    with pytest.raises(DataLoss, match=r"\[84, 90\) of .*: the log holds \[0, 83\)"):
+        rows(
+            reader07(
+                **at,
+                startingOffsets=json_of(topic_name, p0=84, p1=-2, p2=-2),
+                endingOffsets=json_of(topic_name, p0=90, p1=-1, p2=-1),
+            )
+        )
     good = json_of(topic_name, p0=20, p1=-2, p2=-2)
     assert [row.offset for row in rows(reader07(**at, startingOffsets=good))] == [20, 70]
 
@@ -291,6 +300,31 @@ def test_zookeeper_is_asked_by_the_planner_alone(zookeeper_connect: str, topic_n
     gone = reader07(**place, subscribe=topic_name, **{"kafkaConsumer.pollTimeoutMs": "100"})
     with pytest.raises(ConnectionLost, match=r"broker 7 was at 127.0.0.1:\d+ when this read was planned"):
         rows(gone, planned)
+
+
+def test_a_broker_that_has_gone_with_its_partitions_left_behind_is_named(
+    session: Session, zookeeper_connect: str
+) -> None:
+    session.create("/kept/brokers/topics/t/9", b"2")
+    place = {"zookeeper.connect": zookeeper_connect, "kafka.zookeeper.prefix.07": "/kept"}
+    with pytest.raises(ConnectionLost, match=r"broker 9 is not among those of zookeeper\.connect=.*running"):
+        reader07(**place, subscribe="t", **{"fetchOffset.numRetries": "1"}).partitions()
+    lookup = open_lookup(parse_batch_options({"protocol": "0.7", **QUICK, **place, "subscribe": "t"}))
+    assert lookup.leaders() == {TopicPartition("t", 0, 9): 9, TopicPartition("t", 1, 9): 9}
+    assert lookup.broker_addresses() == {}
+    lookup.close()
+
+
+def test_where_a_group_stands_is_read_in_zookeeper(
+    kafka: EmbeddedBroker, topic_name: str, session: Session, zookeeper_connect: str
+) -> None:
+    put(kafka, topic_name, entry(b"a"), entry(b"b"))
+    session.create(f"/brokers/topics/{topic_name}/7", b"2")
+    session.create("/brokers/ids/7", f"me-1:127.0.0.1:{kafka.port_of('KAFKA07')}".encode())
+    session.create(f"/consumers/g/offsets/{topic_name}/7-0", b"11")
+    place = {"zk.connect": zookeeper_connect, "subscribe": topic_name}
+    found = rows(reader07(**place, startingOffsets="group", **{"kafka.group.id": "g"}))
+    assert places(found) == [(b"b", 11, 0)]
 
 
 def _planned(reader: Any) -> list[Any]:
