@@ -284,7 +284,7 @@ def check_order(
         if 0 <= end < start:
             raise InvalidConfig(
                 f"The {kind} start offset {start} is greater than the {kind} end offset {end} for topic "
-                f"{partition.topic} partition {partition.partition}"
+                f"{partition.topic} partition {partition.number}"
             )
 
 

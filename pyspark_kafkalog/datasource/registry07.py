@@ -13,7 +13,6 @@ from pyspark_kafkalog.config.client07 import PROTOCOL_07
 from pyspark_kafkalog.config.source07 import Source07Config
 from pyspark_kafkalog.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.errors import InvalidConfig, OffsetOutOfRange, UnknownTopicOrPartition
-from pyspark_kafkalog.protocol.v07 import FetchRequest
 from pyspark_kafkalog.types import TopicPartition
 from pyspark_kafkalog.zookeeper.paths import layout_of
 from pyspark_kafkalog.zookeeper.values import MAX_PARTITIONS
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.zookeeper.session import Session
 
 Address = tuple[str, int]
-
-_PROBED_AT_ONCE = 64
 
 
 class Registry07(Protocol):
@@ -143,14 +140,13 @@ class ListedBrokers:
 
     def _count(self, broker: int, topic: str) -> int:
         """How many partitions of the topic a broker says to have; of an unknown one, what it would have."""
-        count = 0
-        while count < MAX_PARTITIONS:
-            fetches = [FetchRequest(topic, n, 0, 0) for n in range(count, count + _PROBED_AT_ONCE)]
-            for answer in self._consumer(broker).multifetch(fetches):
-                if isinstance(answer.error, UnknownTopicOrPartition):
-                    return count
+        # One at a time: a broker of 0.7 writes an error with its stack for each that it does not have.
+        for number in range(MAX_PARTITIONS):
+            try:
+                self._consumer(broker).fetch(topic, number, 0, 0)
+            except UnknownTopicOrPartition:
+                return number
+            except OffsetOutOfRange:
                 # What has aged out at 0 is there.
-                if answer.error is not None and not isinstance(answer.error, OffsetOutOfRange):
-                    raise answer.error
-                count += 1
-        return count
+                continue
+        return MAX_PARTITIONS
