@@ -152,6 +152,10 @@ def test_a_damaged_message_is_refused_and_what_is_behind_it_is_not(tmp_path: Pat
         read(log, 13)
     assert caught.value.code == REFUSED
     assert values(read(log, 26)) == [(26, b"one")]
+    data[13:17] = b"\0\0\1\0"
+    path.write_bytes(data)
+    with pytest.raises(ServerError, match=r"offset 13 .* it is cut short"):
+        read(log, 13)
     data[13:17] = b"\0\0\0\1"
     path.write_bytes(data)
     with pytest.raises(ServerError, match="length 1"):
