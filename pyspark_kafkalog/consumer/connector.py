@@ -14,7 +14,7 @@ from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.consumer.assignment import thread_id
 from pyspark_kafkalog.consumer.holdings import Holdings
 from pyspark_kafkalog.consumer.offset_store import open_offsets
-from pyspark_kafkalog.consumer.stream import MessageStream, PartitionKey
+from pyspark_kafkalog.consumer.stream import MessageStream
 from pyspark_kafkalog.consumer.topic_filter import TopicFilter
 from pyspark_kafkalog.consumer.zookeeper_group import GroupMember, GroupWatch, Lease
 from pyspark_kafkalog.errors import InvalidRequest, KafkaError
@@ -22,7 +22,7 @@ from pyspark_kafkalog.zookeeper.brokers import brokers
 from pyspark_kafkalog.zookeeper.connecting import session_of
 from pyspark_kafkalog.zookeeper.paths import layout_of
 from pyspark_kafkalog.zookeeper.session import SessionEvent, Watch
-from pyspark_kafkalog.zookeeper.values import Subscription
+from pyspark_kafkalog.zookeeper.values import PartitionKey, Subscription
 
 _log = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.connector import ConnectorConfig
 from pyspark_kafkalog.consumer.broker_fetcher import Address, BrokerFetcher
 from pyspark_kafkalog.consumer.offset_store import OffsetStore
-from pyspark_kafkalog.consumer.stream import MessageStream, OwnedPartition, PartitionKey
+from pyspark_kafkalog.consumer.stream import MessageStream, OwnedPartition
 from pyspark_kafkalog.consumer.zookeeper_group import Claim, Lease
 from pyspark_kafkalog.errors import ConnectionLost, KafkaError
-from pyspark_kafkalog.zookeeper.values import BrokerNode
+from pyspark_kafkalog.zookeeper.values import BrokerNode, PartitionKey
 
 _log = logging.getLogger(__name__)
 

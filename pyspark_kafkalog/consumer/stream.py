@@ -12,21 +12,11 @@ from pyspark_kafkalog.consumer.message_set import MessageSet
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.types import Record
+from pyspark_kafkalog.zookeeper.values import PartitionKey
 
 
 class ConsumerTimeout(KafkaError):
     """No message came within ``consumer.timeout.ms``. The stream can be read on."""
-
-
-class PartitionKey(NamedTuple):
-    """A partition of a topic by its name in the registries: ``<broker>-<n>`` in 0.7, ``<n>`` later."""
-
-    topic: str
-    name: str
-    number: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}/{self.name}"
 
 
 class MessageMetadata(NamedTuple):

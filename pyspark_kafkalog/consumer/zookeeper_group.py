@@ -15,12 +15,11 @@ from typing import Protocol
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.consumer.assignment import range_assign, thread_id, threads_by_topic
-from pyspark_kafkalog.consumer.stream import PartitionKey
 from pyspark_kafkalog.zookeeper import brokers as registry
 from pyspark_kafkalog.zookeeper import groups
 from pyspark_kafkalog.zookeeper.paths import Layout
 from pyspark_kafkalog.zookeeper.session import Session, Watch
-from pyspark_kafkalog.zookeeper.values import PartitionNode, Subscription
+from pyspark_kafkalog.zookeeper.values import PartitionKey, PartitionNode, Subscription
 
 
 class Holder(Protocol):

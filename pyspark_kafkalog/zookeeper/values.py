@@ -50,6 +50,17 @@ class PartitionNode(NamedTuple):
     number: int
 
 
+class PartitionKey(NamedTuple):
+    """A partition of a topic by its name in the registries: ``<broker>-<n>`` in 0.7, ``<n>`` later."""
+
+    topic: str
+    name: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.name}"
+
+
 @dataclass(frozen=True, slots=True)
 class Subscription:
     """What a consumer reads: topics with their numbers of streams, or one filter with its number.

@@ -8,7 +8,7 @@ import pytest
 
 from pyspark_kafkalog.config.connector import ConnectorConfig
 from pyspark_kafkalog.consumer.broker_fetcher import Address, BrokerFetcher
-from pyspark_kafkalog.consumer.stream import MessageStream, OwnedPartition, PartitionKey
+from pyspark_kafkalog.consumer.stream import MessageStream, OwnedPartition
 from pyspark_kafkalog.errors import (
     ConnectionLost,
     CorruptMessage,
@@ -18,6 +18,7 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.formats.v07 import encode_set
 from pyspark_kafkalog.protocol.v07 import FetchRequest, FetchResponse, MultiFetchRequest, OffsetsRequest
+from pyspark_kafkalog.zookeeper.values import PartitionKey
 from tests.support.broker07 import Broker07
 from tests.support.scripted_server import Close
 from tests.support.zookeeper import until

@@ -9,8 +9,8 @@ import pytest
 from broker.embedded import start_broker
 from pyspark_kafkalog.config.connector import ConnectorConfig
 from pyspark_kafkalog.consumer.offset_store import KafkaOffsets
-from pyspark_kafkalog.consumer.stream import PartitionKey
 from pyspark_kafkalog.errors import ConnectionLost, InvalidRequest
+from pyspark_kafkalog.zookeeper.values import PartitionKey
 from tests.support.raw_client import RawClient
 
 CONFIG = ConnectorConfig(

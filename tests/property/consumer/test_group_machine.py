@@ -16,7 +16,7 @@ from pyspark_kafkalog.consumer.assignment import range_assign, thread_id
 from pyspark_kafkalog.consumer.holdings import Holdings
 from pyspark_kafkalog.consumer.message_set import MessageSet, V07Sets
 from pyspark_kafkalog.consumer.offset_store import DualOffsets, OffsetStore, ZooKeeperOffsets
-from pyspark_kafkalog.consumer.stream import ConsumerTimeout, MessageStream, PartitionKey
+from pyspark_kafkalog.consumer.stream import ConsumerTimeout, MessageStream
 from pyspark_kafkalog.consumer.zookeeper_group import GroupMember, Lease
 from pyspark_kafkalog.errors import ConnectionLost, KafkaError
 from pyspark_kafkalog.formats.v07 import encode_set
@@ -24,7 +24,7 @@ from pyspark_kafkalog.types import TopicPartition
 from pyspark_kafkalog.zookeeper import groups
 from pyspark_kafkalog.zookeeper.paths import V07Layout
 from pyspark_kafkalog.zookeeper.session import SessionEvent
-from pyspark_kafkalog.zookeeper.values import WHITE_LIST, Subscription
+from pyspark_kafkalog.zookeeper.values import WHITE_LIST, PartitionKey, Subscription
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_zookeeper import MemorySession, MemoryZooKeeper
 

@@ -8,11 +8,12 @@ from pyspark_kafkalog.config.connector import ConnectorConfig
 from pyspark_kafkalog.consumer.holdings import Holdings
 from pyspark_kafkalog.consumer.message_set import MessageSet, V07Sets
 from pyspark_kafkalog.consumer.offset_store import OffsetStore
-from pyspark_kafkalog.consumer.stream import MessageStream, PartitionKey
+from pyspark_kafkalog.consumer.stream import MessageStream
 from pyspark_kafkalog.consumer.zookeeper_group import Claim, Lease
 from pyspark_kafkalog.errors import ConnectionLost
 from pyspark_kafkalog.formats.v07 import encode_set
 from pyspark_kafkalog.types import TopicPartition
+from pyspark_kafkalog.zookeeper.values import PartitionKey
 from tests.support.manual_clock import ManualClock
 
 KEY = PartitionKey("t", "1-0", 0)

@@ -7,10 +7,9 @@ from collections.abc import Collection, Mapping
 import pytest
 
 from pyspark_kafkalog.consumer.offset_store import DualOffsets, ZooKeeperOffsets
-from pyspark_kafkalog.consumer.stream import PartitionKey
 from pyspark_kafkalog.errors import ConnectionLost
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout
-from pyspark_kafkalog.zookeeper.values import MalformedNode
+from pyspark_kafkalog.zookeeper.values import MalformedNode, PartitionKey
 from tests.support.memory_zookeeper import MemorySession, MemoryZooKeeper
 
 A, B, C = (PartitionKey("t", str(n), n) for n in range(3))

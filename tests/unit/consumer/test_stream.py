@@ -8,11 +8,12 @@ import time
 import pytest
 
 from pyspark_kafkalog.consumer.message_set import MessageSet, V07Sets
-from pyspark_kafkalog.consumer.stream import ConsumerTimeout, MessageStream, OwnedPartition, PartitionKey
+from pyspark_kafkalog.consumer.stream import ConsumerTimeout, MessageStream, OwnedPartition
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRequest
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.v07 import encode_set
 from pyspark_kafkalog.types import TopicPartition
+from pyspark_kafkalog.zookeeper.values import PartitionKey
 from tests.support.manual_clock import ManualClock
 from tests.support.wire07 import zipped
 
