@@ -8,10 +8,10 @@ STAMP := $(VENV)/.installed
 # Spark starts its workers with PYSPARK_PYTHON, or with whatever python3 is first on PATH.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
-.PHONY: help install demo test test-unit test-spark test-interop test-fault interop soak lint format bench notebooks docs clean
+.PHONY: help install demo demo-07 test test-unit test-spark test-interop test-fault interop soak lint format bench notebooks docs clean
 
 help:  ## Print the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
 $(STAMP): pyproject.toml
 	@echo "setting up $(VENV) with $$($(PYTHON) --version): a minute or two, once"
@@ -25,6 +25,9 @@ install: $(STAMP)  ## Create .venv and install everything the other targets need
 
 demo: $(STAMP)  ## The main job: real events into the bundled broker, out of it with Spark
 	@$(BIN)/python examples/flight_delays.py
+
+demo-07: $(STAMP)  ## The same the first generation's way: ZooKeeper, two brokers, the 0.7 wire
+	@$(BIN)/python examples/flight_delays_07.py
 
 test: $(STAMP)  ## Every test a fresh machine can run (under 10 minutes)
 	@$(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "not soak and not peers"

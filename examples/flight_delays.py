@@ -8,22 +8,19 @@ Whatever is claimed is compared with what was counted while producing.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flight_events import DECEMBER_MS, PARTITIONS, TOPIC, Source, produce
+from flight_table import compare, print_delays
 from killed_load import mapper_read, output
-from rich.console import Console
-from rich.table import Table
 from spark_session import spark_session
+from telling import arguments, console, say, say_commit, step, verdict
 
 import broker
 import pyspark_kafkalog as kafkalog
@@ -31,10 +28,7 @@ import pyspark_kafkalog as kafkalog
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-EVENT = "carrier string, origin string, dest string, dep_delay int, arr_delay int, time_hour string"
 KILLED_LOAD = Path(__file__).with_name("killed_load.py")
-
-console = Console(highlight=False, soft_wrap=True)
 
 
 @dataclass
@@ -57,9 +51,12 @@ class Demo:
     def output(self, name: str) -> str:
         return output(self.directory, name)
 
+    def compare(self, loaded: DataFrame, source: Source) -> None:
+        self.different += compare(loaded, source)
+
 
 def main() -> int:
-    options = arguments()
+    options = arguments(__doc__)
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="flights-") as temporary:
         directory = options.output or Path(temporary)
@@ -80,17 +77,13 @@ def main() -> int:
                 run(demo, eleven_months)
             finally:
                 spark.stop()
-    if demo.different:
-        say(f"[bold red]not as claimed: {', '.join(demo.different)}[/]")
-        return 1
-    say(f"everything as claimed, in {time.monotonic() - started:.0f} s")
-    return 0
+    return verdict(demo.different, started)
 
 
 def run(demo: Demo, eleven_months: Source) -> None:
     with step("load 1: everything so far, into Parquet"):
         load_what_is_new(demo)
-        compare(demo, kafkalog.read_load(demo.spark, demo.output("flights")), eleven_months)
+        demo.compare(kafkalog.read_load(demo.spark, demo.output("flights")), eleven_months)
     with step("delays per carrier, from what was loaded"):
         print_delays(kafkalog.read_load(demo.spark, demo.output("flights")))
     with step("December arrives"):
@@ -99,8 +92,8 @@ def run(demo: Demo, eleven_months: Source) -> None:
     with step("load 2: begins where load 1 ended"):
         load_what_is_new(demo)
         loaded = kafkalog.read_load(demo.spark, demo.output("flights"))
-        compare(demo, loaded.where("load = 2"), december)
-        compare(demo, loaded, eleven_months + december)
+        demo.compare(loaded.where("load = 2"), december)
+        demo.compare(loaded, eleven_months + december)
     with step("two loads of December, in a process that is killed in the middle of both"):
         kill_two_loads(demo)
     with step("killed before its commit: the next load finds the plan, and replays it"):
@@ -108,12 +101,12 @@ def run(demo: Demo, eleven_months: Source) -> None:
         with kafkalog.load(demo.spark, name="december", offsets=demo.offsets, **options) as load:
             load.write_parquet(demo.output("december"))
         say_commit(load.commit)
-        compare(demo, kafkalog.read_load(demo.spark, demo.output("december")), december)
+        demo.compare(kafkalog.read_load(demo.spark, demo.output("december")), december)
     with step("killed in a task, the Hadoop mapper's way: the next read finds the plan, and replays it"):
         read = mapper_read(demo.spark, demo.servers, demo.offsets)
         read.write.mode("append").parquet(demo.output("mapper"))
         say_commit(kafkalog.Ledger.at(demo.offsets, "mapper").head())
-        compare(demo, demo.spark.read.parquet(demo.output("mapper")), december)
+        demo.compare(demo.spark.read.parquet(demo.output("mapper")), december)
 
 
 def load_what_is_new(demo: Demo) -> None:
@@ -140,90 +133,6 @@ def kill_two_loads(demo: Demo) -> None:
             f"{name}: {left} of {len(plan.ranges)} tasks left a receipt, Parquet files: {files}, "
             f"commits: {len(ledger.history())}"
         )
-
-
-def print_delays(loaded: DataFrame) -> None:
-    from pyspark.sql import functions as f
-
-    event = f.from_json(f.col("value").cast("string"), EVENT)
-    delays = (
-        loaded.select(event.alias("event"))
-        .groupBy("event.carrier")
-        .agg(
-            f.count("*").alias("flights"),
-            f.avg("event.dep_delay").alias("departure"),
-            f.avg("event.arr_delay").alias("arrival"),
-            f.avg((f.col("event.arr_delay") > 15).cast("int")).alias("late"),
-            f.avg(f.col("event.arr_delay").isNull().cast("int")).alias("never"),
-        )
-        .orderBy(f.desc("arrival"))
-    )
-    table = Table("carrier", title="New York departures, January to November 2013: delays per carrier")
-    for heading in ("flights", "departure, min", "arrival, min", "over 15 min late", "never arrived"):
-        table.add_column(heading, justify="right")
-    for row in delays.collect():
-        table.add_row(
-            row.carrier,
-            f"{row.flights:,}",
-            f"{row.departure:.1f}",
-            f"{row.arrival:.1f}",
-            f"{row.late:.1%}",
-            f"{row.never:.1%}",
-        )
-    console.print(table)
-
-
-def compare(demo: Demo, loaded: DataFrame, source: Source) -> None:
-    """Hold what Spark has against what was sent, and remember what is different."""
-    from pyspark.sql import functions as f
-
-    per_carrier = loaded.groupBy(f.col("key").cast("string").alias("carrier")).agg(
-        f.count("*").alias("n"),
-        f.sum(f.crc32("value")).alias("checksum"),
-        f.count_distinct("partition", "offset").alias("places"),
-    )
-    rows = per_carrier.collect()
-    events = sum(row.n for row in rows)
-    compared = {
-        "events": (source.events, events),
-        # A key has one partition: so no place is counted under two carriers.
-        "distinct (partition, offset)": (source.events, sum(row.places for row in rows)),
-        "sum of CRC-32 of the values": (source.checksum, sum(row.checksum for row in rows)),
-        "events per carrier": (dict(source.per_carrier), {row.carrier: row.n for row in rows}),
-    }
-    different = [what for what, (sent, got) in compared.items() if sent != got]
-    demo.different += different
-    say(
-        f"{source.events:,} sent, {events:,} loaded; {', '.join(compared)}: "
-        + (f"[bold red]DIFFERENT: {', '.join(different)}[/]" if different else "the same")
-    )
-
-
-def say_commit(commit: kafkalog.Commit) -> None:
-    say(f"commit {commit.number}: {commit.records:,} events")
-
-
-@contextmanager
-def step(what: str) -> Iterator[None]:
-    """Say what begins, and how long it took."""
-    console.print(f"[bold]▸ {what}[/bold]")
-    started = time.monotonic()
-    yield
-    say(f"{time.monotonic() - started:.1f} s")
-
-
-def say(what: str) -> None:
-    console.print(f"  {what}")
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--output", type=Path, help="directory for offsets and Parquet files; kept (default: a temporary one)"
-    )
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import json
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.metadata import files
@@ -56,17 +56,24 @@ class Source:
 
 def produce(servers: str, *, december: bool, console: Console) -> Source:
     """Send the flights of December, or those of the other months; returns when all are acknowledged."""
-    source = Source()
     settings = {"bootstrap.servers": servers, "compression.type": "lz4", "linger.ms": 20}
-    rows = [row for row in _rows() if (row["month"] == "12") == december]
     with kafkalog.Producer(settings) as producer:
-        for row in track(rows, "  flights", console=console, transient=True):
-            carrier, value = row["carrier"], _message(row)
-            scheduled = datetime.fromisoformat(row["time_hour"].replace("Z", "+00:00"))
-            producer.send(
-                TOPIC, value, key=carrier.encode(), timestamp_ms=round(scheduled.timestamp() * 1000)
-            )
-            source.add(carrier, value)
+
+        def send(carrier: str, value: bytes, scheduled_ms: int) -> None:
+            producer.send(TOPIC, value, key=carrier.encode(), timestamp_ms=scheduled_ms)
+
+        return send_flights(send, december=december, console=console)
+
+
+def send_flights(send: Callable[[str, bytes, int], object], *, december: bool, console: Console) -> Source:
+    """Call ``send(carrier, message, scheduled hour in ms)`` for each flight of December, or of the others."""
+    source = Source()
+    rows = [row for row in _rows() if (row["month"] == "12") == december]
+    for row in track(rows, "  flights", console=console, transient=True):
+        carrier, value = row["carrier"], _message(row)
+        scheduled = datetime.fromisoformat(row["time_hour"].replace("Z", "+00:00"))
+        send(carrier, value, round(scheduled.timestamp() * 1000))
+        source.add(carrier, value)
     return source
 
 

@@ -1,0 +1,194 @@
+"""The first generation's way: flights through ZooKeeper, two brokers and the 0.7 wire into Spark.
+
+Brokers have no master: each registers in ZooKeeper with the partitions it has, and the producer finds them
+there. Spark asks ZooKeeper too, and reads one task for each broker and partition; where it ended stands in the
+text files of Kafka's Hadoop mapper, and in the znodes where the tools of that time look. December arrives, and
+the next load takes exactly what is new; then the files are set back by hand, and a load begins where they say.
+Whatever is claimed is compared with what was counted while producing.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flight_events import TOPIC, Source, send_flights
+from flight_table import compare, print_delays
+from spark_session import spark_session
+from telling import arguments, console, say, say_commit, step, verdict
+
+import broker
+import pyspark_kafkalog as kafkalog
+from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
+from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
+from pyspark_kafkalog.zookeeper.session import Session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BROKERS = (1, 2)
+PARTITIONS_OF_A_BROKER = 2
+GROUP = "flight-loads"
+CARRIER = "get_json_object(string(value), '$.carrier')"
+PLACE = ("broker", "partition", "offset", "innerIndex")
+"""Messages of a compressed set have one offset."""
+
+
+@dataclass
+class Demo:
+    """The session, where things are, and what was not as claimed so far."""
+
+    spark: SparkSession
+    zookeeper: str
+    directory: Path
+    different: list[str] = field(default_factory=list)
+
+    @property
+    def offsets(self) -> Path:
+        return self.directory / "offsets"
+
+    @property
+    def topic(self) -> dict[str, str]:
+        return {
+            "protocol": "0.7",
+            "zookeeper.connect": self.zookeeper,
+            "subscribe": TOPIC,
+            "includeBroker": "true",
+        }
+
+    def output(self, name: str) -> Path:
+        return self.directory / f"{name}.parquet"
+
+    def loaded(self, name: str) -> DataFrame:
+        return kafkalog.read_load(self.spark, self.output(name))
+
+    def compare(self, loaded: DataFrame, source: Source) -> None:
+        self.different += compare(loaded, source, carrier=CARRIER, place=PLACE)
+
+
+def main() -> int:
+    options = arguments(__doc__)
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="flights-07-") as temporary, ExitStack() as running:
+        with step("starting ZooKeeper (the server among PySpark's jars) and two brokers, each a process"):
+            zookeeper = running.enter_context(zookeeper_in(Path(temporary)))
+            for node in BROKERS:
+                running.enter_context(broker_of(node, zookeeper))
+        with Session(zookeeper) as session:
+            with step("producing the flights of January to November"):
+                eleven_months = produce(zookeeper, december=False)
+                print_znodes(session, "/brokers")
+            with step("starting Spark"):
+                spark = spark_session()
+            try:
+                demo = Demo(spark, zookeeper, options.output or Path(temporary))
+                run(demo, session, eleven_months)
+            finally:
+                spark.stop()
+    return verdict(demo.different, started)
+
+
+def run(demo: Demo, session: Session, eleven_months: Source) -> None:
+    with step("load 1: everything so far, one task for each broker and partition"):
+        load_what_is_new(demo)
+        demo.compare(demo.loaded("flights"), eleven_months)
+        print_offset_files(demo)
+        print_znodes(session, "/consumers")
+    with step("delays per carrier, from what was loaded"):
+        print_delays(demo.loaded("flights"))
+    with step("December arrives"):
+        december = produce(demo.zookeeper, december=True)
+    with step("load 2: begins where load 1 ended"):
+        before = mapper_files(demo)
+        load_what_is_new(demo)
+        loaded = demo.loaded("flights")
+        demo.compare(loaded.where("load = 2"), december)
+        demo.compare(loaded, eleven_months + december)
+        print_offset_files(demo)
+        print_znodes(session, "/consumers")
+    with step("December once more: the mapper's files, with the offsets set back by hand, begin a new load"):
+        set_back = demo.directory / "set-back"
+        set_back.mkdir()
+        for name, line in before.items():
+            (set_back / name).write_text(line)
+        options = {**demo.topic, "startingOffsets": f"file:{set_back}"}
+        with kafkalog.load(demo.spark, name="again", offsets=demo.offsets, **options) as load:
+            load.write_parquet(demo.output("again"))
+        say_commit(load.commit)
+        demo.compare(demo.loaded("again"), december)
+
+
+def load_what_is_new(demo: Demo) -> None:
+    """All that a pipeline has to run, every time; the group is for those who look into ZooKeeper."""
+    options = {**demo.topic, "kafka.group.id": GROUP, "offsetStore": "zookeeper"}
+    with kafkalog.load(demo.spark, name="flights", offsets=demo.offsets, **options) as load:
+        load.write_parquet(demo.output("flights"))
+    say_commit(load.commit)
+
+
+def produce(zookeeper: str, *, december: bool) -> Source:
+    """Send flights by the first generation's producer; returns when the brokers have taken all of them."""
+    settings = {
+        "zk.connect": zookeeper, "producer.type": "async", "compression.codec": 1, "batch.size": 1000,
+        "queue.enqueueTimeout.ms": -1,
+    }  # fmt: skip
+    with kafkalog.ClassicProducer(settings) as producer:
+
+        def send(carrier: str, value: bytes, _scheduled_ms: int) -> None:
+            producer.send(kafkalog.ProducerData(TOPIC, [value], key=carrier))
+
+        source = send_flights(send, december=december, console=console)
+        say(f"ZooKeeper told the producer of brokers {producer.brokers}")
+    say(f"{source.events:,} events sent, in gzip sets of up to 1,000")
+    return source
+
+
+@contextmanager
+def zookeeper_in(directory: Path) -> Iterator[str]:
+    """A ZooKeeper server; what to give as ``zookeeper.connect``."""
+    config = ZooKeeperServerConfig(data_dir=str(directory / "zookeeper"), client_port=0)
+    with ZooKeeperServer(config, log=directory / "zookeeper.log") as server:
+        say(f"ZooKeeper at {server.connect} (process {server.pid})")
+        yield server.connect
+
+
+def broker_of(node: int, zookeeper: str) -> broker.EmbeddedBroker:
+    """A broker that registers in ZooKeeper; what it takes is on disk, and so can be read, at once."""
+    started = broker.start_broker(
+        {
+            "listeners": "KAFKA07://127.0.0.1:0", "node.id": node, "zookeeper.connect": zookeeper,
+            "num.partitions": PARTITIONS_OF_A_BROKER, "log.flush.interval": 1,
+        }
+    )  # fmt: skip
+    say(f"broker {node} at {started.bootstrap_servers} (process {started.pid})")
+    return started
+
+
+def mapper_files(demo: Demo) -> dict[str, str]:
+    """The files that a load leaves in the form of Kafka's Hadoop mapper, by name."""
+    return {file.name: file.read_text() for file in sorted((demo.offsets / "flights" / "offsets").iterdir())}
+
+
+def print_offset_files(demo: Demo) -> None:
+    say("the mapper's files: address, topic, partition, next offset in bytes")
+    for name, line in mapper_files(demo).items():
+        say(f"  {name}: {line.rstrip()}")
+
+
+def print_znodes(session: Session, path: str) -> None:
+    """Print the nodes below a path that have a value."""
+    for child in session.children(path):
+        node = session.read(f"{path}/{child}")
+        if node is not None and node.data:
+            say(f"{path}/{child} = {node.data.decode()}")
+        print_znodes(session, f"{path}/{child}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
