@@ -20,6 +20,7 @@ from pyspark_kafkalog.zookeeper import groups
 from pyspark_kafkalog.zookeeper.paths import Layout
 from pyspark_kafkalog.zookeeper.session import Session, Watch
 from pyspark_kafkalog.zookeeper.values import PartitionKey, PartitionNode, Subscription
+from pyspark_kafkalog.zookeeper.watches import RegistryWatch
 
 
 class Holder(Protocol):
@@ -212,17 +213,17 @@ class GroupWatch:
     ) -> None:
         self._session, self._layout, self._group = session, layout, group
         self._subscription, self._changed = subscription, changed
-        self._watches: list[Watch] = []
+        self._watches: list[RegistryWatch | Watch] = []
         self._lock = threading.Lock()  # guards the topics: `cancel` comes from another thread
-        self._topics: dict[str, registry.TopicWatch] = {}
+        self._topics: dict[str, RegistryWatch] = {}
         self._cancelled = False
 
     def start(self) -> None:
         """``changed`` is called from now on, on the session's thread."""
         session, layout = self._session, self._layout
         self._watches = [
-            groups.watch_consumers(session, layout, self._group, lambda _: self._changed()),
-            registry.watch_brokers(session, layout, lambda _: self._changed()),
+            groups.watch_consumers(session, layout, self._group, self._changed),
+            registry.watch_brokers(session, layout, self._changed),
             registry.watch_topics(session, layout, self._found),
         ]
 
@@ -239,7 +240,7 @@ class GroupWatch:
         with self._lock:
             for topic in self._subscription.chosen(topics):
                 if topic not in self._topics and not self._cancelled:
-                    self._topics[topic] = registry.TopicWatch(
+                    self._topics[topic] = registry.watch_topic(
                         self._session, self._layout, topic, self._changed
                     )
         self._changed()

@@ -15,11 +15,12 @@ from pyspark_kafkalog.config.client07 import PROTOCOL_07
 from pyspark_kafkalog.config.producer07 import ClassicProducerConfig
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, error_for
 from pyspark_kafkalog.protocol.v07 import ANY_PARTITION
-from pyspark_kafkalog.zookeeper.brokers import TopicWatch, brokers, partitions, watch_brokers
+from pyspark_kafkalog.zookeeper.brokers import brokers, partitions, watch_brokers, watch_topic
 from pyspark_kafkalog.zookeeper.connecting import session_of
 from pyspark_kafkalog.zookeeper.paths import Layout, layout_of
 from pyspark_kafkalog.zookeeper.session import Session
 from pyspark_kafkalog.zookeeper.values import BrokerNode
+from pyspark_kafkalog.zookeeper.watches import RegistryWatch
 
 
 class BrokerPartition(NamedTuple):
@@ -79,14 +80,14 @@ class ZooKeeperDirectory:
         self._live: dict[int, BrokerNode] = {}
         self._partitions: dict[str, list[BrokerPartition]] = {}
         self._changes: dict[str, int] = defaultdict(int)
-        self._watches: dict[str, TopicWatch] = {}
+        self._watches: dict[str, RegistryWatch] = {}
         self._changed: Changed = _tell_nobody
 
     def start(self, changed: Changed) -> None:
         self._changed = changed
         self._session.start()
         self._look()
-        watch_brokers(self._session, self._layout, self._brokers_changed)
+        watch_brokers(self._session, self._layout, self._look)
 
     def partitions(self, topic: str) -> list[BrokerPartition]:
         with self._lock:
@@ -94,7 +95,7 @@ class ZooKeeperDirectory:
             if known is not None:
                 return known
             if topic not in self._watches:
-                self._watches[topic] = TopicWatch(
+                self._watches[topic] = watch_topic(
                     self._session, self._layout, topic, lambda: self._topic_changed(topic)
                 )
             change = self._changes[topic]
@@ -131,9 +132,6 @@ class ZooKeeperDirectory:
         with self._lock:
             self._changes[topic] += 1
             self._partitions.pop(topic, None)
-
-    def _brokers_changed(self, _ids: list[int]) -> None:
-        self._look()
 
     def _look(self) -> None:
         """Read who is live, and tell it if it has changed."""

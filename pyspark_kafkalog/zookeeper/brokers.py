@@ -16,6 +16,7 @@ from pyspark_kafkalog.zookeeper.values import (
     read_cluster_id,
     write_cluster_id,
 )
+from pyspark_kafkalog.zookeeper.watches import RegistryWatch
 
 _log = logging.getLogger(__name__)
 
@@ -81,13 +82,9 @@ def partitions(session: Session, layout: Layout, topic: str) -> list[PartitionNo
     return sorted(found, key=lambda partition: layout.partition_order(partition.name))
 
 
-def watch_brokers(session: Session, layout: Layout, tell: Callable[[list[int]], object]) -> Watch:
-    """Tell the ids of the live brokers, soon and whenever one comes or goes; on the session's thread."""
-
-    def names(found: list[str]) -> None:
-        tell(sorted(int(name) for name in found if NUMBER.fullmatch(name)))
-
-    return session.watch_children(layout.brokers, names)
+def watch_brokers(session: Session, layout: Layout, changed: Callable[[], object]) -> RegistryWatch:
+    """Tell when a broker comes, goes or is somewhere else, and once soon; on the session's thread."""
+    return RegistryWatch(session, layout.brokers, lambda name: f"{layout.brokers}/{name}", changed)
 
 
 def watch_topics(session: Session, layout: Layout, tell: Callable[[list[str]], object]) -> Watch:
@@ -95,34 +92,12 @@ def watch_topics(session: Session, layout: Layout, tell: Callable[[list[str]], o
     return session.watch_children(layout.topics, tell)
 
 
-class TopicWatch:
-    """*Not thread-safe: lives on its session's thread, but for `cancel`.* Who has a topic's partitions.
+def watch_topic(session: Session, layout: Layout, topic: str, changed: Callable[[], object]) -> RegistryWatch:
+    """Tell when a broker takes the topic up, has more partitions of it or is gone; on the session's thread.
 
-    ``changed`` is called on that thread when a broker takes the topic up, has more partitions of it, or is
-    gone; also now and then when nothing has changed. `partitions` tells what is there.
+    `partitions` tells what is there.
     """
-
-    def __init__(self, session: Session, layout: Layout, topic: str, changed: Callable[[], object]) -> None:
-        self._session = session
-        self._layout = layout
-        self._topic = topic
-        self._changed = changed
-        self._below: dict[str, Watch] = {}
-        self._children = session.watch_children(layout.topic(topic), self._found)
-
-    def cancel(self) -> None:
-        """Call back no more."""
-        self._children.cancel()
-        for watch in list(self._below.values()):
-            watch.cancel()
-
-    def _found(self, children: list[str]) -> None:
-        for child in self._below.keys() - set(children):
-            self._below.pop(child).cancel()
-        for child in set(children) - self._below.keys():
-            path = self._layout.topic_child(self._topic, child)
-            self._below[child] = self._session.watch_node(path, lambda _data: self._changed())
-        self._changed()
+    return RegistryWatch(session, layout.topic(topic), lambda name: layout.topic_child(topic, name), changed)
 
 
 def cluster_id(session: Session, layout: Layout) -> str | None:

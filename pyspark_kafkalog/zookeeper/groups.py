@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable
 
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.zookeeper.paths import Layout
-from pyspark_kafkalog.zookeeper.session import NodeExists, Session, Watch
+from pyspark_kafkalog.zookeeper.session import NodeExists, Session
 from pyspark_kafkalog.zookeeper.values import MalformedNode, Subscription, read_offset
+from pyspark_kafkalog.zookeeper.watches import RegistryWatch
 
 _log = logging.getLogger(__name__)
 
@@ -66,10 +67,13 @@ def consumers(session: Session, layout: Layout, group: str) -> dict[str, Subscri
 
 
 def watch_consumers(
-    session: Session, layout: Layout, group: str, tell: Callable[[list[str]], object]
-) -> Watch:
-    """Tell the ids of the group's consumers, soon and whenever one comes or goes; on the session's thread."""
-    return session.watch_children(layout.consumers(group), tell)
+    session: Session, layout: Layout, group: str, changed: Callable[[], object]
+) -> RegistryWatch:
+    """Tell when a consumer of the group comes, goes or reads other topics, and once soon.
+
+    ``changed`` is called on the session's thread.
+    """
+    return RegistryWatch(session, layout.consumers(group), lambda name: layout.consumer(group, name), changed)
 
 
 def claim(session: Session, layout: Layout, group: str, topic: str, partition: str, thread: str) -> bool:
