@@ -19,18 +19,16 @@ from pyspark_kafkalog.errors import (
     CorruptMessage,
     ErrorCode,
     InvalidConfig,
-    KafkaError,
     MessageTooLarge,
     UnknownTopicOrPartition,
 )
 from pyspark_kafkalog.formats.compression import Codec, compress
 from pyspark_kafkalog.formats.v07 import encode_message, encode_set
-from pyspark_kafkalog.protocol.v07 import FetchRequest, FetchResponse, OffsetsRequest, OffsetsResponse
+from pyspark_kafkalog.protocol.v07 import FetchRequest
 from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, TopicPartition
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.broker07 import Broker07
 from tests.support.raw_client import RawClient
-from tests.support.scripted_server import Close
 from tests.support.source07 import QUICK, Row, reader07, rows, tasks
 from tests.support.wire07 import Wire07, entry, fetch, produce, zipped
 from tests.support.zookeeper import until
@@ -365,62 +363,3 @@ def test_what_only_zookeeper_knows_is_refused_without_it(
 ) -> None:
     with pytest.raises(InvalidConfig, match=said):
         reader07(**{"broker.list": at["broker.list"], **options}).partitions()
-
-
-# --- a broker that misbehaves
-
-
-@pytest.fixture
-def odd() -> Iterator[Broker07]:
-    with Broker07(partitions=1) as broker:
-        broker.append("t", 0, encode_set([b"a", b"b", b"c"]))
-        yield broker
-
-
-def odd_reader(broker: Broker07, **options: str) -> Any:
-    return reader07(**{"broker.list": f"1:127.0.0.1:{broker.port}", "subscribe": "t", **options})
-
-
-def test_a_lost_connection_is_made_anew_where_the_reading_stood(odd: Broker07) -> None:
-    reader = odd_reader(odd, **{"kafka.fetch.size": "11"})
-    planned = tasks(reader)
-    odd.script(
-        FetchRequest, lambda r: FetchResponse(ErrorCode.NONE, bytes(odd.logs["t", 0][:11])), Close(), Close()
-    )
-    assert [row.value for row in rows(reader, planned)] == [b"a", b"b", b"c"]
-
-
-def test_a_planner_asks_again_where_a_broker_hangs_up(odd: Broker07) -> None:
-    odd.script(OffsetsRequest, Close(), Close(), Close())
-    assert [row.value for row in rows(odd_reader(odd, minPartitions="2"))] == [b"a", b"b", b"c"]
-    odd.script(OffsetsRequest, *[Close()] * 20)
-    with pytest.raises(ConnectionLost, match="a partition that the broker does not have, here t-0"):
-        odd_reader(odd, minPartitions="2").partitions()
-
-
-def test_a_log_that_ends_before_the_range_is_lost(odd: Broker07) -> None:
-    quick = {"kafkaConsumer.pollTimeoutMs": "150", "endingOffsets": '{"t":{"1-0":44}}'}
-    with pytest.raises(DataLoss, match=r"\[33, 44\) of t-1-0: the log holds \[0, 33\)"):
-        rows(odd_reader(odd, **quick))
-    assert len(rows(odd_reader(odd, **quick, failOnDataLoss="false"))) == 3
-
-
-def test_a_damaged_message_behind_the_start_is_told_with_its_entry(odd: Broker07) -> None:
-    odd.append("t", 0, entry(b"bad", crc=1))
-    with pytest.raises(CorruptMessage, match="t-1-0, entry at offset 33"):
-        rows(odd_reader(odd))
-
-
-def test_retention_before_the_first_fetch_is_seen_by_the_range_that_is_left(odd: Broker07) -> None:
-    reader = odd_reader(odd, startingOffsets='{"t":{"1-0":0}}', failOnDataLoss="false")
-    planned = tasks(reader)
-    odd.script(FetchRequest, FetchResponse(ErrorCode.OFFSET_OUT_OF_RANGE))
-    # The range that the error names, after the end that the task looked up.
-    odd.script(OffsetsRequest, *(OffsetsResponse(ErrorCode.NONE, (n,)) for n in (33, 11, 33)))
-    assert [row.value for row in rows(reader, planned)] == [b"b", b"c"]
-
-
-def test_an_answer_of_another_kind_ends_the_read(odd: Broker07) -> None:
-    odd.script(FetchRequest, FetchResponse(ErrorCode.UNKNOWN_SERVER_ERROR))
-    with pytest.raises(KafkaError, match="t-0 at offset 0: UNKNOWN_SERVER_ERROR"):
-        rows(odd_reader(odd))
