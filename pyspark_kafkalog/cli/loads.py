@@ -41,7 +41,7 @@ kafkalog load flights --offsets /lake/_offsets --topic flights --dry-run
 
 kafkalog load all --offsets /lake/_offsets --subscribe-pattern 'fl.*' --to /lake/all --option minPartitions=8
 
-kafkalog load old --offsets /lake --topic clicks --to /lake/old --option protocol=0.7 --option zk.connect=zk:2181
+kafkalog load old --offsets /lake --topic old --to /lake/old --option protocol=0.7 --option zk.connect=zk:2181
 """
 HISTORY_EPILOG = """\
 Examples:
