@@ -87,7 +87,12 @@ class BrokerFetcher:
     def end_offset(self, partition: OwnedPartition) -> int:
         """Where the log of a partition ends now: asks the broker. Raises `KafkaError`."""
         key = partition.key
-        return max(self._consumer.get_offsets_before(key.topic, key.number, LATEST_TIMESTAMP, 1), default=0)
+        try:
+            found = self._consumer.get_offsets_before(key.topic, key.number, LATEST_TIMESTAMP, 1)
+        finally:
+            if self._stopped:  # its thread may have closed the connection, and this made another one
+                self._consumer.close()
+        return max(found, default=0)
 
     @property
     def idle(self) -> bool:

@@ -173,9 +173,11 @@ class Holdings:
             }
             if not offsets:
                 return
+            ends = self._lease.ends
             if self._before_commit is not None:
                 self._before_commit()
-            if not self._lease.held():
+            # That may have taken long enough for them to go to somebody else, and for us to join again.
+            if not self._lease.held() or self._lease.ends != ends:
                 raise ConnectionLost(
                     f"group {self._config.group_id}: ZooKeeper is silent and partitions may be somebody "
                     "else's by now: nothing is committed"

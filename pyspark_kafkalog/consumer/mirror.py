@@ -57,6 +57,7 @@ class Mirror:
         self._lost_error: KafkaError | None = None
         self._failure: KafkaError | None = None
         self._ended = threading.Event()
+        self._lag_thread = threading.Thread(target=self._watch_lag, name="kafkalog-mirror-lag", daemon=True)
         self._stopped = False
 
     def start(self) -> Mirror:
@@ -81,7 +82,7 @@ class Mirror:
         for source in self._sources:
             for copier in source.copiers:
                 copier.start()
-        threading.Thread(target=self._watch_lag, name="kafkalog-mirror-lag", daemon=True).start()
+        self._lag_thread.start()
         return self
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -180,6 +181,8 @@ class Mirror:
         if self._target is not None and not aborted:
             # Here, so that connectors have nothing to wait for while they leave.
             self._target.flush()
+        if self._lag_thread.is_alive():
+            self._lag_thread.join(_LAG_SECONDS)
         for source in self._sources:
             source.connector.shutdown()
         if self._target is not None:

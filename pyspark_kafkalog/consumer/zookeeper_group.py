@@ -264,6 +264,11 @@ class Lease:
         """Whether what we own is ours."""
         return self._clock.monotonic() < self._until
 
+    @property
+    def ends(self) -> int:
+        """How often it was ended: where that is the same, it was not in between."""
+        return self._round
+
     def asking(self) -> tuple[int, float]:
         """Before ZooKeeper is asked; for `confirm`."""
         with self._lock:

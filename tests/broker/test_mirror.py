@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.config.mirror import mirror_config
 from pyspark_kafkalog.consumer.mirror import Mirror, NotMirrored
+from pyspark_kafkalog.errors import ConnectionLost, InvalidRequest
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.types import NewRecord
 from pyspark_kafkalog.zookeeper import groups
@@ -285,3 +288,48 @@ def test_what_the_target_does_not_take_stops_the_mirror_or_is_lost(
         until(lambda: there.values(topic_name) == [b"1", b"2", b"3"])
         until(lambda: committed(chroot, NEW, topic_name)["0"] == 4)
         assert mirror.lost_count == 1
+
+
+def test_a_source_that_cannot_be_read_on_ends_it_with_the_reason_and_a_commit_of_the_rest(
+    run: Run, sides: Callable[[str, str], tuple[Side, Side]], topic_name: str, chroot: str
+) -> None:
+    here, there = sides(NEW, NEW)
+    here.write(f"{topic_name}-a", [b"1", b"2"])
+    here.write(f"{topic_name}-b", [b"1"])
+    with Session(f"{chroot}-source") as session:
+        for number in range(2):
+            groups.write_group_offset(session, JsonLayout(), "mirror", f"{topic_name}-a", str(number), 0)
+    mirror = run(here.as_source("main", **{"autooffset.reset": "none"}), there.as_target())
+    assert mirror.wait(10)
+    with pytest.raises(InvalidRequest, match=f"group mirror has no offset for {topic_name}-b/[01]"):
+        mirror.stop()
+    done = there.values(f"{topic_name}-a")
+    assert committed(chroot, NEW, f"{topic_name}-a")["0"] == len(done)
+
+
+def test_sources_that_cannot_be_reached_end_it_at_once(
+    sides: Callable[[str, str], tuple[Side, Side]], topic_name: str
+) -> None:
+    here, there = sides(OLD, OLD)
+    away = {
+        "source.away.zookeeper.connect": "127.0.0.1:1", "source.away.zookeeper.connection.timeout.ms": 300,
+        "sources": "main,away", "whitelist": topic_name,
+    }  # fmt: skip
+    before = threading.active_count()
+    mirror = Mirror(mirror_config(here.as_source("main") | there.as_target() | away, source="test"))
+    with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"):
+        mirror.start()
+    until(lambda: threading.active_count() <= before)
+
+
+def test_a_message_without_a_time_gets_that_of_mirroring(
+    run: Run, sides: Callable[[str, str], tuple[Side, Side]], topic_name: str
+) -> None:
+    here, there = sides(OLD, NEW)
+    here.write(topic_name, [b"1"])
+    began_ms = int(time.time() * 1000)
+    run(here.as_source("main"), there.as_target())
+    until(lambda: len(there.values(topic_name)) == 1)
+    ((_, record),) = there.read(topic_name)
+    assert record.key is None
+    assert began_ms <= record.timestamp <= time.time() * 1000

@@ -84,3 +84,14 @@ def test_nobody_is_asked_where_there_is_nothing_to_commit(stored: Stored) -> Non
     for _ in range(2):
         holdings.commit(holdings.partitions())
     assert (asked, stored.offsets) == ([1], {KEY: 11})
+
+
+def test_what_went_to_somebody_else_meanwhile_is_not_committed(stored: Stored) -> None:
+    """Though we have joined again since: whoever is asked may take his time."""
+    lost_and_found: list[object] = []
+    holdings, _ = reading(stored, lambda: [call() for call in lost_and_found])  # type: ignore[operator]
+    lease = holdings._lease
+    lost_and_found += [lease.end, lambda: lease.confirm(lease.asking())]
+    with pytest.raises(ConnectionLost, match="nothing is committed"):
+        holdings.commit(holdings.partitions())
+    assert stored.offsets == {KEY: 0}
