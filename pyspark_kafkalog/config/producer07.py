@@ -57,6 +57,11 @@ class SyncProducerConfig(Client07Config):
         "reconnect.time.interval.ms", 10_000_000, int, check=between(-1, INT_MAX), unit="ms",
         doc="Time after which a new connection is made; -1 never.",
     )  # fmt: skip
+    message_magic: int = prop(
+        "message.magic", 1, int, check=between(0, 1), unit="magic byte",
+        doc="Layout of the messages on 0.7's wire (ours; the Scala client wrote 1). 0 for consumers that "
+            "read no other, as brod; a compressed set is of 1 by itself, and holds messages of this one.",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -92,6 +92,7 @@ class BrokerWriter07:
     ) -> None:
         self._connection = Connection07(host, port, config, deadline=deadline, clock=clock)
         self._limit, self._acks = config.max_message_size, config.required_acks
+        self._magic = config.message_magic
         self.peer = self._connection.peer
 
     @property
@@ -139,8 +140,8 @@ class BrokerWriter07:
             largest = max(map(len, payloads))
             if largest > self._limit:
                 raise self._too_large(request, largest)
-            return encode_set(payloads)
-        data = encode_set(payloads, codec=request.codec)
+            return encode_set(payloads, magic=self._magic)
+        data = encode_set(payloads, codec=request.codec, magic=self._magic)
         if len(data) - ENTRY_HEADER_BYTES <= self._limit:
             return data
         if len(payloads) == 1:

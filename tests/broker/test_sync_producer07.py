@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -25,6 +26,7 @@ from pyspark_kafkalog.types import NewRecord
 from tests.support.broker07 import Broker07
 from tests.support.manual_clock import ManualClock
 from tests.support.scripted_server import Close, Silence
+from tests.support.wire07 import entry
 from tests.support.zookeeper import until
 
 
@@ -57,6 +59,19 @@ def test_a_set_is_compressed_as_one_entry(broker: Broker07, codec: Codec) -> Non
     entries = list(v07.entries(bytes(broker.logs["t", 0])))
     assert [entry.codec for entry in entries] == [codec]
     assert broker.payloads("t", 0) == [b"one" * 50, b"two" * 50]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_messages_have_the_magic_that_their_readers_need(broker: Broker07, magic: int) -> None:
+    with producer_of(broker, message_magic=magic) as producer:
+        producer.send("t", [b"one", b"two"], 0)
+        producer.send("t", [b"three"], 1, Codec.GZIP)
+    assert broker.logs["t", 0] == entry(b"one", magic=magic) + entry(b"two", magic=magic)
+    (wrapper,) = v07.entries(bytes(broker.logs["t", 1]))
+    assert wrapper.codec is Codec.GZIP, "which magic 0 cannot say"
+    assert gzip.decompress(bytes(wrapper.payload)) == entry(b"three", magic=magic)
+    with pytest.raises(InvalidConfig, match=r"message\.magic=2 is not allowed; allowed: 0 to 1"):
+        producer_of(broker, message_magic=2)
 
 
 def test_several_partitions_go_in_one_request(broker: Broker07) -> None:
