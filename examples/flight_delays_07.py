@@ -1,9 +1,9 @@
 """The first generation's way: flights through ZooKeeper, two brokers and the 0.7 wire into Spark.
 
 Brokers have no master: each registers in ZooKeeper with the partitions it has, and the producer finds them
-there. Spark asks ZooKeeper too, and reads one task for each broker and partition; where it ended stands in the
-text files of Kafka's Hadoop mapper, and in the znodes where the tools of that time look. December arrives, and
-the next load takes exactly what is new; then the files are set back by hand, and a load begins where they say.
+there. Spark asks ZooKeeper too, and reads one task for each broker and partition; where it ended stands in
+the text files of Kafka's Hadoop mapper, and in the znodes where tools of that time look. December comes, and
+the next load takes what is new; then the files are set back by hand, and a load begins where they say.
 Whatever is claimed is compared with what was counted while producing.
 """
 
@@ -114,7 +114,7 @@ def run(demo: Demo, session: Session, eleven_months: Source) -> None:
         print_znodes(session, "/consumers")
     with step("December once more: the mapper's files, with the offsets set back by hand, begin a new load"):
         set_back = demo.directory / "set-back"
-        set_back.mkdir()
+        set_back.mkdir(exist_ok=True)
         for name, line in before.items():
             (set_back / name).write_text(line)
         options = {**demo.topic, "startingOffsets": f"file:{set_back}"}

@@ -146,7 +146,7 @@ def history(
 ) -> None:
     """Show what was committed, oldest first."""
     ledger = open_ledger(name, offsets)
-    from pyspark_kafkalog.loads.plan import encode_position
+    from pyspark_kafkalog.loads.plan_record import encode_position
 
     in_effect = {commit.number for commit in ledger.lineage()}
     shown = ledger.history()[-limit if limit else 0 :]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
@@ -188,7 +189,6 @@ def _new_plan(
         offsets.check_order(first_starts, ends, resolved=True)
     lookup.check_positions(first_starts)
     lookup.check_positions(ends)
-    _refuse_other_bytes(lookup, stored, facts)
     return make_plan(
         number=1 if head is None else head.number + 1,
         parent=0 if head is None else head.number,
@@ -196,7 +196,7 @@ def _new_plan(
         cluster_id=lookup.cluster_id(),
         isolation_level=options.isolation_level,
         stored=stored,
-        facts=facts,
+        facts=_compared(lookup, stored, facts),
         first_starts=first_starts,
         ends=ends,
         fail_on_data_loss=options.fail_on_data_loss,
@@ -205,22 +205,20 @@ def _new_plan(
     )
 
 
-def _refuse_other_bytes(
-    lookup: SourceLookup, stored: Mapping[TopicPartition, Position], facts: Facts
-) -> None:
-    """A topic of 0.7 that was made anew and has outgrown its position shows when no message begins there."""
-    within = {
-        where: position.next
-        for where, position in stored.items()
-        if where in facts and facts[where].earliest < position.next < facts[where].latest
-    }
-    try:
-        lookup.check_positions(within)
-    except InvalidConfig as e:
-        raise TopicRecreated(
-            f"not the topic that was loaded before, or its log is damaged: {e}. `kafkalog rewind --to start` "
-            "has the next load read what is there from where the first one began; or use another loadName"
-        ) from e
+def _compared(lookup: SourceLookup, stored: Mapping[TopicPartition, Position], facts: Facts) -> Facts:
+    """The facts, and which logs are others than those loaded before, though they have outgrown the position.
+
+    0.7 has no ids of topics, but no message begins there.
+    """
+    found = dict(facts)
+    for where, position in stored.items():
+        if where in facts and facts[where].earliest < position.next < facts[where].latest:
+            try:
+                lookup.check_positions({where: position.next})
+            except InvalidConfig as e:
+                log.warning("the position of the load: %s", e)
+                found[where] = replace(facts[where], is_other_log=True)
+    return found
 
 
 def _starts(options: BatchOptions, asked: OffsetsByPartition, facts: Facts) -> OffsetsByPartition:

@@ -18,7 +18,8 @@ from pyspark_kafkalog.loads.layout import (
     plan_name,
     receipt_name,
 )
-from pyspark_kafkalog.loads.plan import Plan, PlannedRange, Position, decode_plan
+from pyspark_kafkalog.loads.plan import Plan, PlannedRange, Position
+from pyspark_kafkalog.loads.plan_record import decode_plan
 from pyspark_kafkalog.loads.receipts import Receipt, decode_receipt
 from pyspark_kafkalog.loads.records import unseal
 from pyspark_kafkalog.loads.store import Store

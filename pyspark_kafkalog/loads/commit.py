@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from pyspark_kafkalog.loads.plan import Position, decode_position, encode_position, of_brokers
+from pyspark_kafkalog.loads.plan import Position
+from pyspark_kafkalog.loads.plan_record import decode_position, encode_position, of_brokers
 from pyspark_kafkalog.loads.records import Fields, seal, unseal
 from pyspark_kafkalog.types import TopicPartition
 

@@ -37,7 +37,8 @@ from pyspark_kafkalog.loads.layout import (
     receipt_name,
     receipts_name,
 )
-from pyspark_kafkalog.loads.plan import Plan, decode_plan, encode_plan
+from pyspark_kafkalog.loads.plan import Plan
+from pyspark_kafkalog.loads.plan_record import decode_plan, encode_plan
 from pyspark_kafkalog.loads.proof import prove
 from pyspark_kafkalog.loads.receipts import Receipt, decode_receipt, disagreement, encode_receipt
 from pyspark_kafkalog.loads.records import Fields, seal, unseal, utc_text

@@ -6,11 +6,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark_kafkalog.loads.errors import LoadError, OffsetsAgedOut, TopicRecreated
-from pyspark_kafkalog.loads.records import Fields, seal, unseal
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -33,7 +32,10 @@ _TOLD_COUNT = 5
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """What the cluster says of a partition at planning; ``topic_id`` is "" where the broker tells none."""
+    """What the cluster says of a partition at planning; ``topic_id`` is "" where the broker tells none.
+
+    ``is_other_log`` is what was found out where there are no ids: the stored position is of another log.
+    """
 
     topic_id: str
     leader: int
@@ -41,6 +43,7 @@ class PartitionFacts:
     leader_epoch: int
     earliest: int
     latest: int
+    is_other_log: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +222,7 @@ def _carried(was: Position) -> PlannedPartition:
 
 def _is_recreated(was: Position, now: PartitionFacts) -> bool:
     other_id = bool(was.topic_id and now.topic_id) and was.topic_id != now.topic_id
-    return other_id or was.next > now.latest
+    return other_id or now.is_other_log or was.next > now.latest
 
 
 def _refuse_recreated(
@@ -232,6 +235,8 @@ def _refuse_recreated(
             continue
         if was.next > now.latest and was.topic_id == now.topic_id:
             told.append(f"{key}: position {was.next} is beyond the end of the log, {now.latest}")
+        elif now.is_other_log:
+            told.append(f"{key}: no message begins at position {was.next}")
         else:
             told.append(f"{key}: topic id {was.topic_id or 'unknown'} is now {now.topic_id or 'unknown'}")
     if told and policy == "fail":
@@ -298,103 +303,3 @@ def tiles(ranges: Sequence[tuple[int, int]], start: int, end: int) -> bool:
 def _some(told: Sequence[str]) -> str:
     named = sorted(told)[:_TOLD_COUNT]
     return "; ".join(named) + (f"; and {len(told) - len(named)} more" if len(told) > len(named) else "")
-
-
-_PARTITION_FIELDS = (
-    "topic_id", "leader", "address", "leader_epoch",
-    "start", "end", "earliest", "latest", "reason", "ranges",
-)  # fmt: skip
-
-
-def encode_plan(plan: Plan) -> bytes:
-    """The sealed record of a plan."""
-    return seal(
-        "plan",
-        {
-            "number": plan.number,
-            "parent": plan.parent,
-            "created": plan.created,
-            "cluster_id": plan.cluster_id,
-            "isolation_level": plan.isolation_level,
-            "partitions": [
-                key_fields(p.key) | {name: getattr(p, name) for name in _PARTITION_FIELDS}
-                for p in plan.partitions
-            ],
-        },
-        of_brokers=of_brokers(plan.partitions),
-    )
-
-
-def key_fields(key: TopicPartition) -> dict[str, object]:
-    """The fields of a record that say of which partition it, or an entry of it, is."""
-    fields: dict[str, object] = {"topic": key.topic, "partition": key.partition}
-    return fields if key.broker == NO_BROKER else {**fields, "broker": key.broker}
-
-
-def of_brokers(entries: Iterable[PlannedPartition | Position]) -> bool:
-    """Whether partitions belong to brokers, as in 0.7."""
-    return any(one.broker != NO_BROKER for one in entries)
-
-
-def decode_plan(data: bytes, where: str) -> Plan:
-    """The plan in a record.
-
-    Raises:
-        DamagedRecord: it is torn or edited, or holds what no plan does.
-    """
-    values = unseal("plan", data, where)
-    fields = Fields(values, where)
-    partitions = tuple(_decode_partition(one) for one in fields.entries("partitions"))
-    keys = [p.key for p in partitions]
-    if keys != sorted(set(keys)):
-        raise fields.refuse("its partitions are not in order, or one is there twice")
-    return Plan(
-        number=fields.number("number", 1),
-        parent=fields.number("parent"),
-        created=fields.text("created"),
-        cluster_id=fields.text("cluster_id"),
-        isolation_level=fields.text("isolation_level"),
-        partitions=partitions,
-        sha256=fields.text("sha256"),
-    )
-
-
-def _decode_partition(fields: Fields) -> PlannedPartition:
-    p = PlannedPartition(
-        topic=fields.text("topic"),
-        partition=fields.number("partition"),
-        topic_id=fields.text("topic_id"),
-        leader=fields.number("leader", UNKNOWN),
-        address=fields.text("address"),
-        leader_epoch=fields.number("leader_epoch", UNKNOWN),
-        start=fields.number("start"),
-        end=fields.number("end"),
-        earliest=fields.number("earliest", UNKNOWN),
-        latest=fields.number("latest", UNKNOWN),
-        reason=fields.text("reason"),
-        ranges=fields.pairs("ranges"),
-        broker=fields.broker(),
-    )
-    if not tiles(p.ranges, p.start, p.end):
-        raise fields.refuse(f"the ranges {list(p.ranges)} do not tile [{p.start}, {p.end})")
-    return p
-
-
-def encode_position(position: Position) -> dict[str, object]:
-    """A position as an entry of a commit record."""
-    return key_fields(position.key) | {
-        name: getattr(position, name) for name in ("topic_id", "next", "leader", "address")
-    }
-
-
-def decode_position(fields: Fields) -> Position:
-    """The position in an entry of a commit record."""
-    return Position(
-        topic=fields.text("topic"),
-        partition=fields.number("partition"),
-        topic_id=fields.text("topic_id"),
-        next=fields.number("next"),
-        leader=fields.number("leader", UNKNOWN),
-        address=fields.text("address"),
-        broker=fields.broker(),
-    )

@@ -7,7 +7,7 @@ from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark_kafkalog.loads.plan import key_fields
+from pyspark_kafkalog.loads.plan_record import key_fields
 from pyspark_kafkalog.loads.records import Fields, seal, unseal
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 

@@ -23,7 +23,7 @@ from pyspark_kafkalog.loads.errors import (
     UnsafeStore,
 )
 from pyspark_kafkalog.loads.ledger import Ledger
-from pyspark_kafkalog.loads.plan import encode_plan
+from pyspark_kafkalog.loads.plan_record import encode_plan
 from pyspark_kafkalog.loads.receipts import encode_receipt
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.loads import P0, P1, begun, facts, loaded, plan_of, position, read, read_all, rows

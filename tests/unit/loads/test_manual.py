@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from pyspark_kafkalog.loads.commit import decode_commit, encode_commit
-from pyspark_kafkalog.loads.plan import decode_plan, encode_plan
+from pyspark_kafkalog.loads.plan_record import decode_plan, encode_plan
 from pyspark_kafkalog.loads.receipts import decode_receipt, encode_receipt
 from pyspark_kafkalog.loads.records import seal, unseal
 

@@ -8,15 +8,8 @@ import pytest
 
 from pyspark_kafkalog.loads.commit import Commit
 from pyspark_kafkalog.loads.errors import DamagedRecord, LoadError, OffsetsAgedOut, TopicRecreated
-from pyspark_kafkalog.loads.plan import (
-    UNKNOWN,
-    Plan,
-    PlannedPartition,
-    PlannedRange,
-    Position,
-    decode_plan,
-    encode_plan,
-)
+from pyspark_kafkalog.loads.plan import UNKNOWN, Plan, PlannedPartition, PlannedRange, Position
+from pyspark_kafkalog.loads.plan_record import decode_plan, encode_plan
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.loads import P0, P1, TOPIC_ID, facts, plan_of, position
 
