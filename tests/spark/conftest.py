@@ -10,9 +10,11 @@ import pytest
 
 import broker
 from broker.embedded import EmbeddedBroker
+from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from tests.support.raw_client import RawClient
 from tests.support.spark_session import running_session
 from tests.support.spark_topics import Topic
+from tests.support.two_brokers07 import TwoBrokers07
 
 _numbers = itertools.count()
 
@@ -29,6 +31,21 @@ def server() -> Iterator[EmbeddedBroker]:
     settings = {"auto.create.topics.enable": "false", "log.retention.ms": "-1"}
     with broker.start_broker(settings) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def brokers07(zookeeper: ZooKeeperServer) -> Iterator[TwoBrokers07]:
+    """Brokers 1 and 2 of Kafka 0.7's wire, with two partitions of each topic, that meet in ZooKeeper."""
+    place = zookeeper.connect + "/spark-07"
+    settings: dict[str, object] = {
+        "listeners": "KAFKA07://127.0.0.1:0", "zookeeper.connect": place, "num.partitions": 2,
+        "log.flush.interval": 1, "log.file.size": 1000,
+    }  # fmt: skip
+    with (
+        broker.start_broker({**settings, "node.id": 1}) as one,
+        broker.start_broker({**settings, "node.id": 2}) as two,
+    ):
+        yield TwoBrokers07(place, {1: one, 2: two})
 
 
 @pytest.fixture

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +25,7 @@ from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.loads import errors, output
 from pyspark_kafkalog.loads.records import seal
 from pyspark_kafkalog.types import TopicPartition
+from tests.support.dying_driver import die_before_the_commit
 from tests.support.raw_client import RawClient
 from tests.support.spark_topics import Topic
 
@@ -303,32 +301,11 @@ def test_a_second_driver_is_told_who_has_the_load(lake: Lake) -> None:
     assert lake.run().number == 2
 
 
-DRIVER = """
-import os, signal, sys
-from pyspark.sql import SparkSession
-import pyspark_kafkalog as kafkalog
-
-servers, topic, offsets, table = sys.argv[1:]
-spark = (
-    SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    .config("spark.log.level", "ERROR").getOrCreate()
-)
-options = {"kafka.bootstrap.servers": servers, "subscribe": topic}
-with kafkalog.load(spark, name="events", offsets=offsets, **options) as load:
-    load.write_parquet(table)
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
 def test_a_driver_killed_between_write_and_commit_leaves_no_duplicate(lake: Lake) -> None:
     lake.run()
     lake.topic.add(15, 16)
-    arguments = [lake.servers, lake.topic.name, str(lake.offsets), str(lake.table)]
-    environment = dict(os.environ, PYSPARK_PYTHON=sys.executable)
-    died = subprocess.run(
-        [sys.executable, "-c", DRIVER, *arguments], env=environment, timeout=150, check=False
-    )
-    assert died.returncode == -signal.SIGKILL
+    options = {"kafka.bootstrap.servers": lake.servers, "subscribe": lake.topic.name}
+    die_before_the_commit(NAME, lake.offsets, lake.table, options)
     written = {p.name for p in (lake.table / "load=00000002").glob("*.parquet")}
     assert written
     assert lake.published() == rows(1, range(15))

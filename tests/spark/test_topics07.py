@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from chispa import assert_df_equality
 from pyspark.errors import AnalysisException, PythonException
 
-from broker.embedded import EmbeddedBroker, start_broker
-from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
-from tests.support.wire07 import Wire07, entry, fetch, produce, zipped
+from tests.support.two_brokers07 import TwoBrokers07
+from tests.support.wire07 import entry, zipped
 
-CHROOT = "/spark-07"
 PACKED = zipped(entry(b"g1"), entry(b"g2"))
 ROWS = [
     (b"a1", "clicks", 0, 0, 1, 0),
@@ -28,32 +26,20 @@ COLUMNS = "value binary, topic string, partition int, offset bigint, broker int,
 Load = Callable[..., Any]
 
 
-def put(broker: EmbeddedBroker, topic: str, partition: int, *sets: bytes) -> None:
-    with Wire07(broker.port_of("KAFKA07")) as wire:
-        for data in sets:
-            wire.send(produce(topic, partition, data))
-            assert wire.ask(fetch(topic, partition, 0, 0)) is not None
-
-
 @pytest.fixture(scope="module")
-def brokers(zookeeper: ZooKeeperServer) -> Iterator[list[EmbeddedBroker]]:
-    """Brokers 1 and 2: topics clicks, long and views."""
-    settings: dict[str, object] = {
-        "listeners": "KAFKA07://127.0.0.1:0", "zookeeper.connect": zookeeper.connect + CHROOT,
-        "num.partitions": 2, "log.flush.interval": 1, "log.file.size": 1000,
-    }  # fmt: skip
-    with start_broker({**settings, "node.id": 1}) as one, start_broker({**settings, "node.id": 2}) as two:
-        put(one, "clicks", 0, entry(b"a1") + PACKED)
-        put(two, "clicks", 1, entry(b"b1"), entry(b"b2"))
-        put(one, "long", 0, *(entry(b"%d" % n * 490) for n in range(9)))
-        put(two, "views", 0, entry(b"v"))
-        yield [one, two]
+def brokers(brokers07: TwoBrokers07) -> TwoBrokers07:
+    """With the topics clicks, long and views."""
+    brokers07.put(1, "clicks", 0, entry(b"a1") + PACKED)
+    brokers07.put(2, "clicks", 1, entry(b"b1"), entry(b"b2"))
+    brokers07.put(1, "long", 0, *(entry(b"%d" % n * 490) for n in range(9)))
+    brokers07.put(2, "views", 0, entry(b"v"))
+    return brokers07
 
 
 @pytest.fixture
-def load(spark: Any, zookeeper: ZooKeeperServer, brokers: list[EmbeddedBroker]) -> Load:
+def load(spark: Any, brokers: TwoBrokers07) -> Load:
     def read(schema: str | None = None, place: dict[str, str] | None = None, **options: str) -> Any:
-        where = {"zookeeper.connect": zookeeper.connect + CHROOT} if place is None else place
+        where = {"zookeeper.connect": brokers.place} if place is None else place
         reader = spark.read.format("kafkalog").options(protocol="0.7", **where, **options)
         return (reader.schema(schema) if schema else reader).load()
 
@@ -84,12 +70,9 @@ def test_offsets_are_named_by_broker_and_partition(load: Load) -> None:
     assert sorted(row.value for row in assigned.collect()) == [b"b1", b"b2", b"v"]
 
 
-def test_topics_are_matched_in_zookeeper_or_listed_for_brokers(
-    load: Load, brokers: list[EmbeddedBroker]
-) -> None:
+def test_topics_are_matched_in_zookeeper_or_listed_for_brokers(load: Load, brokers: TwoBrokers07) -> None:
     assert load(subscribePattern="(click|view)s").count() == 6
-    ports = [broker.port_of("KAFKA07") for broker in brokers]
-    place = {"broker.list": ",".join(f"{id}:127.0.0.1:{port}" for id, port in enumerate(ports, 1))}
+    place = {"broker.list": brokers.list}
     assert load(place=place, subscribe="clicks,views").count() == 6
 
 
@@ -99,11 +82,11 @@ def test_large_logs_are_read_by_several_tasks(load: Load) -> None:
     assert frame.rdd.getNumPartitions() == 3
 
 
-def test_a_frame_read_again_sees_what_came_since(load: Load, brokers: list[EmbeddedBroker]) -> None:
-    put(brokers[0], "growing", 1, entry(b"1"))
-    frame = load(place={"broker.list": f"1:127.0.0.1:{brokers[0].port_of('KAFKA07')}"}, subscribe="growing")
+def test_a_frame_read_again_sees_what_came_since(load: Load, brokers: TwoBrokers07) -> None:
+    brokers.put(1, "growing", 1, entry(b"1"))
+    frame = load(place={"broker.list": f"1:127.0.0.1:{brokers.port(1)}"}, subscribe="growing")
     assert frame.count() == 1
-    put(brokers[0], "growing", 1, entry(b"2"))
+    brokers.put(1, "growing", 1, entry(b"2"))
     assert frame.count() == 2
 
 
