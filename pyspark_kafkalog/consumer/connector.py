@@ -20,6 +20,7 @@ from pyspark_kafkalog.consumer.zookeeper_group import GroupMember, GroupWatch, L
 from pyspark_kafkalog.errors import InvalidRequest, KafkaError
 from pyspark_kafkalog.zookeeper.brokers import brokers
 from pyspark_kafkalog.zookeeper.connecting import session_of
+from pyspark_kafkalog.zookeeper.groups import ConsumerIdInUse
 from pyspark_kafkalog.zookeeper.paths import layout_of
 from pyspark_kafkalog.zookeeper.session import SessionEvent, Watch
 from pyspark_kafkalog.zookeeper.values import PartitionKey, Subscription
@@ -90,6 +91,7 @@ class ConsumerConnector:
         self._closed = threading.Event()
         self._changed, self._asked = threading.Event(), threading.Event()
         self._threads: list[threading.Thread] = []
+        self._session.listen(self._session_changed)
         self._session.start()
 
     def create_message_streams(self, streams: Mapping[str, int]) -> dict[str, list[MessageStream]]:
@@ -100,6 +102,8 @@ class ConsumerConnector:
         Raises:
             InvalidConfig: a topic with less than one stream.
             InvalidRequest: streams were created already.
+            ConsumerIdInUse: the group has a consumer with our ``consumerid``, or has not missed it yet: then
+                it may be tried again once its session has ended.
             ConnectionLost: ZooKeeper does not answer.
         """
         subscription = Subscription(streams)
@@ -198,8 +202,13 @@ class ConsumerConnector:
                 self._session, self._layout, self.config.group_id, self.consumer_id, subscription,
                 self._holdings, clock=self._clock,
             )  # fmt: skip
-        self._session.listen(self._session_changed)
-        member.register()
+            self._joined = self._expiries
+            try:
+                member.register()
+            except ConsumerIdInUse:
+                # Whoever had our id may only not have been missed yet: we may be asked again.
+                self._streams, self._filtered, self._member = {}, [], None
+                raise
         watch = GroupWatch(self._session, self._layout, self.config.group_id, subscription, self._changed.set)
         self._watch = watch
         watch.start()

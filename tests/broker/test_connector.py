@@ -346,6 +346,21 @@ def test_streams_are_created_once_and_settings_are_checked(connect: Connect, top
         Whitelist("[")
 
 
+def test_a_consumer_whose_id_is_in_use_may_be_tried_again(
+    connect: Connect, write: Write, protocol: str, topic_name: str, session: Session
+) -> None:
+    """As one that was killed and started anew, before ZooKeeper has missed it."""
+    write(topic_name, 0, [b"1"])
+    layout, group = layout_of(protocol), f"g-{topic_name}"
+    groups.register_consumer(session, layout, group, f"{group}_c", Whitelist("x").subscription(1), 5)
+    connector = connect(protocol=protocol, consumerid="c")
+    with pytest.raises(groups.ConsumerIdInUse, match=f"group {group} has a consumer {group}_c already"):
+        connector.create_message_streams({topic_name: 1})
+    groups.unregister_consumer(session, layout, group, f"{group}_c")
+    (stream,) = connector.create_message_streams({topic_name: 1})[topic_name]
+    assert take(stream, 1) == [b"1"]
+
+
 def test_nothing_is_given_out_while_zookeeper_is_silent(
     own_zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:
