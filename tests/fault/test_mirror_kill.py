@@ -58,12 +58,13 @@ def test_after_a_kill_nothing_is_missing_and_the_order_is_that_of_each_source_pa
                 writer.join()
             total = PARTITIONS * SETS * PER_SET
             assert at_the_kill < total, "it was killed in the middle"
-            until(lambda: len(set(there.values("t"))) == total, seconds=60)
+            until(lambda: len(set(there.values("t"))) == total or mirror.poll() is not None, seconds=60)
         finally:
             mirror.terminate()
             _, err = mirror.communicate(timeout=30)
         assert mirror.returncode == 0, err
         found = there.values("t")
+        assert len(set(found)) == total
         for partition in range(PARTITIONS):
             own = [value for value in found if value.startswith(b"%d:" % partition)]
             assert list(dict.fromkeys(own)) == sorted(set(own))
