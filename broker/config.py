@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker.endpoint import Endpoint, endpoints, parse_endpoints, reachable_endpoints
+from broker.format_version import AS_PRODUCED, format_versions
 from broker.topic_config import LogConfig, either_timestamp_type, policies
 from pyspark_kafkalog.config.definition import (
     INT_MAX,
@@ -165,6 +166,11 @@ class BrokerConfig(Config):
     log_message_timestamp_after_max_ms: int = prop(
         "log.message.timestamp.after.max.ms", _HOUR_MS, int, check=not_negative, unit="ms",
         doc="How far a record's timestamp may lie after the broker's clock.",
+    )  # fmt: skip
+    log_message_format_version: str = prop(
+        "log.message.format.version", AS_PRODUCED, str, check=format_versions,
+        doc="Format in which messages are stored, as a version of Kafka: 0.8 and 0.9 mean v0, 0.10 v1, later "
+            "ones v2. What comes in another one is converted. By default it stays as it came (Kafka: v2).",
     )  # fmt: skip
     compression_type: str = prop(
         "compression.type", "producer", str, check=one_of("producer"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from broker.format_version import AS_PRODUCED, format_versions, magic_of
 from pyspark_kafkalog.config.definition import (
     INT_MAX,
     LONG_MAX,
@@ -104,6 +105,12 @@ class LogConfig(Config):
         inherits="log.message.timestamp.after.max.ms",
         doc="How far a record's timestamp may lie after the broker's clock.",
     )  # fmt: skip
+    message_format_version: str = prop(
+        "message.format.version", AS_PRODUCED, str, check=format_versions,
+        inherits="log.message.format.version",
+        doc="Format in which messages are stored, as a version of Kafka: 0.8 and 0.9 mean v0, 0.10 v1, later "
+            "ones v2. What comes in another one is converted. By default it stays as it came (Kafka: v2).",
+    )  # fmt: skip
     compression_type: str = prop(
         "compression.type", "producer", str, check=one_of("producer"), inherits="compression.type",
         doc="Batches are stored as their producer compressed them.",
@@ -121,6 +128,11 @@ class LogConfig(Config):
             if self.message_timestamp_type == "CreateTime"
             else TimestampType.LOG_APPEND_TIME
         )
+
+    @cached_property
+    def magic(self) -> int | None:
+        """The format that `message_format_version` names, as the magic byte of its entries; None: any."""
+        return magic_of(self.message_format_version)
 
     def overridden(self, overrides: Mapping[str, str]) -> LogConfig:
         """These properties with those that a topic sets for itself.
