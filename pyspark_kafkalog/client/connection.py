@@ -23,6 +23,18 @@ _KEY_OF = {api.request: key for key, api in APIS.items()}
 _FIRST_API_VERSIONS = 3
 """What every broker since 2.4 knows; an older one answers with the versions it knows."""
 
+_SPOKEN_SINCE = {
+    ApiKey.PRODUCE: 3,
+    ApiKey.FETCH: 4,
+    ApiKey.LIST_OFFSETS: 1,
+    ApiKey.OFFSET_COMMIT: 2,
+    ApiKey.OFFSET_FETCH: 1,
+    ApiKey.CREATE_TOPICS: 2,
+}
+"""The oldest version that is chosen, where the tables hold older ones: those mean something else by their
+fields, such as record batches that they do not carry. Who means just that names the version in `send`.
+"""
+
 
 @dataclass(slots=True, eq=False)
 class Ticket:
@@ -99,6 +111,7 @@ class Connection:
             UnsupportedVersion: there is none.
         """
         low, high = APIS[key].versions
+        low = _SPOKEN_SINCE.get(key, low)
         if key not in self._versions:
             raise UnsupportedVersion(f"{self.peer}: the broker does not serve {key.name}")
         least, most = self._versions[key]

@@ -100,17 +100,17 @@ class Api:
 APIS: dict[ApiKey, Api] = {
     api.key: api
     for api in (
-        Api(ApiKey.PRODUCE, ProduceRequest, ProduceResponse, VersionRange(3, 11), 9),
-        Api(ApiKey.FETCH, FetchRequest, FetchResponse, VersionRange(4, 12), 12),
-        Api(ApiKey.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse, VersionRange(1, 7), 6),
+        Api(ApiKey.PRODUCE, ProduceRequest, ProduceResponse, VersionRange(0, 11), 9),
+        Api(ApiKey.FETCH, FetchRequest, FetchResponse, VersionRange(0, 12), 12),
+        Api(ApiKey.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse, VersionRange(0, 7), 6),
         Api(ApiKey.METADATA, MetadataRequest, MetadataResponse, VersionRange(0, 12), 9),
-        Api(ApiKey.OFFSET_COMMIT, OffsetCommitRequest, OffsetCommitResponse, VersionRange(2, 8), 8),
-        Api(ApiKey.OFFSET_FETCH, OffsetFetchRequest, OffsetFetchResponse, VersionRange(1, 8), 6),
+        Api(ApiKey.OFFSET_COMMIT, OffsetCommitRequest, OffsetCommitResponse, VersionRange(0, 8), 8),
+        Api(ApiKey.OFFSET_FETCH, OffsetFetchRequest, OffsetFetchResponse, VersionRange(0, 8), 6),
         Api(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest, FindCoordinatorResponse, VersionRange(0, 4), 3),
         Api(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest, DescribeGroupsResponse, VersionRange(0, 5), 5),
         Api(ApiKey.LIST_GROUPS, ListGroupsRequest, ListGroupsResponse, VersionRange(0, 4), 3),
         Api(ApiKey.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse, VersionRange(0, 4), 3),
-        Api(ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse, VersionRange(2, 7), 5),
+        Api(ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse, VersionRange(0, 7), 5),
         Api(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse, VersionRange(1, 6), 4),
         Api(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse, VersionRange(0, 4), 2),
         Api(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse, VersionRange(1, 4), 4),

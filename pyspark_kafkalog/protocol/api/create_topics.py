@@ -1,7 +1,8 @@
-"""CreateTopics, versions 2-7.
+"""CreateTopics, versions 0-7.
 
 Flexible from 5. From version 4 ``num_partitions`` and ``replication_factor`` may be -1, the broker's default.
-Left out: versions 0 and 1. Source: protocol guide, CreateTopics; KIP-4, 464, 525.
+Version 1 brought ``validate_only`` and the text of errors.
+Source: protocol guide, CreateTopics; KIP-4, 464, 525.
 """
 
 from __future__ import annotations

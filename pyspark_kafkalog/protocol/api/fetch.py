@@ -1,9 +1,9 @@
-"""Fetch, versions 4-12: read record batches from partitions.
+"""Fetch, versions 0-12: read message sets and record batches from partitions.
 
 Flexible from 12. ``records`` is not looked into: read as a slice of the frame, sent as the object it is.
-Version 4 brought isolation levels, 7 sessions, 9 leader epochs, 11 racks, 12 epochs of the last fetch.
-Left out: versions 0-3 (message sets), 13 and later (topic ids).
-Source: protocol guide, Fetch; KIP-74, 98, 227, 320.
+Version 1 brought the throttle time, 2 messages v1, 3 a limit for the whole answer, 4 record batches v2 and
+isolation levels, 7 sessions, 9 leader epochs, 11 racks, 12 epochs of the last fetch.
+Left out: 13 and later (topic ids). Source: protocol guide, Fetch; KIP-32, 74, 98, 227, 320.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""ListOffsets, versions 1-7: the offset that belongs to a time, or to an end of a log.
+"""ListOffsets, versions 0-7: the offset that belongs to a time, or to an end of a log.
 
 Flexible from 6. ``timestamp`` is in milliseconds, or one of `types`' `LATEST_TIMESTAMP`,
 `EARLIEST_TIMESTAMP` and, from version 7, `MAX_TIMESTAMP`.
-Left out: version 0 (lists of segment starts), 8 and later (tiers).
+Version 0 asks for up to ``max_num_offsets`` and is answered by ``old_style_offsets``, the greatest first.
+Left out: 8 and later (tiers).
 Source: protocol guide, ListOffsets; KIP-79, 734.
 """
 
@@ -21,6 +22,7 @@ class ListOffsetsPartition:
     partition_index: int = wire(INT32)
     current_leader_epoch: int = wire(INT32, 4, default=-1, ignorable=True)
     timestamp: int = wire(INT64)
+    max_num_offsets: int = wire(INT32, 0, 0, default=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +44,14 @@ class ListOffsetsRequest:
 
 @dataclass(frozen=True, slots=True)
 class ListOffsetsPartitionResponse:
-    """The first record at or after the time; ``timestamp`` and ``offset`` -1 where there is none."""
+    """The first record at or after the time; ``timestamp`` and ``offset`` -1 where there is none.
+
+    In version 0 starts of segments, and the end of the log: those that are not later than the time.
+    """
 
     partition_index: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE)
+    old_style_offsets: tuple[int, ...] = wire(Array(INT64), 0, 0)
     timestamp: int = wire(INT64, 1, default=-1)
     offset: int = wire(INT64, 1, default=-1)
     leader_epoch: int = wire(INT32, 4, default=-1, ignorable=True)

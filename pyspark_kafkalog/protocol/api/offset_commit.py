@@ -1,7 +1,8 @@
-"""OffsetCommit, versions 2-8: store how far a group has read.
+"""OffsetCommit, versions 0-8: store how far a group has read.
 
-Flexible from 8. Left out: versions 0 and 1 (ZooKeeper; a timestamp for each commit), 9 (the group protocol of
-KIP-848) and 10 (topic ids). Source: protocol guide, OffsetCommit; KIP-211, 320, 345.
+Flexible from 8. Version 0 is meant for ZooKeeper; 1 has a timestamp for each commit, 2 to 4 a retention time.
+Left out: 9 (the group protocol of KIP-848) and 10 (topic ids).
+Source: protocol guide, OffsetCommit; KIP-211, 320, 345.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from pyspark_kafkalog.protocol.schema import ERROR_CODE, INT32, INT64, STRING, A
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitRequestPartition:
-    """The offset to be read next; ``committed_leader_epoch`` -1 is unknown."""
+    """The offset to be read next. -1 is an unknown epoch, and as ``commit_timestamp`` it is now."""
 
     partition_index: int = wire(INT32)
     committed_offset: int = wire(INT64)
     committed_leader_epoch: int = wire(INT32, 6, default=-1, ignorable=True)
+    commit_timestamp: int = wire(INT64, 1, 1, default=-1)
     committed_metadata: str | None = wire(STRING, default="", null_since=0)
 
 

@@ -1,8 +1,9 @@
-"""OffsetFetch, versions 1-8: how far groups have read.
+"""OffsetFetch, versions 0-8: how far groups have read.
 
 Flexible from 6. Up to version 7 one group is asked; version 8 asks ``groups`` and answers ``groups``. Null
-topics (from version 2) are all that the group has offsets of.
-Left out: version 0 (ZooKeeper), 9 (the group protocol of KIP-848), 10 (topic ids).
+topics (from version 2) are all that the group has offsets of. Version 0 has the layout of 1 and asks for what
+is in ZooKeeper.
+Left out: 9 (the group protocol of KIP-848), 10 (topic ids).
 Source: protocol guide, OffsetFetch; KIP-88, 447, 709.
 """
 
@@ -16,7 +17,7 @@ from pyspark_kafkalog.protocol.schema import BOOL, ERROR_CODE, INT32, INT64, STR
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchRequestTopic:
-    """The partitions of one topic (versions 1-7)."""
+    """The partitions of one topic (up to version 7)."""
 
     name: str = wire(STRING, 0, 7)
     partition_indexes: tuple[int, ...] = wire(Array(INT32), 0, 7)
@@ -54,7 +55,7 @@ class OffsetFetchRequest:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchResponsePartition:
-    """The offset to be read next, -1 for none (versions 1-7)."""
+    """The offset to be read next, -1 for none (up to version 7)."""
 
     partition_index: int = wire(INT32, 0, 7)
     committed_offset: int = wire(INT64, 0, 7)
@@ -65,7 +66,7 @@ class OffsetFetchResponsePartition:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchResponseTopic:
-    """The partitions of one topic (versions 1-7)."""
+    """The partitions of one topic (up to version 7)."""
 
     name: str = wire(STRING, 0, 7)
     partitions: tuple[OffsetFetchResponsePartition, ...] = wire(Array(OffsetFetchResponsePartition), 0, 7)

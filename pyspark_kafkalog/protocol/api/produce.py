@@ -1,8 +1,8 @@
-"""Produce, versions 3-11: append record batches to partitions.
+"""Produce, versions 0-11: append message sets (0-2: v0 or v1) or record batches (3 and later) to partitions.
 
 Flexible from 9. ``records`` is not looked into: read as a slice of the frame, sent as the object it is.
-Left out: versions 0-2 (message sets v0 and v1; a broker advertises them all the same, see
-docs/protocol.md) and 12 and later (transactions of KIP-890, topic ids). Source: protocol guide, Produce.
+The answer has a throttle time from version 1 on and a time of append from 2 on.
+Left out: 12 and later (transactions of KIP-890, topic ids). Source: protocol guide, Produce.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark_kafkalog.protocol.table_reading import constructor
 
 @dataclass(frozen=True, slots=True)
 class PartitionProduceData:
-    """The batch for one partition: a memoryview when read, anything with a length when written."""
+    """The records for one partition: a memoryview when read, anything with a length when written."""
 
     index: int = wire(INT32)
     records: Any = wire(RECORDS, null_since=0)
@@ -107,7 +107,7 @@ _INDEX = Struct(">i")
 _INDEX_AND_LENGTH = Struct(">ii")
 
 
-@tuned(PartitionProduceData, 3, 11)
+@tuned(PartitionProduceData, 0, 11)
 def _tune_partition(table: Codec, flexible: bool) -> Codec:
     """Partitions whose batch is not null, by hand.
 
