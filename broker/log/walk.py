@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from broker.log.filesystem import File
 from pyspark_kafkalog.errors import CorruptMessage
@@ -33,7 +34,7 @@ def walk_frames(
     while position < end:
         frame = fmt.frame_at(buf, position - origin, offset) if position - origin <= len(buf) else None
         if frame is None:
-            if end - position < fmt.header_size:
+            if end - position < fmt.min_frame_size:
                 raise CorruptMessage(f"a frame at byte {position} is cut short at byte {end}")
             buf = memoryview(file.read_at(position, min(chunk_bytes, end - position)))
             origin = position
@@ -61,6 +62,4 @@ def read_frame(file: File, frame: Frame) -> memoryview:
 
 def moved(frame: Frame, position: int) -> Frame:
     """The same frame, seen in a buffer or file where it begins at ``position``."""
-    return Frame(
-        position, frame.size, frame.first_offset, frame.last_offset, frame.next_offset, frame.max_timestamp
-    )
+    return replace(frame, position=position)

@@ -14,7 +14,9 @@ class Frame:
     """One entry of a log seen from outside: a 0.7 message, a v0/v1 entry or a v2 batch.
 
     ``position`` and ``size`` are bytes; ``next_offset`` is where the next frame's records may begin.
-    ``max_timestamp`` is in milliseconds, -1 where the format has none.
+    ``max_timestamp`` is in milliseconds, -1 where the format has none. ``first_is_known`` is False for a
+    compressed v0 or v1 set: ``first_offset`` is that of its last message then, as decompression alone would
+    tell the first one's.
     """
 
     position: int
@@ -23,6 +25,7 @@ class Frame:
     last_offset: int
     next_offset: int
     max_timestamp: int
+    first_is_known: bool = True
 
     @property
     def end(self) -> int:
@@ -34,7 +37,10 @@ class MessageFormat(Protocol):
     """Bytes to frames to records. Implementations are pure and hold no state."""
 
     header_size: int
-    """So many bytes of a frame are enough for `frame_at`."""
+    """So many bytes of a frame are enough for `frame_at`; a whole frame may have fewer."""
+
+    min_frame_size: int
+    """No frame has fewer bytes."""
 
     def frame_at(self, buf: memoryview, pos: int, offset: int) -> Frame | None:
         """The frame that begins at ``pos``; None while its header is incomplete.

@@ -1,7 +1,7 @@
 """Walks what a fetch answers and a segment holds: frames one after the other, the last perhaps cut short.
 
 Entries of Kafka 0.8 and later share their first bytes, ``offset:8 length:4``, and tell their format at byte
-16: so one walk serves logs that an upgrade has left with several formats. This reads v2 (`batch`).
+16: so one walk serves logs that an upgrade has left with several formats. Nobody else looks at that byte.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from pyspark_kafkalog.errors import CorruptMessage, UnsupportedVersion
-from pyspark_kafkalog.formats.base import Frame
-from pyspark_kafkalog.formats.batch import BATCH_OVERHEAD, MAGIC, V2Format
-from pyspark_kafkalog.formats.batch_header import codec_at
+from pyspark_kafkalog.errors import CorruptMessage
+from pyspark_kafkalog.formats.base import Frame, MessageFormat
+from pyspark_kafkalog.formats.batch import BATCH_OVERHEAD, HEADER_SIZE, MAGIC, V2Format
+from pyspark_kafkalog.formats.batch_header import codec_at as batch_codec_at
 from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.legacy import LegacyFormat
+from pyspark_kafkalog.formats.legacy_entry import MIN_ENTRY_BYTES, read_entry
 from pyspark_kafkalog.formats.varint import Buffer
 from pyspark_kafkalog.types import Record
 
@@ -27,7 +29,67 @@ _ENTRY = struct.Struct(">qi4xb6xi")
 
 _SHORTEST = struct.Struct(">qi")
 
-_V2 = V2Format()
+_LEGACY = LegacyFormat()
+_FORMATS: tuple[MessageFormat, ...] = (_LEGACY, _LEGACY, V2Format())
+"""By magic."""
+
+
+class MixedFormat:
+    """What logs since Kafka 0.8 hold, entries of v0, v1 and v2 in any order, as one `MessageFormat`."""
+
+    header_size = HEADER_SIZE
+    min_frame_size = MIN_ENTRY_BYTES
+
+    def frame_at(self, buf: memoryview, pos: int, offset: int) -> Frame | None:
+        """The entry that begins at ``pos``; None while its header is incomplete."""
+        if len(buf) - pos < MIN_ENTRY_BYTES:
+            return None
+        return _format_at(buf, pos).frame_at(buf, pos, offset)
+
+    def verify(self, buf: memoryview, frame: Frame) -> None:
+        """Check the entry's checksum, CRC-32 or CRC-32C; the whole entry must be in ``buf``."""
+        _format_at(buf, frame.position).verify(buf, frame)
+
+    def records(self, buf: memoryview, frame: Frame, *, max_bytes: int) -> Iterator[Record]:
+        """The entry's records, after its checksum; none of a control batch."""
+        return _format_at(buf, frame.position).records(buf, frame, max_bytes=max_bytes)
+
+    def times(self, buf: memoryview, frame: Frame, *, max_bytes: int) -> Iterator[tuple[int, int]]:
+        """Timestamp and offset of the entry's records, after its checksum; none of a control batch."""
+        return _format_at(buf, frame.position).times(buf, frame, max_bytes=max_bytes)
+
+
+ENTRIES = MixedFormat()
+
+
+def magic_at(buf: Buffer, pos: int) -> int:
+    """The format of the entry at ``pos``: 0, 1 or 2.
+
+    Raises:
+        CorruptMessage: it is another, or is cut off.
+    """
+    if len(buf) - pos <= _MAGIC_POSITION:
+        raise CorruptMessage(f"the entry at byte {pos} is cut short: {len(buf) - pos} bytes")
+    magic = buf[pos + _MAGIC_POSITION]
+    if magic > MAGIC:
+        raise CorruptMessage(f"unknown magic {magic} of the entry at byte {pos}: Kafka has 0 to {MAGIC}")
+    return magic
+
+
+def codec_at(buf: Buffer, pos: int) -> Codec:
+    """How the entry at ``pos``, whose header is whole, is compressed.
+
+    Raises:
+        CorruptMessage: the header is not one.
+        UnsupportedCompression: by a codec that its format does not have.
+    """
+    if magic_at(buf, pos) == MAGIC:
+        return batch_codec_at(buf, pos)
+    return read_entry(buf, pos).codec
+
+
+def _format_at(buf: Buffer, pos: int) -> MessageFormat:
+    return _FORMATS[magic_at(buf, pos)]
 
 
 def frames(buf: Buffer, *, start_offset: int = 0) -> Iterator[Frame]:
@@ -38,7 +100,6 @@ def frames(buf: Buffer, *, start_offset: int = 0) -> Iterator[Frame]:
 
     Raises:
         CorruptMessage: no frame can begin with these bytes.
-        UnsupportedVersion: a message of format v0 or v1.
     """
     view = memoryview(buf)
     pos = 0
@@ -48,13 +109,7 @@ def frames(buf: Buffer, *, start_offset: int = 0) -> Iterator[Frame]:
             raise CorruptMessage(f"impossible entry length {length} at byte {pos}")
         if length > len(view) - pos - BATCH_OVERHEAD:
             return
-        magic = view[pos + _MAGIC_POSITION]
-        if magic < MAGIC:
-            raise UnsupportedVersion(
-                f"entry at byte {pos} is of message format v{magic}: message sets v0/v1 (Kafka before 0.11)"
-                " cannot be read, only record batches v2"
-            )
-        frame = _V2.frame_at(view, pos, start_offset)
+        frame = ENTRIES.frame_at(view, pos, start_offset)
         if frame is None:
             raise CorruptMessage(f"impossible batch length {length} at byte {pos}")
         if frame.next_offset > start_offset:
@@ -71,7 +126,6 @@ def records(buf: Buffer, *, start_offset: int, max_bytes: int) -> Iterator[Recor
         CorruptMessage: a checksum, length, count or offset is wrong.
         MessageTooLarge: decompressed, a frame has more than ``max_bytes``.
         UnsupportedCompression: a codec is unknown, or its library not installed.
-        UnsupportedVersion: a message of format v0 or v1.
     """
     for _, found in coded_records(buf, start_offset=start_offset, max_bytes=max_bytes):
         yield from found
@@ -83,7 +137,7 @@ def coded_records(
     """The same frame by frame: how each is compressed, and its records. Raises as `records`."""
     view = memoryview(buf)
     for frame in frames(view, start_offset=start_offset):
-        found = _V2.records(view, frame, max_bytes=max_bytes)
+        found = ENTRIES.records(view, frame, max_bytes=max_bytes)
         yield (
             codec_at(view, frame.position),
             (record for record in found if record.offset >= start_offset),

@@ -262,6 +262,7 @@ class V07Format:
     """
 
     header_size = 6
+    min_frame_size = MIN_ENTRY_BYTES
 
     def frame_at(self, buf: memoryview, pos: int, offset: int) -> Frame | None:
         """The entry that begins at ``pos`` and has ``offset``; None while its header is incomplete."""

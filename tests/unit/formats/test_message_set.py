@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from pyspark_kafkalog.errors import CorruptMessage, UnsupportedVersion
+from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
 from pyspark_kafkalog.formats.message_set import frames, records
 from pyspark_kafkalog.types import NewRecord
@@ -69,14 +69,6 @@ def test_the_last_record_of_a_frame_leads_past_it() -> None:
 def test_an_impossible_length_is_corrupt_even_at_the_end(length: int) -> None:
     with pytest.raises(CorruptMessage, match=f"impossible entry length {length} at byte {len(LOG)}"):
         list(frames(LOG + struct.pack(">qi", 12, length)))
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-def test_message_sets_of_older_kafkas_are_refused_by_name(magic: int) -> None:
-    entry = struct.pack(">qiIbb", 12, 26, 0, magic, 0) + bytes(20)
-    with pytest.raises(UnsupportedVersion, match=rf"v{magic}: message sets v0/v1 \(Kafka before 0.11\)"):
-        list(frames(LOG + entry))
-    assert len(list(frames(LOG + entry[:-1]))) == 4
 
 
 @pytest.mark.parametrize("magic", [3, 127, 128, 255])

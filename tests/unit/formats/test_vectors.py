@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.errors import UnsupportedVersion
 from pyspark_kafkalog.formats.batch import (
     BatchHeader,
     ControlType,
@@ -171,9 +170,3 @@ def test_the_transaction_markers_are_read_and_written_byte_for_byte(file: str, k
     )
     ours[12:16] = data[12:16]  # the leader epoch is the broker's
     assert ours == data
-
-
-@pytest.mark.parametrize("v", vectors("v0-", "v1-"), ids=lambda v: v.file)
-def test_older_message_sets_are_refused_by_name(v: Vector) -> None:
-    with pytest.raises(UnsupportedVersion, match="message sets v0/v1"):
-        list(frames(v.data))

@@ -1,0 +1,317 @@
+"""Message sets of the formats v0 and v1 (Kafka 0.8 to 0.10), read and written.
+
+A set is a row of entries (`legacy_entry` has their layout), one for each message. Compressed, it is the value
+of one more entry, the *wrapper*, which has no key. Offsets of the messages in a wrapper:
+
+* v0: each has its own, absolute.
+* v1: they count from the first, and the wrapper has the absolute offset of the last one: so a broker numbers
+  the set without opening it. A wrapper with offset 0 is as its producer sent it: they stand as they are.
+
+A v1 wrapper with log append time gives its time to all its messages. Sets are not nested deeper: Kafka since
+0.11 refuses it, and the brokers before made one set of what they were sent. ``docs/formats.md`` has the rules.
+Source: Kafka 2.8 ``record/AbstractLegacyRecordBatch.java``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from pyspark_kafkalog.errors import CorruptMessage, InvalidRecord
+from pyspark_kafkalog.formats.base import Frame
+from pyspark_kafkalog.formats.checksum import crc32
+from pyspark_kafkalog.formats.compression import Codec, compress, decompress
+from pyspark_kafkalog.formats.legacy_entry import (
+    CODECS,
+    ENTRY_OVERHEAD,
+    MAGICS,
+    MIN_ENTRY_BYTES,
+    EntryHeader,
+    key_and_value,
+    read_entry,
+    verify_entry,
+)
+from pyspark_kafkalog.formats.lz4_header import with_checksum_of_v0, with_right_checksum
+from pyspark_kafkalog.formats.varint import Buffer
+from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, Record, TimestampType
+
+_PREFIX = struct.Struct(">qiI")
+_COVERED = (struct.Struct(">BBi"), struct.Struct(">BBqi"))
+"""What the checksum covers up to the key, by magic."""
+
+_LENGTH = struct.Struct(">i")
+_NULL = _LENGTH.pack(-1)
+
+
+class Message(NamedTuple):
+    """One message of a set; key and value are views of the set, None for null.
+
+    ``timestamp`` is in milliseconds, `NO_TIMESTAMP` in v0; ``magic`` is the message's own.
+    """
+
+    offset: int
+    timestamp: int
+    timestamp_type: TimestampType
+    key: memoryview | None
+    value: memoryview | None
+    magic: int
+
+
+def messages(buf: Buffer, pos: int = 0, *, max_bytes: int, stored: bool = True) -> Iterator[Message]:
+    """The messages of the entry at ``pos``: itself, or those in the wrapper that it is, checksums verified.
+
+    No list is made: memory is what decompression yields, at most ``max_bytes``. ``stored`` False leaves the
+    offsets in a wrapper as they stand: a broker numbers what a producer sends, whatever they are.
+
+    Raises:
+        CorruptMessage: a checksum, length or offset is wrong, or a wrapper holds nothing or another wrapper.
+        MessageTooLarge: decompressed, the set has more than ``max_bytes``.
+        UnsupportedCompression: message sets do not have the codec, or its library is not installed.
+    """
+    view = memoryview(buf)
+    header = read_entry(view, pos)
+    verify_entry(view, pos, header)
+    if not header.is_compressed:
+        key, value = key_and_value(view, pos, header)
+        yield Message(header.offset, header.timestamp, header.timestamp_type, key, value, header.magic)
+        return
+    data = inner_set(view, pos, header, max_bytes)
+    base = _base_offset(data, header) if stored else 0
+    for at, inner in inner_entries(data, header):
+        try:
+            verify_entry(data, at, inner)
+            key, value = key_and_value(data, at, inner)
+        except CorruptMessage as e:
+            raise CorruptMessage(f"in the compressed set at offset {header.offset}: {e}") from None
+        timestamp, kind = inner.timestamp, TimestampType.CREATE_TIME
+        if inner.magic and header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            timestamp, kind = header.timestamp, TimestampType.LOG_APPEND_TIME
+        yield Message(base + inner.offset, timestamp, kind, key, value, inner.magic)
+
+
+def inner_set(buf: Buffer, pos: int, header: EntryHeader, max_bytes: int) -> memoryview:
+    """What the wrapper at ``pos`` holds, decompressed; its CRC is not looked at.
+
+    Raises:
+        CorruptMessage: the wrapper has no value, or one that its codec cannot read.
+        MessageTooLarge: it has more than ``max_bytes``.
+        UnsupportedCompression: message sets do not have the codec, or its library is not installed.
+    """
+    codec = header.codec
+    _, value = key_and_value(memoryview(buf), pos, header)
+    if value is None:
+        raise CorruptMessage(f"the compressed set at offset {header.offset} is null")
+    packed: Buffer = value
+    if codec is Codec.LZ4 and header.magic == 0:
+        packed = with_right_checksum(value)
+    try:
+        return memoryview(decompress(codec, packed, max_bytes))
+    except CorruptMessage as e:
+        raise CorruptMessage(f"in the compressed set at offset {header.offset}: {e}") from None
+
+
+def inner_entries(data: memoryview, wrapper: EntryHeader) -> Iterator[tuple[int, EntryHeader]]:
+    """Position and header of each entry in a wrapper's decompressed set. Checksums are not looked at.
+
+    An incomplete entry at the end is left out, as Kafka does, unless it is the first.
+
+    Raises:
+        CorruptMessage: the set holds no whole entry, a wrapper, or what is no entry at all.
+    """
+    pos, size = 0, len(data)
+    try:
+        while size - pos >= MIN_ENTRY_BYTES:
+            header = read_entry(data, pos)
+            if pos + header.size > size:
+                break
+            if header.is_compressed:
+                raise CorruptMessage(f"the message at byte {pos} is compressed once more")
+            yield pos, header
+            pos += header.size
+    except CorruptMessage as e:
+        raise CorruptMessage(f"in the compressed set at offset {wrapper.offset}: {e}") from None
+    if pos == 0:
+        raise CorruptMessage(
+            f"the compressed set at offset {wrapper.offset} holds no whole message in {size} bytes"
+        )
+
+
+def _base_offset(data: memoryview, wrapper: EntryHeader) -> int:
+    """What to add to the offsets of the messages in a wrapper.
+
+    Raises:
+        CorruptMessage: they do not lie within the wrapper's.
+    """
+    if wrapper.magic == 0 or wrapper.offset == 0:
+        return 0
+    last = largest = smallest = 0
+    for _, inner in inner_entries(data, wrapper):
+        last = inner.offset
+        largest, smallest = max(largest, last), min(smallest, last)
+    if smallest < 0 or largest > last or last > wrapper.offset:
+        raise CorruptMessage(
+            f"the compressed set at offset {wrapper.offset} has relative offsets {smallest} to {largest},"
+            f" the last {last}"
+        )
+    return wrapper.offset - last
+
+
+def encode_message(
+    record: NewRecord,
+    *,
+    magic: int,
+    offset: int = 0,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+) -> bytes:
+    """The entry of one message that is not compressed. v0 has no place for its time.
+
+    Raises:
+        InvalidRecord: the record has headers, or a number does not fit its field.
+    """
+    if record.headers:
+        raise InvalidRecord(
+            f"message format v{magic} has no headers, and the record has {len(record.headers)}"
+        )
+    return _encode(
+        record.key, record.value, magic, offset, record.timestamp, timestamp_type << 3 if magic else 0
+    )
+
+
+def wrap_set(
+    block: Buffer,
+    *,
+    magic: int,
+    codec: Codec,
+    last_offset: int,
+    timestamp: int = NO_TIMESTAMP,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    level: int | None = None,
+) -> bytes:
+    """The wrapper around a ``block`` of entries, compressed here; they are of the same magic.
+
+    ``last_offset`` is the absolute offset of the last one, ``timestamp`` the largest of theirs, or with log
+    append time that of all.
+
+    Raises:
+        InvalidRecord: message sets do not have this codec, or a number does not fit its field.
+        InvalidConfig: the codec has no such ``level``.
+        UnsupportedCompression: the codec's library is not installed.
+    """
+    if codec is Codec.NONE or codec not in CODECS:
+        raise InvalidRecord(f"message format v{magic} cannot hold a set compressed in {codec.name.lower()}")
+    packed = compress(codec, block, level)
+    if codec is Codec.LZ4 and magic == 0:
+        packed = with_checksum_of_v0(packed)
+    return _encode(None, packed, magic, last_offset, timestamp, codec | (timestamp_type << 3 if magic else 0))
+
+
+def encode_set(
+    records: Iterable[NewRecord],
+    *,
+    magic: int,
+    codec: Codec = Codec.NONE,
+    base_offset: int = 0,
+    offsets: Sequence[int] | None = None,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    level: int | None = None,
+) -> bytes:
+    """A message set with ``records`` in their order: plain entries, or with a ``codec`` one wrapper.
+
+    Their offsets follow each other from ``base_offset`` on, unless ``offsets`` has others, which rise: a set
+    that compaction went over has gaps. No records are no bytes.
+
+    Raises:
+        InvalidRecord: a record has headers, message sets do not have this codec, or a number does not fit.
+        InvalidConfig: the codec has no such ``level``.
+        UnsupportedCompression: the codec's library is not installed.
+    """
+    held = list(records)
+    places: Sequence[int] = range(base_offset, base_offset + len(held)) if offsets is None else offsets
+    if len(places) != len(held):
+        raise InvalidRecord(f"{len(places)} offsets for {len(held)} records")
+    if not held:
+        return b""
+    first = places[0] if magic and codec else 0
+    block = b"".join(
+        [
+            encode_message(record, magic=magic, offset=offset - first, timestamp_type=timestamp_type)
+            for record, offset in zip(held, places, strict=True)
+        ]
+    )
+    if codec is Codec.NONE:
+        return block
+    return wrap_set(
+        block,
+        magic=magic,
+        codec=codec,
+        last_offset=places[-1],
+        timestamp=max(record.timestamp for record in held),
+        timestamp_type=timestamp_type,
+        level=level,
+    )
+
+
+def _encode(
+    key: Buffer | None, value: Buffer | None, magic: int, offset: int, timestamp: int, attributes: int
+) -> bytes:
+    if magic not in MAGICS:
+        raise InvalidRecord(f"there is no message set of format v{magic}")
+    key_length = -1 if key is None else len(key)
+    try:
+        if magic:
+            head = _COVERED[1].pack(1, attributes, timestamp, key_length)
+        else:
+            head = _COVERED[0].pack(0, attributes, key_length)
+        value_length = _NULL if value is None else _LENGTH.pack(len(value))
+        body = b"".join((head, key or b"", value_length, value or b""))
+        return _PREFIX.pack(offset, 4 + len(body), crc32(body)) + body
+    except struct.error as e:
+        raise InvalidRecord(f"message at offset {offset}, timestamp {timestamp}: {e}") from None
+
+
+class LegacyFormat:
+    """v0 and v1 entries as a log's `MessageFormat`: one frame is one top-level entry, whatever it holds.
+
+    A wrapper's frame has the offset of its last message for its first as well: without decompression no more
+    is known. ``max_timestamp`` is the entry's own, which producers need not set in a wrapper; brokers do.
+    """
+
+    header_size = min_frame_size = MIN_ENTRY_BYTES
+
+    def frame_at(self, buf: memoryview, pos: int, offset: int) -> Frame | None:  # noqa: ARG002  (0.7 needs it)
+        """The entry that begins at ``pos``; None while its header is incomplete."""
+        if len(buf) - pos < MIN_ENTRY_BYTES:
+            return None
+        header = read_entry(buf, pos)
+        at = header.offset
+        return Frame(
+            pos, ENTRY_OVERHEAD + header.length, at, at, at + 1, header.timestamp, not header.is_compressed
+        )
+
+    def verify(self, buf: memoryview, frame: Frame) -> None:
+        """Check the entry's CRC-32; the whole entry must be in ``buf``."""
+        verify_entry(buf, frame.position, read_entry(buf, frame.position))
+
+    def records(self, buf: memoryview, frame: Frame, *, max_bytes: int) -> Iterator[Record]:
+        """The entry's messages, after their checksums."""
+        found = messages(buf, frame.position, max_bytes=max_bytes)
+        message = next(found, None)
+        while message is not None:
+            following = next(found, None)
+            # A producer's wrapper has offset 0, and messages beyond that.
+            end = message.offset + 1 if following is not None else max(message.offset + 1, frame.next_offset)
+            yield Record(
+                message.offset,
+                end,
+                message.timestamp,
+                message.timestamp_type,
+                None if message.key is None else bytes(message.key),
+                None if message.value is None else bytes(message.value),
+            )
+            message = following
+
+    def times(self, buf: memoryview, frame: Frame, *, max_bytes: int) -> Iterator[tuple[int, int]]:
+        """Timestamp and offset of the entry's messages, after their checksums."""
+        for message in messages(buf, frame.position, max_bytes=max_bytes):
+            yield message.timestamp, message.offset
