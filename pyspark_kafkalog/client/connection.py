@@ -127,6 +127,10 @@ class Connection:
         """Whether the broker speaks ``version`` of this API or a later one."""
         return key in self._versions and self._versions[key][1] >= version
 
+    def served(self, key: ApiKey) -> tuple[int, int] | None:
+        """The lowest and the highest version of an API that the broker says it has; None if it has none."""
+        return self._versions.get(key)
+
     def request(self, message: Any, *, deadline: Deadline | None = None) -> Any:
         """Send ``message`` and wait for its answer, at most ``request.timeout.ms``.
 
@@ -174,15 +178,16 @@ class Connection:
         """The answer to ``ticket`` is not wanted any more; it is thrown away when it comes."""
         ticket.dropped, ticket.frame = True, None
 
-    def send_now(self, message: Any, *, answered: bool = True) -> Ticket:
+    def send_now(self, message: Any, *, answered: bool = True, version: int | None = None) -> Ticket:
         """Queue ``message`` and send what the socket takes at once; `flush_now` sends the rest.
 
-        ``answered`` is False for a request that has no answer (Produce with acks=0).
+        ``answered`` is False for a request that has no answer (Produce with acks=0). ``version`` is that of
+        the request, the highest that both sides speak unless given.
 
         Raises:
             ConnectionLost: the connection broke.
         """
-        ticket, parts = self._prepare(message, None)
+        ticket, parts = self._prepare(message, version)
         try:
             self.transport.send_now(parts)
         except KafkaError:

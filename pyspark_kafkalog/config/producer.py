@@ -22,6 +22,9 @@ from pyspark_kafkalog.formats.compression import LEVELS, Codec
 MAX_IN_FLIGHT_IDEMPOTENT = 5
 """A broker remembers the last five batches of a producer: more in flight could not be told apart."""
 
+MAGICS = {"v2": 2, "v1": 1, "v0": 0}
+"""The message formats that can be sent, with the magic byte of each."""
+
 _DELIVERY_TIMEOUT_MS = 120_000
 
 
@@ -37,7 +40,7 @@ class ProducerConfig(ClientConfig):
     enable_idempotence: bool = prop(
         "enable.idempotence", None, bool,
         doc="Number the batches, so that a repeated one is stored once and the order holds. "
-            "Not set means true, unless acks or the requests in flight rule it out.",
+            "Not set means true, unless acks, the requests in flight or message.format rule it out.",
     )  # fmt: skip
     max_in_flight: int = prop(
         "max.in.flight.requests.per.connection", 5, int, check=positive_int, unit="requests",
@@ -78,6 +81,12 @@ class ProducerConfig(ClientConfig):
         "compression.level", None, int, check=between(0, 22),
         doc="The codec's own level; not set means the codec's usual one. gzip 1-9, lz4 0-16, zstd 1-22.",
     )  # fmt: skip
+    message_format: str = prop(
+        "message.format", "v2", str, check=one_of(*MAGICS),
+        doc="What records are sent as: v2 is record batches (Kafka 0.11 and later); v1 (0.10) and v0 (0.8) "
+            "are the message sets of before, for brokers and readers of that time. v1 and v0 have no "
+            "headers, no zstd and no numbers for idempotence; v0 has no timestamps either: they are dropped.",
+    )  # fmt: skip
     partitioner_ignore_keys: bool = prop(
         "partitioner.ignore.keys", False, bool, section="Partitions",
         doc="Spread records with keys like those without, instead of by the key's murmur2 hash.",
@@ -95,18 +104,28 @@ class ProducerConfig(ClientConfig):
         super().__post_init__()
         least = min(self.linger_ms + self.request_timeout_ms, INT_MAX)
         if cast("bool | None", self.enable_idempotence) is None:
-            possible = self.required_acks == -1 and self.max_in_flight <= MAX_IN_FLIGHT_IDEMPOTENT
+            possible = (
+                self.required_acks == -1
+                and self.max_in_flight <= MAX_IN_FLIGHT_IDEMPOTENT
+                and not self.sends_old_sets
+            )
             object.__setattr__(self, "enable_idempotence", possible)
         if self.delivery_timeout_ms == _DELIVERY_TIMEOUT_MS < least:
             # Only an explicit choice contradicts the longer waits; the default gives way to them.
             object.__setattr__(self, "delivery_timeout_ms", least)
         self._check_delivery()
         self._check_level()
+        self._check_format()
 
     @property
     def required_acks(self) -> int:
         """`acks` as the wire's number: -1, 0 or 1."""
         return -1 if self.acks == "all" else int(self.acks)
+
+    @property
+    def sends_old_sets(self) -> bool:
+        """Whether `message_format` is one of before Kafka 0.11."""
+        return MAGICS[self.message_format] < MAGICS["v2"]
 
     def _check_delivery(self) -> None:
         if self.enable_idempotence and self.required_acks != -1:
@@ -133,3 +152,17 @@ class ProducerConfig(ClientConfig):
         raise InvalidConfig(
             f"compression.level={level} is not allowed; allowed with {self.compression_type}: {allowed}"
         )
+
+    def _check_format(self) -> None:
+        if not self.sends_old_sets:
+            return
+        if self.enable_idempotence:
+            raise InvalidConfig(
+                f"enable.idempotence=true is not allowed; allowed: false, as long as message.format="
+                f"{self.message_format}, which has no sequence numbers"
+            )
+        if Codec.named(self.compression_type) is Codec.ZSTD:
+            raise InvalidConfig(
+                f"compression.type=zstd is not allowed; allowed with message.format={self.message_format}: "
+                "none, gzip, snappy, lz4"
+            )

@@ -30,7 +30,7 @@ from pyspark_kafkalog.producer.event_queue import EventQueue, QueueClosed, Queue
 from pyspark_kafkalog.producer.producer import Producer
 from pyspark_kafkalog.producer.router import Route, router_of
 from pyspark_kafkalog.producer.sync_producer import SyncProducer
-from pyspark_kafkalog.types import NO_TIMESTAMP
+from pyspark_kafkalog.types import NO_TIMESTAMP, Header
 from pyspark_kafkalog.zookeeper.values import BrokerNode
 
 _log = logging.getLogger(__name__)
@@ -62,11 +62,12 @@ class MirrorTarget(Protocol):
 
 
 class ProducerTarget:
-    """*Thread-safe: a lock guards its producers.* Today's wire, by an idempotent `Producer`.
+    """*Thread-safe: a lock guards its producers.* Today's wire, by a `Producer`, idempotent unless the target
+    takes message sets of v0 or v1.
 
     A producer has one codec, so to keep those of the messages there is one of each. When the codec changes
     within a partition of a source, the producer that had the messages before is waited for: else they could
-    be overtaken.
+    be overtaken. What v0 and v1 lack is left out and told of once: headers; zstd becomes gzip.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class ProducerTarget:
         self._config, self._keep_codec, self._as_source, self._lost = config, keep_codec, as_source, lost
         self._clock = clock
         self._lock = threading.Lock()
+        self._dropping_told = False
         self._producers: dict[str, Producer] = {}
         self._last: dict[tuple[str, str, int, int], Producer] = {}
 
@@ -97,7 +99,7 @@ class ProducerTarget:
                 record.key,
                 partition=partition,
                 timestamp_ms=None if record.timestamp == NO_TIMESTAMP else record.timestamp,
-                headers=record.headers,
+                headers=self._headers(where),
                 on_delivery=self._settled,
             )
         except KafkaError as e:
@@ -115,8 +117,30 @@ class ProducerTarget:
         for producer in producers:
             producer.close(0 if at_once else None)
 
+    def _headers(self, where: MessageMetadata) -> Sequence[Header]:
+        headers = where.record.headers
+        if not headers or not self._config.sends_old_sets:
+            return headers
+        if not self._dropping_told:
+            self._dropping_told = True
+            _log.warning(
+                "%s: headers are left out, here and wherever else they come: target.message.format=%s does "
+                "not have them",
+                where.topic,
+                self._config.message_format,
+            )
+        return ()
+
+    def _codec(self, where: MessageMetadata) -> str:
+        if not self._keep_codec:
+            return self._config.compression_type
+        kept = where.codec
+        if kept is Codec.ZSTD and self._config.sends_old_sets:
+            kept = Codec.GZIP
+        return kept.name.lower()
+
     def _producer(self, source: str, where: MessageMetadata) -> Producer:
-        codec = where.codec.name.lower() if self._keep_codec else self._config.compression_type
+        codec = self._codec(where)
         producer = self._producers.get(codec)
         if producer is None:
             with self._lock:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyspark_kafkalog.errors import KafkaError
-from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.producer.encoder import BATCH_HEADER_BYTES, encode_batch
+from pyspark_kafkalog.producer.encoder import BATCH_HEADER_BYTES
+from pyspark_kafkalog.producer.encoding import Encoding
 from pyspark_kafkalog.types import Header, TopicPartition
 
 Callbacks = list[tuple[int, Callable[..., object]]]
@@ -132,25 +132,17 @@ class ProducerBatch:
         self.producer_id, self.epoch, self.base_sequence = producer_id, epoch, base_sequence
         self.encoded = None
 
-    def encode(self, codec: Codec, level: int | None) -> bytes:
-        """The batch's bytes, made once: a repetition sends the same.
+    def encode(self, encoding: Encoding) -> bytes:
+        """The batch's bytes, made once: a repetition sends the same. Times that they lack are forgotten.
 
         Raises:
             InvalidRecord: a length or time does not fit its field.
             UnsupportedCompression: the codec's library is not installed.
         """
         if self.encoded is None:
-            self.encoded = encode_batch(
-                self.values,
-                self.keys,
-                self.times,
-                self.headers,
-                codec=codec,
-                level=level,
-                producer_id=self.producer_id,
-                producer_epoch=self.epoch,
-                base_sequence=self.base_sequence,
-            )
+            self.times = encoding.kept_times(self.times)
+            identity = (self.producer_id, self.epoch, self.base_sequence)
+            self.encoded = encoding.encode(self.values, self.keys, self.times, self.headers, identity)
         return self.encoded
 
     def split(self) -> list[ProducerBatch]:

@@ -26,6 +26,7 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.v07 import ENTRY_HEADER_BYTES, encode_set
 from pyspark_kafkalog.producer.encoder import BATCH_HEADER_BYTES, encode_batch, record_size_bound
+from pyspark_kafkalog.producer.encoding import batch_version
 from pyspark_kafkalog.protocol import v07
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
 from pyspark_kafkalog.protocol.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -181,6 +182,7 @@ class BrokerWriter08:
             chunks = list(self._chunks(request))
             if not chunks:
                 continue
+            batch_version(self._connection, request.codec)
             # Asked for a chosen partition as well: that is what makes a topic that is not there yet.
             known = self._known(request.topic, deadline)
             chosen = random.choice(known) if request.partition == ANY_PARTITION else request.partition
@@ -239,7 +241,9 @@ class BrokerWriter08:
             timeout_ms=max(int(deadline.left * 1000), 1),
             topic_data=tuple(TopicProduceData(name=n, partition_data=tuple(p)) for n, p in topics.items()),
         )
-        answer: Any = self._connection.request(request, deadline=deadline)
+        version = batch_version(self._connection)
+        ticket = self._connection.send(request, deadline=deadline, version=version)
+        answer: Any = self._connection.receive(ticket, deadline=deadline)
         parts = {
             TopicPartition(topic.name, part.index): part
             for topic in answer.responses

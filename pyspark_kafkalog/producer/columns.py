@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _ALLOWED = ("value", "key", "headers", "timestamp", "partition")
+SizeBound = Callable[[int, Sequence[Header], bool], int]
+"""As `encoder.record_size_bound`: bytes of key and value, headers, and whether the caller chose the time."""
+
 _MAX_ROWS = 65_536
 """Rows turned into Python objects at once: memory stays small however large the table is."""
 
@@ -31,10 +34,11 @@ class Columns:
         partitions: list[int | None] | None,
         *,
         own_times: bool,
+        size_bound: SizeBound = record_size_bound,
     ) -> None:
         self.values, self.keys, self.times, self.headers = values, keys, times, headers
         self.partitions = partitions
-        self._own_times = own_times
+        self._own_times, self._size_bound = own_times, size_bound
         self._ends = list(accumulate(self._sizes()))
 
     def __len__(self) -> int:
@@ -62,6 +66,7 @@ class Columns:
             [self.headers[row] for row in rows] if self.headers is not None else None,
             None,
             own_times=self._own_times,
+            size_bound=self._size_bound,
         )
 
     def _sizes(self) -> Iterator[int]:
@@ -75,20 +80,21 @@ class Columns:
         if self.headers is None:
             # What comes on top grows with the content: that of the largest row is enough for all.
             most = max(contents, default=0)
-            overhead = record_size_bound(most, (), own) - most
+            overhead = self._size_bound(most, (), own) - most
             return (size + overhead for size in contents)
         return (
-            record_size_bound(size, headers, own)
-            for size, headers in zip(contents, self.headers, strict=True)
+            self._size_bound(size, headers, own) for size, headers in zip(contents, self.headers, strict=True)
         )
 
 
-def arrow_columns(data: pa.Table | pa.RecordBatch, now_ms: int) -> Iterator[Columns]:
+def arrow_columns(
+    data: pa.Table | pa.RecordBatch, now_ms: int, size_bound: SizeBound = record_size_bound
+) -> Iterator[Columns]:
     """The rows of an Arrow table or batch, at most 65,536 at a time.
 
     Columns ``value`` (binary or string), ``key`` (the same), ``headers`` (list of name and value),
     ``timestamp`` (timestamp, or milliseconds as int64) and ``partition`` (integer); only ``value`` is
-    required. Rows without a time get ``now_ms``.
+    required. Rows without a time get ``now_ms``. ``size_bound`` is that of the records' encoding.
 
     Raises:
         InvalidRecord: a column is missing, unknown or of a type that cannot be sent.
@@ -103,10 +109,10 @@ def arrow_columns(data: pa.Table | pa.RecordBatch, now_ms: int) -> Iterator[Colu
     batches = data.to_batches(max_chunksize=_MAX_ROWS) if hasattr(data, "to_batches") else [data]
     for batch in batches:
         for start in range(0, batch.num_rows, _MAX_ROWS):
-            yield _columns(batch.slice(start, _MAX_ROWS), now_ms)
+            yield _columns(batch.slice(start, _MAX_ROWS), now_ms, size_bound)
 
 
-def _columns(batch: pa.RecordBatch, now_ms: int) -> Columns:
+def _columns(batch: pa.RecordBatch, now_ms: int, size_bound: SizeBound) -> Columns:
     found = {name: batch.column(index) for index, name in enumerate(batch.schema.names)}
     times = _times(found["timestamp"]) if "timestamp" in found else None
     keys = _bytes("key", found["key"]) if "key" in found else None
@@ -117,6 +123,7 @@ def _columns(batch: pa.RecordBatch, now_ms: int) -> Columns:
         _headers(found["headers"]) if "headers" in found else None,
         _partitions(found["partition"]) if "partition" in found else None,
         own_times=times is not None,
+        size_bound=size_bound,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 
-from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.client.retry import RetryPolicy
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.errors import (
@@ -13,16 +12,13 @@ from pyspark_kafkalog.errors import (
     KafkaError,
     MessageTooLarge,
     RequestTimedOut,
-    UnsupportedCompression,
     UnsupportedVersion,
     error_for,
 )
-from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.producer.accumulator import Accumulator
 from pyspark_kafkalog.producer.batch import ProducerBatch
 from pyspark_kafkalog.producer.directory import Directory
 from pyspark_kafkalog.protocol.api.produce import PartitionProduceResponse
-from pyspark_kafkalog.protocol.exchange import ApiKey
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +43,6 @@ _MOVED = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
     }
 )
-_ZSTD_VERSION = 7
 
 
 class OutcomeHandler:
@@ -127,17 +122,6 @@ class OutcomeHandler:
             )
         for batch in self._accumulator.unsettled():
             self._accumulator.settle(batch, error=error)
-
-    def check_codec(self, connection: Connection, codec: Codec) -> None:
-        """Raise where a broker is too old for the codec.
-
-        Raises:
-            UnsupportedCompression: zstd, and the broker is older than 2.1.
-        """
-        if codec == Codec.ZSTD and connection.version(ApiKey.PRODUCE) < _ZSTD_VERSION:
-            raise UnsupportedCompression(
-                f"{connection.peer}: the broker is too old for compression.type=zstd"
-            )
 
     def _renumber(self, batch: ProducerBatch, code: ErrorCode, now: float) -> None:
         """Repeat a batch whose numbers the broker refused; begin anew if they can never become right."""

@@ -14,7 +14,7 @@ from pyspark_kafkalog.client.transport import Poller
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.config.producer import ProducerConfig
-from pyspark_kafkalog.errors import MessageTooLarge
+from pyspark_kafkalog.errors import InvalidRecord, MessageTooLarge
 from pyspark_kafkalog.formats.record import check_timestamp
 from pyspark_kafkalog.producer.accumulator import Accumulator
 from pyspark_kafkalog.producer.callbacks import CallbackRunner
@@ -23,11 +23,10 @@ from pyspark_kafkalog.producer.delivery import BulkDelivery, Delivery, OnBulkDel
 from pyspark_kafkalog.producer.directory import Directory
 from pyspark_kafkalog.producer.encoder import (
     SMALL_CONTENT,
-    SMALL_OVERHEAD,
     as_bytes,
     own_headers,
-    record_size_bound,
 )
+from pyspark_kafkalog.producer.encoding import encoding_of
 from pyspark_kafkalog.producer.partition_queue import PartitionQueue
 from pyspark_kafkalog.producer.routing import Route
 from pyspark_kafkalog.producer.sender import Sender
@@ -64,6 +63,8 @@ class Producer:
             config = parse(ProducerConfig, {**config, **words}, source="producer")
         self.config = config
         self._clock, self._time_ms = clock, clock.time_ms
+        self._encoding = encoding_of(config)
+        self._small_overhead = self._encoding.small_overhead
         self._callbacks = CallbackRunner()
         poller = Poller()
         self._accumulator = Accumulator(
@@ -96,7 +97,8 @@ class Producer:
         Raises:
             TypeError: ``value``, ``key`` or a header's value is neither bytes nor None, a header's name no
                 text, or the time no whole number.
-            InvalidRecord: the time does not fit 64 bits, or a header's name is not UTF-8.
+            InvalidRecord: the time does not fit 64 bits, a header's name is not UTF-8, or there are headers
+                and `message.format` has none.
             MessageTooLarge: the record is above ``max.request.size``.
             UnknownTopicOrPartition: no such topic or partition.
             RequestTimedOut: the buffer stayed full for ``max.block.ms``.
@@ -109,14 +111,15 @@ class Producer:
             key = as_bytes("key", key)
         content = (len(value) if value is not None else 0) + (len(key) if key is not None else 0)
         if content < SMALL_CONTENT and timestamp_ms is None and not headers:
-            size = content + SMALL_OVERHEAD
+            size = content + self._small_overhead
         else:
             if headers:
                 headers = own_headers(headers)
+                self._check_headers(topic)
             if timestamp_ms is not None:
                 timestamp_ms = operator.index(timestamp_ms)
                 check_timestamp(timestamp_ms)
-            size = record_size_bound(content, headers, timestamp_ms is not None)
+            size = self._encoding.size_bound(content, headers, timestamp_ms is not None)
             if size > self.config.max_request_size:
                 raise self._too_large(topic, size)
         route = self._routes.get(topic)
@@ -142,13 +145,16 @@ class Producer:
         callback thread, when it is known what became of every row.
 
         Raises:
-            InvalidRecord: a column is missing, unknown or of a type that cannot be sent; nothing is sent.
+            InvalidRecord: a column is missing, unknown or of a type that cannot be sent, and nothing is sent;
+                or rows have headers that `message.format` has not.
             MessageTooLarge, UnknownTopicOrPartition, RequestTimedOut, ConnectionLost, KafkaError: as in
                 `send`; rows before the one that failed are sent.
         """
         delivery = BulkDelivery(on_delivery)
         try:
-            for rows in arrow_columns(data, self._time_ms()):
+            for rows in arrow_columns(data, self._time_ms(), self._encoding.size_bound):
+                if rows.headers is not None:
+                    self._check_headers(topic)
                 if (largest := rows.largest()) > self.config.max_request_size:
                     raise self._too_large(topic, largest)
                 self._send_rows(self._route(topic), rows, delivery)
@@ -241,6 +247,12 @@ class Producer:
         part = self._accumulator.append_rows(queue, rows, start, len(rows), delivery.watcher)
         delivery.add(*part)
         return part[2]
+
+    def _check_headers(self, topic: str) -> None:
+        if not self._encoding.has_headers:
+            raise InvalidRecord(
+                f"{topic}: message.format={self.config.message_format} has no headers; v2 has them"
+            )
 
     def _too_large(self, topic: str, size: int) -> MessageTooLarge:
         limit = self.config.max_request_size

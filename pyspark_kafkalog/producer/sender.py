@@ -14,11 +14,11 @@ from pyspark_kafkalog.client.transport import Poller
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.errors import ConnectionLost, KafkaError, RequestTimedOut
-from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.producer.accumulator import Accumulator
 from pyspark_kafkalog.producer.batch import ProducerBatch
 from pyspark_kafkalog.producer.chores import Chores
 from pyspark_kafkalog.producer.directory import Directory
+from pyspark_kafkalog.producer.encoding import encoding_of
 from pyspark_kafkalog.producer.outcome import OutcomeHandler
 from pyspark_kafkalog.producer.partition_queue import PartitionQueue, ProducerIdentity
 from pyspark_kafkalog.protocol.api.produce import (
@@ -70,7 +70,7 @@ class Sender:
         self._config, self._clock = config, clock
         self._policy = RetryPolicy.of(config, patient=True)
         self._outcome = OutcomeHandler(accumulator, directory, self._policy, config)
-        self._codec = Codec.named(config.compression_type)
+        self._encoding = encoding_of(config)
         self._links: dict[int, _Link] = {}
         self._chores = Chores(poller.wake)
         self._identity_failures = 0
@@ -183,7 +183,7 @@ class Sender:
     def _encoded(self, batch: ProducerBatch) -> bool:
         """Whether the batch's bytes could be made; if not, it is settled."""
         try:
-            batch.encode(self._codec, self._config.compression_level)
+            batch.encode(self._encoding)
         except KafkaError as e:
             self._accumulator.settle(batch, error=e)
             return False
@@ -203,13 +203,13 @@ class Sender:
             batch.attempts += 1
             batch.sent = True
         try:
-            self._outcome.check_codec(connection, self._codec)
+            version = self._encoding.produce_version(connection)
         except KafkaError as e:
             for batch in batches:
                 self._accumulator.settle(batch, error=e)
             return
         try:
-            ticket = connection.send_now(self._request(batches), answered=answered)
+            ticket = connection.send_now(self._request(batches), answered=answered, version=version)
         except Exception as e:
             # Whatever it is: a batch that is in flight with nobody to answer for it would never be settled.
             link.unconfirmed += batches

@@ -78,7 +78,15 @@ def test_acks_has_a_number_on_the_wire(acks: str, number: int) -> None:
 
 @pytest.mark.parametrize(
     ("given", "idempotent"),
-    [({}, True), ({"acks": "-1"}, True), ({"acks": "1"}, False), ({"max_in_flight": 6}, False)],
+    [
+        ({}, True),
+        ({"acks": "-1"}, True),
+        ({"acks": "1"}, False),
+        ({"max_in_flight": 6}, False),
+        ({"message_format": "v1"}, False),
+        ({"message_format": "v0"}, False),
+        ({"message_format": "v2"}, True),
+    ],
 )
 def test_idempotence_gives_way_to_what_rules_it_out(given: dict[str, Any], idempotent: bool) -> None:
     assert ProducerConfig("a:1", **given).enable_idempotence is idempotent
@@ -112,6 +120,19 @@ def test_idempotence_gives_way_to_what_rules_it_out(given: dict[str, Any], idemp
         (
             {"compression.type": "brotli"},
             "options: compression.type=brotli is not allowed; allowed: one of none, gzip, snappy, lz4, zstd",
+        ),
+        (
+            {"message.format": "v0", "enable.idempotence": "true"},
+            "enable.idempotence=true is not allowed; allowed: false, as long as message.format=v0, "
+            "which has no sequence numbers",
+        ),
+        (
+            {"message.format": "v1", "compression.type": "zstd"},
+            "compression.type=zstd is not allowed; allowed with message.format=v1: none, gzip, snappy, lz4",
+        ),
+        (
+            {"message.format": "v3"},
+            "options: message.format=v3 is not allowed; allowed: one of v2, v1, v0",
         ),
     ],
 )
