@@ -1,15 +1,45 @@
-"""Entries of one message format told in another, v0, v1 and v2: for readers that know less than the log has,
-and for topics that want one format. Pure, and a piece at a time.
+"""Entries of the formats v0, v1 and v2 told in another one: for readers that know less than a log holds, and
+for topics that want one format. Pure, and a piece at a time: memory is one decompressed set and what is made
+of it, no object per message is kept. ``docs/formats.md`` lists what each direction loses.
+
+Messages compressed together stay so, by the same codec. Source: Kafka 2.8 ``record/RecordsUtil.java``,
+``log/LogValidator.scala``.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from pyspark_kafkalog.errors import (
+    CorruptMessage,
+    ErrorCode,
+    InvalidRecord,
+    MessageTooLarge,
+    ServerError,
+    UnsupportedCompression,
+)
+from pyspark_kafkalog.formats.base import Frame
+from pyspark_kafkalog.formats.batch import assign, record_block, seal_batch
+from pyspark_kafkalog.formats.batch_header import HEADER_SIZE, MAGIC, BatchHeader, read_header, verify_crc
+from pyspark_kafkalog.formats.compression import Codec, compress
+from pyspark_kafkalog.formats.legacy import encode_message, inner_entries, inner_set, messages, wrap_set
+from pyspark_kafkalog.formats.legacy_entry import read_entry
+from pyspark_kafkalog.formats.message_set import codec_at, frames, magic_at
+from pyspark_kafkalog.formats.record import encode_record, read_messages
 from pyspark_kafkalog.formats.varint import Buffer
+from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, TimestampType
 
 PIECE_BYTES = 1 << 20
+"""So many bytes of messages that are not compressed are made into one piece; more where one has more."""
+
+_OFFSET = struct.Struct(">q")
+_FIRST_OFFSET = -(1 << 63)
+_NO_LEADER_EPOCH = -1
+
+_MOST_OVERHEAD = 34
+"""What a message takes in any format beside its key and value, at most: a v1 entry."""
 
 
 class Piece(NamedTuple):
@@ -25,22 +55,301 @@ class Piece(NamedTuple):
     block_bytes: int
 
 
+class _Message(NamedTuple):
+    """What every format can say of a message."""
+
+    offset: int
+    timestamp: int
+    timestamp_type: TimestampType
+    key: memoryview | None
+    value: memoryview | None
+
+
 def for_reader(
     buf: Buffer, magic: int, *, start_offset: int = 0, max_bytes: int, piece_bytes: int = PIECE_BYTES
 ) -> Iterator[Piece]:
-    """The whole entries in ``buf`` for one who knows the formats up to ``magic``, offsets kept."""
-    raise NotImplementedError
+    """The whole entries in ``buf`` for one who knows the formats up to ``magic``, offsets kept.
+
+    Entries of these formats are views, also where some of their messages lie before ``start_offset``; of the
+    others only what lies from there on is told. Control batches and batches without records are a piece
+    without bytes, so that ``next_offset`` is known. Headers, producers and transactions are lost in silence.
+
+    Each entry may hold ``max_bytes`` before compression, as it is and as it is told.
+
+    Raises:
+        CorruptMessage: an entry that must be converted cannot be read.
+        MessageTooLarge: an entry holds more than ``max_bytes``.
+        UnsupportedCompression: a batch to convert is in zstd, which older formats do not have.
+    """
+    view = memoryview(buf)
+    known: Frame | None = None  # the first of the frames that go out together as they are
+    last: Frame | None = None
+    for frame in frames(view, start_offset=start_offset):
+        as_it_is = magic_at(view, frame.position) <= magic
+        if (
+            known is not None
+            and last is not None
+            and not (as_it_is and frame.position == last.end and frame.end - known.position <= piece_bytes)
+        ):
+            yield Piece(view[known.position : last.end], last.next_offset, 0, 0)
+            known = None
+        if as_it_is:
+            known, last = known or frame, frame
+            continue
+        yield from _older(view, frame, magic, start_offset, max_bytes, piece_bytes)
+    if known is not None and last is not None:
+        yield Piece(view[known.position : last.end], last.next_offset, 0, 0)
 
 
 def for_topic(
     buf: Buffer, magic: int, *, base_offset: int = 0, max_bytes: int, piece_bytes: int = PIECE_BYTES
 ) -> Iterator[Piece]:
-    """The entries in ``buf``, all of them in format ``magic``, numbered anew from ``base_offset`` on."""
-    raise NotImplementedError
+    """What a producer sent, all of it in format ``magic``, numbered from ``base_offset`` on.
+
+    Messages that came without compression make batches v2 of at most ``piece_bytes``, or of one message.
+    Nothing is lost but v0 has no times: what the format cannot say is refused, as Kafka does.
+
+    Raises:
+        CorruptMessage: an entry cannot be read.
+        MessageTooLarge: an entry holds more than ``max_bytes``, decompressed or as it is told.
+        InvalidRecord: control records, or headers that ``magic`` does not have.
+        ServerError: UNSUPPORTED_FOR_MESSAGE_FORMAT: a producer id or transaction where ``magic`` has none.
+        UnsupportedCompression: zstd where ``magic`` does not have it.
+    """
+    view = memoryview(buf)
+    loose = _Block(magic, Codec.NONE)  # messages that came without compression
+    for frame in frames(view, start_offset=_FIRST_OFFSET):
+        pos, codec = frame.position, codec_at(view, frame.position)
+        is_batch = magic_at(view, pos) == MAGIC
+        if loose.count and (is_batch or codec is not Codec.NONE):
+            yield loose.sealed()
+            loose = _Block(magic, Codec.NONE)
+        if is_batch and magic == MAGIC:
+            moved = bytearray(view[pos : frame.end])
+            assign(moved, 0, base_offset=base_offset, leader_epoch=_NO_LEADER_EPOCH)
+            base_offset += frame.next_offset - frame.first_offset
+            yield Piece(bytes(moved), base_offset, 0, 0)
+            continue
+        if is_batch:
+            header = read_header(view, pos)
+            _check_tellable(header, magic)
+            found = _of_batch(view, pos, header, max_bytes, headers_lost=False)
+        else:
+            found = _of_entry(view, pos, max_bytes, stored=False)
+        numbered = (m._replace(offset=at) for at, m in enumerate(found, base_offset))
+        if codec is Codec.NONE:
+            for message in numbered:
+                if not loose.has_room(message, piece_bytes):
+                    yield loose.sealed()
+                    loose = _Block(magic, Codec.NONE)
+                loose.add(message)
+                base_offset += 1
+        else:
+            packed = _Block(magic, codec)
+            _fill(packed, numbered, max_bytes)
+            yield packed.sealed()
+            base_offset += packed.count
+    if loose.count:
+        yield loose.sealed()
 
 
 def renumbered(
     buf: Buffer, pos: int, base_offset: int, *, max_bytes: int, timestamp: int | None = None
 ) -> bytes:
-    """The v0 or v1 wrapper at ``pos`` made anew, its messages numbered from ``base_offset`` on."""
-    raise NotImplementedError
+    """The v0 or v1 wrapper at ``pos`` made anew: its messages are numbered from ``base_offset`` on.
+
+    It has the largest time of its messages, or ``timestamp`` as log append time. No checksum is looked at.
+
+    Raises:
+        CorruptMessage: it is no wrapper that can be read.
+        MessageTooLarge: it holds more than ``max_bytes``.
+        UnsupportedCompression: message sets do not have the codec, or its library is not installed.
+    """
+    header = read_entry(buf, pos)
+    data = bytearray(inner_set(buf, pos, header, max_bytes))
+    first = base_offset if header.magic == 0 else 0
+    count, end, newest = 0, 0, NO_TIMESTAMP
+    with memoryview(data) as view:
+        for at, inner in inner_entries(view, header):
+            _OFFSET.pack_into(data, at, first + count)
+            count, end, newest = count + 1, at + inner.size, max(newest, inner.timestamp)
+    del data[end:]
+    return wrap_set(
+        data,
+        magic=header.magic,
+        codec=header.codec,
+        last_offset=base_offset + count - 1,
+        timestamp=newest if timestamp is None else timestamp,
+        timestamp_type=TimestampType.CREATE_TIME if timestamp is None else TimestampType.LOG_APPEND_TIME,
+    )
+
+
+def _older(
+    view: memoryview, frame: Frame, magic: int, start_offset: int, max_bytes: int, piece_bytes: int
+) -> Iterator[Piece]:
+    """One entry of a later format for a reader of ``magic``; the last piece leads past the entry."""
+    pos = frame.position
+    if magic_at(view, pos) == MAGIC:
+        header = read_header(view, pos)
+        if header.is_control or not header.record_count:
+            yield Piece(b"", frame.next_offset, 0, 0)
+            return
+        _refuse_zstd(header, magic)
+        found = _of_batch(view, pos, header, max_bytes)
+    else:
+        found = _of_entry(view, pos, max_bytes, stored=True)
+    codec = codec_at(view, pos)
+    block = _Block(magic, codec)
+    wanted = (message for message in found if message.offset >= start_offset)
+    if codec is Codec.NONE:
+        for message in wanted:
+            if not block.has_room(message, piece_bytes):
+                yield block.sealed()
+                block = _Block(magic, codec)
+            block.add(message)
+    else:
+        _fill(block, wanted, max_bytes)
+    last = block.sealed() if block.count else Piece(b"", 0, 0, 0)
+    yield last._replace(next_offset=frame.next_offset)
+
+
+def _fill(block: _Block, found: Iterator[_Message], max_bytes: int) -> None:
+    """All of a compressed entry. Raises `MessageTooLarge` where it becomes more than ``max_bytes``."""
+    for message in found:
+        block.add(message)
+        if block.size > max_bytes:
+            raise MessageTooLarge(
+                f"the compressed set at offset {message.offset} has more than {max_bytes} bytes in format"
+                f" v{block.magic}"
+            )
+
+
+def _check_tellable(header: BatchHeader, magic: int) -> None:
+    """Raise for a batch of which v0 or v1 cannot say all; headers are seen record by record."""
+    if header.is_control:
+        raise InvalidRecord("clients may not write control records")
+    if header.producer_id >= 0 or header.is_transactional:
+        what = "transactional" if header.is_transactional else "idempotent"
+        raise ServerError(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"message format v{magic} has no {what} records"
+        )
+    _refuse_zstd(header, magic)
+
+
+def _refuse_zstd(header: BatchHeader, magic: int) -> None:
+    if header.codec is Codec.ZSTD:
+        raise UnsupportedCompression(
+            f"the batch at offset {header.base_offset} is in zstd, which format v{magic} does not have"
+        )
+
+
+def _of_entry(view: memoryview, pos: int, max_bytes: int, *, stored: bool) -> Iterator[_Message]:
+    for found in messages(view, pos, max_bytes=max_bytes, stored=stored):
+        yield _Message(found.offset, found.timestamp, found.timestamp_type, found.key, found.value)
+
+
+def _of_batch(
+    view: memoryview, pos: int, header: BatchHeader, max_bytes: int, *, headers_lost: bool = True
+) -> Iterator[_Message]:
+    """The records of a v2 batch, after its checksum; one with headers is refused unless they may be lost."""
+    verify_crc(view, pos, header)
+    walk = read_messages(
+        record_block(view, pos, header, max_bytes),
+        header.record_count,
+        base_offset=header.base_offset,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+    )
+    kind = header.timestamp_type
+    try:
+        for timestamp, offset, key, value, has_headers in walk:
+            if has_headers and not headers_lost:
+                raise InvalidRecord("message formats v0 and v1 have no headers")
+            time = header.max_timestamp if kind is TimestampType.LOG_APPEND_TIME else timestamp
+            yield _Message(offset, time, kind, key, value)
+    except CorruptMessage as e:
+        raise CorruptMessage(f"batch at offset {header.base_offset}: {e}") from None
+
+
+class _Block:
+    """*Not thread-safe.* Messages gathered in one format, to be sealed as one piece."""
+
+    __slots__ = ("_block", "_first", "_last_offset", "_newest", "codec", "count", "magic")
+
+    def __init__(self, magic: int, codec: Codec) -> None:
+        self.magic, self.codec = magic, codec
+        self.count = 0
+        self._block = bytearray()
+        self._first: _Message | None = None
+        self._last_offset = 0
+        self._newest = NO_TIMESTAMP
+
+    @property
+    def size(self) -> int:
+        """Bytes before compression."""
+        return len(self._block)
+
+    def has_room(self, message: _Message, limit: int) -> bool:
+        """Whether the piece stays within ``limit`` with it; the first message always has room."""
+        first = self._first
+        if first is None:
+            return True
+        # A batch v2 has one time for all where the log set it.
+        kind = message.timestamp_type
+        if self.magic == MAGIC and (
+            kind is not first.timestamp_type
+            or (kind is TimestampType.LOG_APPEND_TIME and message.timestamp != first.timestamp)
+        ):
+            return False
+        size = sum(len(field) for field in (message.key, message.value) if field is not None)
+        return HEADER_SIZE + self.size + _MOST_OVERHEAD + size <= limit
+
+    def add(self, message: _Message) -> None:
+        """Raises `InvalidRecord` where a number does not fit its field."""
+        first = self._first = self._first or message
+        record = NewRecord(
+            None if message.value is None else bytes(message.value),
+            None if message.key is None else bytes(message.key),
+            message.timestamp,
+        )
+        if self.magic == MAGIC:
+            self._block += encode_record(record, first.timestamp, message.offset - first.offset)
+        else:
+            base = first.offset if self.magic and self.codec is not Codec.NONE else 0
+            self._block += encode_message(
+                record,
+                magic=self.magic,
+                offset=message.offset - base,
+                timestamp_type=message.timestamp_type,
+            )
+        self.count += 1
+        self._last_offset = message.offset
+        self._newest = message.timestamp if self.count == 1 else max(self._newest, message.timestamp)
+
+    def sealed(self) -> Piece:
+        """The piece; there is at least one message."""
+        first, codec = self._first, self.codec
+        if first is None:
+            raise ValueError("nothing to seal")
+        if self.magic == MAGIC:
+            data = seal_batch(
+                compress(codec, bytes(self._block)),
+                base_offset=first.offset,
+                attributes=codec | first.timestamp_type << 3,
+                last_offset_delta=self._last_offset - first.offset,
+                base_timestamp=first.timestamp,
+                max_timestamp=self._newest,
+                record_count=self.count,
+            )
+        elif codec is Codec.NONE:
+            data = bytes(self._block)
+        else:
+            data = wrap_set(
+                self._block,
+                magic=self.magic,
+                codec=codec,
+                last_offset=self._last_offset,
+                timestamp=self._newest,
+                timestamp_type=first.timestamp_type,
+            )
+        return Piece(data, self._last_offset + 1, self.count, self.size)

@@ -8,7 +8,7 @@ of one more entry, the *wrapper*, which has no key. Offsets of the messages in a
   the set without opening it. A wrapper with offset 0 is as its producer sent it: they stand as they are.
 
 A v1 wrapper with log append time gives its time to all its messages. Sets are not nested deeper: Kafka since
-0.11 refuses it, and the brokers before made one set of what they were sent. ``docs/formats.md`` has the rules.
+0.11 refuses it, and the brokers before made one set of what they were sent. ``docs/formats.md`` has more.
 Source: Kafka 2.8 ``record/AbstractLegacyRecordBatch.java``.
 """
 

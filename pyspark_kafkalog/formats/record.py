@@ -200,6 +200,49 @@ def read_times(
     """Timestamp and offset of each of the ``count`` records in ``data``, as `parse_records` would give them.
 
     Nothing else of a record is looked at, copied or kept: a broker asks this of whatever a client has stored.
+    Raises as `read_messages`.
+    """
+    walk = _walk(data, count, base_offset, last_offset_delta, base_timestamp)
+    return ((timestamp, offset) for timestamp, offset, _, _ in walk)
+
+
+def read_messages(
+    data: memoryview, count: int, *, base_offset: int, last_offset_delta: int, base_timestamp: int
+) -> Iterator[tuple[int, int, memoryview | None, memoryview | None, bool]]:
+    """Timestamp, offset, key and value of each record, views of ``data``; and whether it has headers.
+
+    One by one, and no header is made: memory does not grow with what the records hold.
+
+    Raises:
+        CorruptMessage: lengths or count do not fit the data; offsets do not rise or leave their batch. What
+            comes before the damage has been given by then.
+    """
+    walk = _walk(data, count, base_offset, last_offset_delta, base_timestamp)
+    for timestamp, offset, fields, end in walk:
+        key, pos = _view(data, fields, end)
+        value, pos = _view(data, pos, end)
+        if pos >= end:
+            raise CorruptMessage(f"the record at offset {offset} ends before its headers")
+        has_headers = data[pos] != 0
+        if not has_headers and pos + 1 != end:
+            raise CorruptMessage(f"the record at offset {offset}: its lengths do not add up")
+        yield timestamp, offset, key, value, has_headers
+
+
+def _view(data: memoryview, pos: int, end: int) -> tuple[memoryview | None, int]:
+    """The key or value whose length stands at ``pos``, and the position after it."""
+    length, pos = read_varint(data, pos)
+    if length == -1:
+        return None, pos
+    if not 0 <= length <= end - pos:
+        raise CorruptMessage(f"a field of {length} bytes where {end - pos} are left of its record")
+    return data[pos : pos + length], pos + length
+
+
+def _walk(
+    data: Buffer, count: int, base_offset: int, last_offset_delta: int, base_timestamp: int
+) -> Iterator[tuple[int, int, int, int]]:
+    """Timestamp and offset of each record, where its key's length stands, and where it ends.
 
     Raises:
         CorruptMessage: lengths or count do not fit the data; offsets do not rise or leave their batch. What
@@ -219,8 +262,8 @@ def read_times(
                 raise CorruptMessage(
                     f"offset delta {delta} after {previous} in a batch that ends at {last_offset_delta}"
                 )
+            yield _wrapped(base_timestamp + time), base_offset + delta, pos, end
             previous, pos = delta, end
-            yield _wrapped(base_timestamp + time), base_offset + delta
     except IndexError:
         raise CorruptMessage(f"record {number} of {count} is cut short") from None
     if pos != size:
