@@ -19,7 +19,7 @@ def check_messages(
     now_ms: int,  # noqa: ARG001 - these messages have no time
     *,
     internal: bool,
-) -> list[CheckedBatch]:
+) -> tuple[memoryview, list[CheckedBatch]]:
     """The whole entries of ``data``, as one batch; an incomplete one behind them is left out.
 
     No entry at all is allowed, and so is one without messages in it. ``internal`` lifts the limit on size.
@@ -34,11 +34,12 @@ def check_messages(
         max_message_bytes=len(data) if internal else config.max_message_bytes,
         max_bytes=MAX_DECOMPRESSED_BYTES,
     )
-    return [CheckedBatch(found.size, found.message_count, found.size, NO_TIMESTAMP, None)]
+    batch = CheckedBatch(found.size, found.message_count, found.size, NO_TIMESTAMP, None)
+    return data[: found.size], [batch]
 
 
 def leave_as_they_are(
-    _data: memoryview, batches: list[CheckedBatch], _base_offset: int, _log_append_time_ms: int | None, /
-) -> list[CheckedBatch]:
+    data: memoryview, batches: list[CheckedBatch], _base_offset: int, _log_append_time_ms: int | None, /
+) -> tuple[memoryview, list[CheckedBatch]]:
     """Messages of 0.7 hold neither an offset nor a time: their bytes stay those of their producer."""
-    return batches
+    return data, batches

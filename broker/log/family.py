@@ -27,8 +27,9 @@ class Check(Protocol):
 
     def __call__(
         self, data: memoryview, config: LogConfig, now_ms: int, *, internal: bool
-    ) -> list[CheckedBatch]:
-        """What may be appended of ``data``: all of it, or in 0.7 all but an entry that is cut at its end.
+    ) -> tuple[memoryview, list[CheckedBatch]]:
+        """What may be appended: ``data`` itself, in 0.7 without an entry that is cut at its end, or what it
+        was made into because the topic wants another format; and the batches that lie there.
 
         Raises:
             KafkaError: something in it may not be appended, so nothing is.
@@ -46,9 +47,14 @@ class Number(Protocol):
         base_offset: int,
         log_append_time_ms: int | None,
         /,
-    ) -> list[CheckedBatch]:
-        """Write the offsets into ``data`` where the format has them; the batches with the times they then
-        have.
+    ) -> tuple[memoryview, list[CheckedBatch]]:
+        """Write the offsets into ``data`` where the format has them.
+
+        Returns the data, made anew where it holds offsets that are compressed, and the batches with the sizes
+        and times that they then have.
+
+        Raises:
+            MessageTooLarge: what was made anew is larger than ``max.message.bytes``.
         """
         ...
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from broker.log.byte_validation import check_messages, leave_as_they_are
+from broker.log.entries import check_entries, number_entries
 from broker.log.family import LogFamily
 from broker.log.filesystem import FileSystem
 from broker.log.offset_scheme import ByteOffsets, LoadedSchemes, LogicalOffsets
@@ -19,18 +20,17 @@ from broker.log.open_files import OpenFiles
 from broker.log.producers import GuardedProducers, NoProducers
 from broker.log.tools import LOADED_INDEX_BYTES, Grown, LogTools
 from broker.log.topic_names import check_first_name, check_name
-from broker.log.validation import assign_offsets, check_batches
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.formats.batch import V2Format
+from pyspark_kafkalog.formats.message_set import ENTRIES
 from pyspark_kafkalog.formats.v07 import V07Format
 
 SINCE_08 = LogFamily(
     generation="0.8",
-    format=V2Format(),
+    format=ENTRIES,
     scheme=LogicalOffsets,
-    check=check_batches,
-    number=assign_offsets,
+    check=check_entries,
+    number=number_entries,
     producers=GuardedProducers,
     readable_end=lambda end, _flushed: end,
     is_full=lambda size, more, limit: size + more > limit,

@@ -16,8 +16,9 @@ from broker.log.loading import CleanState, new_segment
 from broker.log.retention import RetentionPolicy, SegmentFacts, count_expired
 from broker.log.rolling import must_roll
 from broker.log.segment import Segment
+from broker.log.times import check_timed
 from broker.log.tools import LogTools
-from broker.log.validation import AppendGuard, AppendResult, CheckedBatch
+from broker.log.validation import AppendGuard, AppendResult, CheckedBatch, rewritten
 from pyspark_kafkalog.errors import OffsetOutOfRange, StorageError, UnknownTopicOrPartition
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType, TopicPartition
 
@@ -122,15 +123,11 @@ class Log:
             OutOfOrderSequence, InvalidProducerEpoch: as the guard found.
             StorageError: the disk is full or failed; nothing was appended.
         """
-        view = memoryview(bytearray(data) if isinstance(data, bytes) else data)
+        given = memoryview(bytearray(data) if isinstance(data, bytes) else data)
         config = self.config
         now_ms = self._tools.clock.time_ms()
-        batches = self._family.check(view, config, now_ms, internal=internal)
-        size = count = 0
-        for batch in batches:
-            size += batch.size
-            count += batch.record_count
-        view = view[:size] if size < len(view) else view  # what is behind the last whole message stays out
+        view, batches = self._family.check(given, config, now_ms, internal=internal)
+        count = batches[0].record_count if len(batches) == 1 else sum(b.record_count for b in batches)
         append_time = now_ms if config.timestamp_type is TimestampType.LOG_APPEND_TIME else None
         with self._lock:
             self._check_open()
@@ -140,7 +137,8 @@ class Log:
             if duplicate is not None:
                 return AppendResult(*duplicate, NO_TIMESTAMP, self.start_offset, 0, duplicate=True)
             base_offset = self._end_offset
-            self._end_offset = self._write(view, batches, append_time, now_ms)
+            view, batches = self._family.number(view, batches, base_offset, append_time)
+            self._end_offset = self._write(view, batches, now_ms)
             self._producers.record(batches, base_offset, now_ms)
             if self._unflushed_since is None and count:  # 0.7's sets may be empty; such bytes just go along
                 self._unflushed_since = self._tools.clock.monotonic()
@@ -150,7 +148,8 @@ class Log:
         if must_flush:
             self.flush()
         told_ms = NO_TIMESTAMP if append_time is None else append_time
-        return AppendResult(base_offset, last_offset, told_ms, start_offset, count)
+        anew = rewritten(batches) if view is not given else (0, 0)
+        return AppendResult(base_offset, last_offset, told_ms, start_offset, count, False, *anew)
 
     def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False
@@ -190,11 +189,14 @@ class Log:
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """Timestamp and offset of the first record with this time or a later one; None when there is none.
+        Records of v0 have no time.
 
         Raises:
             CorruptMessage, StorageError: as `read`.
             MessageTooLarge: the batch in question is too large to be opened.
+            ServerError: UNSUPPORTED_FOR_MESSAGE_FORMAT: the topic's format is v0.
         """
+        check_timed(self.topic_partition, self.config)
         while True:
             self._check_open()
             end_offset = self._end_offset
@@ -218,6 +220,7 @@ class Log:
         Raises:
             As `offset_for_timestamp`.
         """
+        check_timed(self.topic_partition, self.config)
         while True:
             self._check_open()
             segments = self._segments
@@ -230,7 +233,7 @@ class Log:
 
     def facts(self) -> list[SegmentFacts]:
         """What is known of each segment, oldest first."""
-        return [SegmentFacts(s.base_offset, s.size, s.age_timestamp) for s in self._segments]
+        return [SegmentFacts(s.base_offset, s.size, s.age_timestamp, s.modified_ms) for s in self._segments]
 
     def flush_due(self, monotonic_now: float) -> bool:
         """Whether the oldest record that may not be on the disk is older than ``flush.ms``."""
@@ -351,11 +354,8 @@ class Log:
             raise self._closed()
         self.directory.check()
 
-    def _write(
-        self, view: memoryview, batches: list[CheckedBatch], append_time: int | None, now_ms: int
-    ) -> int:
+    def _write(self, view: memoryview, batches: list[CheckedBatch], now_ms: int) -> int:
         """Append to the active segment, a new one if that is due. All or nothing; returns the new end."""
-        batches = self._family.number(view, batches, self._end_offset, append_time)
         try:
             if must_roll(
                 self._segments[-1], batches, len(view), self.config, self._family,

@@ -11,7 +11,8 @@ from broker.log.segment import Segment
 from broker.log.snapshot import read_snapshot, write_snapshot
 from broker.log.validation import AppendGuard, CheckedBatch
 from pyspark_kafkalog.errors import CorruptMessage
-from pyspark_kafkalog.formats.batch import HEADER_SIZE, read_header
+from pyspark_kafkalog.formats.batch import HEADER_SIZE, MAGIC, read_header
+from pyspark_kafkalog.formats.message_set import magic_at
 
 _logger = logging.getLogger(__name__)
 
@@ -83,6 +84,8 @@ class GuardedProducers:
                 continue
             try:
                 for frame, head in segment.heads(offset, HEADER_SIZE):
+                    if magic_at(head, 0) != MAGIC:
+                        continue  # message sets of v0 and v1 name no producer
                     header = read_header(head)
                     if header.producer_id >= 0:
                         self._guard.record(header, frame.first_offset, frame.last_offset, now_ms)

@@ -50,7 +50,8 @@ def check_segment(
                 if frame is None:
                     break
                 gap = frame.first_offset - next_offset
-                if gap < 0 or (gap and not gaps_allowed):
+                # A compressed set of v0 or v1 is named by its last offset, and may begin where it should.
+                if gap < 0 or (gap and frame.first_is_known and not gaps_allowed):
                     raise CorruptMessage(f"offset {frame.first_offset} follows {next_offset - 1}")
             except CorruptMessage as e:
                 return Survivors(position, next_offset, str(e))

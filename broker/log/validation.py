@@ -6,6 +6,7 @@ refuses the whole request.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from broker.config import LogConfig
@@ -23,6 +24,7 @@ from pyspark_kafkalog.formats.batch_header import (
     BATCH_OVERHEAD,
     CODEC_BITS,
     HEADER_SIZE,
+    MAGIC,
     BatchHeader,
     read_header,
     read_header_fields,
@@ -46,6 +48,8 @@ class AppendResult(NamedTuple):
 
     ``log_append_time_ms`` is -1 where records keep their producer's time. A ``duplicate`` was appended by
     an earlier request, and the offsets are those it got then; it adds no ``record_count``.
+    ``converted_count`` of the records were written anew, which made ``converted_bytes``: in the topic's
+    format, or because compressed sets of v0 and v1 hold offsets.
     """
 
     base_offset: int
@@ -54,6 +58,8 @@ class AppendResult(NamedTuple):
     start_offset: int
     record_count: int
     duplicate: bool = False
+    converted_count: int = 0
+    converted_bytes: int = 0
 
 
 class AppendGuard(Protocol):
@@ -89,10 +95,20 @@ class AppendGuard(Protocol):
         ...
 
 
+class Unnumbered(NamedTuple):
+    """What a compressed set of v0 or v1 holds, decompressed; with its offsets it may be ``largest`` bytes."""
+
+    block: memoryview
+    largest: int
+
+
 class CheckedBatch(NamedTuple):
     """What is left to know of a batch that may be appended; ``header`` only where a producer is named.
 
-    ``offset_count`` offsets go to it: one for each record, or in a log of 0.7 one for each byte.
+    ``offset_count`` offsets go to it: one for each record, or in a log of 0.7 one for each byte. The offset
+    that names it is ``named_delta`` above the first: a compressed set of v0 or v1 is named by its last one.
+    ``rewritten``: its records are made anew. ``inner`` is given where that waits for the offsets, since they
+    stand in what is compressed.
     """
 
     size: int
@@ -100,6 +116,10 @@ class CheckedBatch(NamedTuple):
     offset_count: int
     max_timestamp: int
     header: BatchHeader | None
+    magic: int = MAGIC
+    named_delta: int = 0
+    rewritten: bool = False
+    inner: Unnumbered | None = None
 
 
 def check_batches(data: memoryview, config: LogConfig, now_ms: int, *, internal: bool) -> list[CheckedBatch]:
@@ -172,6 +192,12 @@ def assign_offsets(
     if log_append_time_ms is None:
         return batches
     return [batch._replace(max_timestamp=log_append_time_ms) for batch in batches]
+
+
+def rewritten(batches: Sequence[CheckedBatch]) -> tuple[int, int]:
+    """How many records of ``batches`` were made anew, and the bytes of those that hold them."""
+    anew = [batch for batch in batches if batch.rewritten]
+    return sum(batch.record_count for batch in anew), sum(batch.size for batch in anew)
 
 
 def _check_contents(header: BatchHeader) -> None:

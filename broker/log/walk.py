@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from broker.log.filesystem import File
 from pyspark_kafkalog.errors import CorruptMessage
@@ -62,4 +61,7 @@ def read_frame(file: File, frame: Frame) -> memoryview:
 
 def moved(frame: Frame, position: int) -> Frame:
     """The same frame, seen in a buffer or file where it begins at ``position``."""
-    return replace(frame, position=position)
+    return Frame(
+        position, frame.size, frame.first_offset, frame.last_offset, frame.next_offset, frame.max_timestamp,
+        frame.first_is_known,
+    )  # fmt: skip

@@ -1,0 +1,184 @@
+"""What message sets of v0 and v1 must be before anything of them is appended, and their numbering. Pure.
+
+Kafka's rules (2.8 ``LogValidator``, ``UnifiedLog``): one bad message refuses the whole request. Unlike record
+batches, which are walked by their headers, every message is looked at, inner ones too: old producers do not
+number them, and offsets stand in what they compressed. A set that need not be made anew is stored as it came.
+"""
+
+from __future__ import annotations
+
+from broker.config import LogConfig
+from broker.log.segment import MAX_DECOMPRESSED_BYTES
+from broker.log.validation import CheckedBatch, Unnumbered
+from pyspark_kafkalog.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge
+from pyspark_kafkalog.formats.legacy import inner_entries, inner_set, wrap_set
+from pyspark_kafkalog.formats.legacy_entry import (
+    EntryHeader,
+    assign_entry,
+    key_and_value,
+    read_entry,
+    verify_entry,
+)
+from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
+
+
+def check_sets(data: memoryview, config: LogConfig, now_ms: int, *, internal: bool) -> list[CheckedBatch]:
+    """The entries in ``data``, all of them whole, of one format, and fit to be appended.
+
+    What is compressed may have `MAX_DECOMPRESSED_BYTES` in all. ``internal``: timestamps and size are not
+    bounded.
+
+    Raises:
+        CorruptMessage: an entry is cut short, has a wrong checksum or wrong lengths, or holds what is no set;
+            so is one in a compressed set.
+        MessageTooLarge: an entry is larger than ``max.message.bytes``, or decompresses to too much.
+        InvalidRecord: two formats in one request, or in one set.
+        InvalidTimestamp: a message's time is outside what the topic allows, or claims to be the broker's.
+        UnsupportedCompression: message sets do not have the codec.
+    """
+    largest = len(data) if internal else config.max_message_bytes
+    allowed = None if internal else _Times(config, now_ms)
+    batches = []
+    position, left = 0, MAX_DECOMPRESSED_BYTES
+    magic = read_entry(data).magic
+    while position < len(data):
+        header = read_entry(data, position)
+        if header.magic != magic:
+            raise InvalidRecord(f"an entry of format v{header.magic} behind one of v{magic} in one request")
+        if header.size > largest:
+            raise MessageTooLarge(f"an entry of {header.size} bytes; max.message.bytes is {largest}")
+        verify_entry(data, position, header)
+        if allowed is not None:
+            allowed.check_type(header)
+        if header.is_compressed:
+            block = inner_set(data, position, header, left)
+            left -= len(block)
+            batches.append(_check_wrapper(block, header, allowed, largest))
+        else:
+            key_and_value(data, position, header)
+            if allowed is not None:
+                allowed.check(header)
+            batches.append(CheckedBatch(header.size, 1, 1, header.timestamp, None, magic))
+        position += header.size
+    return batches
+
+
+def number_sets(
+    data: memoryview, batches: list[CheckedBatch], base_offset: int, log_append_time_ms: int | None
+) -> tuple[memoryview, list[CheckedBatch]]:
+    """Number the entries from ``base_offset`` on: in place, and where that cannot be done in new bytes.
+
+    Raises:
+        MessageTooLarge: a set that was compressed anew has become larger than it may be.
+    """
+    pieces: list[memoryview | bytes] = []
+    numbered: list[CheckedBatch] = []
+    position = 0
+    for checked in batches:
+        piece: memoryview | bytes = data[position : position + checked.size]
+        batch = checked
+        if log_append_time_ms is not None and batch.magic:
+            batch = batch._replace(max_timestamp=log_append_time_ms)
+        if batch.inner is None:
+            _assign(data, position, batch, base_offset, log_append_time_ms)
+        else:
+            piece = _made_anew(read_entry(piece), batch, batch.inner, base_offset, log_append_time_ms)
+            batch = batch._replace(size=len(piece), inner=None)
+        pieces.append(piece)
+        numbered.append(batch)
+        position += checked.size
+        base_offset += batch.offset_count
+    if all(batch.inner is None for batch in batches):
+        return data, numbered
+    return memoryview(b"".join(pieces)), numbered
+
+
+def _check_wrapper(
+    block: memoryview, wrapper: EntryHeader, allowed: _Times | None, largest: int
+) -> CheckedBatch:
+    """The compressed set that holds ``block``; it can stay as it is if its offsets count from 0 in v1."""
+    count, end, newest, in_order = 0, 0, NO_TIMESTAMP, wrapper.magic == 1
+    for position, header in inner_entries(block, wrapper):
+        if header.magic != wrapper.magic:
+            raise InvalidRecord(
+                f"a message of format v{header.magic} in a compressed set of v{wrapper.magic}"
+            )
+        verify_entry(block, position, header)
+        key_and_value(block, position, header)
+        if allowed is not None:
+            allowed.check(header)
+        in_order = in_order and header.offset == count
+        newest = max(newest, header.timestamp)
+        end = position + header.size
+        count += 1
+    inner = None if in_order else Unnumbered(block[:end], largest)
+    return CheckedBatch(
+        wrapper.size, count, count, newest, None, wrapper.magic, count - 1, inner is not None, inner
+    )
+
+
+def _assign(
+    data: memoryview, position: int, batch: CheckedBatch, base_offset: int, log_append_time_ms: int | None
+) -> None:
+    """Number the entry at ``position`` in place. A v1 entry costs a new checksum only where its time changes:
+    to the broker's, or in a compressed set to the largest in it, which not all producers write.
+    """
+    offset = base_offset + batch.named_delta
+    if log_append_time_ms is not None:
+        kind = TimestampType.LOG_APPEND_TIME
+        assign_entry(data, position, offset=offset, timestamp=log_append_time_ms, timestamp_type=kind)
+    elif batch.magic and read_entry(data, position).timestamp != batch.max_timestamp:
+        assign_entry(data, position, offset=offset, timestamp=batch.max_timestamp)
+    else:
+        assign_entry(data, position, offset=offset)
+
+
+def _made_anew(
+    wrapper: EntryHeader,
+    batch: CheckedBatch,
+    inner: Unnumbered,
+    base_offset: int,
+    log_append_time_ms: int | None,
+) -> bytes:
+    """The compressed set with offsets that follow each other: absolute ones in v0, in v1 counted from 0."""
+    block = bytearray(inner.block)
+    offset = 0 if batch.magic else base_offset
+    for position, _ in inner_entries(memoryview(inner.block), wrapper):
+        assign_entry(block, position, offset=offset)
+        offset += 1
+    kind = TimestampType.CREATE_TIME if log_append_time_ms is None else TimestampType.LOG_APPEND_TIME
+    made = wrap_set(
+        block,
+        magic=batch.magic,
+        codec=wrapper.codec,
+        last_offset=base_offset + batch.named_delta,
+        timestamp=batch.max_timestamp,
+        timestamp_type=kind,
+    )
+    if len(made) > inner.largest:
+        raise MessageTooLarge(
+            f"a compressed set of {wrapper.size} bytes has {len(made)} with its offsets; max.message.bytes is"
+            f" {inner.largest}"
+        )
+    return made
+
+
+class _Times:
+    """*Thread-safe: it never changes.* The times that a topic allows its producers, in ms; v0 has none."""
+
+    def __init__(self, config: LogConfig, now_ms: int) -> None:
+        self._unbounded = config.timestamp_type is TimestampType.LOG_APPEND_TIME
+        self._earliest = now_ms - config.message_timestamp_before_max_ms
+        self._latest = now_ms + config.message_timestamp_after_max_ms
+
+    def check_type(self, header: EntryHeader) -> None:
+        """Raises `InvalidTimestamp` where a producer gives its time out as the broker's."""
+        if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            raise InvalidTimestamp("a producer may not set the log append time")
+
+    def check(self, header: EntryHeader) -> None:
+        """Raises `InvalidTimestamp` where a message's time is out of bounds."""
+        timestamp = header.timestamp
+        if timestamp == NO_TIMESTAMP or self._unbounded or self._earliest <= timestamp <= self._latest:
+            return
+        raise InvalidTimestamp(f"timestamp {timestamp} is outside [{self._earliest}, {self._latest}]")
