@@ -8,7 +8,6 @@ Messages compressed together stay so, by the same codec. Source: Kafka 2.8 ``rec
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -24,8 +23,7 @@ from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.batch import assign, record_block, seal_batch
 from pyspark_kafkalog.formats.batch_header import HEADER_SIZE, MAGIC, BatchHeader, read_header, verify_crc
 from pyspark_kafkalog.formats.compression import Codec, compress
-from pyspark_kafkalog.formats.legacy import encode_message, inner_entries, inner_set, messages, wrap_set
-from pyspark_kafkalog.formats.legacy_entry import read_entry
+from pyspark_kafkalog.formats.legacy import encode_message, messages, wrap_set
 from pyspark_kafkalog.formats.message_set import codec_at, frames, magic_at
 from pyspark_kafkalog.formats.record import encode_record, read_messages
 from pyspark_kafkalog.formats.varint import Buffer
@@ -34,7 +32,6 @@ from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, TimestampType
 PIECE_BYTES = 1 << 20
 """So many bytes of messages that are not compressed are made into one piece; more where one has more."""
 
-_OFFSET = struct.Struct(">q")
 _FIRST_OFFSET = -(1 << 63)
 _NO_LEADER_EPOCH = -1
 
@@ -112,8 +109,9 @@ def for_topic(
     Raises:
         CorruptMessage: an entry cannot be read.
         MessageTooLarge: an entry holds more than ``max_bytes``, decompressed or as it is told.
-        InvalidRecord: control records, or headers that ``magic`` does not have.
-        ServerError: UNSUPPORTED_FOR_MESSAGE_FORMAT: a producer id or transaction where ``magic`` has none.
+        InvalidRecord: control records.
+        ServerError: UNSUPPORTED_FOR_MESSAGE_FORMAT: headers, a producer id or a transaction where ``magic``
+            has none.
         UnsupportedCompression: zstd where ``magic`` does not have it.
     """
     view = memoryview(buf)
@@ -151,37 +149,6 @@ def for_topic(
             base_offset += packed.count
     if loose.count:
         yield loose.sealed()
-
-
-def renumbered(
-    buf: Buffer, pos: int, base_offset: int, *, max_bytes: int, timestamp: int | None = None
-) -> bytes:
-    """The v0 or v1 wrapper at ``pos`` made anew: its messages are numbered from ``base_offset`` on.
-
-    It has the largest time of its messages, or ``timestamp`` as log append time. No checksum is looked at.
-
-    Raises:
-        CorruptMessage: it is no wrapper that can be read.
-        MessageTooLarge: it holds more than ``max_bytes``.
-        UnsupportedCompression: message sets do not have the codec, or its library is not installed.
-    """
-    header = read_entry(buf, pos)
-    data = bytearray(inner_set(buf, pos, header, max_bytes))
-    first = base_offset if header.magic == 0 else 0
-    count, end, newest = 0, 0, NO_TIMESTAMP
-    with memoryview(data) as view:
-        for at, inner in inner_entries(view, header):
-            _OFFSET.pack_into(data, at, first + count)
-            count, end, newest = count + 1, at + inner.size, max(newest, inner.timestamp)
-    del data[end:]
-    return wrap_set(
-        data,
-        magic=header.magic,
-        codec=header.codec,
-        last_offset=base_offset + count - 1,
-        timestamp=newest if timestamp is None else timestamp,
-        timestamp_type=TimestampType.CREATE_TIME if timestamp is None else TimestampType.LOG_APPEND_TIME,
-    )
 
 
 def _older(
@@ -230,10 +197,12 @@ def _check_tellable(header: BatchHeader, magic: int) -> None:
         raise InvalidRecord("clients may not write control records")
     if header.producer_id >= 0 or header.is_transactional:
         what = "transactional" if header.is_transactional else "idempotent"
-        raise ServerError(
-            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"message format v{magic} has no {what} records"
-        )
+        raise _unsupported(f"v{magic} has no {what} records")
     _refuse_zstd(header, magic)
+
+
+def _unsupported(what: str) -> ServerError:
+    return ServerError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"message format {what}")
 
 
 def _refuse_zstd(header: BatchHeader, magic: int) -> None:
@@ -264,7 +233,7 @@ def _of_batch(
     try:
         for timestamp, offset, key, value, has_headers in walk:
             if has_headers and not headers_lost:
-                raise InvalidRecord("message formats v0 and v1 have no headers")
+                raise _unsupported("v0 and v1 have no headers")
             time = header.max_timestamp if kind is TimestampType.LOG_APPEND_TIME else timestamp
             yield _Message(offset, time, kind, key, value)
     except CorruptMessage as e:

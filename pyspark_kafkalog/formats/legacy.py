@@ -32,7 +32,7 @@ from pyspark_kafkalog.formats.legacy_entry import (
     read_entry,
     verify_entry,
 )
-from pyspark_kafkalog.formats.lz4_header import with_checksum_of_v0, with_right_checksum
+from pyspark_kafkalog.formats.lz4_header import for_message_set, with_right_checksum
 from pyspark_kafkalog.formats.varint import Buffer
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, Record, TimestampType
 
@@ -201,8 +201,8 @@ def wrap_set(
     if codec is Codec.NONE or codec not in CODECS:
         raise InvalidRecord(f"message format v{magic} cannot hold a set compressed in {codec.name.lower()}")
     packed = compress(codec, block, level)
-    if codec is Codec.LZ4 and magic == 0:
-        packed = with_checksum_of_v0(packed)
+    if codec is Codec.LZ4:
+        packed = for_message_set(packed, magic)
     return _encode(None, packed, magic, last_offset, timestamp, codec | (timestamp_type << 3 if magic else 0))
 
 

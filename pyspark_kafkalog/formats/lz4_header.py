@@ -1,9 +1,12 @@
-"""The checksum byte in the header of an lz4 frame, which message format v0 has wrong.
+"""The header of an lz4 frame as Kafka's clients of 0.8 to 0.10 need it, which lz4 libraries do not write.
 
-Kafka before 0.10 took it over the frame's magic number and the descriptor, and not over the descriptor alone
-as the lz4 frame format says. Its readers expect that byte in v0, so writers of v0 must write it, and no
-lz4 library reads it. Since v1 the byte is right.
-Source: KIP-57; lz4 frame format 1.6, "Frame Descriptor"; the xxHash specification, "XXH32".
+* Before 0.10 Kafka took the header's checksum byte over the frame's magic number and the descriptor, and not
+  over the descriptor alone as the lz4 frame format says. In message format v0 the wrong byte is the one that
+  its readers expect. Since v1 it is right.
+* Its readers of that time cannot read a frame that tells its content's size.
+
+Source: KIP-57; Kafka 0.9 ``message/KafkaLZ4BlockInputStream.java``; lz4 frame format 1.6, "Frame Descriptor";
+the xxHash specification, "XXH32".
 """
 
 from __future__ import annotations
@@ -12,6 +15,9 @@ from pyspark_kafkalog.formats.varint import Buffer
 
 _FRAME_MAGIC = b"\x04\x22\x4d\x18"
 _FLAGS_POSITION = 4
+_SIZE_POSITION = 6
+_SIZE_BYTES = 8
+_DICTIONARY_ID_BYTES = 4
 _CONTENT_SIZE_BIT = 0x08
 _DICTIONARY_ID_BIT = 0x01
 
@@ -21,9 +27,14 @@ _PRIME_1, _PRIME_2, _PRIME_3, _PRIME_4, _PRIME_5 = (
 _MASK = 0xFFFFFFFF
 
 
-def with_checksum_of_v0(frame: Buffer) -> bytes:
-    """The same frame with the checksum byte that v0 has."""
-    return _with_checksum_from(frame, 0)
+def for_message_set(frame: bytes, magic: int) -> bytes:
+    """The ``frame`` of an lz4 library as a message set of format ``magic`` holds it."""
+    out = bytearray(frame)
+    if out[_FLAGS_POSITION] & _CONTENT_SIZE_BIT:
+        out[_FLAGS_POSITION] &= ~_CONTENT_SIZE_BIT
+        del out[_SIZE_POSITION : _SIZE_POSITION + _SIZE_BYTES]
+    _sum_header(out, 0 if magic == 0 else _FLAGS_POSITION)
+    return bytes(out)
 
 
 def with_right_checksum(frame: Buffer) -> bytes:
@@ -31,7 +42,10 @@ def with_right_checksum(frame: Buffer) -> bytes:
 
     What does not begin as a frame is given back as it is: the library says what is wrong with it.
     """
-    return _with_checksum_from(frame, _FLAGS_POSITION)
+    out = bytearray(frame)
+    if len(out) > _FLAGS_POSITION and out.startswith(_FRAME_MAGIC):
+        _sum_header(out, _FLAGS_POSITION)
+    return bytes(out)
 
 
 def xxh32(data: Buffer) -> int:
@@ -58,21 +72,16 @@ def xxh32(data: Buffer) -> int:
     return total ^ total >> 16
 
 
-def _with_checksum_from(frame: Buffer, start: int) -> bytes:
-    """``frame`` with a checksum byte over its bytes from ``start`` to the descriptor's end."""
-    out = bytearray(frame)
-    if len(out) <= _FLAGS_POSITION or out[:_FLAGS_POSITION] != _FRAME_MAGIC:
-        return bytes(out)
-    flags = out[_FLAGS_POSITION]
-    end = (
-        _FLAGS_POSITION
-        + 2
-        + (8 if flags & _CONTENT_SIZE_BIT else 0)
-        + (4 if flags & _DICTIONARY_ID_BIT else 0)
-    )
-    if end < len(out):
-        out[end] = xxh32(out[start:end]) >> 8 & 0xFF
-    return bytes(out)
+def _sum_header(frame: bytearray, start: int) -> None:
+    """Set the checksum byte, over the bytes from ``start`` to the descriptor's end."""
+    flags = frame[_FLAGS_POSITION]
+    end = _SIZE_POSITION
+    if flags & _CONTENT_SIZE_BIT:
+        end += _SIZE_BYTES
+    if flags & _DICTIONARY_ID_BIT:
+        end += _DICTIONARY_ID_BYTES
+    if end < len(frame):
+        frame[end] = xxh32(frame[start:end]) >> 8 & 0xFF
 
 
 def _word(data: Buffer, pos: int) -> int:
