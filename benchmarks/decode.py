@@ -4,21 +4,24 @@ The same v2 batches go to our decoder with either engine, to aiokafka's decoder 
 in Python; the peers' records are gathered in lists and made into the same seven columns. Four answers of 1
 MiB each, 64 KiB batches, 10-byte keys. Before anything is timed, all must give the same table.
 
+Messages of v0 and v1 go to the same decoders but kafka-python's, plain and in compressed sets.
+
 Messages of Kafka 0.7 have no decoder in use today to be measured against: there the compiled engine's peers
 are its twin in plain Python and our own decoder of v2 batches, over messages with values of the same size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from benchmarks.harness import Row, compare, interleave, repeats, table
+from benchmarks.harness import Measurement, Row, compare, interleave, repeats, table
 from pyspark_kafkalog.columnar.record_batches import RecordBatchDecoder
 from pyspark_kafkalog.columnar.v07_batches import V07BatchDecoder
+from pyspark_kafkalog.formats import legacy
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.v07 import encode_message, encode_set
@@ -31,7 +34,12 @@ ANSWER_BYTES = 1 << 20
 ANSWERS = 4
 RECORD_OVERHEAD = 20
 """Bytes of a record beside its value: a key of 10, lengths and deltas."""
+MESSAGE_OVERHEAD = 44
+"""The same of a message of v1."""
 END = (1 << 63) - 1
+
+Decoder = Callable[[int, bytes], list[pa.RecordBatch]]
+"""An answer with its first offset to Arrow."""
 
 
 def answers(value_bytes: int) -> list[tuple[int, bytes]]:
@@ -54,6 +62,25 @@ def answers(value_bytes: int) -> list[tuple[int, bytes]]:
     return made
 
 
+def answers_of_messages(value_bytes: int, magic: int, codec: Codec) -> list[tuple[int, bytes]]:
+    """As `answers`, of messages of v0 or v1; with a codec in sets of 64 KiB."""
+    made: list[tuple[int, bytes]] = []
+    offset = 0
+    value = bytes(i % 251 for i in range(value_bytes))
+    count = BATCH_BYTES // (value_bytes + MESSAGE_OVERHEAD)
+    for _ in range(ANSWERS):
+        first, parts = offset, []
+        for _ in range(ANSWER_BYTES // BATCH_BYTES):
+            rows = [
+                NewRecord(value, b"key-%06d" % (n % 1_000_000), 1_700_000_000_000 + n)
+                for n in range(offset, offset + count)
+            ]
+            parts.append(legacy.encode_set(rows, magic=magic, codec=codec, base_offset=offset))
+            offset += count
+        made.append((first, b"".join(parts)))
+    return made
+
+
 def answers_07(value_bytes: int, codec: Codec = Codec.NONE) -> list[tuple[int, bytes]]:
     """Fetch answers of 0.7 with their first offsets: values of ``value_bytes``, compressed by 64 KiB."""
     value = bytes(i % 251 for i in range(value_bytes))
@@ -63,19 +90,19 @@ def answers_07(value_bytes: int, codec: Codec = Codec.NONE) -> list[tuple[int, b
     return [(number * len(answer), answer) for number in range(ANSWERS)]
 
 
-def own_07(engine: str) -> Callable[[int, bytes], list[pa.RecordBatch]]:
+def own_07(engine: str) -> Decoder:
     """Our decoder of 0.7's messages with this engine."""
     decoder = V07BatchDecoder(topic=TOPIC, partition=PARTITION, columns=COLUMNS, engine=engine)  # type: ignore[arg-type]
     return lambda start, data: decoder.decode(memoryview(data), start, END).batches
 
 
-def own(engine: str) -> Callable[[int, bytes], list[pa.RecordBatch]]:
+def own(engine: str) -> Decoder:
     """Our decoder with this engine."""
     decoder = RecordBatchDecoder(topic=TOPIC, partition=PARTITION, columns=COLUMNS, engine=engine)  # type: ignore[arg-type]
     return lambda start, data: decoder.decode(memoryview(data), start, END).batches
 
 
-def peer(memory_records: Callable[[bytes], Any]) -> Callable[[int, bytes], list[pa.RecordBatch]]:
+def peer(memory_records: Callable[[bytes], Any]) -> Decoder:
     """A client's decoder, which gives batches of record objects; columns are made of lists."""
 
     def decode(_: int, data: bytes) -> list[pa.RecordBatch]:
@@ -91,8 +118,9 @@ def peer(memory_records: Callable[[bytes], Any]) -> Callable[[int, bytes], list[
                 keys.append(record.key)
                 values.append(record.value)
                 offsets.append(record.offset)
-                times.append(record.timestamp * 1000)
-                kinds.append(record.timestamp_type)
+                # v0 has neither; Spark's connector has -1 for both.
+                times.append(-1000 if record.timestamp is None else record.timestamp * 1000)
+                kinds.append(-1 if record.timestamp_type is None else record.timestamp_type)
         count = len(offsets)
         columns = [
             pa.array(keys, pa.binary()),
@@ -113,7 +141,7 @@ def _batches(records: Any) -> Iterable[Any]:
         yield batch
 
 
-def contestants() -> dict[str, Callable[[int, bytes], list[pa.RecordBatch]]]:
+def contestants() -> dict[str, Decoder]:
     """All decoders by name."""
     from aiokafka.record._crecords import MemoryRecords as AiokafkaRecords
     from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
@@ -127,8 +155,34 @@ def contestants() -> dict[str, Callable[[int, bytes], list[pa.RecordBatch]]]:
 
 
 def run(rounds: int = 7) -> list[Row]:
-    """The rows of this question: values of 100 and of 1000 bytes, in v2 batches and as 0.7's messages."""
-    return [*_run_v2(rounds), *_run_07(rounds)]
+    """The rows of this question: values of 100 and of 1000 bytes in v2 batches, v0, v1 and 0.7's messages."""
+    return [*_run_v2(rounds), *_run_messages(rounds), *_run_07(rounds)]
+
+
+def _run_messages(rounds: int) -> list[Row]:
+    rows: list[Row] = []
+    for magic, value_bytes, codec, goal in (
+        (0, 100, Codec.NONE, 10.0),
+        (1, 100, Codec.NONE, 10.0),
+        (1, 1000, Codec.NONE, None),
+        (1, 100, Codec.SNAPPY, None),
+    ):
+        data = answers_of_messages(value_bytes, magic, codec)
+        decoders = {name: decode for name, decode in contestants().items() if name != "kafka-python"}
+        measured = _measured(decoders, data, rounds)
+        what = f"decode v{magic} to Arrow, {value_bytes} B values" + (", snappy" if codec else "")
+        for against, wanted in (("aiokafka (C)", goal), ("own, plain", None)):
+            rows.append(
+                compare(
+                    f"{what}, own, numba",
+                    measured["own, numba"],
+                    measured[against],
+                    goal=wanted,
+                    unit="Mrecords/s",
+                    scale=1e-6,
+                )
+            )
+    return rows
 
 
 def _run_07(rounds: int) -> list[Row]:
@@ -174,20 +228,7 @@ def _run_v2(rounds: int) -> list[Row]:
     rows: list[Row] = []
     for value_bytes, goals in ((100, (10.0, 80.0, 2.0)), (1000, (None, None, None))):
         data = answers(value_bytes)
-        decoders = contestants()
-        tables = {name: _all(decode, data) for name, decode in decoders.items()}
-        for name, found in tables.items():
-            if not found.equals(tables["kafka-python"]):
-                raise RuntimeError(f"{name} decodes other rows than kafka-python")
-        count = tables["kafka-python"].num_rows
-        del tables
-        calls = {name: partial(_each, decode, data) for name, decode in decoders.items()}
-        times = {name: repeats(call) for name, call in calls.items()}
-        measured = interleave(
-            {name: partial(_repeat, call, times[name]) for name, call in calls.items()},
-            rounds,
-            amounts={name: float(count * times[name]) for name in calls},
-        )
+        measured = _measured(contestants(), data, rounds)
         for ours, against, goal in zip(
             ("own, numba", "own, numba", "own, plain"),
             ("aiokafka (C)", "kafka-python", "kafka-python"),
@@ -207,12 +248,36 @@ def _run_v2(rounds: int) -> list[Row]:
     return rows
 
 
-def _all(decode: Callable[[int, bytes], list[pa.RecordBatch]], data: list[tuple[int, bytes]]) -> pa.Table:
+def _measured(
+    decoders: Mapping[str, Decoder], data: list[tuple[int, bytes]], rounds: int
+) -> dict[str, Measurement]:
+    """All decoders over the same answers, records being what is counted.
+
+    Raises:
+        RuntimeError: they give different rows.
+    """
+    tables = {name: _all(decode, data) for name, decode in decoders.items()}
+    first, expected = next(iter(tables.items()))
+    for name, found in tables.items():
+        if not found.equals(expected):
+            raise RuntimeError(f"{name} decodes other rows than {first}")
+    count = expected.num_rows
+    del tables, expected, found
+    calls = {name: partial(_each, decode, data) for name, decode in decoders.items()}
+    times = {name: repeats(call) for name, call in calls.items()}
+    return interleave(
+        {name: partial(_repeat, call, times[name]) for name, call in calls.items()},
+        rounds,
+        amounts={name: float(count * times[name]) for name in calls},
+    )
+
+
+def _all(decode: Decoder, data: list[tuple[int, bytes]]) -> pa.Table:
     batches = [batch for start, answer in data for batch in decode(start, answer)]
     return pa.Table.from_batches(batches).combine_chunks()
 
 
-def _each(decode: Callable[[int, bytes], list[pa.RecordBatch]], data: list[tuple[int, bytes]]) -> None:
+def _each(decode: Decoder, data: list[tuple[int, bytes]]) -> None:
     for start, answer in data:
         decode(start, answer)
 

@@ -7,7 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.columnar.blocks import Answer, Block
+from pyspark_kafkalog.columnar import message_blocks
+from pyspark_kafkalog.columnar.blocks import Answer
+from pyspark_kafkalog.columnar.engine import Block
+from pyspark_kafkalog.columnar.message_walk import walk_messages
 from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.consumer.fetcher import Fetched, PartitionFetcher
 from pyspark_kafkalog.errors import OffsetOutOfRange
@@ -77,7 +80,7 @@ def _answers(
                 max_batch_bytes=_MAX_BATCH_BYTES,
                 streamed=True,
             )
-            yield (_records(block) for block in answer.blocks())
+            yield (_records(block) for block in answer.blocks(walk_messages))
             position = answer.next_offset
             fetcher.advance(position)
     finally:
@@ -85,6 +88,8 @@ def _answers(
 
 
 def _records(block: Block) -> list[Record]:
+    if block.is_messages:
+        return message_blocks.records(block)
     records = parse_records(
         bytes(block.buffer[block.start : block.end]),
         block.record_count,

@@ -16,25 +16,35 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.columnar import layout as k
+from pyspark_kafkalog.columnar import message_engine as m
 from pyspark_kafkalog.columnar import pool
 from pyspark_kafkalog.columnar.arrays import blobs, header_names, headers
-from pyspark_kafkalog.columnar.blocks import Block
-from pyspark_kafkalog.columnar.engine import Cursor, Filled, Limits, Status, Wanted
-from pyspark_kafkalog.columnar.kernel_cache import Kernel
+from pyspark_kafkalog.columnar.engine import Block, Cursor, Engine, Filled, Limits, Status, Wanted
+from pyspark_kafkalog.columnar.kernel_cache import Kernel, kernel
 from pyspark_kafkalog.columnar.pool import ALIGNMENT
 from pyspark_kafkalog.columnar.types import BINARY, INT32, INT64, STRING, TIMESTAMP
 
 
 class CompiledEngine:
-    """Blocks to columns by the compiled kernel. *Thread-safe:* it holds the kernel only."""
+    """Blocks to columns by compiled kernels. *Thread-safe:* it holds the one for v2 batches only.
+
+    Those for messages of v0 and v1 are loaded when such are met, which most readers never do. Where they
+    cannot be had, ``instead`` does their work.
+    """
 
     name = "numba"
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(self, fill_columns: Kernel, instead: Engine) -> None:
+        self._fill_columns, self._instead = fill_columns, instead
 
     def fill(self, blocks: Sequence[Block], cursor: Cursor, limits: Limits, wanted: Wanted) -> Filled:
         """Columns of the records from ``cursor`` on; see `engine.Engine`."""
+        fill = self._fill_columns
+        if blocks[cursor.block].is_messages:
+            fill_messages, _ = kernel("fill_messages")
+            if fill_messages is None:
+                return self._instead.fill(blocks, cursor, limits, wanted)
+            fill = fill_messages
         arena = _Arena(blocks[cursor.block :], limits, wanted)
         state = arena.state
         state[k.AT_POSITION], state[k.AT_RECORD] = cursor.position, cursor.record
@@ -45,7 +55,7 @@ class CompiledEngine:
             state[k.AT_BLOCK] = 0
             data = np.frombuffer(rows[0].buffer, np.uint8)
             data.flags.writeable = False
-            status = Status(self._kernel(data, _table(rows), arena.bytes, arena.layout, state))
+            status = Status(fill(data, _table(rows), arena.bytes, arena.layout, state))
             cursor.block = before + int(state[k.AT_BLOCK])
             if status is not Status.DONE:
                 break
@@ -63,6 +73,17 @@ class CompiledEngine:
             offset_delta=int(state[k.NEED]) if status is Status.BAD_TIMESTAMP else 0,
         )
 
+    def walk(self, data: memoryview, start: int, stop: int, below: int) -> m.Walk:
+        """Messages that follow each other; see `engine.Engine.walk`."""
+        walk_messages, _ = kernel("walk_messages")
+        if walk_messages is None:
+            return self._instead.walk(data, start, stop, below)
+        found = np.zeros(m.WALK_FIELDS, np.int64)
+        source = np.frombuffer(data, np.uint8)
+        source.flags.writeable = False
+        why = m.Stop(walk_messages(source, start, stop, below, found))
+        return m.Walk(why, *found.tolist())
+
 
 def _buffer_of(block: Block) -> int:
     return id(block.buffer)
@@ -72,8 +93,8 @@ def _table(blocks: Sequence[Block]) -> Any:
     """The blocks as the kernel's table; all lie in one buffer."""
     fields = array("q")
     for block in blocks:
-        # Its fields but for the buffer are those of a row, in the same order.
-        fields.extend(block[1:])
+        # Its fields between the first and the last are those of a row, in the same order.
+        fields.extend(block[1:-1])
     table = np.frombuffer(fields, np.int64).reshape(-1, k.BLOCK_FIELDS)
     table.flags.writeable = False
     return table

@@ -9,8 +9,9 @@ from __future__ import annotations
 import heapq
 import sys
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
+from pyspark_kafkalog.columnar.engine import Block
+from pyspark_kafkalog.columnar.message_blocks import Walker, step
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError
 from pyspark_kafkalog.formats.batch import ControlType, control_type, decode_records, record_block
 from pyspark_kafkalog.formats.batch_header import (
@@ -34,30 +35,12 @@ from pyspark_kafkalog.types import TopicPartition
 _LENGTH_POSITION = 8
 _MAGIC_POSITION = 16
 _MIN_LENGTH = HEADER_SIZE - BATCH_OVERHEAD
+_MESSAGES = 0
 
 DECOMPRESSED_BYTES = 64 << 20
 DECOMPRESSED_RATIO = 16
 """How much one answer may become at once, the larger of the two: bytes, and so many times its own size. A
 reader asks again for what lies behind that. Common data stays far below; a producer's bombs do not."""
-
-
-class Block(NamedTuple):
-    """The records of one batch, decompressed: ``record_count`` of them in ``buffer[start:end]``.
-
-    Records with an offset delta in ``[low, high)`` are wanted. ``timestamp`` is the base of their times, or
-    the time of all of them where ``append_time`` is not 0; milliseconds.
-    """
-
-    buffer: memoryview
-    start: int
-    end: int
-    record_count: int
-    last_delta: int
-    low: int
-    high: int
-    base_offset: int
-    timestamp: int
-    append_time: int
 
 
 class AbortedTransactions:
@@ -117,8 +100,8 @@ class Answer:
         self._room = sys.maxsize if streamed else room
         self.next_offset = start
 
-    def blocks(self) -> Iterator[Block]:
-        """The blocks with records in the range asked for, in the answer's order.
+    def blocks(self, walk: Walker) -> Iterator[Block]:
+        """The blocks with records in the range asked for, in the answer's order; ``walk`` is an engine's.
 
         What comes after the range's end is not looked at: nothing in it can spoil the range. Nor is what
         comes after `DECOMPRESSED_BYTES`, unless the answer is streamed.
@@ -127,12 +110,20 @@ class Answer:
             CorruptMessage: a batch's length, header, checksum or compressed data is wrong.
             MessageTooLarge: a batch decompresses to more than the limit.
             UnsupportedCompression: a codec is unknown, or its library not installed.
-            UnsupportedVersion: a message of format v0 or v1.
         """
         pos, data = 0, self._data
         at = self.next_offset
         try:
             while at < self._end and self._room > 0 and (size := self._whole_batch(pos)) is not None:
+                if size == _MESSAGES:
+                    found = step(data, pos, walk, at=at, end=self._end, max_bytes=self._max_batch_bytes)
+                    self._room -= found.decompressed_bytes
+                    at = self.next_offset = found.next_offset
+                    yield from found.blocks
+                    if found.position is None:
+                        return
+                    pos = found.position
+                    continue
                 # A batch object would cost as much as the checksum of 16 KiB.
                 (base, _, _, _, crc, attributes, last_delta, base_time, max_time, producer_id, _, _, count
                  ) = read_header_fields(data, pos)  # fmt: skip
@@ -156,13 +147,17 @@ class Answer:
             raise type(e)(f"{self._log}, reading on from offset {at}: {e}") from e
 
     def _whole_batch(self, pos: int) -> int | None:
-        """Bytes of the batch at ``pos``; None where the answer ends or cuts it short."""
+        """Bytes of the batch at ``pos``, `_MESSAGES` where it is none but of v0 or v1; None where the answer
+        ends or cuts it short.
+        """
         data, left = self._data, len(self._data) - pos
         if left < BATCH_OVERHEAD:
             return None
         length = int.from_bytes(data[pos + _LENGTH_POSITION : pos + BATCH_OVERHEAD], "big", signed=True)
-        if length < _MIN_LENGTH or (left > _MAGIC_POSITION and data[pos + _MAGIC_POSITION] < MAGIC):
-            # An older format, or no format at all: the walk over all of them knows what to say.
+        if left > _MAGIC_POSITION and data[pos + _MAGIC_POSITION] < MAGIC:
+            return _MESSAGES
+        if length < _MIN_LENGTH:
+            # No format at all: the walk over all of them knows what to say.
             next(frames(data[pos:]), None)
             return None
         size = BATCH_OVERHEAD + length

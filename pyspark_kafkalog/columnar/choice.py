@@ -23,13 +23,13 @@ _E = TypeVar("_E")
 
 
 def compiled_engine() -> Engine | None:
-    """The engine over the compiled kernel; None where there is none."""
+    """The engine over the compiled kernels; None where there is none."""
     found, _ = kernel()
     if found is None:
         return None
     from pyspark_kafkalog.columnar.arena import CompiledEngine
 
-    return CompiledEngine(found)
+    return CompiledEngine(found, _PLAIN)
 
 
 class Choice(Generic[_E]):

@@ -1,6 +1,6 @@
 """What the two engines have in common: what they are given, where they stop, and why.
 
-An engine turns the records of some `Block` values into columns. It stops where the columns are full and goes
+An engine turns the records of some `Block`s into columns. It stops where the columns are full and goes
 on from its `Cursor` with the next call, so that neither a large batch nor a large record needs special care.
 Both engines stop at the same record and find the same fault in it; `plain` is the oracle of `kernels`.
 """
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from pyspark_kafkalog.columnar.message_engine import Walk
+
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from pyspark_kafkalog.columnar.blocks import Block
 
 MAX_TIMESTAMP_MS = ((1 << 63) - 1) // 1000
 """The largest time, before or after the epoch, that still fits 64 bits in microseconds."""
@@ -34,6 +34,28 @@ class Status(IntEnum):
     BAD_OFFSET = 7
     TRAILING = 8
     BAD_TIMESTAMP = 9
+
+
+class Block(NamedTuple):
+    """The records of one batch, decompressed, or messages of v0 and v1 that follow each other:
+    ``record_count`` of them in ``buffer[start:end]``.
+
+    Records with an offset delta in ``[low, high)`` are wanted. ``timestamp`` is the base of their times, or
+    the time of all of them where ``append_time`` is 1; milliseconds. A message's delta is its offset as it
+    stands there, and its time counts from 0; `message_engine.OWN_KIND` is one more value of ``append_time``.
+    """
+
+    buffer: memoryview
+    start: int
+    end: int
+    record_count: int
+    last_delta: int
+    low: int
+    high: int
+    base_offset: int
+    timestamp: int
+    append_time: int
+    is_messages: bool = False
 
 
 class Limits(NamedTuple):
@@ -92,7 +114,14 @@ class Engine(Protocol):
     def fill(self, blocks: Sequence[Block], cursor: Cursor, limits: Limits, wanted: Wanted) -> Filled:
         """Columns of the records from ``cursor`` on, which moves to where this call stopped.
 
-        Raises nothing for bad data: the status says what is wrong.
+        The blocks are of one kind, all or none of them messages. Raises nothing for bad data: the status says
+        what is wrong.
+        """
+        ...
+
+    def walk(self, data: memoryview, start: int, stop: int, below: int) -> Walk:
+        """The plain messages of v0 and v1 from byte ``start`` on, as far as they begin before byte ``stop``,
+        have offsets less than ``below``, and these rise. Raises nothing for bad data.
         """
         ...
 

@@ -16,6 +16,7 @@ import tempfile
 import threading
 import zlib
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,8 +24,18 @@ _log = logging.getLogger(__name__)
 
 Kernel = Callable[..., int]
 
-KernelName = Literal["fill_columns", "fill_entries"]
-"""The kernels there are: for v2 batches (`kernels`) and for 0.7's entries (`v07_kernels`)."""
+KernelName = Literal["fill_columns", "fill_messages", "walk_messages", "fill_entries"]
+"""The kernels there are: for v2 batches, for messages of v0 and v1, and for 0.7's entries."""
+
+_MODULES: dict[KernelName, str] = {
+    "fill_columns": "kernels",
+    "fill_messages": "message_kernels",
+    "walk_messages": "message_kernels",
+    "fill_entries": "v07_kernels",
+}
+
+_DEPENDED_ON = ("engine", "kernel_columns", "kernel_crc", "layout", "memory", "message_engine", "v07_engine")
+"""What kernels are made of beside their own module."""
 
 _lock = threading.Lock()
 _loaded: dict[KernelName, tuple[Kernel | None, str]] = {}
@@ -48,20 +59,15 @@ def kernel(name: KernelName = "fill_columns") -> tuple[Kernel | None, str]:
 
 
 def _load(name: KernelName) -> Kernel:
-    from pyspark_kafkalog.columnar import engine, layout, memory, v07_engine
-
-    kernels: Any
-    if name == "fill_columns":
-        from pyspark_kafkalog.columnar import kernels
-    else:
-        from pyspark_kafkalog.columnar import v07_kernels as kernels
+    package = __name__.rpartition(".")[0]
+    kernels: Any = import_module(f"{package}.{_MODULES[name]}")
     # numba knows its cache by the time and size of one file; the kernel depends on what all of these say.
     digest = 0
-    for module in (engine, v07_engine, kernels, layout, memory):
-        digest = zlib.crc32(Path(str(module.__file__)).read_bytes(), digest)
+    for module in (*_DEPENDED_ON, _MODULES[name]):
+        digest = zlib.crc32((Path(__file__).parent / f"{module}.py").read_bytes(), digest)
     function = getattr(kernels, name)
     function.__qualname__ = f"{name}_{digest:08x}"
-    return compiled(function, kernels.SIGNATURE)
+    return compiled(function, kernels.SIGNATURES[name])
 
 
 def compiled(function: Any, signature: Any) -> Kernel:

@@ -6,7 +6,7 @@ the next over the same arena.
 
 from __future__ import annotations
 
-# Fields of the table of blocks, one row each: those of `blocks.Block` behind its buffer.
+# Fields of the table of blocks, one row each: those of `engine.Block` behind its buffer.
 BLOCK_FIELDS = 9
 (
     BLOCK_START,

@@ -16,8 +16,18 @@ from itertools import accumulate
 import pyarrow as pa
 
 from pyspark_kafkalog.columnar.arrays import blobs, header_lists, numbers
-from pyspark_kafkalog.columnar.blocks import Block
-from pyspark_kafkalog.columnar.engine import MAX_TIMESTAMP_MS, Cursor, Filled, Limits, Status, Wanted
+from pyspark_kafkalog.columnar.engine import (
+    MAX_TIMESTAMP_MS,
+    Block,
+    Cursor,
+    Filled,
+    Limits,
+    Status,
+    Wanted,
+)
+from pyspark_kafkalog.columnar.message_engine import Walk
+from pyspark_kafkalog.columnar.message_plain import fill_messages
+from pyspark_kafkalog.columnar.message_walk import walk_messages
 from pyspark_kafkalog.columnar.types import INT32, INT64, TIMESTAMP
 
 _NULL = 1
@@ -41,6 +51,8 @@ class PlainEngine:
 
     def fill(self, blocks: Sequence[Block], cursor: Cursor, limits: Limits, wanted: Wanted) -> Filled:
         """Columns of the records from ``cursor`` on; see `engine.Engine`."""
+        if blocks[cursor.block].is_messages:
+            return fill_messages(blocks, cursor, limits, wanted)
         rows = _Rows(limits, wanted)
         while cursor.block < len(blocks):
             block = blocks[cursor.block]
@@ -52,6 +64,10 @@ class PlainEngine:
             cursor.block += 1
             cursor.position, cursor.record, cursor.previous_delta = 0, 0, -1
         return rows.filled(Status.DONE)
+
+    def walk(self, data: memoryview, start: int, stop: int, below: int) -> Walk:
+        """Messages that follow each other; see `engine.Engine.walk`."""
+        return walk_messages(data, start, stop, below)
 
 
 class _Scan:

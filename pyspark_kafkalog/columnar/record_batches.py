@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pyspark_kafkalog.columnar.arrays import Constant
-from pyspark_kafkalog.columnar.blocks import Answer, Block
+from pyspark_kafkalog.columnar.blocks import Answer
 from pyspark_kafkalog.columnar.choice import EngineName, chooser, decoded
-from pyspark_kafkalog.columnar.engine import Cursor, Engine, Filled, Limits, Status, Wanted, describe
+from pyspark_kafkalog.columnar.engine import Block, Cursor, Engine, Filled, Limits, Status, Wanted, describe
 from pyspark_kafkalog.columnar.types import COLUMNS, arrow_schema
 from pyspark_kafkalog.errors import CorruptMessage, InvalidTimestamp, KafkaError
 from pyspark_kafkalog.types import TopicPartition
@@ -103,7 +103,6 @@ class RecordBatchDecoder:
             CorruptMessage: a checksum, length, count or offset is wrong.
             MessageTooLarge: a batch decompresses to more than the limit.
             UnsupportedCompression: a codec is unknown, or its library not installed.
-            UnsupportedVersion: a message of format v0 or v1.
             InvalidTimestamp: a time that is wanted does not fit 64 bits in microseconds.
         """
         answer = self._answer(data, start, end, aborted)
@@ -142,7 +141,7 @@ class RecordBatchDecoder:
 
     def _decoded(self, answer: Answer) -> Iterator[pa.RecordBatch]:
         engine = self._choose()
-        for group in _groups(answer.blocks()):
+        for group in _groups(answer.blocks(engine.walk)):
             for batch in self._batches(group, engine):
                 decoded(batch.num_rows)
                 yield batch
@@ -180,7 +179,7 @@ class RecordBatchDecoder:
     def _fault(self, block: Block, cursor: Cursor, filled: Filled) -> KafkaError:
         where = f"record {cursor.record} of {block.record_count} in the batch at offset {block.base_offset}"
         if filled.status is Status.BAD_TIMESTAMP:
-            time = block.timestamp if block.append_time else block.timestamp + filled.number
+            time = block.timestamp if block.append_time == 1 else block.timestamp + filled.number
             offset = block.base_offset + filled.offset_delta
             return InvalidTimestamp(
                 f"[KAFKA_MALFORMED_RECORD_TIMESTAMP] topic {self._log.topic}, partition"
@@ -192,7 +191,7 @@ class RecordBatchDecoder:
 
 
 def _groups(blocks: Iterator[Block]) -> Iterator[list[Block]]:
-    """Blocks by as many as fit one record batch; a larger block is alone.
+    """Blocks of one kind by as many as fit one record batch; a larger block is alone.
 
     A call has a price of its own, some 20 us: one per batch would cost more than the records.
     """
@@ -201,7 +200,7 @@ def _groups(blocks: Iterator[Block]) -> Iterator[list[Block]]:
     for block in blocks:
         records += block.record_count
         size += block.end - block.start
-        if group and (records > ROWS or size > DATA_BYTES):
+        if group and (records > ROWS or size > DATA_BYTES or block.is_messages != group[0].is_messages):
             yield group
             group, records, size = [], block.record_count, block.end - block.start
         group.append(block)

@@ -4,8 +4,7 @@
 *arena*, see `v07_arena`). It believes nothing that the entries say: every length is compared with the set
 and with the arena before a byte is read or written.
 
-Positions are addresses (`memory` says why). The checksum takes sixteen bytes at a step by sixteen tables:
-39 ns for 100 bytes, where eight tables took 48. mypy cannot follow compiled functions: their parameters are
+Positions are addresses (`memory` says why). mypy cannot follow compiled functions: their parameters are
 64-bit numbers, but for the arrays of `fill_entries`. ``k`` is where things stand in those arrays.
 """
 
@@ -16,7 +15,8 @@ import numpy as np
 from numba import njit, types
 
 from pyspark_kafkalog.columnar import v07_engine as k
-from pyspark_kafkalog.columnar.memory import address, copy, get8, get32, put32, put64, read64
+from pyspark_kafkalog.columnar.kernel_crc import CRC_TABLES, crc32
+from pyspark_kafkalog.columnar.memory import address, copy, get8, put32, put64
 from pyspark_kafkalog.columnar.v07_engine import Status
 from pyspark_kafkalog.formats.v07 import CODEC_BITS
 
@@ -33,23 +33,6 @@ _compiled = njit(nogil=True)
 _inlined = njit(nogil=True, forceinline=True)
 
 
-def _crc_tables():
-    """Table t says what a byte does to a CRC-32 that t further bytes follow. Polynomial 0xEDB88320."""
-    first = []
-    for byte in range(256):
-        crc = byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0xEDB88320 if crc & 1 else 0)
-        first.append(crc)
-    tables = [first]
-    for _ in range(15):
-        tables.append([crc >> 8 ^ first[crc & 0xFF] for crc in tables[-1]])
-    return np.array(tables, np.uint32).ravel()
-
-
-_TABLES = _crc_tables()
-
-
 # --- reading
 
 
@@ -58,36 +41,6 @@ def _number(pos):
     """The signed 32-bit number at ``pos``."""
     value = get8(pos) << 24 | get8(pos + 1) << 16 | get8(pos + 2) << 8 | get8(pos + 3)
     return value - ((value >> 31) << 32)
-
-
-@_inlined
-def _eight(tables, low, word):
-    """What the eight bytes in ``word`` do to a CRC-32 that ``low`` further tables' bytes follow."""
-    crc = get32(tables, (low + 7) * 256 + (word & 255))
-    crc ^= get32(tables, (low + 6) * 256 + (word >> 8 & 255))
-    crc ^= get32(tables, (low + 5) * 256 + (word >> 16 & 255))
-    crc ^= get32(tables, (low + 4) * 256 + (word >> 24 & 255))
-    crc ^= get32(tables, (low + 3) * 256 + (word >> 32 & 255))
-    crc ^= get32(tables, (low + 2) * 256 + (word >> 40 & 255))
-    crc ^= get32(tables, (low + 1) * 256 + (word >> 48 & 255))
-    return crc ^ get32(tables, low * 256 + (word >> 56 & 255))
-
-
-@_inlined
-def _crc32(tables, pos, size):
-    """CRC-32 of ``size`` bytes at ``pos``."""
-    crc = np.int64(_ALL_BITS)
-    end = pos + size
-    while end - pos >= 16:
-        crc = _eight(tables, 8, read64(pos) ^ crc) ^ _eight(tables, 0, read64(pos + 8))
-        pos += 16
-    if end - pos >= 8:
-        crc = _eight(tables, 0, read64(pos) ^ crc)
-        pos += 8
-    while pos < end:
-        crc = crc >> 8 ^ get32(tables, (crc ^ get8(pos)) & 255)
-        pos += 1
-    return crc ^ _ALL_BITS
 
 
 @_inlined
@@ -152,7 +105,7 @@ def fill_entries(source, stop, offset, inner, arena, layout, state):
         and 0 <= used <= capacity_bytes
     ):
         return BAD_LAYOUT
-    data, columns, tables = address(source), address(arena), address(_TABLES)
+    data, columns, tables = address(source), address(arena), address(CRC_TABLES)
     offsets, indexes = layout[k.OFFSETS], layout[k.INDEXES]
     starts, values = layout[k.VALUE_STARTS], layout[k.VALUE_DATA]
     index = state[k.INDEX]
@@ -167,7 +120,7 @@ def fill_entries(source, stop, offset, inner, arena, layout, state):
             status = _FULL
             state[k.NEED] = length
             break
-        if _crc32(tables, payload, length) != _number(payload - 4) & _ALL_BITS:
+        if crc32(tables, payload, length) != _number(payload - 4) & _ALL_BITS:
             status = _FAULT
             break
         if offsets >= 0:
@@ -188,13 +141,15 @@ def fill_entries(source, stop, offset, inner, arena, layout, state):
     return status
 
 
-SIGNATURE = types.int64(
-    types.Array(types.uint8, 1, "C", readonly=True),
-    types.int64,
-    types.int64,
-    types.int64,
-    types.Array(types.uint8, 1, "C"),
-    types.Array(types.int64, 1, "C", readonly=True),
-    types.Array(types.int64, 1, "C"),
-)
-"""Arguments of `fill_entries`. Read-only ones take both kinds of arrays."""
+SIGNATURES = {
+    "fill_entries": types.int64(
+        types.Array(types.uint8, 1, "C", readonly=True),
+        types.int64,
+        types.int64,
+        types.int64,
+        types.Array(types.uint8, 1, "C"),
+        types.Array(types.int64, 1, "C", readonly=True),
+        types.Array(types.int64, 1, "C"),
+    )
+}
+"""Arguments. Read-only ones take both kinds of arrays."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark_kafkalog.columnar import layout as k
 from pyspark_kafkalog.columnar.engine import Status
 from pyspark_kafkalog.columnar.kernel_cache import kernel
-from pyspark_kafkalog.columnar.kernels import BAD_LAYOUT
+from pyspark_kafkalog.columnar.kernel_columns import BAD_LAYOUT
 from pyspark_kafkalog.formats.record import encode_record
 from pyspark_kafkalog.formats.varint import varint_bytes
 from pyspark_kafkalog.types import NewRecord

@@ -1,0 +1,244 @@
+"""What the compiled kernels have in common that make columns of blocks: the loop, and how a row is written.
+
+The kernels (`kernels`, `message_kernels`) bring how a record is read. `layout` says where things stand in the
+arrays of numbers, ``k`` here; places are addresses (`memory` says why).
+"""
+
+# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, types
+
+from pyspark_kafkalog.columnar import layout as k
+from pyspark_kafkalog.columnar.engine import MAX_TIMESTAMP_MS, Status
+from pyspark_kafkalog.columnar.memory import address, copy, get8, get64, put8, put32, put64
+
+BAD_LAYOUT = -1
+_DONE = int(Status.DONE)
+_FULL = int(Status.FULL)
+_BAD_OFFSET = int(Status.BAD_OFFSET)
+_TRAILING = int(Status.TRAILING)
+_BAD_TIMESTAMP = int(Status.BAD_TIMESTAMP)
+
+_MAX_MS = MAX_TIMESTAMP_MS
+_MAX_INT64 = (1 << 63) - 1
+
+_compiled = njit(nogil=True)
+_inlined = njit(nogil=True, forceinline=True)
+
+
+@_inlined
+def in_microseconds(time):
+    """(whether it fits 64 bits, ``time`` in microseconds); it is in milliseconds."""
+    return -_MAX_MS <= time <= _MAX_MS, time * 1000
+
+
+@_compiled
+def _mark_null(valid, row, nulls, rows):
+    """Clear the bit of ``row`` in a bitmap for ``rows``; before the first null all bits are set."""
+    if nulls == 0:
+        for i in range((rows + 7) // 8):
+            put8(valid, i, 255)
+    place = valid + (row >> 3)
+    put8(place, 0, get8(place) & ~(1 << (row & 7)))
+
+
+@_inlined
+def write_field(source, size, arena, layout, region, state, used, row, rows):
+    """Append bytes, or null where ``size`` is -1, to the column whose first region and first count are given.
+
+    A column's regions follow each other: starts, validity, data; so do its counts: bytes, nulls.
+    """
+    length = get64(state, used)
+    put32(arena + get64(layout, region), row, length)
+    if size < 0:
+        nulls = get64(state, used + 1)
+        _mark_null(arena + get64(layout, region + 1), row, nulls, rows)
+        put64(state, used + 1, nulls + 1)
+    else:
+        copy(arena + get64(layout, region + 2) + length, source, size)
+        put64(state, used, length + size)
+
+
+@_inlined
+def write_row(fields, offset, time, arena, layout, state):
+    """Append all but its headers of one record. The caller does that, and then counts the row."""
+    _, _, _, kind, key, key_size, value, value_size, _ = fields
+    row, rows = get64(state, k.ROWS), get64(layout, k.CAPACITY_ROWS)
+    if get64(layout, k.OFFSETS) >= 0:
+        put64(arena + get64(layout, k.OFFSETS), row, offset)
+    if get64(layout, k.TIMESTAMPS) >= 0:
+        put64(arena + get64(layout, k.TIMESTAMPS), row, time)
+    if get64(layout, k.TIMESTAMP_TYPES) >= 0:
+        put32(arena + get64(layout, k.TIMESTAMP_TYPES), row, kind)
+    if get64(layout, k.KEY_STARTS) >= 0:
+        write_field(key, key_size, arena, layout, k.KEY_STARTS, state, k.KEY_BYTES, row, rows)
+    if get64(layout, k.VALUE_STARTS) >= 0:
+        write_field(value, value_size, arena, layout, k.VALUE_STARTS, state, k.VALUE_BYTES, row, rows)
+
+
+@_inlined
+def write_no_headers(arena, layout, state):
+    """Append null to the column of headers, which is wanted."""
+    row, nulls = get64(state, k.ROWS), get64(state, k.HEADER_NULLS)
+    put32(arena + get64(layout, k.HEADER_STARTS), row, get64(state, k.HEADERS))
+    _mark_null(arena + get64(layout, k.HEADER_VALID), row, nulls, get64(layout, k.CAPACITY_ROWS))
+    put64(state, k.HEADER_NULLS, nulls + 1)
+
+
+@_compiled
+def write_ends(arena, layout, state):
+    """Close the starts of each column with where its data ends."""
+    rows, headers = get64(state, k.ROWS), get64(state, k.HEADERS)
+    if get64(layout, k.KEY_STARTS) >= 0:
+        put32(arena + get64(layout, k.KEY_STARTS), rows, get64(state, k.KEY_BYTES))
+    if get64(layout, k.VALUE_STARTS) >= 0:
+        put32(arena + get64(layout, k.VALUE_STARTS), rows, get64(state, k.VALUE_BYTES))
+    if get64(layout, k.HEADER_STARTS) >= 0:
+        put32(arena + get64(layout, k.HEADER_STARTS), rows, headers)
+        put32(arena + get64(layout, k.NAME_STARTS), headers, get64(state, k.NAME_BYTES))
+        put32(arena + get64(layout, k.CONTENT_STARTS), headers, get64(state, k.CONTENT_BYTES))
+
+
+@_compiled
+def regions_fit(layout, size):
+    """Whether every region that is there lies within an arena of ``size`` bytes."""
+    rows, data = layout[k.CAPACITY_ROWS], layout[k.CAPACITY_BYTES]
+    headers = layout[k.CAPACITY_HEADERS]
+    if rows < 0 or data < 0 or headers < 0 or max(rows, data, headers) > _MAX_INT64 >> 8:
+        return False
+    for region in range(k.CAPACITY_ROWS):
+        if region in (k.KEY_DATA, k.VALUE_DATA, k.NAME_DATA, k.CONTENT_DATA):
+            length = data
+        elif region in (k.OFFSETS, k.TIMESTAMPS):
+            length = 8 * rows
+        elif region in (k.KEY_VALID, k.VALUE_VALID, k.HEADER_VALID):
+            length = (rows + 7) // 8
+        elif region == k.CONTENT_VALID:
+            length = (headers + 7) // 8
+        elif region in (k.NAME_STARTS, k.CONTENT_STARTS):
+            length = 4 * (headers + 1)
+        else:
+            length = 4 * (rows + 1)
+        if layout[region] > size - length:
+            return False
+    return True
+
+
+# --- the whole
+
+
+def _block_filler(read, time_of, write):
+    """The loop over the records of one block; see `filler`."""
+
+    @_compiled
+    def fill_from_block(data, block, arena, layout, state):
+        """The records of the block whose table row is at ``block``, from where ``state`` stands on."""
+        start, end = data + get64(block, k.BLOCK_START), data + get64(block, k.BLOCK_END)
+        count, last_delta = get64(block, k.BLOCK_COUNT), get64(block, k.BLOCK_LAST_DELTA)
+        low, high = get64(block, k.BLOCK_LOW), get64(block, k.BLOCK_HIGH)
+        base_offset, base_time = get64(block, k.BLOCK_BASE_OFFSET), get64(block, k.BLOCK_TIMESTAMP)
+        append_time = get64(block, k.BLOCK_APPEND_TIME)
+        first = pos = start + get64(state, k.AT_POSITION)
+        first_record = record = get64(state, k.AT_RECORD)
+        previous = get64(state, k.PREVIOUS_DELTA)
+        # Where this call's share ends: a record that goes beyond it is left for the next call.
+        stop = min(end, pos + get64(layout, k.CAPACITY_BYTES) - get64(state, k.DATA_BYTES))
+        until = min(count, record + get64(layout, k.CAPACITY_RECORDS) - get64(state, k.RECORDS))
+        status, number, need = _DONE, np.int64(0), np.int64(0)
+        while record < until:
+            status, number, fields = read(pos, end, stop, append_time)
+            if status != _DONE:
+                break
+            delta = fields[2]
+            if delta <= previous or delta > last_delta:
+                status, number = _BAD_OFFSET, delta
+                break
+            if low <= delta < high:
+                if get64(state, k.ROWS) >= get64(layout, k.CAPACITY_ROWS) or (
+                    get64(layout, k.HEADER_STARTS) >= 0
+                    and get64(state, k.HEADERS) + number > get64(layout, k.CAPACITY_HEADERS)
+                ):
+                    status, need = _FULL, number
+                    number = np.int64(0)
+                    break
+                fits, time = time_of(base_time, fields, append_time)
+                if not fits and get64(layout, k.TIMESTAMPS) >= 0:
+                    status, number, need = _BAD_TIMESTAMP, fields[1], delta
+                    break
+                write(fields, number, base_offset + delta, time, arena, layout, state)
+            previous = delta
+            record += 1
+            pos = fields[0]
+        if status == _DONE and record < count:
+            status, number = _FULL, np.int64(0)
+        elif status == _DONE and pos != end:
+            status, number = _TRAILING, np.int64(end - pos)
+        put64(state, k.DATA_BYTES, get64(state, k.DATA_BYTES) + pos - first)
+        put64(state, k.RECORDS, get64(state, k.RECORDS) + record - first_record)
+        put64(state, k.AT_POSITION, pos - start)
+        put64(state, k.AT_RECORD, record)
+        put64(state, k.PREVIOUS_DELTA, previous)
+        put64(state, k.NUMBER, number)
+        put64(state, k.NEED, need)
+        return status
+
+    return fill_from_block
+
+
+def filler(read, time_of, write):
+    """A kernel over records that ``read`` reads and ``write`` appends to the columns.
+
+    ``read(at, end, stop, kind)`` gives (status, number, fields) of the record at ``at``, which may go as far
+    as ``end`` and is wanted up to ``stop``. ``fields``: end of the record, time and offset, counted from the
+    block's, kind of the time, key's place and size, value's place and size, headers' place. ``number`` is the
+    count of headers, or what is wrong, or the size of a record that goes beyond ``stop``. ``kind`` is the
+    block's `layout.BLOCK_APPEND_TIME`.
+
+    ``time_of(base, fields, kind)`` gives (whether it fits, the time in microseconds), ``base`` being the
+    block's time in milliseconds.
+
+    ``write(fields, headers, offset, time, arena, layout, state)`` appends one record to the columns that are
+    wanted. There is room: the kernel has seen to it.
+
+    The kernel takes the blocks in ``table``, all in ``source``, into ``arena``, and returns the `Status` it
+    ends with. It goes on from where ``state`` stands, and leaves there where it stopped, how much the arena
+    holds, and what was wrong. FULL: NUMBER is the size of the record for which there was no room, or NEED its
+    count of headers.
+    """
+    fill_from_block = _block_filler(read, time_of, write)
+
+    @_compiled
+    def fill(source, table, arena, layout, state):
+        if not regions_fit(layout, arena.shape[0]) or table.shape[1] != k.BLOCK_FIELDS:
+            return BAD_LAYOUT
+        data, rows, columns = address(source), address(table), address(arena)
+        status = _DONE
+        while state[k.AT_BLOCK] < table.shape[0]:
+            block = state[k.AT_BLOCK]
+            start, end = table[block, k.BLOCK_START], table[block, k.BLOCK_END]
+            if not 0 <= start <= end <= source.shape[0] or not 0 <= state[k.AT_POSITION] <= end - start:
+                status = BAD_LAYOUT
+                break
+            row = rows + 8 * k.BLOCK_FIELDS * block
+            status = fill_from_block(data, row, columns, address(layout), address(state))
+            if status != _DONE:
+                break
+            state[k.AT_BLOCK] += 1
+            state[k.AT_POSITION], state[k.AT_RECORD], state[k.PREVIOUS_DELTA] = 0, 0, -1
+        write_ends(columns, address(layout), address(state))
+        return status
+
+    return fill
+
+
+FILL_SIGNATURE = types.int64(
+    types.Array(types.uint8, 1, "C", readonly=True),
+    types.Array(types.int64, 2, "C", readonly=True),
+    types.Array(types.uint8, 1, "C"),
+    types.Array(types.int64, 1, "C", readonly=True),
+    types.Array(types.int64, 1, "C"),
+)
+"""Arguments of what `filler` makes. Read-only ones take both kinds of arrays; others would refuse a fetch's
+bytes."""

@@ -1,0 +1,239 @@
+"""The fast engine's inner loops for messages of v0 and v1, compiled by numba.
+
+`walk_messages` walks messages that follow each other and verifies each: its lengths, its CRC-32, that its
+offset rises. `fill_messages` copies what was walked into the columns of an arena, as `kernels` does for v2's
+records. Both believe nothing that the messages say: every length is compared with what there is before a byte
+is read or written. That takes two looks at a message instead of one, the second in a warm cache, and so a set
+may be opened, or an answer's end be known, before any column is begun.
+
+::
+
+    offset:8 length:4 crc:4 magic:1 attributes:1 [timestamp:8] key_length:4 key value_length:4 value
+
+Positions are addresses (`memory` says why). mypy cannot follow compiled functions: their parameters are
+64-bit numbers, but for the arrays of the last two. ``k`` is where things stand in those of `fill_messages`.
+"""
+
+# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, types
+
+from pyspark_kafkalog.columnar import layout as k
+from pyspark_kafkalog.columnar import message_engine as m
+from pyspark_kafkalog.columnar.engine import Status
+from pyspark_kafkalog.columnar.kernel_columns import (
+    BAD_LAYOUT,
+    FILL_SIGNATURE,
+    filler,
+    in_microseconds,
+    write_no_headers,
+    write_row,
+)
+from pyspark_kafkalog.columnar.kernel_crc import CRC_TABLES, crc32
+from pyspark_kafkalog.columnar.memory import address, get8, get64, put64
+from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
+
+_DONE = int(Status.DONE)
+_FULL = int(Status.FULL)
+_BAD_LENGTH = int(Status.BAD_LENGTH)
+_BAD_FIELD = int(Status.BAD_FIELD)
+_LEFT_OVER = int(Status.LEFT_OVER)
+
+_STOP_DONE = int(m.Stop.DONE)
+_STOP_CUT = int(m.Stop.CUT)
+_STOP_OTHER = int(m.Stop.OTHER)
+_STOP_COMPRESSED = int(m.Stop.COMPRESSED)
+_STOP_BEYOND = int(m.Stop.BEYOND)
+_STOP_NOT_RISING = int(m.Stop.NOT_RISING)
+_STOP_FAULT = int(m.Stop.FAULT)
+
+_OVERHEAD = 12
+"""Bytes before those that a message's length counts."""
+
+_MIN_LENGTH = 14
+"""Of a message of v0 without key and value; that of v1 has 8 more, for the time."""
+
+_NO_TIMESTAMP, _LOG_APPEND_TIME = NO_TIMESTAMP, int(TimestampType.LOG_APPEND_TIME)
+
+_MAX_INT64 = (1 << 63) - 1
+_OWN_KIND, _NO_KIND = m.OWN_KIND, m.NO_KIND
+
+_inlined = njit(nogil=True, forceinline=True)
+
+
+# --- reading
+
+
+@_inlined
+def _int32(pos):
+    """The signed 32-bit number at ``pos``."""
+    value = get8(pos) << 24 | get8(pos + 1) << 16 | get8(pos + 2) << 8 | get8(pos + 3)
+    return value - ((value >> 31) << 32)
+
+
+@_inlined
+def _int64(pos):
+    """The signed 64-bit number at ``pos``."""
+    return _int32(pos) << 32 | _int32(pos + 4) & 0xFFFFFFFF
+
+
+@_inlined
+def _read_field(pos, end):
+    """(status, size, position) of a field that begins with its size, of which -1 means null."""
+    if end - pos < 4:
+        return _BAD_FIELD, end - pos, pos
+    size = _int32(pos)
+    pos += 4
+    if size < -1 or size > end - pos:
+        return _BAD_FIELD, size, pos
+    return _DONE, size, pos
+
+
+@_inlined
+def _read_message(at, end, stop, kind):
+    """(status, number, fields) of the message at ``at``; see `kernel_columns.filler`. Its offset is looked at
+    as it stands there.
+    """
+    zero = np.int64(0)
+    nothing = (zero, zero, zero, zero, zero, zero, zero, zero, zero)
+    if end - at < _OVERHEAD + _MIN_LENGTH:
+        return _BAD_LENGTH, end - at, nothing
+    length = _int32(at + 8)
+    has_time = np.int64(get8(at + 16) != 0)
+    if length < _MIN_LENGTH + 8 * has_time or length > end - at - _OVERHEAD:
+        return _BAD_LENGTH, length, nothing
+    end = at + _OVERHEAD + length
+    if end > stop:
+        return _FULL, end - at, nothing
+    time = np.int64(_NO_TIMESTAMP)
+    if has_time:
+        time = _int64(at + 18)
+        if kind == _OWN_KIND:
+            kind = get8(at + 17) >> 3 & 1
+    else:
+        kind = np.int64(_NO_KIND)
+    status, key_size, key = _read_field(at + 18 + 8 * has_time, end)
+    if status != _DONE:
+        return status, key_size, nothing
+    status, value_size, value = _read_field(key + max(key_size, 0), end)
+    if status != _DONE:
+        return status, value_size, nothing
+    if value + max(value_size, 0) != end:
+        return _LEFT_OVER, end - value - max(value_size, 0), nothing
+    return _DONE, zero, (end, time, _int64(at), kind, key, key_size, value, value_size, zero)
+
+
+@_inlined
+def _time(base, fields, kind):
+    """(whether it fits, the time in microseconds) of a message; see `kernel_columns.filler`."""
+    if kind == _LOG_APPEND_TIME and fields[3] == _LOG_APPEND_TIME:
+        return in_microseconds(base)
+    return in_microseconds(fields[1])
+
+
+# --- walking
+
+
+@_inlined
+def _fields_fit(pos, end):
+    """Whether key and value, the first at ``pos``, fill what there is up to ``end``."""
+    status, size, pos = _read_field(pos, end)
+    if status != _DONE:
+        return False
+    status, size, pos = _read_field(pos + max(size, 0), end)
+    return status == _DONE and pos + max(size, 0) == end
+
+
+@_inlined
+def _look_at(pos, end, below, previous, tables):
+    """(why to stop before the message at ``pos`` or DONE, its offset, its end), ``previous`` being the offset
+    before.
+    """
+    zero = np.int64(0)
+    if end - pos < _OVERHEAD + _MIN_LENGTH:
+        return _STOP_CUT, zero, zero
+    offset, length = _int64(pos), _int32(pos + 8)
+    if length < _MIN_LENGTH:
+        return _STOP_FAULT, zero, zero
+    if length > end - pos - _OVERHEAD:
+        return _STOP_CUT, zero, zero
+    magic = get8(pos + 16)
+    if magic > 1:
+        return _STOP_OTHER, zero, zero
+    if length < _MIN_LENGTH + 8 * magic or offset < 0 or offset == _MAX_INT64:
+        return _STOP_FAULT, zero, zero
+    if get8(pos + 17) & 7:
+        return _STOP_COMPRESSED, zero, zero
+    if offset >= below:
+        return _STOP_BEYOND, zero, zero
+    if offset <= previous:
+        return _STOP_NOT_RISING, zero, zero
+    end = pos + _OVERHEAD + length
+    if crc32(tables, pos + 16, end - pos - 16) != _int32(pos + 12) & 0xFFFFFFFF:
+        return _STOP_FAULT, zero, zero
+    if not _fields_fit(pos + 18 + 8 * magic, end):
+        return _STOP_FAULT, zero, zero
+    return _STOP_DONE, offset, end
+
+
+def walk_messages(source, start, stop, below, found):
+    """Walk the messages in ``source`` from byte ``start`` to ``stop``; returns the `message_engine.Stop`.
+
+    ``found`` takes the fields of a `message_engine.Walk` behind its first.
+    """
+    size = source.shape[0]
+    if not 0 <= start <= size or found.shape[0] != m.WALK_FIELDS:
+        return BAD_LAYOUT
+    data, tables = address(source), address(CRC_TABLES)
+    pos, end = data + start, data + size
+    wanted = data + min(stop, size)
+    first = last = np.int64(-1)
+    count = np.int64(0)
+    why = _STOP_DONE
+    while pos < wanted:
+        why, offset, after = _look_at(pos, end, below, last, tables)
+        if why != _STOP_DONE:
+            break
+        if count == 0:
+            first = offset
+        last = offset
+        count += 1
+        pos = after
+    found[m.END], found[m.COUNT] = pos - data, count
+    found[m.FIRST_OFFSET], found[m.LAST_OFFSET] = first, last
+    return why
+
+
+# --- writing
+
+
+@_inlined
+def _write_message(fields, _, offset, time, arena, layout, state):
+    """Append one message to the columns that are wanted; see `kernel_columns.filler`."""
+    write_row(fields, offset, time, arena, layout, state)
+    if get64(layout, k.HEADER_STARTS) >= 0:
+        write_no_headers(arena, layout, state)
+    put64(state, k.ROWS, get64(state, k.ROWS) + 1)
+
+
+_fill = filler(_read_message, _time, _write_message)
+
+
+def fill_messages(source, table, arena, layout, state):
+    """Messages of the blocks in ``table``, all in ``source``, into ``arena``; see `kernel_columns.filler`."""
+    return _fill(source, table, arena, layout, state)
+
+
+SIGNATURES = {
+    "fill_messages": FILL_SIGNATURE,
+    "walk_messages": types.int64(
+        types.Array(types.uint8, 1, "C", readonly=True),
+        types.int64,
+        types.int64,
+        types.int64,
+        types.Array(types.int64, 1, "C"),
+    ),
+}
+"""Arguments. Read-only ones take both kinds of arrays."""
