@@ -12,18 +12,27 @@ class FileSlice:
     """*Not thread-safe: one owner at a time.* ``size`` bytes of a file, from ``position`` on.
 
     Keeps its file open until it is closed or collected, also when the segment's name is long gone.
-    ``len()`` is the whole size, however much of it has been sent.
+    ``len()`` is the whole size, however much of it has been sent. No entry in it is of a later format than
+    ``newest_magic``; None where that is not known.
     """
 
-    __slots__ = ("_file", "_pool", "_sent", "position", "size")
+    __slots__ = ("_file", "_pool", "_sent", "newest_magic", "position", "size")
 
-    def __init__(self, pool: OpenFiles | None, file: OpenFile | None, position: int, size: int) -> None:
+    def __init__(
+        self,
+        pool: OpenFiles | None,
+        file: OpenFile | None,
+        position: int,
+        size: int,
+        newest_magic: int | None = None,
+    ) -> None:
         """Takes over one lease of ``file``; an empty slice has none."""
         self._pool = pool
         self._file = file
         self._sent = 0
         self.position = position
         self.size = size
+        self.newest_magic = newest_magic
 
     @classmethod
     def empty(cls) -> FileSlice:
@@ -71,6 +80,15 @@ class FileSlice:
         if len(data) != self.size:
             raise EOFError(f"{file.path.name} ends before byte {self.position + self.size}")
         return data
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Up to ``size`` bytes from ``position`` of the slice on, fewer at its end. Raises `OSError`."""
+        size = min(size, self.size - position)
+        return self._held().file.read_at(self.position + position, size) if size > 0 else b""
+
+    def cut(self, size: int) -> None:
+        """Keep the first ``size`` bytes only; nothing has been sent yet."""
+        self.size = min(self.size, size)
 
     def close(self) -> None:
         """Let go of the file; may be called again."""

@@ -18,10 +18,11 @@ def offsets_before(
 
     Before them comes ``readable_end``, if something can be read of the last segment; its time is ``now_ms``.
     `LATEST_TIMESTAMP` stands for all of these, `EARLIEST_TIMESTAMP` for the oldest alone, and any other
-    negative time for none. Source: 0.7.2 ``Log.getOffsetsBefore``.
+    negative time for none. Sources: 0.7.2 ``Log.getOffsetsBefore``,
+    Kafka 3.9 ``UnifiedLog.legacyFetchOffsetsBefore``.
     """
     # A segment that was begun behind what is on the disk cannot be read yet.
-    found = [(s.base_offset, s.age_timestamp) for s in segments if s.base_offset <= readable_end]
+    found = [(s.base_offset, s.modified_ms) for s in segments if s.base_offset <= readable_end]
     if found and found[-1][0] < readable_end:
         found.append((readable_end, now_ms))
     if timestamp == LATEST_TIMESTAMP:

@@ -14,12 +14,13 @@ class SegmentFacts:
     """What a policy may know of a segment.
 
     ``age_timestamp`` in ms is the largest of its records' times, the file's last change where they have
-    none.
+    none; ``modified_ms`` is the file's last change.
     """
 
     base_offset: int
     size_bytes: int
     age_timestamp: int
+    modified_ms: int
 
 
 class RetentionPolicy(Protocol):

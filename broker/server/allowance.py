@@ -21,7 +21,7 @@ class Allowance:
         self._left = size_bytes
         self._whole = whole
         self.short = False
-        """Whether one of its parts was spent: there may be more to be had than was found."""
+        """Whether one of its parts was spent, or told of more: there may be more to be had than was found."""
 
     @property
     def spent(self) -> bool:
@@ -31,6 +31,10 @@ class Allowance:
     def part(self) -> Allowance:
         """Half of what is left, for one partition: so the first one does not keep all others from theirs."""
         return Allowance(self._left // 2, self)
+
+    def tell_of_more(self) -> None:
+        """There is more than this answer is given: the client is to have it now, and asks again."""
+        (self if self._whole is None else self._whole).short = True
 
     def take(self, size_bytes: int) -> None:
         """So many bytes were read or made."""

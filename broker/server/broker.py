@@ -87,6 +87,7 @@ class Broker:
         self._producer_ids = ProducerIds(config.directories(), files)
         self._loader = threading.Thread(target=self._offsets.load, name="offsets-loader", daemon=True)
         self._listeners: Listeners | None = None
+        self._zookeeper_offsets = self._registration.group_offsets() if self._registration else None
         self._machine_name = socket.gethostname()
 
     @property
@@ -194,6 +195,7 @@ class Broker:
             producer_ids=self._producer_ids,
             cluster_id=self.cluster_id,
             endpoint=lambda: self.advertised()[PLAINTEXT],
+            zookeeper_offsets=self._zookeeper_offsets,
         )
         return Listeners(config, self._logs, services)
 
@@ -213,6 +215,8 @@ class Broker:
         return len(self._topics.create(OFFSETS_TOPIC, count, _OFFSETS_TOPIC_OVERRIDES).partitions)
 
     def _stop_background(self) -> None:
+        if self._zookeeper_offsets is not None:
+            self._zookeeper_offsets.close()
         self._timers.stop()
         self._disk.stop()
         if self._loader.is_alive():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from broker.config import BrokerConfig
 from broker.group.coordinator import OffsetCoordinator
@@ -21,6 +21,18 @@ from pyspark_kafkalog.errors import ErrorCode, KafkaError
 from pyspark_kafkalog.protocol.exchange import ApiKey, encode_response
 from pyspark_kafkalog.protocol.headers import RequestHeader
 
+if TYPE_CHECKING:
+    from broker.server.zookeeper_offsets import ZooKeeperOffsets
+
+_OLDER_CODES = {
+    (ApiKey.PRODUCE, ErrorCode.INVALID_RECORD): (3, ErrorCode.CORRUPT_MESSAGE),
+    (ApiKey.PRODUCE, ErrorCode.KAFKA_STORAGE_ERROR): (4, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    (ApiKey.FETCH, ErrorCode.KAFKA_STORAGE_ERROR): (6, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+}
+"""Codes that came later than the API: the first version whose clients know it, and what brokers told those
+before it.
+"""
+
 _log = logging.getLogger(__name__)
 
 
@@ -29,7 +41,7 @@ class Services:
     """*Thread-safe: every part is.* The broker's parts, as the handlers see them.
 
     ``endpoint`` tells host and port that clients are to use; it is a call because port 0 becomes a number
-    only when the socket is bound.
+    only when the socket is bound. There are ``zookeeper_offsets`` where there is a ZooKeeper.
     """
 
     config: BrokerConfig
@@ -42,6 +54,7 @@ class Services:
     producer_ids: ProducerIds
     cluster_id: str
     endpoint: Callable[[], tuple[str, int]]
+    zookeeper_offsets: ZooKeeperOffsets | None = None
 
 
 class Context:
@@ -79,8 +92,12 @@ class Context:
         return cast("Sequence[Part]", parts)
 
     def refused(self, error: KafkaError) -> ErrorCode:
-        """The code that answers ``error``, counted; its text goes to the log where the answer has no room."""
-        api = ApiKey(self.header.api_key).name
-        self.services.metrics.request_errors(api, error.code.name).inc()
-        _log.debug("%s of %s (%s) refused: %s", api, self.header.client_id, self.reply.peer, error)
-        return error.code
+        """The code that answers ``error`` in the request's version, counted.
+
+        Its text goes to the log where the answer has no room.
+        """
+        api = ApiKey(self.header.api_key)
+        self.services.metrics.request_errors(api.name, error.code.name).inc()
+        _log.debug("%s of %s (%s) refused: %s", api.name, self.header.client_id, self.reply.peer, error)
+        since, older = _OLDER_CODES.get((api, error.code), (0, error.code))
+        return error.code if self.version >= since else older

@@ -9,7 +9,6 @@ from broker.network.reply import Reply
 from broker.network.transmission import Part
 from broker.server.context import Context, Services
 from broker.server.handlers.api_versions import unsupported
-from broker.server.handlers.produce import OLD_VERSIONS, refuse_old
 from broker.server.registry import LATER, REGISTRY, CloseConnection, Registration
 from broker.server.request_width import NARROW_BYTES, check_elements, check_width
 from pyspark_kafkalog.errors import KafkaError, UnsupportedVersion
@@ -66,7 +65,7 @@ class Dispatcher:
         context = Context(self._services, header, reply)
         low, high = entry.versions
         if not low <= header.api_version <= high:
-            return _answer_unknown_version(entry, context, frame, pos)
+            return _answer_unknown_version(entry, context)
         if entry.short_cut is not None:
             parts = entry.short_cut(frame, pos, context)
             if parts is not None:
@@ -82,17 +81,13 @@ class Dispatcher:
         return context.encode(response)
 
 
-def _answer_unknown_version(
-    entry: Registration, context: Context, frame: bytearray, pos: int
-) -> Sequence[Part]:
-    """ApiVersions and old Produce have an answer for it; of the others nobody knows the layout.
+def _answer_unknown_version(entry: Registration, context: Context) -> Sequence[Part]:
+    """ApiVersions has an answer for it; of the others nobody knows the layout.
 
     Raises:
         UnsupportedVersion: the connection is to be closed.
     """
     if entry.key is ApiKey.API_VERSIONS:
         return context.encode(unsupported(), version=0)
-    if entry.key is ApiKey.PRODUCE and OLD_VERSIONS[0] <= context.version <= OLD_VERSIONS[1]:
-        return (refuse_old(context.header, frame, pos),)
     low, high = entry.versions
     raise UnsupportedVersion(f"{entry.key.name} version {context.version}; served are {low} to {high}")

@@ -1,34 +1,154 @@
-"""What a fetch before version 10 may not see: batches in zstd."""
+"""Logs for clients that do not know all there is in them: messages v1, record batches v2, zstd.
+
+What they know is sent from the file, its heads looked at only where the segment may hold something else.
+Where the answer would begin with an entry of a newer format, entries are made into their format: in Python
+and in memory, within the request's `Allowance`.
+"""
 
 from __future__ import annotations
 
-from broker.network.transmission import Region
-from pyspark_kafkalog.errors import UnsupportedCompression
-from pyspark_kafkalog.formats.batch import HEADER_SIZE, read_header
-from pyspark_kafkalog.formats.compression import Codec
+from collections.abc import Iterator
+
+from broker.log.segment import MAX_DECOMPRESSED_BYTES
+from broker.metrics import Metrics
+from broker.server.allowance import Allowance
+from broker.server.made_entries import MadeEntries
+from broker.server.served_logs import Entries, ReadableLog
+from pyspark_kafkalog.errors import KafkaError, UnsupportedCompression
+from pyspark_kafkalog.formats.convert_sets import Piece, for_reader
+from pyspark_kafkalog.formats.message_set import ENTRIES
+from pyspark_kafkalog.formats.reader_limits import ReaderLimits, readable_until
 from pyspark_kafkalog.types import TopicPartition
 
+_WALK_BYTES = 16 << 10
+"""One read of the heads of entries."""
 
-def without_zstd(partition: TopicPartition, piece: Region) -> bytes:
-    """The slice's bytes up to its first batch in zstd; the slice is closed.
+_READ_BYTES = 128 << 10
+"""One read of what is to be converted; more where a batch is larger."""
 
-    Reads the slice, at most the fetch's limit or one batch: only clients of 2018 and before ask so.
+_PIECE_BYTES = 64 << 10
 
-    Raises:
-        UnsupportedCompression: the first batch is in zstd, so there is nothing that could be sent.
+_V1_SINCE, _V2_SINCE, ZSTD_SINCE = 2, 4, 10
+
+_LIMITS = (
+    *(ReaderLimits(0, zstd=False) for _ in range(_V1_SINCE)),
+    *(ReaderLimits(1, zstd=False) for _ in range(_V1_SINCE, _V2_SINCE)),
+    *(ReaderLimits(2, zstd=False) for _ in range(_V2_SINCE, ZSTD_SINCE)),
+)
+"""What those know who fetch in a version before `ZSTD_SINCE`, by that version."""
+
+
+class OlderReader:
+    """*Not thread-safe: one request's.* A log as a `ReadableLog` for a client of Fetch 0 to 9.
+
+    What is sent of it is either what lies in the file, up to what the client cannot read, or all made.
     """
-    try:
-        data = piece.read()
-    finally:
+
+    def __init__(
+        self,
+        log: ReadableLog,
+        partition: TopicPartition,
+        version: int,
+        allowance: Allowance,
+        metrics: Metrics,
+    ) -> None:
+        self._log = log
+        self._partition = partition
+        self._limits = _LIMITS[version]
+        self._allowance = allowance
+        self._metrics = metrics
+
+    def read(
+        self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False
+    ) -> Entries:
+        """Entries from the one with ``offset`` on, at most ``max_bytes``; the first may exceed that if
+        ``at_least_one``.
+
+        What was made may end within an entry, as answers to such clients may.
+
+        Raises:
+            UnsupportedCompression: the first entry is in zstd.
+            CorruptMessage, MessageTooLarge: it is to be converted, and damaged or too large to be opened.
+            KafkaError: as the log's own ``read``.
+        """
+        piece = self._log.read(offset, max_bytes, at_least_one=at_least_one, committed_only=committed_only)
+        if not len(piece) or (piece.newest_magic is not None and self._limits.takes(piece.newest_magic)):
+            return piece
+        try:
+            end, ends_there = _readable(piece, self._limits)
+            if not ends_there:
+                return piece
+            if end:
+                piece.cut(end)
+                self._allowance.tell_of_more()
+                return piece
+        except BaseException:
+            piece.close()
+            raise
         piece.close()
-    view, pos = memoryview(data), 0
-    while pos + HEADER_SIZE <= len(view):
-        header = read_header(view, pos)
-        if header.codec == Codec.ZSTD:
-            if pos == 0:
-                raise UnsupportedCompression(
-                    f"{partition}: offset {header.base_offset} is in zstd, which needs Fetch 10 or later"
-                )
-            return bytes(view[:pos])
-        pos += header.size
-    return bytes(data)
+        if self._limits.magic == 2:
+            raise UnsupportedCompression(
+                f"{self._partition}: offset {offset} is in zstd, which needs Fetch {ZSTD_SINCE} or later"
+            )
+        return MadeEntries(self._made(offset, max_bytes, at_least_one), self._limits.magic)
+
+    def _made(self, offset: int, max_bytes: int, at_least_one: bool) -> bytes:
+        found: list[bytes] = []
+        wanted, size = max(max_bytes, int(at_least_one)), 0
+        try:
+            for piece in self._pieces(offset):
+                if piece.message_count:
+                    self._metrics.converted_messages.inc(piece.message_count)
+                    self._metrics.converted_bytes.inc(len(piece.data))
+                # Until something is found, whatever it costs: what a client is not given at all it would only
+                # ask for again, and that is passed over in no time.
+                if piece.data:
+                    found.append(bytes(piece.data))
+                    size += len(piece.data)
+                    if size >= wanted or self._allowance.spent:
+                        break
+        except KafkaError:
+            if not found:
+                raise
+            # What comes before it goes out first: the client is told when it asks for the rest.
+        made = b"".join(found)
+        if size <= max_bytes:
+            return made
+        first = ENTRIES.frame_at(memoryview(made), 0, offset)
+        if first is not None and first.size > max_bytes:
+            return made[: first.size] if at_least_one else b""
+        return made[:max_bytes]
+
+    def _pieces(self, offset: int) -> Iterator[Piece]:
+        """What the log holds from ``offset`` on, a piece at a time, to its end. Raises as `read`."""
+        while True:
+            region = self._log.read(offset, _READ_BYTES, at_least_one=True)
+            try:
+                data = region.read()
+            finally:
+                region.close()
+            if not data:
+                return
+            for piece in for_reader(
+                data,
+                self._limits.magic,
+                start_offset=offset,
+                max_bytes=MAX_DECOMPRESSED_BYTES,
+                piece_bytes=_PIECE_BYTES,
+            ):
+                self._allowance.take(max(len(piece.data), piece.block_bytes))
+                offset = piece.next_offset
+                yield piece
+
+
+def _readable(piece: Entries, limits: ReaderLimits) -> tuple[int, bool]:
+    """How much of ``piece`` can be read, and whether there is an entry behind it that cannot."""
+    position = 0
+    while position < len(piece):
+        passed, ends_there = readable_until(piece.read_at(position, _WALK_BYTES), 0, limits)
+        if ends_there:
+            return position + passed, True
+        if not passed:
+            break  # what cannot be an entry is the client's to find, as everywhere
+        position += passed
+    return len(piece), False

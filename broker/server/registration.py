@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from broker.config import BrokerConfig
+from broker.endpoint import KAFKA07, PLAINTEXT
 from broker.log.data_directory import new_cluster_id
 from broker.log.topic_store import StoredTopic
 from broker.server.topics import INTERNAL_TOPICS
+from broker.server.zookeeper_offsets import ZooKeeperOffsets
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 from pyspark_kafkalog.zookeeper.brokers import BrokerIdInUse, agree_on_cluster, broker_at
@@ -69,7 +71,7 @@ class Registration:
         self._config = config
         self._clock = clock
         self._session = session_of(config.zookeeper)
-        generations = {"PLAINTEXT": "0.8", "KAFKA07": "0.7"}
+        generations = {PLAINTEXT: "0.8", KAFKA07: "0.7"}
         self._spelled = {
             protocol: (layout_of(config.zookeeper, generations[protocol]), generations[protocol])
             for protocol in protocols
@@ -103,6 +105,14 @@ class Registration:
         for layout, _ in self._spelled.values():
             known = agree_on_cluster(self._session, layout, known, fresh)
         return known or fresh
+
+    def group_offsets(self) -> ZooKeeperOffsets | None:
+        """The offsets that groups keep here, in the spelling of today's wire; None without a listener of it.
+
+        Of the session that `connect` opens and `stop` closes.
+        """
+        spelled = self._spelled.get(PLAINTEXT)
+        return None if spelled is None else ZooKeeperOffsets(self._session, spelled[0])
 
     def start(
         self, addresses: Mapping[str, tuple[str, int]], topics: Callable[[], Mapping[str, StoredTopic]]

@@ -39,15 +39,13 @@ _H = TypeVar("_H", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """One API as this broker serves it. Both version ranges are inclusive.
+    """One API as this broker serves it, and says so in ApiVersions. The range of versions is inclusive.
 
-    ``advertised`` is what ApiVersions says; it is wider than ``versions`` only for Produce. A ``short_cut``
-    is asked before the request is decoded, and does the same as the handler where it does it.
+    A ``short_cut`` is asked before the request is decoded, and does the same as the handler where it does it.
     """
 
     key: ApiKey
     versions: tuple[int, int]
-    advertised: tuple[int, int]
     handler: Handler
     short_cut: ShortCut | None = None
 
@@ -62,7 +60,6 @@ def handles(
     key: ApiKey,
     *,
     versions: tuple[int, int],
-    advertised: tuple[int, int] | None = None,
     short_cut: ShortCut | None = None,
 ) -> Callable[[_H], _H]:
     """Register the decorated function as the handler of ``key``.
@@ -74,7 +71,7 @@ def handles(
     def register(handler: _H) -> _H:
         if key in _registrations:
             raise ValueError(f"{key.name} has a handler already")
-        _registrations[key] = Registration(key, versions, advertised or versions, handler, short_cut)
+        _registrations[key] = Registration(key, versions, handler, short_cut)
         return handler
 
     return register

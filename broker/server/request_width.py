@@ -36,7 +36,7 @@ _COSTLY = frozenset(
 _FEW_BYTES = 4 << 10
 """In so few bytes there are never too many elements."""
 
-_FIRST_SERVED = 3
+_TRANSACTIONAL_ID_SINCE = 3
 _ACKS_AND_TIMEOUT_BYTES = 6
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
@@ -54,10 +54,8 @@ def check_width(key: ApiKey, header: RequestHeader, frame: bytearray, pos: int) 
         return
     if len(frame) <= NARROW_BYTES:
         return
-    if header.api_version < _FIRST_SERVED:
-        raise InvalidRequest(f"{key.name} {header.api_version} of {len(frame)} bytes is not served")
     try:
-        _check_produce(memoryview(frame), pos, APIS[key].flexible(header.api_version))
+        _check_produce(memoryview(frame), pos, header.api_version)
     except (struct.error, IndexError):
         return  # cut short: the decoder says so, in its own words
 
@@ -101,10 +99,12 @@ def _nesting(cls: type) -> tuple[str, ...]:
     return _nesting_of[cls]
 
 
-def _check_produce(buf: memoryview, pos: int, flexible: bool) -> None:
+def _check_produce(buf: memoryview, pos: int, version: int) -> None:
     """Walk from partition to partition. Fields: `pyspark_kafkalog.protocol.api.produce`."""
-    left = MAX_PARTITIONS
-    pos = _skip_string(buf, pos, flexible) + _ACKS_AND_TIMEOUT_BYTES
+    left, flexible = MAX_PARTITIONS, APIS[ApiKey.PRODUCE].flexible(version)
+    if version >= _TRANSACTIONAL_ID_SINCE:
+        pos = _skip_string(buf, pos, flexible)
+    pos += _ACKS_AND_TIMEOUT_BYTES
     topics, pos = _read_size(buf, pos, flexible)
     for _ in range(topics):
         pos = _skip_string(buf, pos, flexible)

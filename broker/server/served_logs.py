@@ -9,10 +9,25 @@ from typing import Protocol
 from broker.log.family import LogFamily
 from broker.log.log import Log
 from broker.log.manager import LogManager
+from broker.log.retention import SegmentFacts
 from broker.network.transmission import Region
 from broker.server.allowance import Allowance
 from pyspark_kafkalog.errors import ErrorCode, ServerError
 from pyspark_kafkalog.types import TopicPartition
+
+
+class Entries(Region, Protocol):
+    """What is read of a log: whole entries, none of a later format than ``newest_magic``; None: not known."""
+
+    newest_magic: int | None
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Up to ``size`` bytes from ``position`` on, fewer at the end. Raises `OSError`."""
+        ...
+
+    def cut(self, size: int) -> None:
+        """Keep the first ``size`` bytes only; nothing has been sent yet."""
+        ...
 
 
 class ReadableLog(Protocol):
@@ -35,7 +50,7 @@ class ReadableLog(Protocol):
 
     def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False
-    ) -> Region:
+    ) -> Entries:
         """Whole batches from the one with ``offset`` on. The caller closes the region."""
         ...
 
@@ -45,6 +60,10 @@ class ReadableLog(Protocol):
 
     def max_timestamp(self) -> tuple[int, int] | None:
         """The largest timestamp of all records and the offset of the first that has it."""
+        ...
+
+    def facts(self) -> list[SegmentFacts]:
+        """What is known of each segment, oldest first."""
         ...
 
 

@@ -7,15 +7,16 @@ bounded by its `Allowance`, and what cannot be told as a batch is refused with a
 from __future__ import annotations
 
 import logging
-import socket
 from collections.abc import Iterator
 
 from broker.log.log import Log
+from broker.log.retention import SegmentFacts
 from broker.log.segment import MAX_DECOMPRESSED_BYTES
 from broker.metrics import Metrics
 from broker.server.allowance import Allowance
 from broker.server.boundaries import Boundaries, read_bytes
 from broker.server.epochs import LEADER_EPOCH
+from broker.server.made_entries import MadeEntries
 from pyspark_kafkalog.errors import (
     CorruptMessage,
     ErrorCode,
@@ -25,6 +26,7 @@ from pyspark_kafkalog.errors import (
     ServerError,
     UnsupportedCompression,
 )
+from pyspark_kafkalog.formats.batch_header import MAGIC
 from pyspark_kafkalog.formats.convert import ConvertedEntry, batch_of_entry
 from pyspark_kafkalog.formats.v07 import entry_header
 
@@ -37,36 +39,6 @@ _UNTELLABLE = (CorruptMessage, InvalidRecord, MessageTooLarge, UnsupportedCompre
 _MOST_NOTES = 1000
 
 _log = logging.getLogger(__name__)
-
-
-class Batches:
-    """*Not thread-safe: one owner at a time.* Record batches in memory that go the way of a file's region."""
-
-    __slots__ = ("_data", "_sent")
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._sent = 0
-
-    def __len__(self) -> int:
-        return len(self._data)
-
-    def send_to(self, sock: socket.socket) -> bool:
-        """Send what the socket takes now; True once all is sent. Raises `OSError`."""
-        with memoryview(self._data) as view:
-            while self._sent < len(view):
-                try:
-                    self._sent += sock.send(view[self._sent :])
-                except BlockingIOError:
-                    return False
-        return True
-
-    def read(self) -> bytes:
-        """All of them."""
-        return self._data
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 class View07:
@@ -130,7 +102,7 @@ class LogAsBatches:
         *,
         at_least_one: bool,
         committed_only: bool = False,  # noqa: ARG002 - all is committed
-    ) -> Batches:
+    ) -> MadeEntries:
         """Batches from the one with ``offset`` on, at most ``max_bytes``; the first may exceed that if
         ``at_least_one``. Empty where the request's allowance is spent: the client is to ask again.
 
@@ -144,14 +116,14 @@ class LogAsBatches:
         log.read(offset, 0, at_least_one=False).close()  # whether it can be read there at all
         boundaries.note(log, end)
         if offset >= end or not (max_bytes > 0 or at_least_one):
-            return Batches(b"")
+            return _made([])
         try:
             position = boundaries.find(log, offset, allowance)
         except CorruptMessage as e:
             raise self._shared.refused(log, offset, e) from None
         if position is None:
-            return Batches(b"")
-        return Batches(b"".join(self._batches(position, end, max_bytes, at_least_one)))
+            return _made([])
+        return _made(self._batches(position, end, max_bytes, at_least_one))
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """When the first segment that was changed at the time or later was last changed, and its start: what
@@ -165,6 +137,10 @@ class LogAsBatches:
     def max_timestamp(self) -> tuple[int, int] | None:
         """None: no record has a time."""
         return None
+
+    def facts(self) -> list[SegmentFacts]:
+        """Its segments'."""
+        return self._log.facts()
 
     def _batches(self, position: int, end: int, max_bytes: int, at_least_one: bool) -> list[bytes]:
         found: list[bytes] = []
@@ -217,3 +193,7 @@ class LogAsBatches:
                 raise MessageTooLarge(f"it has {found[1]} bytes; the limit is {MAX_DECOMPRESSED_BYTES}")
             else:
                 wanted = found[1]
+
+
+def _made(batches: list[bytes]) -> MadeEntries:
+    return MadeEntries(b"".join(batches), MAGIC)

@@ -11,16 +11,16 @@ from tests.support.raw_client import RawClient, versions
 ASK = ApiVersionsRequest(client_software_name="raw-client", client_software_version="1.0")
 SERVED = {
     0: (0, 11),
-    1: (4, 12),
-    2: (1, 7),
+    1: (0, 12),
+    2: (0, 7),
     3: (0, 12),
-    8: (2, 8),
-    9: (1, 8),
+    8: (0, 8),
+    9: (0, 8),
     10: (0, 4),
     15: (0, 5),
     16: (0, 4),
     18: (0, 4),
-    19: (2, 7),
+    19: (0, 7),
     20: (1, 6),
     22: (0, 4),
     32: (1, 4),
@@ -41,9 +41,7 @@ def test_every_version_gets_the_whole_table(client: RawClient, version: int) -> 
 
 def test_no_more_is_advertised_than_the_codecs_know(client: RawClient) -> None:
     for key, (low, high) in table(client.ask(ASK)).items():
-        known = APIS[ApiKey(key)].versions
-        assert high == known.max
-        assert low == known.min or (key, low) == (ApiKey.PRODUCE, 0)
+        assert (low, high) == APIS[ApiKey(key)].versions
 
 
 def test_an_unknown_version_is_answered_in_the_body_of_version_0(running_broker: EmbeddedBroker) -> None:

@@ -33,6 +33,6 @@ def unsupported() -> ApiVersionsResponse:
 
 def _table() -> tuple[ApiVersion, ...]:
     return tuple(
-        ApiVersion(api_key=int(entry.key), min_version=entry.advertised[0], max_version=entry.advertised[1])
+        ApiVersion(api_key=int(entry.key), min_version=entry.versions[0], max_version=entry.versions[1])
         for entry in sorted(REGISTRY.values(), key=lambda entry: entry.key)
     )

@@ -1,4 +1,4 @@
-"""CreateTopics 2-7: make topics, each on its own; one that cannot be made does not fail the others.
+"""CreateTopics 0-7: make topics, each on its own; one that cannot be made does not fail the others.
 
 One broker keeps one copy: replication factor 1 or -1, or an assignment that names this broker for each
 partition. Partition count -1 means ``num.partitions``. The property ``generation`` (ours; 0.7 or 0.8) says
@@ -35,7 +35,7 @@ from pyspark_kafkalog.protocol.exchange import ApiKey
 _DEFAULT = -1
 
 
-@handles(ApiKey.CREATE_TOPICS, versions=(2, 7))
+@handles(ApiKey.CREATE_TOPICS, versions=(0, 7))
 def create_topics(request: CreateTopicsRequest, ctx: Context) -> CreateTopicsResponse:
     """A result for each topic; a name asked for twice is refused both times, as in Kafka."""
     times = Counter(topic.name for topic in request.topics)

@@ -1,4 +1,6 @@
-"""Fetch 4-12: slices of the logs, sent from the files without being read; what is of 0.7 by way of a view.
+"""Fetch 0-12: slices of the logs, sent from the files without being read; what is of 0.7 by way of a view.
+
+What a version before 10 may not see is `old_fetch`'s work.
 
 Waiting for ``min_bytes`` is `delayed_fetch`'s work. Left out: incremental fetch sessions (the answer's
 session id is always 0, so clients go on with full requests), replicas and racks.
@@ -11,14 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.network.transmission import Region
 from broker.server.allowance import Allowance
 from broker.server.context import Context
 from broker.server.delayed_fetch import ParkedFetch
 from broker.server.epochs import check_leader_epoch
-from broker.server.old_fetch import without_zstd
+from broker.server.old_fetch import ZSTD_SINCE, OlderReader
 from broker.server.registry import LATER, handles
-from broker.server.served_logs import ReadableLog
+from broker.server.served_logs import Entries, ReadableLog
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from pyspark_kafkalog.protocol.api.fetch import (
     FetchableTopicResponse,
@@ -30,7 +31,10 @@ from pyspark_kafkalog.protocol.api.fetch import (
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import IsolationLevel, TopicPartition
 
-_ZSTD_SINCE = 10
+_WHOLE_FIRST_SINCE = 3
+"""Before that a first entry that is larger than the partition's limit comes cut, which is how a client learns
+that its limit is too small for it.
+"""
 _LONGEST_WAIT_MS = 60_000
 """A client may ask to wait for weeks, but each wait keeps a timer: it gets an empty answer and asks again."""
 
@@ -46,7 +50,7 @@ class _Answer:
     """What one pass over the partitions found. ``ends`` are the ends seen, before reading."""
 
     topics: list[FetchableTopicResponse] = field(default_factory=list)
-    slices: list[Region] = field(default_factory=list)
+    slices: list[Entries] = field(default_factory=list)
     ends: list[tuple[ReadableLog, int]] = field(default_factory=list)
     size_bytes: int = 0
     failed: bool = False
@@ -72,7 +76,7 @@ class _Answer:
             piece.close()
 
 
-@handles(ApiKey.FETCH, versions=(4, 12))
+@handles(ApiKey.FETCH, versions=(0, 12))
 def fetch(request: FetchRequest, ctx: Context) -> Any:
     """Answer now if there is enough, an error, or no time to wait; else park the request."""
     if request.session_id != 0 or request.session_epoch > 0:
@@ -155,17 +159,18 @@ def _read_partition(
         check_leader_epoch(partition, want.current_leader_epoch)
         log = ctx.services.logs.readable(partition, answer.allowance)
         answer.ends.append((log, log.readable_end))
-        piece = log.read(
+        limit = want.partition_max_bytes
+        source = log if ctx.version >= ZSTD_SINCE else _for_older(log, partition, ctx, answer)
+        cut_first = ctx.version < _WHOLE_FIRST_SINCE and left >= limit
+        piece = source.read(
             want.fetch_offset,
-            max(0, min(want.partition_max_bytes, left)),
-            at_least_one=answer.size_bytes == 0,
+            max(0, min(limit, left)),
+            at_least_one=answer.size_bytes == 0 or cut_first,
             committed_only=committed,
         )
-        records: Region | bytes = piece
-        if ctx.version < _ZSTD_SINCE:
-            records = without_zstd(partition, piece)
-        else:
-            answer.slices.append(piece)
+        if cut_first and len(piece) > limit:
+            piece.cut(max(0, limit))
+        answer.slices.append(piece)
     except OffsetOutOfRange as e:
         # The range goes along although Kafka leaves it out: it lets a client say what there is.
         return _failed(partition, ctx.refused(e), log_start_offset=e.start, high_watermark=e.end)
@@ -178,8 +183,12 @@ def _read_partition(
         log_start_offset=log.start_offset,
         # librdkafka complains of a list where no isolation was asked for.
         aborted_transactions=() if committed else None,
-        records=records,
+        records=piece,
     )
+
+
+def _for_older(log: ReadableLog, partition: TopicPartition, ctx: Context, answer: _Answer) -> OlderReader:
+    return OlderReader(log, partition, ctx.version, answer.allowance.part(), ctx.services.metrics)
 
 
 def _failed(

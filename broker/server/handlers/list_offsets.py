@@ -1,11 +1,13 @@
-"""ListOffsets 1-7: where a partition begins, ends, or stood at a time.
+"""ListOffsets 0-7: where a partition begins, ends, or stood at a time.
 
 Timestamps -1 latest (with read_committed: the last stable offset), -2 earliest, -3 the record with the
-greatest timestamp (7+), else the first record at or after so many milliseconds since the epoch.
+greatest timestamp (7+), else the first record at or after so many milliseconds since the epoch. Version 0
+goes by when segments were last changed, and answers with several offsets.
 """
 
 from __future__ import annotations
 
+from broker.log.offsets_before import offsets_before
 from broker.server.allowance import Allowance
 from broker.server.context import Context
 from broker.server.epochs import LEADER_EPOCH, check_leader_epoch
@@ -27,20 +29,22 @@ from pyspark_kafkalog.types import (
     TopicPartition,
 )
 
+_ONE_OFFSET_SINCE = 1
 _MAX_TIMESTAMP_SINCE = 7
 _NONE = (-1, -1)
 """Timestamp and offset where no record qualifies."""
 
 
-@handles(ApiKey.LIST_OFFSETS, versions=(1, 7))
+@handles(ApiKey.LIST_OFFSETS, versions=(0, 7))
 def list_offsets(request: ListOffsetsRequest, ctx: Context) -> ListOffsetsResponse:
     """One (timestamp, offset) for each partition; an error in one leaves the others as they are."""
+    answer = _answer if ctx.version >= _ONE_OFFSET_SINCE else _answer_several
     return ListOffsetsResponse(
         topics=tuple(
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=tuple(
-                    _answer(TopicPartition(topic.name, want.partition_index), want, request, ctx)
+                    answer(TopicPartition(topic.name, want.partition_index), want, request, ctx)
                     for want in topic.partitions
                 ),
             )
@@ -64,6 +68,27 @@ def _answer(
         timestamp=timestamp,
         offset=offset,
         leader_epoch=LEADER_EPOCH if offset >= 0 else -1,
+    )
+
+
+def _answer_several(
+    partition: TopicPartition,
+    want: ListOffsetsPartition,
+    request: ListOffsetsRequest,  # noqa: ARG001 - as `_answer`
+    ctx: Context,
+) -> ListOffsetsPartitionResponse:
+    found: tuple[int, ...] = ()
+    code = ErrorCode.NONE
+    try:
+        if want.max_num_offsets < 0:
+            raise InvalidRequest(f"{partition}: {want.max_num_offsets} offsets are asked for")
+        log = ctx.services.logs.readable(partition, Allowance())
+        now_ms = ctx.services.clock.time_ms()
+        found = offsets_before(log.facts(), log.readable_end, now_ms, want.timestamp, want.max_num_offsets)
+    except KafkaError as e:
+        code = ctx.refused(e)
+    return ListOffsetsPartitionResponse(
+        partition_index=partition.partition, error_code=code, old_style_offsets=found
     )
 
 

@@ -1,10 +1,16 @@
-"""OffsetCommit 2-8: store what a group has read. Groups without members only: generation -1."""
+"""OffsetCommit 0-8: store what a group has read. Groups without members only: generation -1.
+
+Version 0 stores it in ZooKeeper where this broker has one, and else where the others do.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 from broker.group.offsets import NO_EXPIRY, CommittedOffset
 from broker.server.context import Context
-from broker.server.registry import handles
+from broker.server.registry import LATER, handles
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api.offset_commit import (
     OffsetCommitRequest,
@@ -16,6 +22,9 @@ from pyspark_kafkalog.protocol.api.offset_commit import (
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
 
+if TYPE_CHECKING:
+    from broker.server.zookeeper_offsets import ZooKeeperOffsets
+
 _AS_COMMIT_ERROR = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
@@ -23,8 +32,8 @@ _AS_COMMIT_ERROR = {
 """What the log said in words that clients expect of a coordinator: the second makes them ask again."""
 
 
-@handles(ApiKey.OFFSET_COMMIT, versions=(2, 8))
-def offset_commit(request: OffsetCommitRequest, ctx: Context) -> OffsetCommitResponse:
+@handles(ApiKey.OFFSET_COMMIT, versions=(0, 8))
+def offset_commit(request: OffsetCommitRequest, ctx: Context) -> Any:
     """Store the offsets of all partitions that exist; the others get error 3."""
     codes: dict[TopicPartition, ErrorCode] = {}
     accepted: dict[TopicPartition, CommittedOffset] = {}
@@ -38,12 +47,43 @@ def offset_commit(request: OffsetCommitRequest, ctx: Context) -> OffsetCommitRes
                 codes[partition] = ErrorCode.NONE
             except KafkaError as e:
                 codes[partition] = ctx.refused(e)
+    zookeeper = ctx.services.zookeeper_offsets
+    if ctx.version == 0 and zookeeper is not None:
+        zookeeper.in_turn(ctx, lambda: _to_zookeeper(request, accepted, codes, zookeeper, ctx))
+        return LATER
     try:
         _check_group(request)
         ctx.services.offsets.commit(request.group_id, accepted)
     except KafkaError as e:
         code = ctx.refused(e)
         codes.update(dict.fromkeys(accepted, _AS_COMMIT_ERROR.get(code, code)))
+    return _response(request, codes)
+
+
+def _to_zookeeper(
+    request: OffsetCommitRequest,
+    accepted: Mapping[TopicPartition, CommittedOffset],
+    codes: dict[TopicPartition, ErrorCode],
+    zookeeper: ZooKeeperOffsets,
+    ctx: Context,
+) -> OffsetCommitResponse:
+    """Metadata have no place there. Once ZooKeeper does not answer, nothing further is tried."""
+    lost: ErrorCode | None = None
+    for partition, value in accepted.items():
+        if lost is None:
+            try:
+                zookeeper.write(request.group_id, partition, value.offset)
+            except KafkaError as e:
+                codes[partition] = ctx.refused(e)
+                lost = e.code if e.code is ErrorCode.REQUEST_TIMED_OUT else None
+        else:
+            codes[partition] = lost
+    return _response(request, codes)
+
+
+def _response(
+    request: OffsetCommitRequest, codes: Mapping[TopicPartition, ErrorCode]
+) -> OffsetCommitResponse:
     return OffsetCommitResponse(
         topics=tuple(
             OffsetCommitResponseTopic(
@@ -72,7 +112,10 @@ def _check(
         raise ServerError(
             ErrorCode.OFFSET_METADATA_TOO_LARGE, f"{partition}: offset.metadata.max.bytes is {limit}"
         )
-    return CommittedOffset(commit.committed_offset, commit.committed_leader_epoch, metadata, now, expires)
+    committed = commit.commit_timestamp if commit.commit_timestamp >= 0 else now
+    return CommittedOffset(
+        commit.committed_offset, commit.committed_leader_epoch, metadata, committed, expires
+    )
 
 
 def _check_group(request: OffsetCommitRequest) -> None:

@@ -1,16 +1,17 @@
-"""OffsetFetch 1-8: what groups have stored; from version 8 for several groups at once.
+"""OffsetFetch 0-8: what groups have stored; from version 8 for several groups at once.
 
-A null list of topics (2+) asks for everything. Nothing stored is offset -1 and no error.
+A null list of topics (2+) asks for everything. Nothing stored is offset -1 and no error; in version 0, which
+asks ZooKeeper where this broker has one, it is error 3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from broker.group.offsets import CommittedOffset
 from broker.server.context import Context
-from broker.server.registry import handles
+from broker.server.registry import LATER, handles
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
 from pyspark_kafkalog.protocol.api.offset_fetch import (
     OffsetFetchRequest,
@@ -38,9 +39,11 @@ class _Found(NamedTuple):
     topics: list[tuple[str, list[tuple[int, CommittedOffset]]]]
 
 
-@handles(ApiKey.OFFSET_FETCH, versions=(1, 8))
-def offset_fetch(request: OffsetFetchRequest, ctx: Context) -> OffsetFetchResponse:
+@handles(ApiKey.OFFSET_FETCH, versions=(0, 8))
+def offset_fetch(request: OffsetFetchRequest, ctx: Context) -> Any:
     """Answered from memory; COORDINATOR_LOAD_IN_PROGRESS while the group is still being read."""
+    if ctx.version == 0:
+        return _oldest(request, ctx)
     if ctx.version >= _BATCHED_SINCE:
         groups = []
         for group in request.groups:
@@ -69,6 +72,48 @@ def offset_fetch(request: OffsetFetchRequest, ctx: Context) -> OffsetFetchRespon
             for name, partitions in found.topics
         ),
     )
+
+
+def _oldest(request: OffsetFetchRequest, ctx: Context) -> Any:
+    """Version 0: from ZooKeeper, later, or from where the others are."""
+    group, zookeeper = request.group_id, ctx.services.zookeeper_offsets
+    if zookeeper is not None:
+        zookeeper.in_turn(
+            ctx, lambda: _each(request, ctx, lambda partition: zookeeper.read(group, partition))
+        )
+        return LATER
+    return _each(request, ctx, lambda partition: ctx.services.offsets.fetch(group).get(partition))
+
+
+def _each(
+    request: OffsetFetchRequest, ctx: Context, find: Callable[[TopicPartition], CommittedOffset | None]
+) -> OffsetFetchResponse:
+    """One offset after the other. Once ZooKeeper does not answer, nothing further is tried."""
+    topics, lost = [], ErrorCode.NONE
+    for topic in request.topics or ():
+        partitions = []
+        for index in topic.partition_indexes:
+            partition, found, code = TopicPartition(topic.name, index), None, lost
+            if not lost:
+                try:
+                    ctx.services.logs.check_exists(partition)
+                    found = find(partition)
+                except KafkaError as e:
+                    code = ctx.refused(e)
+                    lost = code if code is ErrorCode.REQUEST_TIMED_OUT else lost
+                else:
+                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if found is None else code
+            stored = found or _NOTHING
+            partitions.append(
+                OffsetFetchResponsePartition(
+                    partition_index=index,
+                    committed_offset=stored.offset,
+                    metadata=stored.metadata,
+                    error_code=code,
+                )
+            )
+        topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=tuple(partitions)))
+    return OffsetFetchResponse(topics=tuple(topics))
 
 
 def _group(group_id: str, found: _Found) -> OffsetFetchResponseGroup:

@@ -1,8 +1,8 @@
-"""Produce 3-11, advertised from 0: see `OLD_VERSIONS`.
+"""Produce 0-11: message sets of v0 and v1 in versions 0 to 2, one record batch v2 from version 3 on.
 
 acks 0 has no answer, and an error then closes the connection, as in Kafka, because nothing else can tell
 the producer. acks 1 and -1 are the same here: there is one copy, and the answer comes after it is written.
-Left out: transactions; conversion of message sets v0 and v1 (with versions 0-2, which carry them).
+Left out: transactions.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from pyspark_kafkalog.errors import (
     UnsupportedCompression,
 )
 from pyspark_kafkalog.formats.batch import BATCH_OVERHEAD, HEADER_SIZE
-from pyspark_kafkalog.formats.batch_header import CODEC_BITS
+from pyspark_kafkalog.formats.batch_header import CODEC_BITS, MAGIC
 from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.message_set import magic_at
 from pyspark_kafkalog.protocol.api.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -34,19 +35,12 @@ from pyspark_kafkalog.protocol.api.produce import (
     TopicProduceResponse,
 )
 from pyspark_kafkalog.protocol.api.single_produce import read_single, write_single
-from pyspark_kafkalog.protocol.exchange import ApiKey, decode_request
-from pyspark_kafkalog.protocol.headers import RequestHeader
-from pyspark_kafkalog.types import TopicPartition
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.types import NO_TIMESTAMP, TopicPartition
 
-OLD_VERSIONS = (0, 2)
-"""Advertised but refused: librdkafka before the fix of its issue 4956 does not compress if 0 is missing."""
-
+_BATCHES_SINCE = 3
 _ZSTD_SINCE = 7
 _ERROR_MESSAGE_SINCE = 8
-_INT16 = struct.Struct(">h")
-_INT32 = struct.Struct(">i")
-_INT64 = struct.Struct(">q")
-_NO_TRANSACTIONAL_ID = b"\xff\xff"
 _BATCH_START = struct.Struct(">8xi4xb4xh")
 """Of a batch's header its length, magic and attributes."""
 
@@ -58,6 +52,8 @@ def produce_single(frame: bytearray, pos: int, ctx: Context) -> Sequence[Part] |
     costs beyond the system calls (benchmarks/broker.py).
     """
     version = ctx.version
+    if version < _BATCHES_SINCE:
+        return None
     request = read_single(frame, pos, version)
     if request is None or request.acks == 0:
         return None
@@ -79,7 +75,7 @@ def produce_single(frame: bytearray, pos: int, ctx: Context) -> Sequence[Part] |
     return (answer,)
 
 
-@handles(ApiKey.PRODUCE, versions=(3, 11), advertised=(0, 11), short_cut=produce_single)
+@handles(ApiKey.PRODUCE, versions=(0, 11), short_cut=produce_single)
 def produce(request: ProduceRequest, ctx: Context) -> ProduceResponse | None:
     """Append each partition's batch; one that is refused does not fail the others."""
     responses, failed = [], False
@@ -110,12 +106,20 @@ def _append(partition: TopicPartition, records: memoryview | None, acks: int, ct
         raise InvalidTopic(f"topic {partition.topic!r} is internal: clients cannot write to it")
     services = ctx.services
     log = services.logs.log(partition)
-    whole = check_batch(partition, records, ctx.version)
+    if ctx.version >= _BATCHES_SINCE:
+        whole = check_batch(partition, records, ctx.version)
+    elif records is None or not len(records):
+        return AppendResult(-1, -1, NO_TIMESTAMP, log.start_offset, 0)  # clients of that time sent such
+    else:
+        whole = check_set(partition, records, ctx.version)
     result = log.append(whole)
     if not result.duplicate:
         metrics, size = services.metrics, len(whole)
         metrics.appended_messages.inc(result.record_count)
         metrics.appended_bytes.inc(size)
+        if result.converted_count:
+            metrics.converted_messages.inc(result.converted_count)
+            metrics.converted_bytes.inc(result.converted_bytes)
         services.fetches.appended(partition, size)
     return result
 
@@ -138,6 +142,18 @@ def _refused(partition: TopicPartition, error: KafkaError, ctx: Context) -> Part
         log_start_offset=-1,
         error_message=str(error) if ctx.version >= _ERROR_MESSAGE_SINCE else None,
     )
+
+
+def check_set(partition: TopicPartition, records: memoryview, version: int) -> memoryview:
+    """What versions 0 to 2 demand of their records: no batch v2. The set itself is checked by the log.
+
+    Raises:
+        InvalidRecord: a record batch v2.
+        CorruptMessage: the bytes end inside the first entry, or it is of no format.
+    """
+    if magic_at(records, 0) == MAGIC:
+        raise InvalidRecord(f"{partition}: Produce {version} takes message sets only, not record batches v2")
+    return records
 
 
 def check_batch(partition: TopicPartition, records: memoryview | None, version: int) -> memoryview:
@@ -163,30 +179,3 @@ def check_batch(partition: TopicPartition, records: memoryview | None, version: 
     if version < _ZSTD_SINCE and attributes & CODEC_BITS == Codec.ZSTD:
         raise UnsupportedCompression(f"{partition}: zstd needs Produce {_ZSTD_SINCE} or later, not {version}")
     return records
-
-
-def refuse_old(header: RequestHeader, frame: bytearray, pos: int) -> bytes:
-    """The whole answer to versions 0-2: UNSUPPORTED_VERSION for each partition.
-
-    Their request is version 3's without the transactional id before it. Of the answer version 2 has the
-    layout of version 3, 1 lacks the append time, and 0 the throttle time as well.
-
-    Raises:
-        CloseConnection: acks 0, where no answer can be given.
-        InvalidRequest: the body does not follow the schema.
-    """
-    body = memoryview(_NO_TRANSACTIONAL_ID + frame[pos:])
-    request = decode_request(header._replace(api_version=3), body, 0)
-    if request.acks == 0:
-        raise CloseConnection("Produce 0-2 is not served: producers of Kafka 0.11 and later send 3 or more")
-    out = bytearray(_INT32.pack(header.correlation_id) + _INT32.pack(len(request.topic_data)))
-    for topic in request.topic_data:
-        name = topic.name.encode()
-        out += _INT16.pack(len(name)) + name + _INT32.pack(len(topic.partition_data))
-        for data in topic.partition_data:
-            out += _INT32.pack(data.index) + _INT16.pack(ErrorCode.UNSUPPORTED_VERSION) + _INT64.pack(-1)
-            if header.api_version == 2:
-                out += _INT64.pack(-1)
-    if header.api_version >= 1:
-        out += _INT32.pack(0)
-    return _INT32.pack(len(out)) + bytes(out)

@@ -259,7 +259,7 @@ def test_a_topic_keeps_its_generation(tmp_path: Path) -> None:
 
 
 def facts(*starts: tuple[int, int]) -> list[SegmentFacts]:
-    return [SegmentFacts(base_offset, 1, time_ms) for base_offset, time_ms in starts]
+    return [SegmentFacts(base_offset, 1, -1, time_ms) for base_offset, time_ms in starts]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ ONE = len(batch(b"0"))
 
 
 def _facts(*pairs: tuple[int, int]) -> list[SegmentFacts]:
-    return [SegmentFacts(number, size, time) for number, (size, time) in enumerate(pairs)]
+    return [SegmentFacts(number, size, time, -1) for number, (size, time) in enumerate(pairs)]
 
 
 @pytest.mark.parametrize(("now", "count"), [(100, 0), (110, 0), (111, 1), (120, 1), (121, 3), (131, 4)])

@@ -13,17 +13,17 @@ from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, VersionRange, api_o
 
 TABLE = {
     # key: (name, oldest, newest, first flexible)
-    0: ("PRODUCE", 3, 11, 9),
-    1: ("FETCH", 4, 12, 12),
-    2: ("LIST_OFFSETS", 1, 7, 6),
+    0: ("PRODUCE", 0, 11, 9),
+    1: ("FETCH", 0, 12, 12),
+    2: ("LIST_OFFSETS", 0, 7, 6),
     3: ("METADATA", 0, 12, 9),
-    8: ("OFFSET_COMMIT", 2, 8, 8),
-    9: ("OFFSET_FETCH", 1, 8, 6),
+    8: ("OFFSET_COMMIT", 0, 8, 8),
+    9: ("OFFSET_FETCH", 0, 8, 6),
     10: ("FIND_COORDINATOR", 0, 4, 3),
     15: ("DESCRIBE_GROUPS", 0, 5, 5),
     16: ("LIST_GROUPS", 0, 4, 3),
     18: ("API_VERSIONS", 0, 4, 3),
-    19: ("CREATE_TOPICS", 2, 7, 5),
+    19: ("CREATE_TOPICS", 0, 7, 5),
     20: ("DELETE_TOPICS", 1, 6, 4),
     22: ("INIT_PRODUCER_ID", 0, 4, 2),
     32: ("DESCRIBE_CONFIGS", 1, 4, 4),
@@ -51,21 +51,18 @@ def test_a_version_range_holds_both_of_its_ends() -> None:
     assert "3" not in versions
 
 
-def documented() -> dict[int, tuple[str, tuple[int, int], tuple[int, int], int]]:
-    """Key to name, versions read and written, versions advertised, and first flexible version."""
+def documented() -> dict[int, tuple[str, tuple[int, int], int]]:
+    """Key to name, versions, and first flexible version."""
     text = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text("utf-8")
-    rows = re.findall(r"^\| (\d+) \| (\w+) \| (\d+)-(\d+) \| (\d+)-(\d+) \| (\d+) \|", text, re.MULTILINE)
-    return {
-        int(key): (name, (int(low), int(high)), (int(first), int(last)), int(flexible))
-        for key, name, low, high, first, last, flexible in rows
-    }
+    rows = re.findall(r"^\| (\d+) \| (\w+) \| (\d+)-(\d+) \| (\d+) \|", text, re.MULTILINE)
+    return {int(key): (name, (int(low), int(high)), int(flexible)) for key, name, low, high, flexible in rows}
 
 
 def test_the_documentation_has_the_same_table() -> None:
-    rows = {key: (name, *held, flexible) for key, (name, held, _, flexible) in documented().items()}
+    rows = {key: (name, *held, flexible) for key, (name, held, flexible) in documented().items()}
     assert rows == {key: (row[0].title().replace("_", ""), *row[1:]) for key, row in TABLE.items()}
 
 
-def test_the_broker_serves_and_advertises_what_the_documentation_says() -> None:
-    served = {int(key): (entry.versions, entry.advertised) for key, entry in REGISTRY.items()}
-    assert served == {key: (held, told) for key, (_, held, told, _) in documented().items()}
+def test_the_broker_serves_what_the_documentation_says() -> None:
+    served = {int(key): entry.versions for key, entry in REGISTRY.items()}
+    assert served == {key: held for key, (_, held, _) in documented().items()}

@@ -15,11 +15,6 @@ def test_every_api_of_the_tables_is_served_in_every_version_of_them() -> None:
     }
 
 
-def test_only_produce_advertises_more_than_it_serves() -> None:
-    wider = {k: e.advertised for k, e in REGISTRY.items() if e.advertised != e.versions}
-    assert wider == {ApiKey.PRODUCE: (0, 11)}
-
-
 def test_every_handler_has_a_file_of_its_own_name() -> None:
     folder = Path(broker.server.handlers.__file__).parent
     files = {path.stem for path in folder.glob("*.py")} - {"__init__"}

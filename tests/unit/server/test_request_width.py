@@ -47,7 +47,7 @@ def test_as_many_partitions_as_allowed_pass_and_one_more_does_not(version: int) 
         check(produce_frame(version, 1, MAX_PARTITIONS, b"x" * 20))
 
 
-@pytest.mark.parametrize("version", [3, 11])
+@pytest.mark.parametrize("version", [0, 3, 11])
 def test_topics_count_as_well_and_null_records_are_walked_over(version: int) -> None:
     half = MAX_PARTITIONS // 2
     check(produce_frame(version, half, 1, None))
@@ -55,17 +55,11 @@ def test_topics_count_as_well_and_null_records_are_walked_over(version: int) -> 
         check(produce_frame(version, half + 1, 1, None))
 
 
-@pytest.mark.parametrize("version", [3, 11])
+@pytest.mark.parametrize("version", [0, 3, 11])
 def test_a_frame_that_is_cut_is_left_to_the_decoder(version: int) -> None:
     frame = produce_frame(version, 1, 10_000, b"x" * 40)
     for cut in range(270_000, len(frame), 5003):
         check(frame[:cut])
-
-
-def test_old_produce_versions_are_not_taken_when_large() -> None:
-    frame = bytearray(b"\x00\x00\x00\x02\x00\x00\x00\x01\xff\xff" + bytes(300_000))
-    with pytest.raises(InvalidRequest, match="not served"):
-        check(frame)
 
 
 def test_other_apis_have_one_limit() -> None:

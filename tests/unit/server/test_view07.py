@@ -15,7 +15,8 @@ from broker.log.file_slice import FileSlice
 from broker.log.log import Log
 from broker.metrics import Metrics
 from broker.server.allowance import Allowance
-from broker.server.view07 import Batches, View07
+from broker.server.made_entries import MadeEntries
+from broker.server.view07 import View07
 from pyspark_kafkalog.errors import ErrorCode, OffsetOutOfRange, ServerError, StorageError
 from pyspark_kafkalog.formats.message_set import frames, records
 from tests.support.logs import START_MS, crash_all, open_log
@@ -218,7 +219,7 @@ def test_what_was_made_is_counted(tmp_path: Path) -> None:
 
 def test_batches_go_to_a_socket_as_it_takes_them() -> None:
     data = bytes(range(256)) * 20_000
-    batches, got = Batches(data), b""
+    batches, got = MadeEntries(data, 2), b""
     left, right = socket.socketpair()
     with left, right:
         left.setblocking(False)
