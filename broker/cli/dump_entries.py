@@ -11,12 +11,13 @@ from broker.cli.dump_lines import Decoder, Line, bytes_value
 from broker.log.filesystem import File
 from broker.log.generations import SINCE_08, V07
 from broker.log.salvage import Found
-from broker.log.scan import FoundBatch
-from broker.log.scan07 import FoundEntry
+from broker.log.scan import FoundBatch, FoundEntry
+from broker.log.scan07 import FoundEntry as FoundEntry07
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats.batch import control_type
 from pyspark_kafkalog.formats.batch_header import CODEC_BITS, BatchHeader
 from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.legacy_entry import EntryHeader
 from pyspark_kafkalog.types import Record, TimestampType
 
 F = TypeVar("F", bound=Found)
@@ -36,9 +37,21 @@ class EntryLines(Generic[F]):
     """
 
 
-def batch_line(found: FoundBatch) -> Line:
-    """A batch, its fields in the order in which Kafka's tool names them."""
+def batch_line(found: FoundEntry) -> Line:
+    """A batch, its fields in the order in which Kafka's tool names them; of v0 and v1 those that it has."""
     header = found.header
+    if isinstance(header, EntryHeader):
+        return {
+            "offset": header.offset,
+            "position": found.position,
+            "timestampType": _time_name(header.timestamp_type) if header.magic else "NoTimestampType",
+            "maxTimestamp": header.timestamp,
+            "size": header.size,
+            "magic": header.magic,
+            "compresscodec": codec_name(header),
+            "crc": header.crc,
+            "isvalid": found.sound,
+        }
     return {
         "baseOffset": header.base_offset,
         "lastOffset": header.last_offset,
@@ -63,7 +76,7 @@ def batch_line(found: FoundBatch) -> Line:
     }
 
 
-def entry_line(found: FoundEntry) -> Line:
+def entry_line(found: FoundEntry07) -> Line:
     """An entry of 0.7, with the words of its ``DumpLogSegments`` where that has any."""
     return {
         "offset": found.first_offset,
@@ -78,12 +91,13 @@ def entry_line(found: FoundEntry) -> Line:
     }
 
 
-def _batch_records(found: FoundBatch, file: File, decode: Decoder | None) -> Iterator[Line]:
+def _batch_records(found: FoundEntry, file: File, decode: Decoder | None) -> Iterator[Line]:
+    header = found.header if isinstance(found, FoundBatch) else None
     for record in found.records(file):
-        yield record_line(record, found.header, decode)
+        yield record_line(record, header, decode)
 
 
-def _messages(found: FoundEntry, file: File, _decode: Decoder | None) -> Iterator[Line]:
+def _messages(found: FoundEntry07, file: File, _decode: Decoder | None) -> Iterator[Line]:
     for payload, next_offset in found.messages(file):
         yield {
             "offset": found.first_offset,
@@ -93,9 +107,9 @@ def _messages(found: FoundEntry, file: File, _decode: Decoder | None) -> Iterato
         }
 
 
-def record_line(record: Record, header: BatchHeader, decode: Decoder | None) -> Line:
-    """A record; key, value and headers as ``kafkalog consume --format json`` writes them: text where they are
-    UTF-8, else an object with their bytes in base64.
+def record_line(record: Record, header: BatchHeader | None, decode: Decoder | None) -> Line:
+    """A record, with the header of its batch where it is of v2; key, value and headers as ``kafkalog consume
+    --format json`` writes them: text where they are UTF-8, else an object with their bytes in base64.
     """
     line: Line = {
         "offset": record.offset,
@@ -106,7 +120,7 @@ def record_line(record: Record, header: BatchHeader, decode: Decoder | None) -> 
         "sequence": _sequence(record, header),
         "headers": [[name, bytes_value(value)] for name, value in record.headers],
     }
-    if header.is_control:
+    if header is not None and header.is_control:
         try:
             line["controlType"] = control_type(record).name
         except KafkaError as e:
@@ -118,7 +132,7 @@ def record_line(record: Record, header: BatchHeader, decode: Decoder | None) -> 
     return line
 
 
-def codec_name(header: BatchHeader) -> str:
+def codec_name(header: BatchHeader | EntryHeader) -> str:
     """The codec in lower case; a number where there is no such codec."""
     number = header.attributes & CODEC_BITS
     return Codec(number).name.lower() if number in list(Codec) else str(number)
@@ -128,8 +142,8 @@ def _time_name(kind: TimestampType) -> str:
     return "CreateTime" if kind is TimestampType.CREATE_TIME else "LogAppendTime"
 
 
-def _sequence(record: Record, header: BatchHeader) -> int:
-    if header.base_sequence < 0:
+def _sequence(record: Record, header: BatchHeader | None) -> int:
+    if header is None or header.base_sequence < 0:
         return -1
     return (header.base_sequence + record.offset - header.base_offset) & 0x7FFF_FFFF
 

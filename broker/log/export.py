@@ -26,7 +26,7 @@ from broker.log.kafka_files import (
 )
 from broker.log.offset_scheme import MAX_RELATIVE
 from broker.log.places import PartitionPlace, SegmentPlace, segments_in
-from broker.log.scan import FoundBatch, scan
+from broker.log.scan import Damage, FoundBatch, scan
 from broker.log.topic_store import PARTITION_METADATA
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, StorageError
 
@@ -207,28 +207,29 @@ class _Copy:
         """Check every batch; returns where the last one that is sound ends."""
         size, end, fault = os.fstat(file.fileno()).st_size, 0, ""
         for found in scan(file, size, segment.base_offset):
-            if not isinstance(found, FoundBatch) or not found.sound:
+            if isinstance(found, Damage) or not found.sound:
                 fault = fault or f"{segment.path}, byte {found.position}: no sound batch"
                 continue
             if fault:
                 raise CorruptMessage(f"{fault}, and sound ones follow: verify-log tells more")
-            header = found.header
             where = f"{segment.path}, byte {found.position}"
-            self._check_follows(header.base_offset, where)
-            if header.last_offset - segment.base_offset > MAX_RELATIVE:
-                raise CorruptMessage(f"{where}: offset {header.last_offset} does not fit the segment's index")
-            indexes.add(found.position, header)
-            self._epochs.add(header)
-            self._next_offset, end = header.next_offset, found.end
+            self._check_follows(found.first_offset, where, at_least=not found.first_is_known)
+            if found.last_offset - segment.base_offset > MAX_RELATIVE:
+                raise CorruptMessage(f"{where}: offset {found.last_offset} does not fit the segment's index")
+            indexes.add(found)
+            if isinstance(found, FoundBatch):  # message sets know no leader epoch
+                self._epochs.add(found.header)
+            self._next_offset, end = found.next_offset, found.end
         torn_from = self._source.torn_from
         if fault and (not last or torn_from is None or self._next_offset < torn_from):
             raise CorruptMessage(f"{fault}: verify-log tells more")
         self._left_bytes += size - end
         return end
 
-    def _check_follows(self, offset: int, where: str) -> None:
+    def _check_follows(self, offset: int, where: str, *, at_least: bool = False) -> None:
+        """``at_least``: an offset further on is none that is missing."""
         gap = offset - self._next_offset
-        if gap < 0 or (gap and not self._source.gaps_allowed):
+        if gap < 0 or (gap and not at_least and not self._source.gaps_allowed):
             raise CorruptMessage(f"{where}: offset {offset} where {self._next_offset} should follow")
 
     def _copy(self, source: File, name: str, size: int) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from uuid import UUID
 
+from broker.log.salvage import Found
 from pyspark_kafkalog.formats.batch_header import BatchHeader
 from pyspark_kafkalog.types import NO_TIMESTAMP, TopicPartition, encode_id
 
@@ -40,7 +41,7 @@ def partition_metadata(topic_id: UUID) -> bytes:
 
 
 class KafkaIndexes:
-    """*Not thread-safe.* Both indexes of one segment, made from its batches as Kafka makes them."""
+    """*Not thread-safe.* Both indexes of one segment, made from its entries as Kafka makes them."""
 
     def __init__(self, base_offset: int) -> None:
         self._base_offset = base_offset
@@ -50,15 +51,15 @@ class KafkaIndexes:
         self._last_time = NO_TIMESTAMP
         self._bytes_since_row = 0
 
-    def add(self, position: int, header: BatchHeader) -> None:
-        """The next batch of the segment; its offsets are at most 2**31 - 1 above the segment's first."""
-        if header.max_timestamp > self._largest[0]:
-            self._largest = (header.max_timestamp, header.last_offset)
+    def add(self, found: Found) -> None:
+        """The next entry of the segment; its offsets are at most 2**31 - 1 above the segment's first."""
+        if found.max_timestamp > self._largest[0]:
+            self._largest = (found.max_timestamp, found.last_offset)
         if self._bytes_since_row > _INTERVAL_BYTES:
-            self._offsets += _OFFSET_ROW.pack(header.last_offset - self._base_offset, position)
+            self._offsets += _OFFSET_ROW.pack(found.last_offset - self._base_offset, found.position)
             self._add_time()
             self._bytes_since_row = 0
-        self._bytes_since_row += header.size
+        self._bytes_since_row += found.size
 
     def finish(self) -> tuple[bytes, bytes]:
         """The content of ``.index`` and of ``.timeindex``, once all batches are in."""

@@ -17,7 +17,7 @@ from pyspark_kafkalog.errors import CorruptMessage
 
 
 class Found(Protocol):
-    """An entry by its header, which may be wrong: a v2 batch, or an entry of 0.7."""
+    """An entry by its header, which may be wrong: a v2 batch, an entry of v0 or v1, or one of 0.7."""
 
     @property
     def position(self) -> int:
@@ -41,7 +41,12 @@ class Found(Protocol):
 
     @property
     def first_offset(self) -> int:
-        """Offset at which it begins."""
+        """Offset at which it begins, or where that is not known the last one."""
+        ...
+
+    @property
+    def first_is_known(self) -> bool:
+        """Whether it begins at ``first_offset``: of a compressed set of v0 or v1 only opening it tells."""
         ...
 
     @property

@@ -1,7 +1,10 @@
-"""Scans a segment of 0.8 onwards that may be damaged: its v2 batches, and the places where there is none."""
+"""Scans a segment of 0.8 onwards that may be damaged: its v2 batches, its v0 and v1 entries, and the places
+where there is none.
+"""
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -10,6 +13,7 @@ from broker.log.filesystem import File
 from broker.log.salvage import Damage, Window, salvage
 from broker.log.segment import MAX_DECOMPRESSED_BYTES
 from pyspark_kafkalog.errors import CorruptMessage
+from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.batch import decode_records
 from pyspark_kafkalog.formats.batch_header import (
     ATTRIBUTES_POSITION,
@@ -18,17 +22,40 @@ from pyspark_kafkalog.formats.batch_header import (
     BatchHeader,
     read_header,
 )
-from pyspark_kafkalog.formats.checksum import crc32c
+from pyspark_kafkalog.formats.checksum import crc32, crc32c
+from pyspark_kafkalog.formats.legacy import LegacyFormat
+from pyspark_kafkalog.formats.legacy_entry import (
+    CRC_POSITION,
+    KEY_POSITIONS,
+    MAGIC_POSITION,
+    MIN_ENTRY_BYTES,
+    EntryHeader,
+    read_entry,
+)
+from pyspark_kafkalog.formats.message_set import magic_at
 from pyspark_kafkalog.types import Record
 
-__all__ = ["Damage", "FoundBatch", "scan"]
+__all__ = ["Damage", "FoundBatch", "FoundEntry", "FoundSet", "scan"]
 
-_MAGIC_POSITION = 16
-_MAGIC_BYTE = bytes([MAGIC])
-_OFFSET = struct.Struct(">q")
+_OFFSET_AND_LENGTH = struct.Struct(">qi")
+_LENGTH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_SETS = LegacyFormat()
+
+_MAY_BEGIN = re.compile(
+    # Offset, a length that an entry may have, checksum or epoch, magic; then v2's checksum or the attributes.
+    rb"(?=[\x00-\x7f][\x00-\xff]{7}(?!\x00\x00\x00[\x00-\x0d])[\x00-\x7f][\x00-\xff]{3}"
+    rb"[\x00-\xff]{4}(?:\x02|[\x00\x01][\x00-\x0f]))"
+)
 
 _OFFSETS_OF_A_SEGMENT = 1 << 31
 """A batch found behind damage must lie this near: a segment's index can hold no more."""
+
+
+_LARGEST_BEHIND_DAMAGE = 16 << 20
+"""Bytes of the largest v0 or v1 entry at which reading goes on behind damage: much looks like one that is
+none, and to sum up all of it would take hours. Kafka's default allowed 1 MB.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +69,10 @@ class FoundBatch:
     @property
     def sound(self) -> bool:
         return self.crc == self.header.crc
+
+    @property
+    def first_is_known(self) -> bool:
+        return True
 
     @property
     def stored_crc(self) -> int:
@@ -88,7 +119,77 @@ class FoundBatch:
         return len(self.records(file))
 
 
-def scan(file: File, size: int, lowest_offset: int, *, start: int = 0) -> Iterator[FoundBatch | Damage]:
+@dataclass(frozen=True, slots=True)
+class FoundSet:
+    """An entry of v0 or v1 by its header: a message, or a compressed set of them."""
+
+    position: int
+    header: EntryHeader
+    crc: int
+
+    @property
+    def sound(self) -> bool:
+        return self.crc == self.header.crc
+
+    @property
+    def stored_crc(self) -> int:
+        return self.header.crc
+
+    @property
+    def size(self) -> int:
+        return self.header.size
+
+    @property
+    def end(self) -> int:
+        return self.position + self.header.size
+
+    @property
+    def summed_from(self) -> int:
+        return self.position + MAGIC_POSITION
+
+    @property
+    def first_offset(self) -> int:
+        return self.header.offset
+
+    @property
+    def first_is_known(self) -> bool:
+        return not self.header.is_compressed
+
+    @property
+    def last_offset(self) -> int:
+        return self.header.offset
+
+    @property
+    def next_offset(self) -> int:
+        return self.header.offset + 1
+
+    @property
+    def max_timestamp(self) -> int:
+        return self.header.timestamp
+
+    @property
+    def record_count(self) -> int | None:
+        return None if self.header.is_compressed else 1
+
+    def records(self, file: File) -> list[Record]:
+        """Its messages, inner ones too, whatever its own checksum is. Raises as `count`."""
+        data = bytearray(file.read_at(self.position, self.size))
+        if len(data) < self.size:
+            raise CorruptMessage(f"the file became shorter than {self.end} bytes")
+        _CRC.pack_into(data, CRC_POSITION, self.crc)
+        view = memoryview(data)
+        frame = Frame(0, self.size, self.first_offset, self.last_offset, self.next_offset, self.max_timestamp)
+        return list(_SETS.records(view, frame, max_bytes=MAX_DECOMPRESSED_BYTES))
+
+    def count(self, file: File) -> int:
+        return len(self.records(file))
+
+
+FoundEntry = FoundBatch | FoundSet
+"""What a segment of 0.8 onwards holds."""
+
+
+def scan(file: File, size: int, lowest_offset: int, *, start: int = 0) -> Iterator[FoundEntry | Damage]:
     """What lies in bytes ``[start, size)``, as `salvage` tells it.
 
     ``lowest_offset`` is where the segment's offsets begin.
@@ -96,45 +197,72 @@ def scan(file: File, size: int, lowest_offset: int, *, start: int = 0) -> Iterat
     Raises:
         OSError: the disk refused to read.
     """
-    return salvage(Window(file, size), _Batches(lowest_offset), start=start)
+    return salvage(Window(file, size), _Entries(lowest_offset), start=start)
 
 
-class _Batches:
-    """*Thread-safe: it never changes.* The layout of v2 batches, whose offsets begin at ``lowest_offset``."""
+class _Entries:
+    """*Thread-safe: it never changes.* The layout of v0, v1 and v2; offsets begin at ``lowest_offset``."""
 
-    smallest = HEADER_SIZE
-    key_bytes = _MAGIC_POSITION + 1
+    smallest = MIN_ENTRY_BYTES
+    key_bytes = MAGIC_POSITION + 2
 
     def __init__(self, lowest_offset: int) -> None:
         self._lowest_offset = lowest_offset
 
-    def header_at(self, window: Window, position: int) -> FoundBatch:
+    def header_at(self, window: Window, position: int) -> FoundEntry:
         view = window.view(position, HEADER_SIZE)
-        if len(view) < HEADER_SIZE:
+        if len(view) < MIN_ENTRY_BYTES:
             raise CorruptMessage(f"{len(view)} bytes are left: too few for a batch's header")
-        if view == bytes(HEADER_SIZE):
+        if view == bytes(len(view)):
             raise CorruptMessage("zeros where a batch should begin")
+        found: FoundEntry
         try:
-            header = read_header(view)
+            if magic_at(view, 0) == MAGIC:
+                found = FoundBatch(position, read_header(view), 0)
+            else:
+                found = FoundSet(position, _read_entry(window, position), 0)
         except CorruptMessage as e:
             # The text counts from the header's own first byte.
             raise CorruptMessage(str(e).replace(" at byte 0", "")) from None
-        if header.base_offset < 0:
-            raise CorruptMessage(f"a batch with offset {header.base_offset}")
-        if position + header.size > window.size:
+        if found.first_offset < 0:
+            raise CorruptMessage(f"a batch with offset {found.first_offset}")
+        if found.end > window.size:
             raise CorruptMessage(
-                f"a batch of {header.size} bytes with offset {header.base_offset} is cut short at byte"
+                f"a batch of {found.size} bytes with offset {found.first_offset} is cut short at byte"
                 f" {window.size}"
             )
-        return FoundBatch(position, header, 0)
+        return found
 
-    def summed(self, found: FoundBatch, window: Window) -> FoundBatch:
-        return replace(found, crc=window.sum(found.summed_from, found.end, crc32c))
+    def summed(self, found: FoundEntry, window: Window) -> FoundEntry:
+        if isinstance(found, FoundBatch):
+            return replace(found, crc=window.sum(found.summed_from, found.end, crc32c))
+        return replace(found, crc=window.sum(found.summed_from, found.end, crc32))
 
     def candidates(self, window: Window, chunk: bytes, position: int) -> Iterator[int]:  # noqa: ARG002
-        at = chunk.find(_MAGIC_BYTE, _MAGIC_POSITION)
-        while at >= 0:
-            (offset,) = _OFFSET.unpack_from(chunk, at - _MAGIC_POSITION)
-            if 0 <= offset - self._lowest_offset < _OFFSETS_OF_A_SEGMENT:
-                yield at - _MAGIC_POSITION
-            at = chunk.find(_MAGIC_BYTE, at + 1)
+        for match in _MAY_BEGIN.finditer(chunk):
+            begins = match.start()
+            offset, length = _OFFSET_AND_LENGTH.unpack_from(chunk, begins)
+            if 0 <= offset - self._lowest_offset < _OFFSETS_OF_A_SEGMENT and (
+                length <= _LARGEST_BEHIND_DAMAGE or chunk[begins + MAGIC_POSITION] == MAGIC
+            ):
+                yield begins
+
+
+def _read_entry(window: Window, position: int) -> EntryHeader:
+    """The header of the v0 or v1 entry at ``position``; what of it is in the file must be filled by key and
+    value: its magic alone is no mark by which to know it.
+    """
+    header = read_entry(window.view(position, MIN_ENTRY_BYTES))
+    at = KEY_POSITIONS[header.magic]
+    if position + header.size > window.size:
+        return header
+    for what in ("key", "value"):
+        if at + _LENGTH.size > header.size:
+            raise CorruptMessage(f"a message of {header.size} bytes without a {what}")
+        (length,) = _LENGTH.unpack(window.view(position + at, _LENGTH.size))
+        at += _LENGTH.size + max(length, 0)
+        if length < -1 or at > header.size:
+            raise CorruptMessage(f"a message of {header.size} bytes with a {what} of {length}")
+    if at != header.size:
+        raise CorruptMessage(f"a message of {header.size} bytes, of which key and value fill {at}")
+    return header

@@ -68,6 +68,10 @@ class FoundEntry:
         return self.end - self.summed_from
 
     @property
+    def first_is_known(self) -> bool:
+        return True
+
+    @property
     def last_offset(self) -> int:
         return self.next_offset - 1
 

@@ -220,7 +220,13 @@ class _Check:
 
     def _entry(self, segment: SegmentPlace, found: Found, file: File) -> None:
         report, look = self.report, self.report.inspection
-        gap = found.first_offset - self._next_offset
+        count = found.record_count
+        if self._deep:
+            try:
+                count = found.count(file)
+            except KafkaError as e:
+                self.find(segment.path, found.position, str(e))
+        gap = self._gap(found, count)
         gaps_allowed = self._expected.gaps_allowed or not segment.is_ours
         if gap < 0:
             if not self._overlap_told:  # once for a segment: where it says its offsets too low, each entry is
@@ -231,22 +237,26 @@ class _Check:
                 )  # fmt: skip
             self._overlap_told = True
         elif gap and not gaps_allowed:
-            self.find(segment.path, found.position, _missing(self._next_offset, found.first_offset))
+            self.find(segment.path, found.position, _missing(self._next_offset, self._next_offset + gap))
         if look.max_relative is not None and found.last_offset - segment.base_offset > look.max_relative:
             self.find(
                 segment.path, found.position,
                 f"offset {found.last_offset} is more than {look.max_relative} above the segment's first",
             )  # fmt: skip
         self._next_offset = max(self._next_offset, found.next_offset)
-        count = found.record_count
-        if self._deep:
-            try:
-                count = found.count(file)
-            except KafkaError as e:
-                self.find(segment.path, found.position, str(e))
         report.entry_count += 1
         total = report.record_count
         report.record_count = None if total is None or count is None else total + count
+
+    def _gap(self, found: Found, count: int | None) -> int:
+        """How many offsets are missing before an entry; below 0 where it should begin further on.
+
+        A compressed set of v0 or v1 says it only when it was opened and its messages were counted.
+        """
+        first = found.first_offset
+        if not found.first_is_known and first >= self._next_offset:
+            first = self._next_offset if count is None else found.next_offset - count
+        return first - self._next_offset
 
     def _lost(self, segment: SegmentPlace, broken: list[tuple[int, str]], found: Found) -> None:
         """Damage in the middle: a sound entry follows it."""
@@ -254,13 +264,15 @@ class _Check:
             self.find(segment.path, position, fault)
         position, fault = broken[-1]
         base_offset = found.first_offset
-        lost = (
-            _missing(self._next_offset, base_offset)
-            if base_offset > self._next_offset
-            else "no offset is missing"
-        )
+        if base_offset <= self._next_offset:
+            lost = "no offset is missing"
+        elif found.first_is_known:
+            lost = _missing(self._next_offset, base_offset)
+        else:
+            lost = f"of the offsets {self._next_offset} to {base_offset - 1} some or all are missing"
         self.find(segment.path, position, f"{fault}; sound again at byte {found.position}: {lost}")
-        self._next_offset = max(self._next_offset, base_offset)
+        if found.first_is_known:
+            self._next_offset = max(self._next_offset, base_offset)
 
     def _torn(self, segment: SegmentPlace, broken: list[tuple[int, str]], size: int, last: bool) -> None:
         """No sound entry follows in this file: what a crash does to an end, or damage."""

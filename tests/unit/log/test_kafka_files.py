@@ -12,6 +12,7 @@ from broker.log.kafka_files import (
     kafka_segment_name,
     partition_metadata,
 )
+from broker.log.scan import FoundBatch
 from pyspark_kafkalog.formats.batch import BatchHeader, encode_batch, read_header
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, TopicPartition
 
@@ -36,7 +37,7 @@ def test_a_row_comes_after_more_than_the_interval() -> None:
     position = 0
     for header in headers(9, 2000 - 70, [10, 30, 20, 40, 40, 50, 5, 5, 60], base=1000):
         assert header.size == 2000
-        indexes.add(position, header)
+        indexes.add(FoundBatch(position, header, header.crc))
         position += 2000
     offsets, times = indexes.finish()
     assert list(struct.iter_unpack(">ii", offsets)) == [(3, 6000), (6, 12000)]
@@ -46,7 +47,7 @@ def test_a_row_comes_after_more_than_the_interval() -> None:
 def test_records_without_a_time_make_no_row() -> None:
     indexes = KafkaIndexes(0)
     for header in headers(3, 5000, [NO_TIMESTAMP] * 3):
-        indexes.add(header.base_offset * 5100, header)
+        indexes.add(FoundBatch(header.base_offset * 5100, header, header.crc))
     offsets, times = indexes.finish()
     assert len(offsets) == 16
     assert times == b""
