@@ -17,22 +17,7 @@ from pyspark_kafkalog.formats.varint import varint_bytes
 from pyspark_kafkalog.types import NewRecord
 from tests.support.batches import new_records
 from tests.support.columnar import good_record, raw_record
-
-CANARY = 0xA5
-GAP = 40
-"""Bytes between the arena's regions that nothing may touch."""
-
-DATA = (k.KEY_DATA, k.VALUE_DATA, k.NAME_DATA, k.CONTENT_DATA)
-
-
-def regions(rows: int, size: int, headers: int) -> dict[int, int]:
-    """Region to its length in bytes."""
-    lengths = dict.fromkeys((k.OFFSETS, k.TIMESTAMPS), 8 * rows)
-    lengths |= dict.fromkeys((k.KEY_STARTS, k.VALUE_STARTS, k.HEADER_STARTS), 4 * (rows + 1))
-    lengths |= dict.fromkeys((k.KEY_VALID, k.VALUE_VALID, k.HEADER_VALID), (rows + 7) // 8)
-    lengths |= dict.fromkeys((k.NAME_STARTS, k.CONTENT_STARTS), 4 * (headers + 1))
-    lengths |= dict.fromkeys(DATA, size)
-    return lengths | {k.TIMESTAMP_TYPES: 4 * rows, k.CONTENT_VALID: (headers + 7) // 8}
+from tests.support.kernel_arena import Arena
 
 
 class Run:
@@ -44,28 +29,12 @@ class Run:
         found, why = kernel()
         assert found is not None, why
         around = poison * 50
-        self.layout = np.full(k.LAYOUT_FIELDS, -1, np.int64)
-        self.lengths = regions(rows, size, headers)
-        at = GAP
-        for region, length in self.lengths.items():
-            self.layout[region] = at
-            at += length + GAP
-        self.layout[k.CAPACITY_ROWS :] = (rows, size, headers, 1000)
-        self.arena = np.full(at, CANARY, np.uint8)
-        self.state = np.zeros(k.STATE_FIELDS, np.int64)
-        self.state[k.PREVIOUS_DELTA] = -1
+        self.arena = Arena(rows, size, headers)
         table = np.array(
             [[len(around), len(around) + len(block), count, 1 << 30, 0, 1 << 30, 7, 0, 0]], np.int64
         )
         source = np.frombuffer(around + block + around, np.uint8)
-        self.status = found(source, table, self.arena, self.layout, self.state)
-
-    def outside(self) -> Any:
-        """The arena's bytes that belong to no region."""
-        mask = np.ones(len(self.arena), bool)
-        for region, length in self.lengths.items():
-            mask[self.layout[region] : self.layout[region] + length] = False
-        return self.arena[mask]
+        self.status = found(source, table, self.arena.bytes, self.arena.layout, self.arena.state)
 
 
 blocks = st.lists(
@@ -104,8 +73,8 @@ def test_what_lies_around_the_block_is_never_looked_at(block: bytes, count: int,
     assert first.status in set(Status)
     for run in runs[1:]:
         assert run.status == first.status
-        assert run.state.tolist() == first.state.tolist()
-        assert run.arena.tobytes() == first.arena.tobytes()
+        assert run.arena.state.tolist() == first.arena.state.tolist()
+        assert run.arena.bytes.tobytes() == first.arena.bytes.tobytes()
 
 
 @given(blocks, st.integers(0, 9), st.integers(0, 5), st.integers(0, 300), st.integers(0, 4))
@@ -113,10 +82,10 @@ def test_nothing_is_written_between_the_regions(
     block: bytes, count: int, rows: int, size: int, headers: int
 ) -> None:
     run = Run(block, count, b"\1", rows=rows, size=size, headers=headers)
-    assert set(run.outside().tolist()) == {CANARY}
-    assert run.state[k.ROWS] <= rows
-    assert run.state[k.HEADERS] <= headers
-    assert run.state[k.KEY_BYTES] + run.state[k.VALUE_BYTES] <= size
+    assert run.arena.outside_is_untouched()
+    assert run.arena.state[k.ROWS] <= rows
+    assert run.arena.state[k.HEADERS] <= headers
+    assert run.arena.state[k.KEY_BYTES] + run.arena.state[k.VALUE_BYTES] <= size
 
 
 def test_regions_that_do_not_fit_the_arena_are_refused() -> None:
@@ -126,13 +95,16 @@ def test_regions_that_do_not_fit_the_arena_are_refused() -> None:
     assert good.status == Status.DONE
     source, table = np.frombuffer(good_record(), np.uint8), np.zeros((1, k.BLOCK_FIELDS), np.int64)
     table[0, : k.BLOCK_COUNT + 1] = (0, len(source), 1)
-    for region, length in good.lengths.items():
-        layout = good.layout.copy()
-        layout[region] = len(good.arena) - length + 1
-        assert found(source, table, good.arena, layout, np.zeros_like(good.state)) == BAD_LAYOUT
+    for region, length in good.arena.lengths.items():
+        layout = good.arena.layout.copy()
+        layout[region] = len(good.arena.bytes) - length + 1
+        assert found(source, table, good.arena.bytes, layout, np.zeros_like(good.arena.state)) == BAD_LAYOUT
     for start, end in ((-1, 5), (5, 4), (0, len(source) + 1)):
         table[0, :2] = (start, end)
-        assert found(source, table, good.arena, good.layout, np.zeros_like(good.state)) == BAD_LAYOUT
+        assert (
+            found(source, table, good.arena.bytes, good.arena.layout, np.zeros_like(good.arena.state))
+            == BAD_LAYOUT
+        )
 
 
 def test_the_kernel_reads_memory_that_may_not_be_written() -> None:
