@@ -1,0 +1,421 @@
+"""Message sets of v0 and v1: the layout by hand, offsets and times of what is compressed, what is refused."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+import zlib
+from collections.abc import Sequence
+
+import cramjam
+import pytest
+
+from pyspark_kafkalog.errors import CorruptMessage, InvalidRecord, MessageTooLarge, UnsupportedCompression
+from pyspark_kafkalog.formats.base import Frame
+from pyspark_kafkalog.formats.compression import Codec, compress
+from pyspark_kafkalog.formats.legacy import (
+    LegacyFormat,
+    encode_message,
+    encode_set,
+    inner_set,
+    messages,
+    wrap_set,
+)
+from pyspark_kafkalog.formats.legacy_entry import (
+    CODECS,
+    MIN_ENTRY_BYTES,
+    assign_entry,
+    key_and_value,
+    read_entry,
+    verify_entry,
+)
+from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, Record, TimestampType
+
+LIMIT = 1 << 20
+FORMAT = LegacyFormat()
+NEW = [NewRecord(b"one", b"k1", 1000), NewRecord(None, None, 3000), NewRecord(b"", b"", 2000)]
+
+both = pytest.mark.parametrize("magic", [0, 1])
+packing = pytest.mark.parametrize("codec", CODECS[1:], ids=lambda codec: codec.name.lower())
+
+
+def sealed(offset: int, covered: bytes) -> bytes:
+    """An entry around what its checksum covers."""
+    return struct.pack(">qiI", offset, 4 + len(covered), zlib.crc32(covered)) + covered
+
+
+def entry(offset: int, magic: int, value: bytes | None, attributes: int = 0, timestamp: int = -1) -> bytes:
+    """An entry without key, by hand."""
+    covered = struct.pack(">bb", magic, attributes) + (struct.pack(">q", timestamp) if magic else b"")
+    size = -1 if value is None else len(value)
+    return sealed(offset, covered + struct.pack(">ii", -1, size) + (value or b""))
+
+
+def read(data: bytes, *, stored: bool = True, max_bytes: int = LIMIT) -> list[tuple[int, int, bytes | None]]:
+    """Offset, time and value of the messages of the one entry in ``data``."""
+    return [
+        (m.offset, m.timestamp, None if m.value is None else bytes(m.value))
+        for m in messages(data, max_bytes=max_bytes, stored=stored)
+    ]
+
+
+def refuse(data: bytes, why: str, error: type[Exception] = CorruptMessage) -> None:
+    with pytest.raises(error, match=why):
+        read(data)
+
+
+# --- the layout
+
+
+@pytest.mark.parametrize(
+    ("magic", "expected"),
+    [
+        (0, "0000000000000007 00000013 CRC 00 00 00000002 6b31 00000003 6f6e65"),
+        (1, "0000000000000007 0000001b CRC 01 00 00000000000003e8 00000002 6b31 00000003 6f6e65"),
+    ],
+)
+def test_a_message_is_laid_out_as_kafka_has_it(magic: int, expected: str) -> None:
+    before, covered = (bytes.fromhex(part) for part in expected.split("CRC"))
+    whole = before + struct.pack(">I", zlib.crc32(covered)) + covered
+    assert encode_message(NEW[0], magic=magic, offset=7) == whole
+    header = read_entry(whole)
+    assert (header.offset, header.size, header.magic) == (7, len(whole), magic)
+    assert (header.timestamp, header.codec) == (1000 if magic else NO_TIMESTAMP, Codec.NONE)
+    assert key_and_value(memoryview(whole), 0, header) == (b"k1", b"one")
+
+
+@both
+def test_null_and_empty_are_told_apart(magic: int) -> None:
+    for new in NEW:
+        data = encode_message(new, magic=magic)
+        (found,) = messages(data, max_bytes=LIMIT)
+        assert (found.key, found.value, found.magic) == (new.key, new.value, magic)
+
+
+def test_the_smallest_entry_of_v0_is_enough_for_any_header() -> None:
+    data = memoryview(encode_message(NewRecord(None), magic=0, offset=3))
+    assert len(data) == MIN_ENTRY_BYTES == FORMAT.header_size == FORMAT.min_frame_size
+    assert FORMAT.frame_at(data, 0, 0) == Frame(0, 26, 3, 3, 4, NO_TIMESTAMP)
+    assert FORMAT.frame_at(data[:25], 0, 0) is None
+    assert FORMAT.frame_at(memoryview(encode_message(NEW[0], magic=1, offset=3))[:26], 0, 0) == Frame(
+        0, 39, 3, 3, 4, 1000
+    )
+
+
+def test_bits_of_the_attributes_that_mean_nothing_are_let_be() -> None:
+    assert read(entry(5, 1, b"x", attributes=0xF0 - 256, timestamp=9)) == [(5, 9, b"x")]
+    (found,) = messages(entry(5, 0, b"x", attributes=0x08), max_bytes=LIMIT)
+    assert found.timestamp_type is TimestampType.CREATE_TIME
+
+
+# --- sets: offsets
+
+
+@both
+@packing
+def test_a_compressed_set_ends_at_the_offset_of_its_wrapper(magic: int, codec: Codec) -> None:
+    data = encode_set(NEW, magic=magic, codec=codec, base_offset=100)
+    assert [offset for offset, *_ in read(data)] == [100, 101, 102]
+    inner = [offset for offset, *_ in read(data, stored=False)]
+    assert inner == ([100, 101, 102] if magic == 0 else [0, 1, 2])
+    frame = FORMAT.frame_at(memoryview(data), 0, 0)
+    assert frame == Frame(0, len(data), 102, 102, 103, 3000 if magic else NO_TIMESTAMP, False)
+
+
+@packing
+def test_gaps_that_compaction_left_are_kept(codec: Codec) -> None:
+    for magic in (0, 1):
+        data = encode_set(NEW, magic=magic, codec=codec, offsets=[40, 43, 49])
+        assert [offset for offset, *_ in read(data)] == [40, 43, 49]
+    # A broker's compaction keeps what it took from the middle relative to the first that ever was there.
+    kept = entry(3, 1, b"d") + entry(9, 1, b"j")
+    data = wrap_set(kept, magic=1, codec=codec, last_offset=49)
+    assert [(offset, value) for offset, _, value in read(data)] == [(43, b"d"), (49, b"j")]
+
+
+def test_a_v1_wrapper_at_offset_0_leaves_the_inner_offsets_as_they_are() -> None:
+    data = wrap_set(entry(0, 1, b"a") + entry(1, 1, b"b"), magic=1, codec=Codec.GZIP, last_offset=0)
+    assert [offset for offset, *_ in read(data)] == [0, 1]
+    ends = [r.next_offset for r in FORMAT.records(memoryview(data), only_frame(data), max_bytes=LIMIT)]
+    assert ends == [1, 2]
+
+
+def test_a_v0_wrapper_s_own_offset_says_nothing_of_the_messages_but_where_reading_goes_on() -> None:
+    data = wrap_set(entry(4, 0, b"a") + entry(5, 0, b"b"), magic=0, codec=Codec.GZIP, last_offset=9)
+    found = list(FORMAT.records(memoryview(data), only_frame(data), max_bytes=LIMIT))
+    assert [(r.offset, r.next_offset) for r in found] == [(4, 5), (5, 10)]
+
+
+@pytest.mark.parametrize(
+    ("inner", "wrapper"),
+    [([0, 1, 7], 6), ([0, 7, 1], 20), ([-1, 0], 20), ([5], 1)],
+    ids=["before the last", "beyond the last", "negative", "one"],
+)
+def test_relative_offsets_that_leave_their_wrapper_are_corrupt(inner: Sequence[int], wrapper: int) -> None:
+    block = b"".join(entry(offset, 1, b"x") for offset in inner)
+    data = wrap_set(block, magic=1, codec=Codec.GZIP, last_offset=wrapper)
+    refuse(data, f"the compressed set at offset {wrapper} has relative offsets")
+    assert [offset for offset, *_ in read(data, stored=False)] == inner
+
+
+def test_no_offset_can_follow_the_largest() -> None:
+    refuse(entry((1 << 63) - 1, 1, b"x"), "no offset can follow")
+    assert read(entry((1 << 63) - 2, 1, b"x"))[0][0] == (1 << 63) - 2
+
+
+# --- sets: times
+
+
+@packing
+def test_create_times_are_each_message_s_own(codec: Codec) -> None:
+    data = encode_set(NEW, magic=1, codec=codec)
+    assert [time for _, time, _ in read(data)] == [1000, 3000, 2000]
+    assert read_entry(data).timestamp == 3000
+    assert list(FORMAT.times(memoryview(data), only_frame(data), max_bytes=LIMIT)) == [
+        (1000, 0), (3000, 1), (2000, 2),
+    ]  # fmt: skip
+
+
+@packing
+def test_log_append_time_is_the_wrapper_s(codec: Codec) -> None:
+    data = bytearray(encode_set(NEW, magic=1, codec=codec))
+    assign_entry(data, 0, offset=62, timestamp=9999, timestamp_type=TimestampType.LOG_APPEND_TIME)
+    assert read(bytes(data)) == [(60, 9999, b"one"), (61, 9999, None), (62, 9999, b"")]
+    kinds = {m.timestamp_type for m in messages(data, max_bytes=LIMIT)}
+    assert kinds == {TimestampType.LOG_APPEND_TIME}
+
+
+def test_a_plain_message_says_itself_who_set_its_time() -> None:
+    data = encode_message(NEW[0], magic=1, timestamp_type=TimestampType.LOG_APPEND_TIME)
+    (found,) = messages(data, max_bytes=LIMIT)
+    assert (found.timestamp, found.timestamp_type) == (1000, TimestampType.LOG_APPEND_TIME)
+
+
+def test_a_wrapper_decides_who_set_the_times_of_its_messages() -> None:
+    inner = entry(0, 1, b"x", attributes=8, timestamp=7) + entry(1, 0, b"y")
+    (one, two) = messages(
+        wrap_set(inner, magic=1, codec=Codec.GZIP, last_offset=1, timestamp=50), max_bytes=LIMIT
+    )
+    assert (one.timestamp, one.timestamp_type) == (7, TimestampType.CREATE_TIME)
+    stamped = wrap_set(
+        inner, magic=1, codec=Codec.GZIP, last_offset=1, timestamp=50,
+        timestamp_type=TimestampType.LOG_APPEND_TIME,
+    )  # fmt: skip
+    (one, two) = messages(stamped, max_bytes=LIMIT)
+    assert (one.timestamp, one.timestamp_type, one.magic) == (50, TimestampType.LOG_APPEND_TIME, 1)
+    assert (two.timestamp, two.timestamp_type, two.magic) == (NO_TIMESTAMP, TimestampType.CREATE_TIME, 0)
+
+
+@both
+def test_records_are_whole_and_lead_to_the_next_frame(magic: int) -> None:
+    data = encode_set(NEW[:2], magic=magic, codec=Codec.SNAPPY, base_offset=8)
+    kind = TimestampType.CREATE_TIME
+    assert list(FORMAT.records(memoryview(data), only_frame(data), max_bytes=LIMIT)) == [
+        Record(8, 9, 1000 if magic else -1, kind, b"k1", b"one"),
+        Record(9, 10, 3000 if magic else -1, kind, None, None),
+    ]
+
+
+# --- assigning
+
+
+@both
+def test_an_offset_is_assigned_without_touching_the_checksum(magic: int) -> None:
+    data = bytearray(encode_message(NEW[0], magic=magic))
+    before = bytes(data[8:])
+    assign_entry(data, 0, offset=1 << 40)
+    assert data[8:] == before
+    assert read_entry(data).offset == 1 << 40
+
+
+def test_a_time_is_assigned_with_a_new_checksum_but_v0_has_no_place_for_it() -> None:
+    for magic in (0, 1):
+        data = bytearray(b"??" + encode_message(NEW[0], magic=magic))
+        assign_entry(data, 2, offset=3, timestamp=77, timestamp_type=TimestampType.LOG_APPEND_TIME)
+        header = read_entry(data, 2)
+        verify_entry(data, 2, header)
+        assert (header.offset, header.timestamp) == (3, 77 if magic else NO_TIMESTAMP)
+        assign_entry(data, 2, offset=4, timestamp=78)
+        assert read_entry(data, 2).timestamp_type is TimestampType.CREATE_TIME
+
+
+# --- codecs and their framings
+
+
+@both
+def test_snappy_is_written_in_xerial_framing_and_read_bare_as_well(magic: int) -> None:
+    ours = encode_set(NEW, magic=magic, codec=Codec.SNAPPY)
+    _, value = key_and_value(memoryview(ours), 0, read_entry(ours))
+    assert value is not None
+    assert value[:8] == b"\x82SNAPPY\0"
+    bare = bytes(cramjam.snappy.compress_raw(bytes(inner_set(ours, 0, read_entry(ours), LIMIT))))
+    assert read(entry(2, magic, bare, attributes=Codec.SNAPPY)) == read(ours)
+
+
+def test_lz4_of_v0_has_the_wrong_checksum_and_is_read_with_either() -> None:
+    v0, v1 = (encode_set(NEW, magic=magic, codec=Codec.LZ4) for magic in (0, 1))
+    for data, magic in ((v0, 0), (v1, 1)):
+        _, value = key_and_value(memoryview(data), 0, read_entry(data))
+        assert value is not None
+        frame = bytes(value)
+        assert frame[4] & 0x08 == 0, "Kafka 0.8 to 0.10 cannot read a content size"
+        assert (cramjam_reads(frame), magic) in ((True, 1), (False, 0))
+    assert [value for *_, value in read(v0)] == [value for *_, value in read(v1)] == [b"one", None, b""]
+    right = compress(Codec.LZ4, inner_set(v0, 0, read_entry(v0), LIMIT))
+    assert read(entry(2, 0, right, attributes=Codec.LZ4)) == read(v0)
+
+
+def test_the_wrong_checksum_is_corrupt_in_v1() -> None:
+    v0 = encode_set(NEW, magic=0, codec=Codec.LZ4)
+    _, value = key_and_value(memoryview(v0), 0, read_entry(v0))
+    assert value is not None
+    refuse(entry(2, 1, bytes(value), attributes=Codec.LZ4), "lz4 data is corrupt")
+
+
+def cramjam_reads(frame: bytes) -> bool:
+    try:
+        cramjam.lz4.decompress(frame)
+    except cramjam.DecompressionError:
+        return False
+    return True
+
+
+@both
+@pytest.mark.parametrize("number", [4, 5, 6, 7])
+def test_zstd_and_codecs_that_are_none_are_refused(magic: int, number: int) -> None:
+    packed = compress(Codec.ZSTD, encode_set(NEW, magic=magic))
+    refuse(
+        entry(2, magic, packed, attributes=number),
+        f"v{magic} has no compression codec",
+        UnsupportedCompression,
+    )
+    with pytest.raises(InvalidRecord, match=f"v{magic} cannot hold a set compressed in zstd"):
+        encode_set(NEW, magic=magic, codec=Codec.ZSTD)
+
+
+# --- what is refused
+
+
+@both
+@packing
+def test_a_wrapper_within_a_wrapper_is_corrupt(magic: int, codec: Codec) -> None:
+    inner = encode_set(NEW, magic=magic, codec=codec)
+    data = wrap_set(inner, magic=magic, codec=codec, last_offset=2)
+    refuse(data, "in the compressed set at offset 2: the message at byte 0 is compressed once more")
+
+
+@both
+@packing
+def test_a_compressed_set_must_hold_a_whole_message(magic: int, codec: Codec) -> None:
+    for block in (b"", entry(0, magic, b"x")[:-1]):
+        data = wrap_set(block, magic=magic, codec=codec, last_offset=2)
+        refuse(data, f"at offset 2 holds no whole message in {len(block)} bytes")
+    cut = wrap_set(
+        entry(0, magic, b"x") + entry(1, magic, b"y")[:-1], magic=magic, codec=codec, last_offset=0
+    )
+    assert [value for *_, value in read(cut)] == [b"x"]
+
+
+@both
+def test_a_compressed_set_that_is_null_is_corrupt(magic: int) -> None:
+    refuse(entry(2, magic, None, attributes=1), "the compressed set at offset 2 is null")
+
+
+@both
+def test_a_checksum_that_differs_names_the_offset_and_both_sums(magic: int) -> None:
+    data = bytearray(encode_message(NEW[0], magic=magic, offset=9))
+    data[-1] ^= 1
+    refuse(bytes(data), r"message at offset 9: CRC-32 is 0x[0-9a-f]{8}, header says 0x[0-9a-f]{8}")
+
+
+@both
+def test_a_checksum_within_a_set_counts_as_well(magic: int) -> None:
+    block = bytearray(entry(0, magic, b"x"))
+    block[-1] ^= 1
+    data = wrap_set(bytes(block), magic=magic, codec=Codec.GZIP, last_offset=2)
+    refuse(data, "in the compressed set at offset 2: message at offset 0: CRC-32")
+
+
+@pytest.mark.parametrize(("magic", "length"), [(0, 13), (0, -1), (0, 0), (1, 21), (1, -(1 << 31))])
+def test_no_entry_is_shorter_than_its_fields(magic: int, length: int) -> None:
+    data = struct.pack(">qiIbb", 1, length, 0, magic, 0) + bytes(40)
+    refuse(data, f"impossible message length {length} at byte 0, offset 1")
+
+
+@pytest.mark.parametrize("magic", [2, 3, 255])
+def test_another_magic_is_none_of_a_message_set_s(magic: int) -> None:
+    data = bytearray(encode_message(NEW[0], magic=1))
+    data[16] = magic
+    refuse(bytes(data), f"has magic {magic}, not 0 or 1")
+    packed = wrap_set(data, magic=1, codec=Codec.GZIP, last_offset=0)
+    refuse(packed, f"in the compressed set at offset 0: message at byte 0 has magic {magic}")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [(-2, 0), (5, 0), (1 << 30, 0), (0, -2), (0, 5), (0, 2), (-1, 1 << 30), (0, 3)],
+)
+def test_lengths_that_do_not_fill_the_entry_are_corrupt(key: int, value: int) -> None:
+    for head in (b"\0\0", b"\1\0" + bytes(8)):
+        refuse(sealed(3, head + struct.pack(">ii", key, value) + b"four"), "message at offset 3:")
+
+
+def test_an_entry_that_is_cut_short_is_corrupt() -> None:
+    data = encode_message(NEW[0], magic=1, offset=3)
+    refuse(data[:25], "message header at byte 0 is cut short: 25 of 26 bytes")
+    refuse(data[:-1], f"message at offset 3 is cut short: {len(data) - 1} of {len(data)} bytes")
+
+
+@both
+def test_headers_cannot_be_written(magic: int) -> None:
+    with pytest.raises(InvalidRecord, match=f"v{magic} has no headers"):
+        encode_set([NewRecord(b"x", headers=(("h", None),))], magic=magic)
+
+
+def test_numbers_that_do_not_fit_cannot_be_written() -> None:
+    for bad in (1 << 63, -(1 << 63) - 1):
+        with pytest.raises(InvalidRecord, match=str(bad)):
+            encode_message(NewRecord(b"x", timestamp=bad), magic=1)
+        with pytest.raises(InvalidRecord, match=str(bad)):
+            encode_message(NewRecord(b"x"), magic=0, offset=bad)
+    with pytest.raises(InvalidRecord, match="no message set of format v2"):
+        encode_message(NewRecord(b"x"), magic=2)
+    with pytest.raises(InvalidRecord, match="2 offsets for 3 records"):
+        encode_set(NEW, magic=1, offsets=[1, 2])
+
+
+@both
+@packing
+def test_no_records_are_no_bytes(magic: int, codec: Codec) -> None:
+    assert encode_set([], magic=magic, codec=codec) == encode_set([], magic=magic) == b""
+
+
+@both
+@packing
+def test_a_bomb_is_refused_before_memory_is_taken(magic: int, codec: Codec) -> None:
+    bomb = encode_set([NewRecord(bytes(32 << 20))], magic=magic, codec=codec)
+    tracemalloc.start()
+    try:
+        with pytest.raises(MessageTooLarge, match="limit is 1048576"):
+            read(bomb)
+        assert tracemalloc.get_traced_memory()[1] < 4 * LIMIT
+    finally:
+        tracemalloc.stop()
+
+
+@both
+def test_many_small_messages_take_no_memory_beside_their_bytes(magic: int) -> None:
+    block = encode_message(NewRecord(None), magic=magic) * 20_000
+    data = wrap_set(block, magic=magic, codec=Codec.GZIP, last_offset=0)
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in messages(data, max_bytes=len(block))) == 20_000
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(block)
+    finally:
+        tracemalloc.stop()
+
+
+def only_frame(data: bytes) -> Frame:
+    frame = FORMAT.frame_at(memoryview(data), 0, 0)
+    assert frame is not None
+    return frame
