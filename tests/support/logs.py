@@ -16,6 +16,7 @@ from broker.log.tools import Grown
 from broker.transaction.producer_state import ProducerState
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.legacy import encode_message, encode_set, wrap_set
 from pyspark_kafkalog.formats.message_set import records
 from pyspark_kafkalog.types import NewRecord, Record, TopicPartition
 from tests.support.manual_clock import ManualClock
@@ -34,6 +35,30 @@ def batch(
     times = timestamps if timestamps is not None else [START_MS] * len(values)
     new = [NewRecord(value, None, time) for value, time in zip(values, times, strict=True)]
     return bytearray(encode_batch(new, codec=codec, **fields))
+
+
+def message_set(
+    *values: bytes,
+    magic: int,
+    timestamps: Sequence[int] | None = None,
+    codec: Codec = Codec.NONE,
+    inner_offsets: Sequence[int] | None = None,
+) -> bytearray:
+    """A set of v0 or v1 as a producer sends it: entries, or one wrapper. The offsets in it count from 0
+    unless there are ``inner_offsets``, which need not rise.
+    """
+    times = timestamps if timestamps is not None else [START_MS] * len(values)
+    new = [NewRecord(value, None, time) for value, time in zip(values, times, strict=True)]
+    if inner_offsets is None:
+        return bytearray(encode_set(new, magic=magic, codec=codec))
+    entries = [
+        encode_message(record, magic=magic, offset=offset)
+        for record, offset in zip(new, inner_offsets, strict=True)
+    ]
+    if codec is Codec.NONE:
+        return bytearray(b"".join(entries))
+    # The first one's time, as librdkafka writes it: the broker sets the largest.
+    return bytearray(wrap_set(b"".join(entries), magic=magic, codec=codec, last_offset=0, timestamp=times[0]))
 
 
 _opened: list[LogManager] = []

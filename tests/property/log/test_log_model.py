@@ -1,4 +1,6 @@
-"""Any sequence of appends, rolls, reads, flushes, deletions and restarts does what a list would do."""
+"""Any sequence of appends, in all formats, of rolls, reads, flushes, deletions, crashes and restarts does what a
+list would do.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pyspark_kafkalog.errors import OffsetOutOfRange
-from pyspark_kafkalog.formats.batch import read_header
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.message_set import records
-from tests.support.logs import FIRST, START_MS, batch, contents, crash, open_log, read_all
+from pyspark_kafkalog.formats.legacy_entry import CODECS
+from pyspark_kafkalog.formats.message_set import frames, records
+from tests.support.logs import FIRST, START_MS, batch, contents, crash, message_set, open_log, read_all
 from tests.support.manual_clock import ManualClock
 
 TIMES = st.integers(-1, 60)
@@ -25,7 +27,7 @@ TIMES = st.integers(-1, 60)
 
 @dataclass(frozen=True)
 class _Stored:
-    """What the model knows of a record: its batch's base offset says with whom it is read."""
+    """What the model knows of a record: the base offset of its entry says with whom it is read."""
 
     offset: int
     base_offset: int
@@ -61,7 +63,7 @@ class LogModel(RuleBasedStateMachine):
         }
         self.model: list[_Stored] = []
         self.end = 0
-        self.sequence = 0
+        self.producer_id = self.sequence = 0
         self.open()
 
     def open(self) -> None:
@@ -92,17 +94,46 @@ class LogModel(RuleBasedStateMachine):
         self.model += new
         self.end = offset
 
+    @rule(
+        magic=st.sampled_from([0, 1]),
+        sets=st.lists(
+            st.tuples(
+                st.lists(st.tuples(TIMES, st.integers(0, 3)), min_size=1, max_size=4),
+                st.sampled_from(CODECS),
+                st.booleans(),
+            ),
+            min_size=1,
+            max_size=3,
+        ),
+    )
+    def append_message_sets(self, magic: int, sets: list[tuple[list[tuple[int, int]], Codec, bool]]) -> None:
+        request = bytearray()
+        new = []
+        offset = self.end
+        for messages, codec, in_order in sets:
+            stamps = [START_MS + ms if ms >= 0 else -1 for ms, _ in messages]
+            texts = [b"%d" % (offset + n) for n in range(len(messages))]
+            inner = None if in_order else [number for _, number in messages]
+            request += message_set(*texts, magic=magic, timestamps=stamps, codec=codec, inner_offsets=inner)
+            for n, stamp in enumerate(stamps):
+                together = offset if codec else offset + n
+                new.append(_Stored(offset + n, together, texts[n], stamp if magic else -1))
+            offset += len(messages)
+        result = self.log.append(request)
+        assert (result.base_offset, result.last_offset) == (self.end, offset - 1)
+        self.model += new
+        self.end = offset
+
     @rule(again=st.booleans())
     def append_with_sequence(self, again: bool) -> None:
         value = b"%d" % self.end
-        result = self.log.append(batch(value, producer_id=5, producer_epoch=0, base_sequence=self.sequence))
+        numbers = {"producer_id": self.producer_id, "producer_epoch": 0, "base_sequence": self.sequence}
+        result = self.log.append(batch(value, **numbers))
         assert result.base_offset == self.end
         self.model.append(_Stored(self.end, self.end, value, START_MS))
         self.end += 1
         if again:
-            repeated = self.log.append(
-                batch(value, producer_id=5, producer_epoch=0, base_sequence=self.sequence)
-            )
+            repeated = self.log.append(batch(value, **numbers))
             assert (repeated.base_offset, repeated.duplicate) == (result.base_offset, True)
         self.sequence += 1
 
@@ -127,7 +158,7 @@ class LogModel(RuleBasedStateMachine):
         elif at_least_one:
             assert got
         if data:
-            first = read_header(data).size
+            first = next(frames(data)).size
             assert len(data) <= max(max_bytes, first if at_least_one else 0)
 
     @rule(ms=st.integers(-2, 62))
@@ -171,6 +202,18 @@ class LogModel(RuleBasedStateMachine):
         last = max(self.log.path.glob("*.kafka"))
         with last.open("ab") as file:
             file.write(tail)
+        self.open()
+
+    @rule(lost=st.integers(1, 300))
+    def crash_lose_the_end_and_start(self, lost: int) -> None:
+        crash(self.manager)
+        last = max(self.log.path.glob("*.kafka"))
+        data = last.read_bytes()[:-lost]
+        last.write_bytes(data)
+        self.end = max((frame.next_offset for frame in frames(data)), default=int(last.stem))
+        self.model = [s for s in self.model if s.offset < self.end]
+        # What was lost is not known to the log; its producer would be told of a gap.
+        self.producer_id, self.sequence = self.producer_id + 1, 0
         self.open()
 
     @rule(what=st.sampled_from(["*.index", "*.timeindex", "*.snapshot"]), keep=st.integers(0, 60))
