@@ -1,0 +1,371 @@
+"""Formats told in one another: what is lost, what is refused, what it may cost."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Iterator
+
+import kafka.record.legacy_records as kafka_python_sets
+import pytest
+
+from pyspark_kafkalog.errors import (
+    CorruptMessage,
+    ErrorCode,
+    InvalidRecord,
+    MessageTooLarge,
+    ServerError,
+    UnsupportedCompression,
+)
+from pyspark_kafkalog.formats.batch import (
+    ControlType,
+    decode_records,
+    encode_batch,
+    encode_control,
+    read_header,
+    seal_batch,
+)
+from pyspark_kafkalog.formats.compression import Codec, compress
+from pyspark_kafkalog.formats.convert_sets import Piece, for_reader, for_topic
+from pyspark_kafkalog.formats.legacy import encode_message, encode_set
+from pyspark_kafkalog.formats.legacy_entry import CODECS, read_entry
+from pyspark_kafkalog.formats.message_set import frames, records
+from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, TimestampType
+
+LIMIT = 1 << 22
+NEW = [NewRecord(b"a", b"k", 10), NewRecord(None, None, 30), NewRecord(b"", b"", 20)]
+
+older = pytest.mark.parametrize("magic", [0, 1])
+every_codec = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name.lower())
+
+
+def down(data: bytes, magic: int, start_offset: int = 0, **limits: int) -> list[Piece]:
+    return list(for_reader(data, magic, start_offset=start_offset, **{"max_bytes": LIMIT, **limits}))
+
+
+def up(data: bytes, magic: int = 2, **limits: int) -> list[Piece]:
+    return list(for_topic(data, magic, **{"max_bytes": LIMIT, **limits}))
+
+
+def told(data: bytes | memoryview) -> list[tuple[int, int, bytes | None, bytes | None]]:
+    return [(r.offset, r.timestamp, r.key, r.value) for r in records(data, start_offset=0, max_bytes=LIMIT)]
+
+
+# --- for readers
+
+
+@older
+@every_codec
+def test_a_batch_is_told_with_its_offsets_and_codec(magic: int, codec: Codec) -> None:
+    data = encode_batch(NEW, codec=codec, base_offset=50, offset_deltas=[0, 2, 5], last_offset_delta=9)
+    (piece,) = down(data, magic)
+    assert piece.data == encode_set(NEW, magic=magic, codec=codec, offsets=[50, 52, 55])
+    # Compaction took the rest of the batch: reading goes on behind all of it.
+    assert (piece.next_offset, piece.message_count) == (60, 3)
+    assert piece.block_bytes == len(encode_set(NEW, magic=magic))
+
+
+@every_codec
+def test_kafka_python_reads_a_batch_that_was_made_older(codec: Codec) -> None:
+    (piece,) = down(encode_batch(NEW, codec=codec, base_offset=50), 1)
+    found = []
+    for frame in frames(piece.data):
+        theirs = kafka_python_sets.LegacyRecordBatch(bytearray(piece.data[frame.position : frame.end]), 1)
+        assert theirs.validate_crc()
+        found += [(r.offset, r.timestamp, r.key, r.value) for r in theirs]
+    assert found == [(50, 10, b"k", b"a"), (51, 30, None, None), (52, 20, b"", b"")]
+
+
+@older
+def test_headers_producers_and_transactions_are_lost_in_silence(magic: int) -> None:
+    new = [NewRecord(b"v", b"k", 10, (("name", b"x" * 300), ("name", None)))]
+    data = encode_batch(
+        new,
+        base_offset=7,
+        producer_id=5,
+        producer_epoch=1,
+        base_sequence=9,
+        transactional=True,
+        leader_epoch=3,
+    )
+    (piece,) = down(data, magic)
+    assert piece.data == encode_message(NewRecord(b"v", b"k", 10), magic=magic, offset=7)
+
+
+@older
+def test_control_batches_and_empty_ones_only_say_where_to_go_on(magic: int) -> None:
+    marker = encode_control(ControlType.COMMIT, producer_id=5, producer_epoch=0, timestamp=1, base_offset=3)
+    empty = encode_batch([], base_offset=4, offset_deltas=[], last_offset_delta=5)
+    log = encode_batch(NEW) + marker + empty + encode_batch(NEW[:1], base_offset=10)
+    assert [(bytes(p.data) != b"", p.next_offset) for p in down(log, magic)] == [
+        (True, 3), (False, 4), (False, 10), (True, 11),
+    ]  # fmt: skip
+
+
+@every_codec
+def test_log_append_time_is_kept_in_v1(codec: Codec) -> None:
+    data = encode_batch(NEW, codec=codec, timestamp_type=TimestampType.LOG_APPEND_TIME)
+    (piece,) = down(data, 1)
+    found = list(records(piece.data, start_offset=0, max_bytes=LIMIT))
+    assert {(r.timestamp, r.timestamp_type) for r in found} == {(30, TimestampType.LOG_APPEND_TIME)}
+
+
+@every_codec
+def test_v1_becomes_v0_without_its_times(codec: Codec) -> None:
+    (piece,) = {
+        bytes(p.data): p for p in down(encode_set(NEW[:1], magic=1, codec=codec, base_offset=9), 0)
+    }.values()
+    assert piece.data == encode_set(NEW[:1], magic=0, codec=codec, base_offset=9)
+    many = encode_set(NEW, magic=1, codec=codec, base_offset=9)
+    assert [(offset, time) for p in down(many, 0) for offset, time, *_ in told(p.data)] == [
+        (9, NO_TIMESTAMP), (10, NO_TIMESTAMP), (11, NO_TIMESTAMP),
+    ]  # fmt: skip
+
+
+@older
+@every_codec
+def test_what_lies_before_the_asked_offset_is_not_made(magic: int, codec: Codec) -> None:
+    data = encode_batch(NEW, codec=codec, base_offset=50, offset_deltas=[0, 2, 5], last_offset_delta=9)
+    (piece,) = down(data, magic, 52)
+    assert [offset for offset, *_ in told(piece.data)] == [52, 55]
+    assert piece.message_count == 2
+    assert down(data, magic, 57) == [Piece(b"", 60, 0, 0)]
+    assert down(data, magic, 60) == []
+
+
+@older
+def test_zstd_is_refused_where_it_lies_and_what_is_before_it_comes_first(magic: int) -> None:
+    log = encode_batch(NEW) + encode_batch(NEW, codec=Codec.ZSTD, base_offset=3)
+    pieces = for_reader(log, magic, max_bytes=LIMIT)
+    assert next(pieces).next_offset == 3
+    with pytest.raises(UnsupportedCompression, match=f"offset 3 is in zstd, which format v{magic} does not"):
+        next(pieces)
+
+
+@older
+def test_a_checksum_is_looked_at_where_an_entry_is_converted_and_only_there(magic: int) -> None:
+    damaged = bytearray(encode_batch(NEW, base_offset=4))
+    damaged[-1] ^= 1
+    with pytest.raises(CorruptMessage, match="batch at offset 4: CRC-32C"):
+        down(bytes(damaged), magic)
+    assert joined(down(bytes(damaged), 2)) == damaged
+
+
+def test_records_that_contradict_their_header_are_corrupt() -> None:
+    data = seal_batch(
+        b"\x0c\0\0\0\1\1\0",
+        attributes=0,
+        last_offset_delta=1,
+        base_timestamp=0,
+        max_timestamp=0,
+        record_count=2,
+        base_offset=6,
+    )
+    with pytest.raises(CorruptMessage, match="batch at offset 6: record 1 of 2 is cut short"):
+        down(data, 1)
+
+
+@pytest.mark.parametrize(
+    ("block", "why"),
+    [
+        (b"\x0c\0\0\0\1\1\0", None),
+        (b"\x0c\0\0\0\1\1\1", None),  # headers are not looked at, but that there are some
+        (b"\x0e\0\0\0\1\1\0\0", "its lengths do not add up"),
+        (b"\x0a\0\0\0\1\1", "ends before its headers"),
+        (b"\x0c\0\0\0\5\1\0", "a field of -3 bytes"),
+        (b"\x0c\0\0\0\1\x14\0", "a field of 10 bytes where 1 are left"),
+    ],
+)
+def test_a_record_s_lengths_must_fit(block: bytes, why: str | None) -> None:
+    data = seal_batch(
+        block, attributes=0, last_offset_delta=0, base_timestamp=0, max_timestamp=0, record_count=1
+    )
+    if why is None:
+        assert told(joined(down(data, 1))) == [(0, 0, None, None)]
+    else:
+        with pytest.raises(CorruptMessage, match=f"batch at offset 0: .*{why}"):
+            down(data, 1)
+
+
+# --- for topics
+
+
+def test_plain_messages_of_any_offset_become_one_batch() -> None:
+    sent = b"".join(encode_message(r, magic=magic, offset=0) for magic in (0, 1) for r in NEW)
+    (piece,) = up(sent, base_offset=100)
+    expected = [NewRecord(r.value, r.key) for r in NEW] + NEW
+    assert piece.data == encode_batch(expected, base_offset=100)
+    assert (piece.next_offset, piece.message_count) == (106, 6)
+
+
+@every_codec
+def test_each_compressed_set_becomes_a_batch_of_its_codec(codec: Codec) -> None:
+    sent = encode_set(NEW, magic=1, codec=codec) + encode_set(NEW, magic=0, codec=Codec.GZIP)
+    first, second = up(sent, base_offset=100)
+    assert [(read_header(p.data).codec, read_header(p.data).base_offset) for p in (first, second)] == [
+        (codec, 100), (Codec.GZIP, 103),
+    ]  # fmt: skip
+    assert told(joined([first, second])) == [
+        (100, 10, b"k", b"a"), (101, 30, None, None), (102, 20, b"", b""),
+        (103, NO_TIMESTAMP, b"k", b"a"), (104, NO_TIMESTAMP, None, None), (105, NO_TIMESTAMP, b"", b""),
+    ]  # fmt: skip
+    header = read_header(first.data)
+    assert (header.producer_id, header.base_sequence, header.max_timestamp) == (-1, -1, 30)
+
+
+def test_a_batch_holds_no_more_than_the_limit_or_one_message() -> None:
+    sent = encode_set([NewRecord(bytes(100), timestamp=i) for i in range(10)], magic=1)
+    pieces = up(sent, piece_bytes=500)
+    assert [p.message_count for p in pieces] == [3, 3, 3, 1]
+    assert max(len(p.data) for p in pieces) <= 500
+    assert [p.message_count for p in up(sent, piece_bytes=50)] == [1] * 10
+    assert [p.next_offset for p in pieces] == [3, 6, 9, 10]
+
+
+def test_log_append_times_that_differ_do_not_share_a_batch() -> None:
+    kind = TimestampType.LOG_APPEND_TIME
+    sent = b"".join(
+        encode_message(NewRecord(b"x", timestamp=time), magic=1, timestamp_type=of)
+        for time, of in ((5, kind), (5, kind), (6, kind), (6, TimestampType.CREATE_TIME))
+    )
+    pieces = up(sent)
+    assert [p.message_count for p in pieces] == [2, 1, 1]
+    found = list(records(joined(pieces), start_offset=0, max_bytes=LIMIT))
+    assert [(r.timestamp, int(r.timestamp_type)) for r in found] == [(5, 1), (5, 1), (6, 1), (6, 0)]
+
+
+@older
+@every_codec
+def test_a_batch_is_told_in_an_older_format_of_the_topic_s(magic: int, codec: Codec) -> None:
+    (piece,) = up(encode_batch(NEW, codec=codec), magic, base_offset=40)
+    assert piece.data == encode_set(NEW, magic=magic, codec=codec, base_offset=40)
+
+
+def test_a_batch_for_a_topic_of_batches_only_changes_its_place() -> None:
+    data = encode_batch(
+        [NewRecord(b"x", headers=(("h", b"1"),))] * 3, producer_id=4, producer_epoch=0, base_sequence=2
+    )
+    sent = encode_message(NEW[0], magic=1) + data
+    first, second = up(sent, base_offset=9)
+    assert (read_header(second.data).base_offset, second.next_offset) == (10, 13)
+    assert bytes(second.data[16:]) == data[16:]
+    assert first.message_count == 1
+
+
+@older
+@pytest.mark.parametrize(
+    ("batch", "what"),
+    [
+        (encode_batch([NewRecord(b"x", headers=(("h", None),))]), "headers"),
+        (encode_batch(NEW, producer_id=1, producer_epoch=0, base_sequence=0), "no idempotent records"),
+        (
+            encode_batch(NEW, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True),
+            "transactional",
+        ),
+    ],
+    ids=["headers", "idempotent", "transactional"],
+)
+def test_what_the_topic_s_format_cannot_say_is_refused(magic: int, batch: bytes, what: str) -> None:
+    with pytest.raises(ServerError, match=what) as e:
+        up(batch, magic)
+    assert e.value.code is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+
+
+@older
+def test_zstd_and_control_records_are_refused(magic: int) -> None:
+    with pytest.raises(UnsupportedCompression, match="zstd"):
+        up(encode_batch(NEW, codec=Codec.ZSTD), magic)
+    with pytest.raises(InvalidRecord, match="control records"):
+        up(encode_control(ControlType.ABORT, producer_id=1, producer_epoch=0, timestamp=1), magic)
+
+
+def test_a_set_cut_at_its_end_is_converted_as_far_as_it_is_whole() -> None:
+    sent = encode_set(NEW, magic=1)
+    assert [p.message_count for p in up(sent[:-1])] == [2]
+    assert up(sent[:20]) == []
+
+
+# --- what it may cost
+
+
+def small_records(count: int, codec: Codec) -> bytes:
+    block = b"".join(b"\x10\0\0" + delta(i) + b"\1\1\0" for i in range(count))
+    return seal_batch(
+        compress(codec, block), attributes=codec, last_offset_delta=count - 1, base_timestamp=0,
+        max_timestamp=0, record_count=count,
+    )  # fmt: skip
+
+
+def delta(value: int) -> bytes:
+    """A varint of exactly three bytes."""
+    value <<= 1
+    return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
+
+
+def cost(work: Callable[[], object]) -> int:
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_batch_of_many_small_records_is_told_a_piece_at_a_time() -> None:
+    data = small_records(8_000, Codec.NONE)
+    assert len(decode_records(data, 0, read_header(data), LIMIT)) == 8_000
+    counts: list[int] = []
+
+    def walk() -> None:
+        for piece in for_reader(data, 1, max_bytes=LIMIT, piece_bytes=16 << 10):
+            assert len(piece.data) <= 16 << 10
+            counts.append(piece.message_count)
+
+    # Records as objects would take more than two megabytes, and all of them in v1 270 kB.
+    assert cost(walk) < 120_000
+    assert sum(counts) == 8_000
+    assert len(counts) > 15
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4], ids=lambda codec: codec.name.lower())
+def test_a_compressed_batch_may_not_become_more_than_the_limit_in_the_other_format(codec: Codec) -> None:
+    data = small_records(20_000, codec)
+    # 180 kB of records are 680 kB of messages in v1: nearly four times as large for nothing but overhead.
+    with pytest.raises(MessageTooLarge, match=r"more than 200000 bytes in format v1"):
+        down(data, 1, max_bytes=200_000)
+    with pytest.raises(MessageTooLarge, match="limit is 160000"):
+        down(data, 1, max_bytes=160_000)
+
+    def refused() -> None:
+        with pytest.raises(MessageTooLarge):
+            down(data, 1, max_bytes=200_000)
+
+    assert cost(refused) < 1_000_000
+
+
+@older
+@pytest.mark.parametrize("codec", CODECS[1:], ids=lambda codec: codec.name.lower())
+def test_a_bomb_is_refused_before_memory_is_taken(magic: int, codec: Codec) -> None:
+    bombs: Iterator[tuple[bytes, Callable[[bytes], object]]] = iter(
+        (
+            (encode_batch([NewRecord(bytes(24 << 20))], codec=codec), lambda data: down(data, magic)),
+            (encode_set([NewRecord(bytes(24 << 20))], magic=magic, codec=codec), up),
+        )
+    )
+    for data, work in bombs:
+
+        def refused(data: bytes = data, work: Callable[[bytes], object] = work) -> None:
+            with pytest.raises(MessageTooLarge, match=f"limit is {LIMIT}"):
+                work(data)
+
+        assert cost(refused) < 4 * LIMIT
+
+
+def joined(pieces: list[Piece]) -> bytes:
+    return b"".join(bytes(piece.data) for piece in pieces)
+
+
+def test_a_reader_takes_entries_it_knows_together_and_no_more_than_a_piece() -> None:
+    log = b"".join(encode_message(NewRecord(bytes(70)), magic=0, offset=i) for i in range(10))
+    assert read_entry(log).size == 96
+    assert [len(p.data) for p in down(log, 1, piece_bytes=300)] == [288, 288, 288, 96]
+    assert [len(p.data) for p in down(log, 1, start_offset=4)] == [576]
