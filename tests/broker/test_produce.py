@@ -16,8 +16,10 @@ from tests.support.raw_client import RawClient, batch, produce_request, versions
 NOW_MS = 1_700_000_000_000
 
 
-@pytest.mark.parametrize("version", versions(ApiKey.PRODUCE))
-def test_a_batch_is_appended_in_every_version(client: RawClient, topic: str, version: int) -> None:
+@pytest.mark.parametrize("version", versions(ApiKey.PRODUCE)[3:])
+def test_a_batch_is_appended_in_every_version_that_takes_batches(
+    client: RawClient, topic: str, version: int
+) -> None:
     first = client.produce(topic, batch(b"a", b"b"), version=version)
     second = client.produce(topic, batch(b"c"), version=version)
     assert (first.error_code, first.base_offset, first.log_append_time_ms) == (ErrorCode.NONE, 0, -1)
@@ -155,32 +157,6 @@ def test_log_append_time_is_told_and_kept(client: RawClient, topic_name: str) ->
         result.log_append_time_ms,
         TimestampType.LOG_APPEND_TIME,
     )
-
-
-def old_produce(version: int, topic: str, acks: int) -> bytes:
-    """A produce request of versions 0-2, built by hand; nothing here can."""
-    name = topic.encode()
-    body = struct.pack(">hhih", 0, version, 77, -1) + struct.pack(">hii", acks, 1000, 1)
-    body += struct.pack(">h", len(name)) + name + struct.pack(">iii", 1, 5, 4) + b"\x00" * 4
-    return len(body).to_bytes(4, "big") + body
-
-
-@pytest.mark.parametrize("version", [0, 1, 2])
-def test_versions_0_to_2_get_a_clear_error_in_their_own_layout(
-    client: RawClient, topic: str, version: int
-) -> None:
-    client.send_bytes(old_produce(version, topic, acks=1))
-    name = topic.encode()
-    expected = struct.pack(">iih", 77, 1, len(name)) + name + struct.pack(">iihq", 1, 5, 35, -1)
-    expected += struct.pack(">q", -1) if version == 2 else b""
-    expected += struct.pack(">i", 0) if version >= 1 else b""
-    assert client.receive_frame() == expected
-    assert client.produce(topic, batch(b"x")).base_offset == 0
-
-
-def test_versions_0_to_2_without_an_answer_close_the_connection(client: RawClient, topic: str) -> None:
-    client.send_bytes(old_produce(2, topic, acks=0))
-    assert client.closed_by_broker()
 
 
 def test_a_version_from_the_future_closes_the_connection(client: RawClient) -> None:
