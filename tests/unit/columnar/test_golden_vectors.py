@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_kafkalog.errors import UnsupportedVersion
 from tests.support.columnar import ENGINES, column, decode, offsets
 from tests.support.vectors import Vector, vector, vectors
 
 V2 = vectors("v2-", "fetch-")
+OLDER = vectors("v0-", "v1-")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -52,7 +52,15 @@ def test_rows_before_the_asked_offset_are_dropped(engine: str) -> None:
     assert offsets(decoded)[0] == 12
 
 
-@pytest.mark.parametrize("file", ["v0-kafkapython-none.bin", "v1-kafkapython-gzip.bin"])
-def test_older_message_sets_are_refused_by_name(file: str) -> None:
-    with pytest.raises(UnsupportedVersion, match=r"t-0.*message sets v0/v1"):
-        decode(vector(file).data)
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("vector", OLDER, ids=lambda v: v.file)
+def test_rows_of_older_message_sets_are_what_the_manifest_says(vector: Vector, engine: str) -> None:
+    decoded = decode(vector.data, engine)
+    records = [record for batch in vector.batches for record in vector.records(batch)]
+    assert offsets(decoded) == [record.offset for record in records]
+    assert column(decoded, "key") == [record.key for record in records]
+    assert column(decoded, "value") == [record.value for record in records]
+    assert column(decoded, "timestamp") == [record.timestamp * 1000 for record in records]
+    assert set(column(decoded, "timestampType")) == {-1 if vector.file.startswith("v0") else 0}
+    assert column(decoded, "headers") == [None] * len(records)
+    assert decoded.next_offset == records[-1].offset + 1
