@@ -1,0 +1,233 @@
+"""Fetch 0-3, as clients of Kafka 0.8 to 0.10 send it."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from broker.embedded import EmbeddedBroker, start_broker
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.formats.batch import encode_batch
+from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.legacy import encode_set
+from pyspark_kafkalog.formats.message_set import frames, magic_at
+from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from pyspark_kafkalog.types import NewRecord
+from tests.support.raw_client import RawClient, batch, decode, fetch_request
+from tests.support.wire07 import LATEST, Wire07, entry, offsets, produce, zipped
+
+NOW_MS = 1_700_000_000_000
+OLD = range(4)
+
+
+def old(magic: int, *values: bytes, codec: Codec = Codec.NONE) -> bytes:
+    return encode_set([NewRecord(v, b"k", NOW_MS) for v in values], magic=magic, codec=codec)
+
+
+def magics(data: PartitionData) -> set[int]:
+    return {magic_at(data.records, frame.position) for frame in frames(data.records)}
+
+
+def read(client: RawClient, topic: str, version: int, *, max_bytes: int = 1 << 20) -> list[bytes | None]:
+    """Every value, as a client of that time goes on: behind the last message it could read."""
+    found: list[bytes | None] = []
+    offset = 0
+    while True:
+        data = client.fetch(topic, offset, max_bytes=max_bytes, version=version)
+        assert data.error_code == ErrorCode.NONE
+        new = [r for r in decode(data) if r.offset >= offset]
+        if not new:
+            return found
+        found += [r.value for r in new]
+        offset = new[-1].offset + 1
+
+
+@pytest.mark.parametrize("version", OLD)
+def test_the_answer_is_in_the_layout_of_its_version(client: RawClient, topic: str, version: int) -> None:
+    stored = old(0, b"a")
+    client.produce(topic, stored, version=0)
+    name = topic.encode()
+    body = struct.pack(">hhih", 1, version, 77, -1) + struct.pack(">iii", -1, 0, 1)
+    body += struct.pack(">i", 1000) if version == 3 else b""
+    body += struct.pack(">ih", 1, len(name)) + name + struct.pack(">iiqi", 1, 0, 0, 1000)
+    client.send_bytes(len(body).to_bytes(4, "big") + body)
+    expected = struct.pack(">i", 77) + (struct.pack(">i", 0) if version >= 1 else b"")
+    expected += struct.pack(">ih", 1, len(name)) + name
+    expected += struct.pack(">iihqi", 1, 0, 0, 1, len(stored)) + stored
+    assert client.receive_frame() == expected
+
+
+@pytest.mark.parametrize("version", OLD)
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
+def test_what_todays_producers_write_is_told_in_the_clients_format(
+    client: RawClient, topic: str, version: int, codec: Codec
+) -> None:
+    for n in range(3):
+        client.produce(topic, batch(b"%d" % n, b"x" * 100, codec=codec))
+    data = client.fetch(topic, 0, version=version)
+    assert magics(data) == {0 if version < 2 else 1}
+    assert data.high_watermark == 6
+    got = decode(data)
+    assert [(r.offset, r.key) for r in got] == [(n, b"k%d" % (n % 2)) for n in range(6)]
+    assert [r.timestamp for r in got][:2] == ([-1, -1] if version < 2 else [NOW_MS, NOW_MS + 1])
+    assert {r.headers for r in got} == {()}
+
+
+@pytest.mark.parametrize("version", OLD)
+def test_a_log_of_all_formats_is_read_to_its_end(client: RawClient, topic: str, version: int) -> None:
+    for n in range(12):
+        codec = [Codec.NONE, Codec.GZIP, Codec.LZ4][n % 3]
+        if n % 4 < 2:
+            data, with_version = old(n % 4, b"%d" % n, b"y", codec=codec), 2
+        else:
+            data, with_version = batch(b"%d" % n, b"y", codec=codec), 11
+        assert client.produce(topic, data, version=with_version).error_code == ErrorCode.NONE
+    expected = [value for n in range(12) for value in (b"%d" % n, b"y")]
+    assert read(client, topic, version) == expected
+    assert read(client, topic, version, max_bytes=250) == expected
+
+
+class TestLimits:
+    @pytest.mark.parametrize("version", [0, 1, 2])
+    @pytest.mark.parametrize("magic", [0, 2])
+    def test_before_version_3_a_first_entry_above_the_limit_comes_cut(
+        self, client: RawClient, topic: str, version: int, magic: int
+    ) -> None:
+        for _ in range(3):
+            data = old(0, b"x" * 500) if magic == 0 else batch(b"x" * 500)
+            client.produce(topic, data, version=0 if magic == 0 else 11)
+        cut = client.fetch(topic, 0, max_bytes=200, version=version)
+        assert (cut.error_code, len(cut.records), decode(cut)) == (ErrorCode.NONE, 200, [])
+        assert [r.offset for r in decode(client.fetch(topic, 1, max_bytes=700, version=version))] == [1]
+        assert len(client.fetch(topic, 0, max_bytes=0, version=version).records) == 0
+
+    @pytest.mark.parametrize("magic", [0, 2])
+    def test_from_version_3_on_it_comes_whole(self, client: RawClient, topic: str, magic: int) -> None:
+        for _ in range(3):
+            data = old(0, b"x" * 500) if magic == 0 else batch(b"x" * 500)
+            client.produce(topic, data, version=0 if magic == 0 else 11)
+        assert [r.offset for r in decode(client.fetch(topic, 1, max_bytes=10, version=3))] == [1]
+
+    def test_before_version_3_each_partition_comes_cut_by_its_own_limit(
+        self, client: RawClient, topic: str
+    ) -> None:
+        for partition in (0, 1):
+            client.produce(topic, old(1, b"x" * 500), partition, version=2)
+        request = fetch_request({(topic, 0): 0, (topic, 1): 0}, 100)
+        assert [len(t.partitions[0].records) for t in client.ask(request, 2).responses] == [100, 100]
+        assert [len(t.partitions[0].records) for t in client.ask(request, 3).responses] == [
+            len(old(1, b"x" * 500)), 0,
+        ]  # fmt: skip
+
+    def test_version_3_has_a_limit_for_all_partitions(self, client: RawClient, topic: str) -> None:
+        size = len(old(1, b"x" * 500))
+        for partition in (0, 1):
+            client.produce(topic, old(1, b"x" * 500) + old(1, b"x" * 500), partition, version=2)
+        request = fetch_request({(topic, 0): 0, (topic, 1): 0}, max_bytes=3 * size + 10)
+        assert [len(t.partitions[0].records) for t in client.ask(request, 3).responses] == [
+            2 * size, size,
+        ]  # fmt: skip
+
+    @pytest.mark.parametrize("version", [0, 2])
+    def test_the_brokers_own_limit_cuts_no_entry(self, version: int) -> None:
+        with start_broker({"fetch.max.bytes": 1024}) as broker, RawClient(broker.port) as client:
+            client.create_topic("t", 2)
+            for partition in (0, 1):
+                client.produce("t", old(0, b"x" * 900), partition, version=0)
+            request = fetch_request({("t", 0): 0, ("t", 1): 0}, 50_000)
+            assert [len(decode(t.partitions[0])) for t in client.ask(request, version).responses] == [1, 0]
+
+
+class TestErrors:
+    @pytest.mark.parametrize("version", OLD)
+    def test_zstd_and_unknown_places_are_refused(self, client: RawClient, topic: str, version: int) -> None:
+        client.produce(topic, batch(b"a"))
+        client.produce(topic, batch(b"b", codec=Codec.ZSTD))
+        assert [r.value for r in decode(client.fetch(topic, 0, version=version))] == [b"a"]
+        assert client.fetch(topic, 1, version=version).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        assert client.fetch(topic, 3, version=version).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert client.fetch(topic, 0, 9, version=version).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    @pytest.mark.parametrize("version", [4, 9])
+    def test_a_log_of_all_formats_goes_to_versions_without_zstd_as_it_lies(
+        self, client: RawClient, topic: str, version: int
+    ) -> None:
+        client.produce(topic, old(0, b"a"), version=0)
+        client.produce(topic, batch(b"b"))
+        client.produce(topic, batch(b"c", codec=Codec.ZSTD))
+        data = client.fetch(topic, 0, version=version)
+        assert (magics(data), [r.value for r in decode(data)]) == ({0, 2}, [b"a", b"b"])
+
+
+class TestWaiting:
+    @pytest.mark.parametrize("version", OLD)
+    def test_a_parked_fetch_is_woken_by_an_append(
+        self, running_broker: EmbeddedBroker, client: RawClient, topic: str, version: int
+    ) -> None:
+        with RawClient(running_broker.port) as consumer:
+            consumer.send(fetch_request({(topic, 0): 0}, max_wait_ms=20_000), version)
+            time.sleep(0.05)
+            began = time.monotonic()
+            client.produce(topic, batch(b"wake up"))
+            data = consumer.receive().responses[0].partitions[0]
+            assert time.monotonic() - began < 5
+            assert ([r.value for r in decode(data)], max(magics(data))) == ([b"wake up"], int(version >= 2))
+
+    def test_what_is_cut_before_a_newer_format_is_given_at_once(self, client: RawClient, topic: str) -> None:
+        client.produce(topic, old(0, b"a"), version=0)
+        client.produce(topic, batch(b"b"))
+        began = time.monotonic()
+        request = fetch_request({(topic, 0): 0}, max_wait_ms=20_000, min_bytes=1 << 20)
+        data = client.ask(request, 2).responses[0].partitions[0]
+        assert (time.monotonic() - began < 5, [r.value for r in decode(data)]) == (True, [b"a"])
+
+    def test_others_are_served_while_one_has_much_converted(
+        self, running_broker: EmbeddedBroker, client: RawClient, topic: str
+    ) -> None:
+        rows = [NewRecord(b"x" * 100, b"k", NOW_MS)] * 5000
+        for _ in range(20):
+            client.produce(topic, bytes(encode_batch(rows)))
+        count = [0]
+
+        def read_all() -> None:
+            with RawClient(running_broker.port) as consumer:
+                count[0] = len(read(consumer, topic, 2, max_bytes=1 << 30))
+
+        thread = threading.Thread(target=read_all)
+        thread.start()
+        longest = 0.0
+        while thread.is_alive():
+            began = time.monotonic()
+            client.fetch(topic, 0, max_bytes=1)
+            longest = max(longest, time.monotonic() - began)
+        thread.join()
+        assert count == [100_000]
+        assert longest < 2
+
+
+@pytest.fixture(scope="module")
+def with_07() -> Iterator[EmbeddedBroker]:
+    listeners = "PLAINTEXT://127.0.0.1:0,KAFKA07://127.0.0.1:0"
+    with start_broker({"listeners": listeners, "log.flush.interval": 1}) as broker:
+        yield broker
+
+
+def test_a_topic_of_07_is_read_by_old_clients_too(with_07: EmbeddedBroker) -> None:
+    stored = [entry(b"one"), zipped(entry(b"two"), entry(b"three")), entry(b"four")]
+    with Wire07(with_07.port_of("KAFKA07")) as producer:
+        for data in stored:
+            producer.send(produce("first", 0, data))
+        assert producer.ask(offsets("first", 0, LATEST, 1)) is not None
+    with RawClient(with_07.port_of("PLAINTEXT")) as client:
+        for version in OLD:
+            assert read(client, "first", version) == [b"one", b"two", b"three", b"four"]
+
+
+def test_a_request_without_an_array_of_topics_is_answered(client: RawClient) -> None:
+    assert client.ask(FetchRequest(topics=()), 0).responses == ()
+    empty = FetchTopic("never-made", (FetchPartition(partition=0, partition_max_bytes=9),))
+    assert client.ask(FetchRequest(topics=(empty,)), 1).responses[0].partitions[0].error_code == 3
