@@ -44,9 +44,10 @@ test-interop: $(STAMP)  ## Foreign clients against our broker
 test-fault: $(STAMP)  ## Kills, torn writes, full disks: a few seeded rounds
 	@$(BIN)/pytest tests/fault -m "not soak"
 
-interop: $(STAMP)  ## Apache Kafka itself and clients of 0.7 as judges: fetched, skipped where they cannot be
+interop: $(STAMP)  ## Apache Kafka itself, its old clients and those of 0.7 as judges: fetched, skipped where they cannot be
 	@$(BIN)/python -m tests.support.apache_kafka
 	@$(BIN)/python -m tests.support.clients07
+	@$(BIN)/python -m tests.support.old_java
 	@$(BIN)/pytest tests/peers
 
 soak: $(STAMP)  ## The long rounds of the fault drivers

@@ -18,6 +18,7 @@ from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Record,
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.foreign_clients import CLIENTS
 from tests.support.foreign_face import CODECS, Message, messages
+from tests.support.old_clients import OLD_CODECS, as_told
 
 READ_COMMITTED = "read_committed"
 
@@ -82,6 +83,24 @@ def test_what_our_producer_sends_our_reader_and_a_foreign_one_get(
     assert [record.offset for record in found] == list(range(len(sent)))
     assert CLIENTS[0].consume(servers, topic, 1, 0, len(sent)) == sent
     assert read(servers, topic, 0) == []
+
+
+@pytest.mark.parametrize("codec", OLD_CODECS)
+@pytest.mark.parametrize("magic", [0, 1])
+def test_our_message_sets_are_taken(servers: str, topic: str, magic: int, codec: str) -> None:
+    sent = [m._replace(headers=()) for m in messages()]
+    config = {
+        "bootstrap.servers": servers, "compression.type": codec, "message.format": f"v{magic}",
+        "linger.ms": 5, "batch.size": 4000,
+    }  # fmt: skip
+    assert read(servers, topic, 1) == [], "the leader is there already"
+    with Producer(config) as out:
+        for m in sent:
+            out.send(topic, m.value, m.key, partition=1, timestamp_ms=m.timestamp)
+    found = read(servers, topic, 1)
+    assert said(found) == as_told(sent, magic)
+    assert [record.offset for record in found] == list(range(len(sent)))
+    assert CLIENTS[0].consume(servers, topic, 1, 0, len(sent)) == as_told(sent, magic)
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pyspark_kafkalog.types import NO_TIMESTAMP
+from tests.support.foreign_aiokafka import Aiokafka
 from tests.support.foreign_face import WAIT_SECONDS, ForeignClient, Message
 
 
 class Confluent:
     """librdkafka."""
 
-    name = "confluent-kafka"
+    def __init__(self, name: str = "confluent-kafka", settings: Mapping[str, object] | None = None) -> None:
+        """``settings`` go to all its producers and consumers."""
+        self.name = name
+        self._settings = settings or {}
 
     def create_topic(self, servers: str, topic: str, partitions: int) -> None:
         from confluent_kafka.admin import NewTopic
@@ -48,6 +52,7 @@ class Confluent:
                 "enable.idempotence": idempotent,
                 "linger.ms": 5,
                 "batch.num.messages": 50,
+                **self._settings,
             }
         )
         offsets: list[int] = []
@@ -83,7 +88,7 @@ class Confluent:
         while len(found) < count and time.monotonic() < deadline:
             for m in consumer.consume(count - len(found), 0.5):
                 assert m.error() is None, m.error()
-                found.append(Message(m.value(), m.key(), m.timestamp()[1], tuple(m.headers() or ())))
+                found.append(Message(m.value(), m.key(), _time(*m.timestamp()), tuple(m.headers() or ())))
         consumer.close()
         return found
 
@@ -107,19 +112,34 @@ class Confluent:
     ) -> tuple[int, int, int | None]:
         from confluent_kafka import OFFSET_END, TopicPartition
 
+        low, high = self.ends(servers, topic, partition)
         consumer = self._consumer(servers, "asks-for-offsets")
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=WAIT_SECONDS)
         (at,) = consumer.offsets_for_times(
             [TopicPartition(topic, partition, timestamp)], timeout=WAIT_SECONDS
         )
         consumer.close()
         return low, high, None if at.offset == OFFSET_END else at.offset
 
+    def ends(self, servers: str, topic: str, partition: int) -> tuple[int, int]:
+        """First offset and end offset."""
+        from confluent_kafka import TopicPartition
+
+        consumer = self._consumer(servers, "asks-for-ends")
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=WAIT_SECONDS)
+        consumer.close()
+        return low, high
+
     def _consumer(self, servers: str, group: str) -> Any:
         from confluent_kafka import Consumer
 
         return Consumer(
-            {"bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False, "check.crcs": True}
+            {
+                "bootstrap.servers": servers,
+                "group.id": group,
+                "enable.auto.commit": False,
+                "check.crcs": True,
+                **self._settings,
+            }
         )
 
     def _admin(self, servers: str) -> Any:
@@ -128,29 +148,37 @@ class Confluent:
         return AdminClient({"bootstrap.servers": servers})
 
 
+def _time(kind: int, time: int) -> int:
+    """A message's time as librdkafka has it; it says 0 where there is none."""
+    return time if kind else NO_TIMESTAMP
+
+
 class KafkaPython:
     """kafka-python: all in Python."""
 
-    name = "kafka-python"
+    def __init__(self, name: str = "kafka-python", **settings: object) -> None:
+        """``settings`` go to all its producers, consumers and admins."""
+        self.name = name
+        self._settings = settings
 
     def create_topic(self, servers: str, topic: str, partitions: int) -> None:
         from kafka.admin import KafkaAdminClient, NewTopic
 
-        admin = KafkaAdminClient(bootstrap_servers=servers)
+        admin = KafkaAdminClient(bootstrap_servers=servers, **self._settings)
         admin.create_topics([NewTopic(name=topic, num_partitions=partitions, replication_factor=1)])
         admin.close()
 
     def delete_topic(self, servers: str, topic: str) -> None:
         from kafka.admin import KafkaAdminClient
 
-        admin = KafkaAdminClient(bootstrap_servers=servers)
+        admin = KafkaAdminClient(bootstrap_servers=servers, **self._settings)
         admin.delete_topics([topic])
         admin.close()
 
     def topics(self, servers: str) -> set[str]:
         from kafka.admin import KafkaAdminClient
 
-        admin = KafkaAdminClient(bootstrap_servers=servers)
+        admin = KafkaAdminClient(bootstrap_servers=servers, **self._settings)
         names = set(admin.list_topics())
         admin.close()
         return names
@@ -173,6 +201,7 @@ class KafkaPython:
             enable_idempotence=idempotent,
             linger_ms=5,
             batch_size=8192,
+            **self._settings,
         )
         futures = [
             producer.send(
@@ -193,7 +222,8 @@ class KafkaPython:
         consumer.seek(TopicPartition(topic, partition), offset)
         found: list[Message] = []
         for m in consumer:
-            found.append(Message(m.value, m.key, m.timestamp, tuple(m.headers)))
+            time = NO_TIMESTAMP if m.timestamp is None else m.timestamp
+            found.append(Message(m.value, m.key, time, tuple(m.headers)))
             if len(found) == count:
                 break
         consumer.close()
@@ -222,153 +252,28 @@ class KafkaPython:
     ) -> tuple[int, int, int | None]:
         from kafka import TopicPartition
 
+        low, high = self.ends(servers, topic, partition)
         consumer = self._consumer(servers, "asks-for-offsets")
         tp = TopicPartition(topic, partition)
-        low, high = consumer.beginning_offsets([tp])[tp], consumer.end_offsets([tp])[tp]
         at = consumer.offsets_for_times({tp: timestamp})[tp]
         consumer.close()
         return low, high, None if at is None else at.offset
 
+    def ends(self, servers: str, topic: str, partition: int) -> tuple[int, int]:
+        """First offset and end offset."""
+        from kafka import TopicPartition
+
+        consumer = self._consumer(servers, "asks-for-ends")
+        tp = TopicPartition(topic, partition)
+        low, high = consumer.beginning_offsets([tp])[tp], consumer.end_offsets([tp])[tp]
+        consumer.close()
+        return low, high
+
     def _consumer(self, servers: str, group: str, **options: Any) -> Any:
         from kafka import KafkaConsumer
 
+        options |= self._settings
         return KafkaConsumer(bootstrap_servers=servers, group_id=group, enable_auto_commit=False, **options)
-
-
-class Aiokafka:
-    """aiokafka: asyncio, with its decoder in C."""
-
-    name = "aiokafka"
-
-    def create_topic(self, servers: str, topic: str, partitions: int) -> None:
-        async def run() -> None:
-            from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-
-            admin = AIOKafkaAdminClient(bootstrap_servers=servers)
-            await admin.start()
-            await admin.create_topics([NewTopic(topic, partitions, 1)])
-            await admin.close()
-
-        asyncio.run(run())
-
-    def delete_topic(self, servers: str, topic: str) -> None:
-        async def run() -> None:
-            from aiokafka.admin import AIOKafkaAdminClient
-
-            admin = AIOKafkaAdminClient(bootstrap_servers=servers)
-            await admin.start()
-            await admin.delete_topics([topic])
-            await admin.close()
-
-        asyncio.run(run())
-
-    def topics(self, servers: str) -> set[str]:
-        async def run() -> set[str]:
-            from aiokafka.admin import AIOKafkaAdminClient
-
-            admin = AIOKafkaAdminClient(bootstrap_servers=servers)
-            await admin.start()
-            names = set(await admin.list_topics())
-            await admin.close()
-            return names
-
-        return asyncio.run(run())
-
-    def produce(
-        self,
-        servers: str,
-        topic: str,
-        partition: int,
-        batch: Sequence[Message],
-        codec: str,
-        *,
-        idempotent: bool,
-    ) -> list[int]:
-        async def run() -> list[int]:
-            from aiokafka import AIOKafkaProducer
-
-            producer = AIOKafkaProducer(
-                bootstrap_servers=servers,
-                compression_type=None if codec == "none" else codec,
-                enable_idempotence=idempotent,
-                linger_ms=5,
-                max_batch_size=8192,
-            )
-            await producer.start()
-            futures = [
-                await producer.send(
-                    topic, m.value, m.key, partition, m.timestamp, headers=list(m.headers) or None
-                )
-                for m in batch
-            ]
-            offsets = [(await asyncio.wait_for(future, WAIT_SECONDS)).offset for future in futures]
-            await producer.stop()
-            return offsets
-
-        return asyncio.run(run())
-
-    def consume(self, servers: str, topic: str, partition: int, offset: int, count: int) -> list[Message]:
-        async def run() -> list[Message]:
-            from aiokafka import TopicPartition
-
-            consumer = self._consumer(servers, "reads-by-assignment")
-            await consumer.start()
-            consumer.assign([TopicPartition(topic, partition)])
-            consumer.seek(TopicPartition(topic, partition), offset)
-            found: list[Message] = []
-            while len(found) < count:
-                m = await asyncio.wait_for(consumer.getone(), WAIT_SECONDS)
-                found.append(Message(m.value, m.key, m.timestamp, tuple(m.headers)))
-            await consumer.stop()
-            return found
-
-        return asyncio.run(run())
-
-    def commit(self, servers: str, group: str, topic: str, partition: int, offset: int) -> None:
-        async def run() -> None:
-            from aiokafka import TopicPartition
-
-            consumer = self._consumer(servers, group)
-            await consumer.start()
-            consumer.assign([TopicPartition(topic, partition)])
-            await consumer.commit({TopicPartition(topic, partition): offset})
-            await consumer.stop()
-
-        asyncio.run(run())
-
-    def committed(self, servers: str, group: str, topic: str, partition: int) -> int | None:
-        async def run() -> int | None:
-            from aiokafka import TopicPartition
-
-            consumer = self._consumer(servers, group)
-            await consumer.start()
-            consumer.assign([TopicPartition(topic, partition)])
-            found: int | None = await consumer.committed(TopicPartition(topic, partition))
-            await consumer.stop()
-            return found
-
-        return asyncio.run(run())
-
-    def offsets(
-        self, servers: str, topic: str, partition: int, timestamp: int
-    ) -> tuple[int, int, int | None]:
-        async def run() -> tuple[int, int, int | None]:
-            from aiokafka import TopicPartition
-
-            consumer = self._consumer(servers, "asks-for-offsets")
-            await consumer.start()
-            tp = TopicPartition(topic, partition)
-            low, high = (await consumer.beginning_offsets([tp]))[tp], (await consumer.end_offsets([tp]))[tp]
-            at = (await consumer.offsets_for_times({tp: timestamp}))[tp]
-            await consumer.stop()
-            return low, high, None if at is None else at.offset
-
-        return asyncio.run(run())
-
-    def _consumer(self, servers: str, group: str) -> Any:
-        from aiokafka import AIOKafkaConsumer
-
-        return AIOKafkaConsumer(bootstrap_servers=servers, group_id=group, enable_auto_commit=False)
 
 
 CLIENTS: tuple[ForeignClient, ...] = (Confluent(), KafkaPython(), Aiokafka())
