@@ -30,6 +30,9 @@ class OffsetAndTimestamp:
     leader_epoch: int
 
 
+_NONE_THAT_LATE = OffsetAndTimestamp(-1, -1, -1)
+
+
 def list_offsets(
     cluster: Cluster,
     wanted: Mapping[TopicPartition, int],
@@ -40,7 +43,8 @@ def list_offsets(
     """For each partition the first offset at or after its timestamp in milliseconds.
 
     `EARLIEST_TIMESTAMP`, `LATEST_TIMESTAMP` and `MAX_TIMESTAMP` are allowed as times; latest means the
-    last stable offset under READ_COMMITTED. Offset -1: no record is that late. Stale leaders and lost
+    last stable offset under READ_COMMITTED. Offset -1: no record is that late, or the topic is of a message
+    format without times (v0), which Kafka's own consumer takes for the same. Stale leaders and lost
     connections are tried again until the deadline, by default ``request.timeout.ms``.
 
     Raises:
@@ -131,6 +135,8 @@ def _take(
             missing.discard(tp)
             if part.error_code == ErrorCode.NONE:
                 found[tp] = OffsetAndTimestamp(part.offset, part.timestamp, part.leader_epoch)
+            elif part.error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
+                found[tp] = _NONE_THAT_LATE
             elif failure is None or failure.retriable:
                 failure = error_for(part.error_code, f"{peer}: {tp}: {part.error_code.name}")
     if missing:

@@ -344,6 +344,11 @@ def test_a_look_up_is_repeated_after_a_passing_failure(broker: ScriptedBroker) -
     assert len(broker.received(ApiKey.LIST_OFFSETS)) == 3
 
 
+def test_a_topic_of_a_format_without_times_has_no_record_that_late(broker: ScriptedBroker) -> None:
+    broker.script(ApiKey.LIST_OFFSETS, offsets_error(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT))
+    assert lookup(broker, 1_000_000) == -1
+
+
 def test_a_look_up_ends_with_a_final_error(broker: ScriptedBroker) -> None:
     broker.script(ApiKey.LIST_OFFSETS, offsets_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     with pytest.raises(ServerError, match=r"t-0: TOPIC_AUTHORIZATION_FAILED"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import accumulate
 
 from hypothesis import strategies as st
@@ -12,10 +11,9 @@ from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.legacy_entry import CODECS
 from pyspark_kafkalog.types import NewRecord, TimestampType
 from tests.support.batches import codecs, new_records
+from tests.support.message_sets import codecs as old_codecs
+from tests.support.message_sets import magics, plain_records
 
-old_codecs = st.sampled_from(CODECS)
-magics = st.sampled_from([0, 1])
-old_records = new_records.map(lambda record: replace(record, headers=()))
 timestamp_types = st.sampled_from(TimestampType)
 
 
@@ -31,7 +29,7 @@ def old_sets(draw: st.DrawFn, first: int) -> tuple[bytes, int]:
     """Messages of v0 or v1 from offset ``first`` on, plain or as one set, as a broker stores them; and the
     offset after the last.
     """
-    records = draw(st.lists(old_records, min_size=1, max_size=6))
+    records = draw(st.lists(plain_records, min_size=1, max_size=6))
     offsets = draw(_offsets(first, len(records)))
     data = legacy.encode_set(
         records,
@@ -46,7 +44,7 @@ def old_sets(draw: st.DrawFn, first: int) -> tuple[bytes, int]:
 @st.composite
 def old_sets_of_two_magics(draw: st.DrawFn, first: int) -> tuple[bytes, int]:
     """A set with messages of v0 and of v1: a broker refuses it, and old logs may hold it all the same."""
-    magic, records = draw(magics), draw(st.lists(old_records, min_size=1, max_size=4))
+    magic, records = draw(magics), draw(st.lists(plain_records, min_size=1, max_size=4))
     offsets = draw(_offsets(first, len(records)))
     base = first if magic else 0
     block = b"".join(

@@ -28,7 +28,9 @@ from pyspark_kafkalog.types import NewRecord
 from tests.support.batches import MAX_BYTES
 from tests.support.columnar import FOREVER, column, decode
 from tests.support.kernel_arena import Arena
-from tests.support.mixed_logs import magics, mixed_logs, old_codecs, old_records
+from tests.support.message_sets import codecs as old_codecs
+from tests.support.message_sets import magics, plain_records
+from tests.support.mixed_logs import mixed_logs
 
 columns_of_interest = st.just(list(COLUMNS)) | st.lists(st.sampled_from(COLUMNS), min_size=1, unique=True)
 
@@ -152,7 +154,7 @@ def resealed(entry: bytearray) -> bytes:
     return bytes(entry)
 
 
-@given(st.lists(old_records, min_size=1, max_size=4), magics, old_codecs, st.data())
+@given(st.lists(plain_records, min_size=1, max_size=4), magics, old_codecs, st.data())
 def test_messages_changed_under_a_right_checksum(
     records: list[NewRecord], magic: int, codec: Codec, data: st.DataObject
 ) -> None:
