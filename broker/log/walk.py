@@ -61,7 +61,4 @@ def read_frame(file: File, frame: Frame) -> memoryview:
 
 def moved(frame: Frame, position: int) -> Frame:
     """The same frame, seen in a buffer or file where it begins at ``position``."""
-    return Frame(
-        position, frame.size, frame.first_offset, frame.last_offset, frame.next_offset, frame.max_timestamp,
-        frame.first_is_known,
-    )  # fmt: skip
+    return frame._replace(position=position)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pyspark_kafkalog.types import Record
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """One entry of a log seen from outside: a 0.7 message, a v0/v1 entry or a v2 batch.
 
     ``position`` and ``size`` are bytes; ``next_offset`` is where the next frame's records may begin.

@@ -23,7 +23,7 @@ from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.batch import assign, record_block, seal_batch
 from pyspark_kafkalog.formats.batch_header import HEADER_SIZE, MAGIC, BatchHeader, read_header, verify_crc
 from pyspark_kafkalog.formats.compression import Codec, compress
-from pyspark_kafkalog.formats.legacy import encode_message, messages, wrap_set
+from pyspark_kafkalog.formats.legacy import Message, encode_entry, messages, wrap_set
 from pyspark_kafkalog.formats.message_set import codec_at, frames, magic_at
 from pyspark_kafkalog.formats.record import encode_record, read_messages
 from pyspark_kafkalog.formats.varint import Buffer
@@ -50,16 +50,6 @@ class Piece(NamedTuple):
     next_offset: int
     message_count: int
     block_bytes: int
-
-
-class _Message(NamedTuple):
-    """What every format can say of a message."""
-
-    offset: int
-    timestamp: int
-    timestamp_type: TimestampType
-    key: memoryview | None
-    value: memoryview | None
 
 
 def for_reader(
@@ -133,20 +123,21 @@ def for_topic(
             _check_tellable(header, magic)
             found = _of_batch(view, pos, header, max_bytes, headers_lost=False)
         else:
-            found = _of_entry(view, pos, max_bytes, stored=False)
-        numbered = (m._replace(offset=at) for at, m in enumerate(found, base_offset))
+            found = messages(view, pos, max_bytes=max_bytes, stored=False)
         if codec is Codec.NONE:
-            for message in numbered:
+            for message in found:
                 if not loose.has_room(message, piece_bytes):
                     yield loose.sealed()
                     loose = _Block(magic, Codec.NONE)
-                loose.add(message)
+                loose.add(message, base_offset)
                 base_offset += 1
         else:
             packed = _Block(magic, codec)
-            _fill(packed, numbered, max_bytes)
+            for message in found:
+                packed.add(message, base_offset)
+                packed.check(max_bytes)
+                base_offset += 1
             yield packed.sealed()
-            base_offset += packed.count
     if loose.count:
         yield loose.sealed()
 
@@ -164,7 +155,7 @@ def _older(
         _refuse_zstd(header, magic)
         found = _of_batch(view, pos, header, max_bytes)
     else:
-        found = _of_entry(view, pos, max_bytes, stored=True)
+        found = messages(view, pos, max_bytes=max_bytes, stored=True)
     codec = codec_at(view, pos)
     block = _Block(magic, codec)
     wanted = (message for message in found if message.offset >= start_offset)
@@ -173,22 +164,13 @@ def _older(
             if not block.has_room(message, piece_bytes):
                 yield block.sealed()
                 block = _Block(magic, codec)
-            block.add(message)
+            block.add(message, message.offset)
     else:
-        _fill(block, wanted, max_bytes)
+        for message in wanted:
+            block.add(message, message.offset)
+            block.check(max_bytes)
     last = block.sealed() if block.count else Piece(b"", 0, 0, 0)
     yield last._replace(next_offset=frame.next_offset)
-
-
-def _fill(block: _Block, found: Iterator[_Message], max_bytes: int) -> None:
-    """All of a compressed entry. Raises `MessageTooLarge` where it becomes more than ``max_bytes``."""
-    for message in found:
-        block.add(message)
-        if block.size > max_bytes:
-            raise MessageTooLarge(
-                f"the compressed set at offset {message.offset} has more than {max_bytes} bytes in format"
-                f" v{block.magic}"
-            )
 
 
 def _check_tellable(header: BatchHeader, magic: int) -> None:
@@ -212,14 +194,9 @@ def _refuse_zstd(header: BatchHeader, magic: int) -> None:
         )
 
 
-def _of_entry(view: memoryview, pos: int, max_bytes: int, *, stored: bool) -> Iterator[_Message]:
-    for found in messages(view, pos, max_bytes=max_bytes, stored=stored):
-        yield _Message(found.offset, found.timestamp, found.timestamp_type, found.key, found.value)
-
-
 def _of_batch(
     view: memoryview, pos: int, header: BatchHeader, max_bytes: int, *, headers_lost: bool = True
-) -> Iterator[_Message]:
+) -> Iterator[Message]:
     """The records of a v2 batch, after its checksum; one with headers is refused unless they may be lost."""
     verify_crc(view, pos, header)
     walk = read_messages(
@@ -235,7 +212,7 @@ def _of_batch(
             if has_headers and not headers_lost:
                 raise _unsupported("v0 and v1 have no headers")
             time = header.max_timestamp if kind is TimestampType.LOG_APPEND_TIME else timestamp
-            yield _Message(offset, time, kind, key, value)
+            yield Message(offset, time, kind, key, value, MAGIC)
     except CorruptMessage as e:
         raise CorruptMessage(f"batch at offset {header.base_offset}: {e}") from None
 
@@ -243,70 +220,83 @@ def _of_batch(
 class _Block:
     """*Not thread-safe.* Messages gathered in one format, to be sealed as one piece."""
 
-    __slots__ = ("_block", "_first", "_last_offset", "_newest", "codec", "count", "magic")
+    __slots__ = (
+        "_block", "_first_offset", "_first_time", "_kind", "_last_offset", "_newest", "_relative",
+        "codec", "count", "magic",
+    )  # fmt: skip
 
     def __init__(self, magic: int, codec: Codec) -> None:
         self.magic, self.codec = magic, codec
         self.count = 0
         self._block = bytearray()
-        self._first: _Message | None = None
-        self._last_offset = 0
-        self._newest = NO_TIMESTAMP
+        self._first_offset = self._last_offset = 0
+        self._first_time = self._newest = NO_TIMESTAMP
+        self._kind = TimestampType.CREATE_TIME
+        self._relative = magic == 1 and codec is not Codec.NONE
 
     @property
     def size(self) -> int:
         """Bytes before compression."""
         return len(self._block)
 
-    def has_room(self, message: _Message, limit: int) -> bool:
+    def has_room(self, message: Message, limit: int) -> bool:
         """Whether the piece stays within ``limit`` with it; the first message always has room."""
-        first = self._first
-        if first is None:
+        if not self.count:
             return True
         # A batch v2 has one time for all where the log set it.
         kind = message.timestamp_type
         if self.magic == MAGIC and (
-            kind is not first.timestamp_type
-            or (kind is TimestampType.LOG_APPEND_TIME and message.timestamp != first.timestamp)
+            kind is not self._kind
+            or (kind is TimestampType.LOG_APPEND_TIME and message.timestamp != self._first_time)
         ):
             return False
-        size = sum(len(field) for field in (message.key, message.value) if field is not None)
-        return HEADER_SIZE + self.size + _MOST_OVERHEAD + size <= limit
+        key, value = message.key, message.value
+        size = (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
+        return HEADER_SIZE + len(self._block) + _MOST_OVERHEAD + size <= limit
 
-    def add(self, message: _Message) -> None:
-        """Raises `InvalidRecord` where a number does not fit its field."""
-        first = self._first = self._first or message
-        record = NewRecord(
-            None if message.value is None else bytes(message.value),
-            None if message.key is None else bytes(message.key),
-            message.timestamp,
-        )
+    def add(self, message: Message, offset: int) -> None:
+        """Take the message in at this offset. Raises `InvalidRecord` where a number does not fit."""
+        _, timestamp, kind, key, value, _ = message
+        if not self.count:
+            self._first_offset, self._first_time, self._newest, self._kind = (
+                offset,
+                timestamp,
+                timestamp,
+                kind,
+            )
         if self.magic == MAGIC:
-            self._block += encode_record(record, first.timestamp, message.offset - first.offset)
+            record = NewRecord(
+                None if value is None else bytes(value), None if key is None else bytes(key), timestamp
+            )
+            self._block += encode_record(record, self._first_time, offset - self._first_offset)
         else:
-            base = first.offset if self.magic and self.codec is not Codec.NONE else 0
-            self._block += encode_message(
-                record,
-                magic=self.magic,
-                offset=message.offset - base,
-                timestamp_type=message.timestamp_type,
+            place = offset - self._first_offset if self._relative else offset
+            self._block += encode_entry(
+                key, value, self.magic, place, timestamp, kind << 3 if self.magic else 0
             )
         self.count += 1
-        self._last_offset = message.offset
-        self._newest = message.timestamp if self.count == 1 else max(self._newest, message.timestamp)
+        self._last_offset = offset
+        if timestamp > self._newest:
+            self._newest = timestamp
+
+    def check(self, max_bytes: int) -> None:
+        """Raise `MessageTooLarge` where a compressed entry has become more than ``max_bytes``."""
+        if len(self._block) > max_bytes:
+            raise MessageTooLarge(
+                f"the compressed set at offset {self._first_offset} has more than {max_bytes} bytes in format"
+                f" v{self.magic}"
+            )
 
     def sealed(self) -> Piece:
         """The piece; there is at least one message."""
-        first, codec = self._first, self.codec
-        if first is None:
-            raise ValueError("nothing to seal")
+        codec = self.codec
         if self.magic == MAGIC:
             data = seal_batch(
                 compress(codec, bytes(self._block)),
-                base_offset=first.offset,
-                attributes=codec | first.timestamp_type << 3,
-                last_offset_delta=self._last_offset - first.offset,
-                base_timestamp=first.timestamp,
+                base_offset=self._first_offset,
+                attributes=codec | self._kind << 3,
+                last_offset_delta=self._last_offset - self._first_offset,
+                base_timestamp=self._first_time,
                 max_timestamp=self._newest,
                 record_count=self.count,
             )
@@ -319,6 +309,6 @@ class _Block:
                 codec=codec,
                 last_offset=self._last_offset,
                 timestamp=self._newest,
-                timestamp_type=first.timestamp_type,
+                timestamp_type=self._kind,
             )
         return Piece(data, self._last_offset + 1, self.count, self.size)

@@ -23,16 +23,19 @@ from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.checksum import crc32
 from pyspark_kafkalog.formats.compression import Codec, compress, decompress
 from pyspark_kafkalog.formats.legacy_entry import (
+    CODEC_BITS,
     CODECS,
-    ENTRY_OVERHEAD,
+    LOG_APPEND_TIME_BIT,
     MAGICS,
     MIN_ENTRY_BYTES,
     EntryHeader,
     key_and_value,
     read_entry,
+    read_message,
     verify_entry,
 )
 from pyspark_kafkalog.formats.lz4_header import for_message_set, with_right_checksum
+from pyspark_kafkalog.formats.record import quick_record
 from pyspark_kafkalog.formats.varint import Buffer
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, Record, TimestampType
 
@@ -40,6 +43,7 @@ _PREFIX = struct.Struct(">qiI")
 _COVERED = (struct.Struct(">BBi"), struct.Struct(">BBqi"))
 """What the checksum covers up to the key, by magic."""
 
+_CREATE, _LOG_APPEND = TimestampType
 _LENGTH = struct.Struct(">i")
 _NULL = _LENGTH.pack(-1)
 
@@ -70,24 +74,24 @@ def messages(buf: Buffer, pos: int = 0, *, max_bytes: int, stored: bool = True) 
         UnsupportedCompression: message sets do not have the codec, or its library is not installed.
     """
     view = memoryview(buf)
-    header = read_entry(view, pos)
-    verify_entry(view, pos, header)
-    if not header.is_compressed:
-        key, value = key_and_value(view, pos, header)
-        yield Message(header.offset, header.timestamp, header.timestamp_type, key, value, header.magic)
+    offset, magic, attributes, timestamp, key, value = read_message(view, pos)
+    if not attributes & CODEC_BITS:
+        kind = _LOG_APPEND if magic and attributes & LOG_APPEND_TIME_BIT else _CREATE
+        yield Message(offset, timestamp, kind, key, value, magic)
         return
-    data = inner_set(view, pos, header, max_bytes)
+    header = read_entry(view, pos)
+    data = _opened(header, value, max_bytes)
     base = _base_offset(data, header) if stored else 0
-    for at, inner in inner_entries(data, header):
+    kind = header.timestamp_type
+    for at, _ in inner_entries(data, header):
         try:
-            verify_entry(data, at, inner)
-            key, value = key_and_value(data, at, inner)
+            inner_offset, inner_magic, _, time, key, value = read_message(data, at)
         except CorruptMessage as e:
-            raise CorruptMessage(f"in the compressed set at offset {header.offset}: {e}") from None
-        timestamp, kind = inner.timestamp, TimestampType.CREATE_TIME
-        if inner.magic and header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-            timestamp, kind = header.timestamp, TimestampType.LOG_APPEND_TIME
-        yield Message(base + inner.offset, timestamp, kind, key, value, inner.magic)
+            raise _within(header, e) from None
+        if not inner_magic:
+            yield Message(base + inner_offset, NO_TIMESTAMP, _CREATE, key, value, 0)
+        else:
+            yield Message(base + inner_offset, timestamp if kind else time, kind, key, value, 1)
 
 
 def inner_set(buf: Buffer, pos: int, header: EntryHeader, max_bytes: int) -> memoryview:
@@ -98,8 +102,12 @@ def inner_set(buf: Buffer, pos: int, header: EntryHeader, max_bytes: int) -> mem
         MessageTooLarge: it has more than ``max_bytes``.
         UnsupportedCompression: message sets do not have the codec, or its library is not installed.
     """
-    codec = header.codec
     _, value = key_and_value(memoryview(buf), pos, header)
+    return _opened(header, value, max_bytes)
+
+
+def _opened(header: EntryHeader, value: memoryview | None, max_bytes: int) -> memoryview:
+    codec = header.codec
     if value is None:
         raise CorruptMessage(f"the compressed set at offset {header.offset} is null")
     packed: Buffer = value
@@ -108,7 +116,11 @@ def inner_set(buf: Buffer, pos: int, header: EntryHeader, max_bytes: int) -> mem
     try:
         return memoryview(decompress(codec, packed, max_bytes))
     except CorruptMessage as e:
-        raise CorruptMessage(f"in the compressed set at offset {header.offset}: {e}") from None
+        raise _within(header, e) from None
+
+
+def _within(wrapper: EntryHeader, fault: CorruptMessage) -> CorruptMessage:
+    return CorruptMessage(f"in the compressed set at offset {wrapper.offset}: {fault}")
 
 
 def inner_entries(data: memoryview, wrapper: EntryHeader) -> Iterator[tuple[int, EntryHeader]]:
@@ -130,7 +142,7 @@ def inner_entries(data: memoryview, wrapper: EntryHeader) -> Iterator[tuple[int,
             yield pos, header
             pos += header.size
     except CorruptMessage as e:
-        raise CorruptMessage(f"in the compressed set at offset {wrapper.offset}: {e}") from None
+        raise _within(wrapper, e) from None
     if pos == 0:
         raise CorruptMessage(
             f"the compressed set at offset {wrapper.offset} holds no whole message in {size} bytes"
@@ -173,7 +185,7 @@ def encode_message(
         raise InvalidRecord(
             f"message format v{magic} has no headers, and the record has {len(record.headers)}"
         )
-    return _encode(
+    return encode_entry(
         record.key, record.value, magic, offset, record.timestamp, timestamp_type << 3 if magic else 0
     )
 
@@ -203,7 +215,9 @@ def wrap_set(
     packed = compress(codec, block, level)
     if codec is Codec.LZ4:
         packed = for_message_set(packed, magic)
-    return _encode(None, packed, magic, last_offset, timestamp, codec | (timestamp_type << 3 if magic else 0))
+    return encode_entry(
+        None, packed, magic, last_offset, timestamp, codec | (timestamp_type << 3 if magic else 0)
+    )
 
 
 def encode_set(
@@ -252,9 +266,14 @@ def encode_set(
     )
 
 
-def _encode(
+def encode_entry(
     key: Buffer | None, value: Buffer | None, magic: int, offset: int, timestamp: int, attributes: int
 ) -> bytes:
+    """The bytes of an entry with these fields, as they are.
+
+    Raises:
+        InvalidRecord: a number does not fit its field, or there is no such ``magic``.
+    """
     if magic not in MAGICS:
         raise InvalidRecord(f"there is no message set of format v{magic}")
     key_length = -1 if key is None else len(key)
@@ -285,9 +304,7 @@ class LegacyFormat:
             return None
         header = read_entry(buf, pos)
         at = header.offset
-        return Frame(
-            pos, ENTRY_OVERHEAD + header.length, at, at, at + 1, header.timestamp, not header.is_compressed
-        )
+        return Frame(pos, header.size, at, at, at + 1, header.timestamp, not header.is_compressed)
 
     def verify(self, buf: memoryview, frame: Frame) -> None:
         """Check the entry's CRC-32; the whole entry must be in ``buf``."""
@@ -301,13 +318,14 @@ class LegacyFormat:
             following = next(found, None)
             # A producer's wrapper has offset 0, and messages beyond that.
             end = message.offset + 1 if following is not None else max(message.offset + 1, frame.next_offset)
-            yield Record(
+            key, value = message.key, message.value
+            yield quick_record(
                 message.offset,
                 end,
                 message.timestamp,
                 message.timestamp_type,
-                None if message.key is None else bytes(message.key),
-                None if message.value is None else bytes(message.value),
+                None if key is None else bytes(key),
+                None if value is None else bytes(value),
             )
             message = following
 

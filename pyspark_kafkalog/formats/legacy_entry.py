@@ -80,15 +80,24 @@ class EntryHeader(NamedTuple):
         Raises:
             UnsupportedCompression: by a codec that message sets do not have.
         """
-        number = self.attributes & CODEC_BITS
-        if number >= len(CODECS):
-            raise UnsupportedCompression(f"message format v{self.magic} has no compression codec {number}")
-        return CODECS[number]
+        return _codec(self.attributes, self.magic)
 
     @property
     def timestamp_type(self) -> TimestampType:
         """Who set the timestamp; create time where there is none."""
         return TimestampType(self.magic and self.attributes >> 3 & 1)
+
+
+def codec_at(buf: Buffer, pos: int) -> Codec:
+    """The codec of the entry at ``pos``, whose header is whole. Raises as `EntryHeader.codec`."""
+    return _codec(buf[pos + ATTRIBUTES_POSITION], buf[pos + MAGIC_POSITION])
+
+
+def _codec(attributes: int, magic: int) -> Codec:
+    number = attributes & CODEC_BITS
+    if number >= len(CODECS):
+        raise UnsupportedCompression(f"message format v{magic} has no compression codec {number}")
+    return CODECS[number]
 
 
 def read_entry(buf: Buffer, pos: int = 0) -> EntryHeader:
@@ -137,6 +146,37 @@ def verify_entry(buf: Buffer, pos: int, header: EntryHeader) -> None:
         raise CorruptMessage(
             f"message at offset {header.offset}: CRC-32 is {found:#010x}, header says {header.crc:#010x}"
         )
+
+
+def read_message(
+    view: memoryview, pos: int
+) -> tuple[int, int, int, int, memoryview | None, memoryview | None]:
+    """Offset, magic, attributes, timestamp, key and value of the entry at ``pos``, its checksum verified.
+
+    Raises as `read_entry`, `verify_entry` and `key_and_value` together.
+    """
+    # At one glance for what is sound: a third of the time that the three take.
+    if len(view) - pos >= MIN_ENTRY_BYTES:
+        offset, length, crc, magic, attributes, timestamp = _HEADER.unpack_from(view, pos)
+        end = pos + ENTRY_OVERHEAD + length
+        if magic < 2 and length >= _MIN_LENGTHS[magic] and end <= len(view) and offset < MAX_OFFSET:
+            at = pos + KEY_POSITIONS[magic]
+            (key_length,) = _LENGTH.unpack_from(view, at)
+            start = at + 4 + key_length if key_length >= 0 else at + 4
+            if key_length >= -1 and start <= end - 4:
+                (value_length,) = _LENGTH.unpack_from(view, start)
+                if (
+                    start + 4 + (value_length if value_length > 0 else 0) == end
+                    and value_length >= -1
+                    and crc32(view[pos + MAGIC_POSITION : end]) == crc
+                ):
+                    key = view[at + 4 : start] if key_length >= 0 else None
+                    value = view[start + 4 : end] if value_length >= 0 else None
+                    return offset, magic, attributes, timestamp if magic else NO_TIMESTAMP, key, value
+    header = read_entry(view, pos)
+    verify_entry(view, pos, header)
+    key, value = key_and_value(view, pos, header)
+    return header.offset, header.magic, header.attributes, header.timestamp, key, value
 
 
 def key_and_value(

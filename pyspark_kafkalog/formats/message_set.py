@@ -15,7 +15,8 @@ from pyspark_kafkalog.formats.batch import BATCH_OVERHEAD, HEADER_SIZE, MAGIC, V
 from pyspark_kafkalog.formats.batch_header import codec_at as batch_codec_at
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import LegacyFormat
-from pyspark_kafkalog.formats.legacy_entry import MIN_ENTRY_BYTES, read_entry
+from pyspark_kafkalog.formats.legacy_entry import MIN_ENTRY_BYTES
+from pyspark_kafkalog.formats.legacy_entry import codec_at as entry_codec_at
 from pyspark_kafkalog.formats.varint import Buffer
 from pyspark_kafkalog.types import Record
 
@@ -80,12 +81,10 @@ def codec_at(buf: Buffer, pos: int) -> Codec:
     """How the entry at ``pos``, whose header is whole, is compressed.
 
     Raises:
-        CorruptMessage: the header is not one.
+        CorruptMessage: it has another magic.
         UnsupportedCompression: by a codec that its format does not have.
     """
-    if magic_at(buf, pos) == MAGIC:
-        return batch_codec_at(buf, pos)
-    return read_entry(buf, pos).codec
+    return (batch_codec_at if magic_at(buf, pos) == MAGIC else entry_codec_at)(buf, pos)
 
 
 def _format_at(buf: Buffer, pos: int) -> MessageFormat:

@@ -326,6 +326,26 @@ def _encode_headers(headers: Sequence[Header]) -> bytes:
     return bytes(out)
 
 
+def quick_record(
+    offset: int,
+    next_offset: int,
+    timestamp: int,
+    timestamp_type: TimestampType,
+    key: bytes | None,
+    value: bytes | None,
+) -> Record:
+    """A `Record` without headers, made in half the time."""
+    record = _new(Record)
+    _set_offset(record, offset)
+    _set_next_offset(record, next_offset)
+    _set_timestamp(record, timestamp)
+    _set_timestamp_type(record, timestamp_type)
+    _set_key(record, key)
+    _set_value(record, value)
+    _set_headers(record, ())
+    return record
+
+
 # A frozen dataclass sets each field by name through object.__setattr__; writing its slots costs 60 % of that,
 # and a record made of seven slots is most of what decoding costs.
 _new = object.__new__
