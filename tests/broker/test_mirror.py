@@ -13,6 +13,7 @@ from pyspark_kafkalog.config.mirror import mirror_config
 from pyspark_kafkalog.consumer.mirror import Mirror, NotMirrored
 from pyspark_kafkalog.errors import ConnectionLost, InvalidRequest
 from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.message_set import magic_at
 from pyspark_kafkalog.types import NewRecord
 from pyspark_kafkalog.zookeeper import groups
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout
@@ -119,6 +120,31 @@ def test_keys_times_headers_and_null_values_stay_on_todays_wire(
     found = there.read(topic_name)
     assert [NewRecord(r.value, r.key, r.timestamp, r.headers) for _, r in found] == records
     assert {codec for codec, _ in found} == {Codec.ZSTD}
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_target_of_before_0_11_gets_what_its_format_has(
+    run: Run,
+    sides: Callable[[str, str], tuple[Side, Side]],
+    topic_name: str,
+    magic: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    here, there = sides(NEW, NEW)
+    here.write(topic_name, [NewRecord(b"1", b"k", 1_700_000_000_000, (("h", b"1"),))], codec=Codec.ZSTD)
+    here.write(topic_name, [NewRecord(None, b"gone", 1_700_000_000_001, (("h", b"2"),))], codec=Codec.LZ4)
+    run(here.as_source("main"), there.as_target(**{"message.format": f"v{magic}"}))
+    until(lambda: len(there.read(topic_name)) == 2)
+    times = [1_700_000_000_000, 1_700_000_000_001] if magic else [-1, -1]
+    assert [(codec, r.value, r.key, r.timestamp, r.headers) for codec, r in there.read(topic_name)] == [
+        (Codec.GZIP, b"1", b"k", times[0], ()), (Codec.LZ4, None, b"gone", times[1], ()),
+    ]  # fmt: skip
+    assert {magic_at(memoryview(data), 0) for data in there.fetched(topic_name)} == {magic}
+    told = [m for m in caplog.messages if "headers are left out" in m]
+    assert told == [
+        f"{topic_name}: headers are left out, here and wherever else they come: "
+        f"target.message.format=v{magic} does not have them"
+    ]
 
 
 def test_0_7_gets_what_it_has_of_a_message(

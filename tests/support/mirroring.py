@@ -60,6 +60,16 @@ class Side:
                 found += messages.coded_records()
                 offset = messages.next_offset
 
+    def fetched(self, topic: str, partition: int = 0) -> list[bytes]:
+        """The same as bytes, fetch by fetch: entries as they are kept."""
+        found: list[bytes] = []
+        offset = 0
+        with SimpleConsumer(*self.address, {"protocol": self.protocol}) as consumer:
+            while data := (messages := consumer.fetch(topic, partition, offset)).data:
+                found.append(bytes(data))
+                offset = messages.next_offset
+        return found
+
     def values(self, topic: str, partition: int = 0) -> list[bytes]:
         """The payloads of what is there; a null value is an empty one."""
         return [bytes(record.value or b"") for _, record in self.read(topic, partition)]
