@@ -69,25 +69,31 @@ def messages(buf: Buffer, pos: int = 0, *, max_bytes: int, stored: bool = True) 
     offsets in a wrapper as they stand: a broker numbers what a producer sends, whatever they are.
 
     Raises:
-        CorruptMessage: a checksum, length or offset is wrong, or a wrapper holds nothing or another wrapper.
+        CorruptMessage: a checksum or length is wrong, a wrapper holds nothing or another wrapper, or
+            ``stored`` offsets do not rise. What comes before the damage has been given by then.
         MessageTooLarge: decompressed, the set has more than ``max_bytes``.
         UnsupportedCompression: message sets do not have the codec, or its library is not installed.
     """
     view = memoryview(buf)
     offset, magic, attributes, timestamp, key, value = read_message(view, pos)
     if not attributes & CODEC_BITS:
+        if stored and offset < 0:
+            raise CorruptMessage(f"a message at offset {offset}")
         kind = _LOG_APPEND if magic and attributes & LOG_APPEND_TIME_BIT else _CREATE
         yield Message(offset, timestamp, kind, key, value, magic)
         return
     header = read_entry(view, pos)
     data = _opened(header, value, max_bytes)
     base = _base_offset(data, header) if stored else 0
-    kind = header.timestamp_type
+    kind, previous = header.timestamp_type, -1
     for at, _ in inner_entries(data, header):
         try:
             inner_offset, inner_magic, _, time, key, value = read_message(data, at)
         except CorruptMessage as e:
             raise _within(header, e) from None
+        if stored and inner_offset <= previous:
+            raise _within(header, CorruptMessage(f"offset {inner_offset} follows {previous}"))
+        previous = inner_offset
         if not inner_magic:
             yield Message(base + inner_offset, NO_TIMESTAMP, _CREATE, key, value, 0)
         else:
@@ -150,22 +156,18 @@ def inner_entries(data: memoryview, wrapper: EntryHeader) -> Iterator[tuple[int,
 
 
 def _base_offset(data: memoryview, wrapper: EntryHeader) -> int:
-    """What to add to the offsets of the messages in a wrapper.
+    """What to add to the offsets of the messages in a wrapper, so that the last has the wrapper's own.
 
     Raises:
-        CorruptMessage: they do not lie within the wrapper's.
+        CorruptMessage: the last one stands at more than that.
     """
     if wrapper.magic == 0 or wrapper.offset == 0:
         return 0
-    last = largest = smallest = 0
+    last = 0
     for _, inner in inner_entries(data, wrapper):
         last = inner.offset
-        largest, smallest = max(largest, last), min(smallest, last)
-    if smallest < 0 or largest > last or last > wrapper.offset:
-        raise CorruptMessage(
-            f"the compressed set at offset {wrapper.offset} has relative offsets {smallest} to {largest},"
-            f" the last {last}"
-        )
+    if last > wrapper.offset:
+        raise CorruptMessage(f"the compressed set at offset {wrapper.offset} ends at relative offset {last}")
     return wrapper.offset - last
 
 
