@@ -50,6 +50,7 @@ BENCHMARKS = (
     Benchmark("broker", "Broker"),
     Benchmark("broker07", "Broker, the listener of Kafka 0.7"),
     Benchmark("view07", "Messages of Kafka 0.7 for today's clients"),
+    Benchmark("old_fetch", "Clients of Kafka 0.8 to 0.10"),
     Benchmark("spark_read", "Spark"),
     Benchmark("loads", "Loads"),
 )

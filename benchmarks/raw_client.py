@@ -33,9 +33,9 @@ def batch(size_bytes: int, value_bytes: int = 1000) -> tuple[bytes, int]:
     return encode_batch([NewRecord(bytes(value_bytes), timestamp=now) for _ in range(count)]), count
 
 
-def encode(request: Any) -> bytes:
-    """A request as the bytes of its frame."""
-    version = VERSIONS[type(request).__name__]
+def encode(request: Any, version: int | None = None) -> bytes:
+    """A request as the bytes of its frame, in the version of `VERSIONS` unless told."""
+    version = VERSIONS[type(request).__name__] if version is None else version
     parts = encode_request(request, version=version, correlation_id=1, client_id="benchmark")
     return b"".join(bytes(part) for part in parts)  # type: ignore[arg-type]
 
@@ -70,10 +70,10 @@ class RawClient:
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = bytearray(_RECEIVE_BYTES)
 
-    def call(self, request: Any) -> Any:
+    def call(self, request: Any, version: int | None = None) -> Any:
         """Send a request and decode its answer."""
-        self._sock.sendall(encode(request))
-        return self._decode(request, self._frame())
+        self._sock.sendall(encode(request, version))
+        return self._decode(request, self._frame(), version)
 
     def create_topic(self, name: str, partitions: int = 1) -> None:
         """Create a topic."""
@@ -102,10 +102,12 @@ class RawClient:
         _check(answer.responses[0].partition_responses[0].error_code)
         return seconds
 
-    def fetch(self, requests: Sequence[FetchRequest], window: int = 3) -> tuple[float, int]:
+    def fetch(
+        self, requests: Sequence[FetchRequest], window: int = 3, version: int | None = None
+    ) -> tuple[float, int]:
         """Seconds and bytes for some fetches, one after the other, with ``window`` of them under way."""
-        frames = [encode(request) for request in requests]
-        first = self.call(requests[0]).responses[0].partitions[0]
+        frames = [encode(request, version) for request in requests]
+        first = self.call(requests[0], version).responses[0].partitions[0]
         _check(first.error_code)
         total, started = 0, time.perf_counter()
         self._sock.sendall(b"".join(frames[:window]))
@@ -156,8 +158,9 @@ class RawClient:
         return bytes(data)
 
     @staticmethod
-    def _decode(request: Any, frame: bytes) -> Any:
-        return decode_response(api_of(type(request)).key, VERSIONS[type(request).__name__], frame)[1]
+    def _decode(request: Any, frame: bytes, version: int | None = None) -> Any:
+        version = VERSIONS[type(request).__name__] if version is None else version
+        return decode_response(api_of(type(request)).key, version, frame)[1]
 
 
 def _check(code: ErrorCode) -> None:

@@ -14,6 +14,9 @@ from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.types import NO_TIMESTAMP
 
+_NEGLECTED_SHIFT = 6
+"""A read may be shorter by a 64th than it could be, if that makes it faster."""
+
 MAX_RELATIVE = 2**31 - 1
 """Largest offset above the base, and largest file position, that a row of an index can hold."""
 
@@ -147,7 +150,11 @@ class LogicalOffsets:
         return self.start_for_offset(self._base_offset + relative) if relative is not None else 0
 
     def _end_within(self, first: Frame, wanted: Wanted, frames: Frames) -> int:
-        """Where the last frame ends that is whole within ``max_bytes`` and before ``end_offset``."""
+        """Where the last frame ends that is whole within ``max_bytes`` and before ``end_offset``.
+
+        Of a large read the index alone tells, where that leaves out little: small frames are many to walk
+        over, and the next read begins at a row then, so that it has none to walk over either.
+        """
         size, end_offset = wanted.size, wanted.end_offset
         limit = first.position + wanted.max_bytes
         if limit >= size and end_offset >= wanted.next_offset:
@@ -156,6 +163,8 @@ class LogicalOffsets:
         if end_offset < wanted.next_offset:
             start = min(start, self.start_for_offset(end_offset))
         end = max(first.position, start)
+        if limit - end <= wanted.max_bytes >> _NEGLECTED_SHIFT:
+            return end
         for frame in frames(end, size):
             if frame.end > limit or frame.last_offset >= end_offset:
                 break

@@ -2,12 +2,16 @@ from __future__ import annotations
 
 import gc
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from broker.log import segment
 from broker.log.file_slice import FileSlice
+from broker.log.walk import walk_frames
 from pyspark_kafkalog.errors import OffsetOutOfRange
+from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.batch import read_header
 from tests.support.logs import batch, contents, open_log, read_all, values
 
@@ -55,6 +59,26 @@ def test_a_first_batch_above_the_limit_is_given_only_if_one_must_be(tmp_path: Pa
     assert contents(log.read(0, SIZE - 1, at_least_one=False)) == b""
     assert contents(log.read(0, 0, at_least_one=False)) == b""
     assert _offsets(contents(log.read(4, 0, at_least_one=True))) == [3]
+
+
+def test_a_large_read_ends_at_a_row_of_the_index_where_the_next_begins_without_a_walk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, log = open_log(tmp_path, index_interval_bytes=500)
+    _three_each(log, 1000)
+    walked: list[Frame] = []
+    monkeypatch.setattr(segment, "walk_frames", lambda *args: map(_noted(walked), walk_frames(*args)))
+    offset, found, limit = 0, b"", 300 * SIZE
+    while data := contents(log.read(offset, limit, at_least_one=True)):
+        assert len(found) + len(data) == log.size_bytes or limit * 63 // 64 <= len(data) <= limit
+        found += data
+        offset = _offsets(data)[-1] + 3
+    assert _offsets(found) == list(range(0, 3000, 3))
+    assert len(walked) == 4
+
+
+def _noted(walked: list[Frame]) -> Callable[[Frame], Frame]:
+    return lambda frame: walked.append(frame) or frame  # type: ignore[func-returns-value]
 
 
 def test_at_the_end_there_is_nothing_and_beyond_it_the_valid_range_is_told(tmp_path: Path) -> None:

@@ -1,0 +1,107 @@
+"""What does it cost a broker to answer clients of Kafka 0.8 to 0.10?
+
+What they know is to go out like everything else, from the file: here against batches v2 for today's clients,
+from the same broker. What is newer than they know is made into their format in Python, whenever it is
+fetched: here without a broker, against writing a set of the same messages.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from benchmarks.broker import apart, in_turn, scratch
+from benchmarks.harness import Measurement, Row, compare, interleave, repeats
+from benchmarks.raw_client import RawClient, encode, fetch_request, produce_request
+from broker.embedded import EmbeddedBroker, start_broker
+from pyspark_kafkalog.formats.batch import encode_batch
+from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.convert_sets import for_reader
+from pyspark_kafkalog.formats.legacy import encode_set
+from pyspark_kafkalog.types import NewRecord
+
+TOPIC_BYTES = 64 << 20
+ROUND_BYTES = 256 << 20
+FETCH_BYTES = 1 << 20
+_MAX_BYTES = 1 << 25
+_VALUE = bytes(100)
+
+
+def run(rounds: int = 7) -> list[Row]:
+    """All rows of this question; about half a minute."""
+    with scratch() as directory, start_broker(data_dir=directory) as broker:
+        rows = _fetch_rows(broker, rounds)
+    return [
+        *rows,
+        *(_convert_row(rounds, magic, Codec.NONE) for magic in (1, 0)),
+        *(_convert_row(rounds, magic, Codec.GZIP) for magic in (1, 0)),
+    ]
+
+
+def _fetch_rows(broker: EmbeddedBroker, rounds: int) -> list[Row]:
+    rows = []
+    with RawClient(broker.port) as client:
+        counts = {magic: _fill(client, magic) for magic in (0, 1, 2)}
+    for restarted in (False, True):
+        if restarted:
+            broker.restart()
+        with RawClient(broker.port) as client, apart(broker.pid):
+            for magic, version in ((0, 1), (1, 3)):
+                old = _fetches(client, f"v{magic}", counts[magic], version)
+                new = _fetches(client, "v2", counts[2], 12)
+                measured = in_turn({f"v{magic}": old, "v2, Fetch 12": new}, ROUND_BYTES, rounds)
+                what = "known by its head" if restarted else "known from its append"
+                question = f"Fetch {version} of messages v{magic} of 100 B, 1 MiB, a segment {what}"
+                goal = None if restarted else 0.9
+                rows.append(compare(question, *measured, goal=goal, unit="MB/s", scale=1e-6))
+    return rows
+
+
+def _fill(client: RawClient, magic: int) -> int:
+    """A topic of so many messages, uncompressed, in requests of 64 KiB."""
+    now = time.time_ns() // 1_000_000
+    new = [NewRecord(_VALUE, None, now)] * 500
+    data = encode_batch(new) if magic == 2 else encode_set(new, magic=magic)
+    client.create_topic(f"v{magic}")
+    frame = encode(produce_request(f"v{magic}", bytes(data)), 11 if magic == 2 else 2)
+    count = TOPIC_BYTES // len(data)
+    for _ in range(count):
+        client.answer_bytes(frame)
+    return count * len(new)
+
+
+def _fetches(client: RawClient, topic: str, messages: int, version: int) -> Callable[[], float]:
+    count = ROUND_BYTES // FETCH_BYTES
+    step = messages * FETCH_BYTES // TOPIC_BYTES
+    requests = [fetch_request(topic, n * step % (messages - step), FETCH_BYTES) for n in range(count)]
+
+    def seconds() -> float:
+        took, received = client.fetch(requests, version=version)
+        return took * ROUND_BYTES / received  # a fetch is a little below 1 MiB: whole entries
+
+    return seconds
+
+
+def _convert_row(rounds: int, magic: int, codec: Codec) -> Row:
+    new = [NewRecord(b"message %d of a batch, " % n * 4, b"%d" % n, n) for n in range(500)]
+    data = bytes(encode_batch(new, codec=codec))
+    calls: dict[str, Callable[[], object]] = {
+        f"v2 as v{magic}": lambda: list(for_reader(data, magic, max_bytes=_MAX_BYTES)),
+        "encode_set of the same": lambda: encode_set(new, magic=magic, codec=codec),
+    }
+    counts = {name: repeats(call) for name, call in calls.items()}
+
+    def several(name: str) -> Callable[[], None]:
+        def run_them() -> None:
+            for _ in range(counts[name]):
+                calls[name]()
+
+        return run_them
+
+    measured: dict[str, Measurement] = interleave(
+        {name: several(name) for name in calls},
+        rounds,
+        amounts={name: float(len(new) * counts[name]) for name in calls},
+    )
+    question = f"batch v2 of 500 messages of 100 B, {codec.name.lower()}, as v{magic}"
+    return compare(question, *measured.values(), goal=None, unit="k messages/s", scale=1e-3)
