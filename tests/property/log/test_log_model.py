@@ -1,6 +1,4 @@
-"""Any sequence of appends, in all formats, of rolls, reads, flushes, deletions, crashes and restarts does what a
-list would do.
-"""
+"""Any sequence of appends in all formats, reads, flushes, deletions and restarts does what a list would."""
 
 from __future__ import annotations
 
@@ -113,7 +111,7 @@ class LogModel(RuleBasedStateMachine):
         for messages, codec, in_order in sets:
             stamps = [START_MS + ms if ms >= 0 else -1 for ms, _ in messages]
             texts = [b"%d" % (offset + n) for n in range(len(messages))]
-            inner = None if in_order else [number for _, number in messages]
+            inner = range(len(messages)) if in_order else [number for _, number in messages]
             request += message_set(*texts, magic=magic, timestamps=stamps, codec=codec, inner_offsets=inner)
             for n, stamp in enumerate(stamps):
                 together = offset if codec else offset + n
