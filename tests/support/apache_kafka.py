@@ -1,4 +1,4 @@
-"""Apache Kafka itself, fetched by Maven: its tools, and a broker of one node without ZooKeeper.
+"""Apache Kafka itself, fetched by Maven: its tools, and a broker of one node, with ZooKeeper or without.
 
 ``python -m tests.support.apache_kafka`` fetches it and says what it does; `make interop` begins with that.
 """
@@ -21,7 +21,8 @@ WHAT = "Apache Kafka"
 _START_SECONDS = 60
 _TOOL_SECONDS = 120
 _LOGGED = re.compile(r"SLF4J:|\[[^]]*\] (TRACE|DEBUG|INFO|WARN) ")
-_STARTED = "Kafka Server started"
+_STARTED = re.compile(r"Kafka Server started|\[KafkaServer id=1\] started")
+"""Without ZooKeeper, and with it."""
 
 
 def fetch() -> Path:
@@ -49,9 +50,14 @@ def run_tool(jars: Path, main: str, *arguments: str | Path) -> str:
 
 
 class ApacheKafka:
-    """*Not thread-safe.* A broker and controller in one process; its data is in ``data_dir``."""
+    """*Not thread-safe.* A broker in one process, with its controller in it unless there is ZooKeeper.
 
-    def __init__(self, jars: Path, directory: Path, **properties: str) -> None:
+    Its data is in ``data_dir``.
+    """
+
+    def __init__(
+        self, jars: Path, directory: Path, *, zookeeper: str | None = None, **properties: str
+    ) -> None:
         """``properties`` with underscores for dots are added to those that a single node needs."""
         self._jars = jars
         self._process: subprocess.Popen[bytes] | None = None
@@ -60,14 +66,19 @@ class ApacheKafka:
         self._properties = directory / "server.properties"
         port, controller = _free_ports(2)
         self.bootstrap_servers = f"127.0.0.1:{port}"
-        lines = {
+        listener = f"PLAINTEXT://{self.bootstrap_servers}"
+        with_zookeeper = {"broker.id": "1", "zookeeper.connect": str(zookeeper), "listeners": listener}
+        alone = {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            "listeners": f"PLAINTEXT://{self.bootstrap_servers},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://{self.bootstrap_servers}",
+            "listeners": f"{listener},CONTROLLER://127.0.0.1:{controller}",
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        }
+        lines = {
+            **(alone if zookeeper is None else with_zookeeper),
+            "advertised.listeners": listener,
             "log.dirs": str(self.data_dir),
             "auto.create.topics.enable": "false",
             "offsets.topic.replication.factor": "1",
@@ -80,6 +91,8 @@ class ApacheKafka:
         } | {name.replace("_", "."): value for name, value in properties.items()}
         directory.mkdir(parents=True, exist_ok=True)
         self._properties.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+        if zookeeper is not None:
+            return
         cluster = encode_id(uuid.UUID(int=uuid.uuid4().int >> 8))  # begins with A: a dash would be an option
         run_tool(jars, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", self._properties)
 
@@ -91,7 +104,7 @@ class ApacheKafka:
                 java(self._jars, "kafka.Kafka", self._properties), stdout=log, stderr=log
             )
         deadline = time.monotonic() + _START_SECONDS
-        while _STARTED not in self.log_file.read_text(errors="replace"):
+        while not _STARTED.search(self.log_file.read_text(errors="replace")):
             ended = self._process.poll() is not None
             if ended or time.monotonic() > deadline:
                 tail = self.log_file.read_text(errors="replace")[-4000:]
