@@ -20,10 +20,10 @@ class Metrics:
         self.appended_messages = self._counter("appended_messages", "Messages appended to logs")
         self.appended_bytes = self._counter("appended_bytes", "Bytes appended to logs")
         self.converted_messages = self._counter(
-            "converted_messages", "Messages of 0.7 made into records for today's clients"
+            "converted_messages", "Messages made into another format, for their reader or for their topic"
         )
         self.converted_bytes = self._counter(
-            "converted_bytes", "Bytes of the record batches that messages of 0.7 were made into"
+            "converted_bytes", "Bytes of what they were made into"
         )
         self.log_flush_seconds = Histogram(
             "kafkalog_broker_log_flush_seconds", "Time to force one log to disk", registry=self.registry
