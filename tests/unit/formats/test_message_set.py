@@ -4,9 +4,19 @@ import struct
 
 import pytest
 
-from pyspark_kafkalog.errors import CorruptMessage
+from pyspark_kafkalog.errors import CorruptMessage, UnsupportedCompression
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
-from pyspark_kafkalog.formats.message_set import frames, records
+from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.legacy import encode_message, encode_set
+from pyspark_kafkalog.formats.message_set import (
+    ENTRIES,
+    codec_at,
+    coded_records,
+    frames,
+    magic_at,
+    next_offset_after,
+    records,
+)
 from pyspark_kafkalog.types import NewRecord
 
 LIMIT = 1 << 20
@@ -90,3 +100,77 @@ def test_a_v2_batch_shorter_than_its_header_is_corrupt() -> None:
 def test_nothing_holds_no_frames() -> None:
     assert list(frames(b"")) == []
     assert list(records(b"", start_offset=0, max_bytes=LIMIT)) == []
+
+
+# --- logs that mix formats
+
+MIXED = b"".join(
+    (
+        encode_message(NewRecord(b"a"), magic=0, offset=0),
+        encode_set([NewRecord(b"b"), NewRecord(b"c")], magic=1, codec=Codec.LZ4, base_offset=1),
+        batch(3, b"d", b"e"),
+        encode_control(ControlType.ABORT, producer_id=1, producer_epoch=0, timestamp=5, base_offset=5),
+        encode_set([NewRecord(b"f"), NewRecord(b"g")], magic=0, codec=Codec.SNAPPY, base_offset=6),
+        encode_message(NewRecord(b"h", timestamp=70), magic=1, offset=8),
+        encode_message(NewRecord(None), magic=0, offset=9),
+    )
+)
+
+
+def test_each_entry_tells_its_format_and_codec() -> None:
+    found = list(frames(MIXED))
+    assert [(f.first_offset, f.last_offset, f.first_is_known) for f in found] == [
+        (0, 0, True), (2, 2, False), (3, 4, True), (5, 5, True), (7, 7, False), (8, 8, True), (9, 9, True),
+    ]  # fmt: skip
+    assert [magic_at(MIXED, f.position) for f in found] == [0, 1, 2, 2, 0, 1, 0]
+    assert [codec_at(MIXED, f.position).name for f in found if codec_at(MIXED, f.position)] == [
+        "LZ4",
+        "SNAPPY",
+    ]
+    assert [f.max_timestamp for f in found] == [-1, -1, 5, 5, -1, 70, -1]
+
+
+@pytest.mark.parametrize("start", range(11))
+def test_a_mixed_log_is_read_from_any_offset_on(start: int) -> None:
+    everything = list(zip((0, 1, 2, 3, 4, 6, 7, 8, 9), b"abcdefgh\0", strict=True))
+    found = [(r.offset, ord(r.value or b"\0")) for r in records(MIXED, start_offset=start, max_bytes=LIMIT)]
+    assert found == [(offset, value) for offset, value in everything if offset >= start]
+    assert next_offset_after(memoryview(MIXED), start) == 10
+
+
+def test_how_each_entry_is_compressed_is_told_with_its_records() -> None:
+    told = [
+        (codec, len(list(found))) for codec, found in coded_records(MIXED, start_offset=0, max_bytes=LIMIT)
+    ]
+    assert told == [
+        (Codec.NONE, 1), (Codec.LZ4, 2), (Codec.NONE, 2), (Codec.NONE, 0), (Codec.SNAPPY, 2), (Codec.NONE, 1),
+        (Codec.NONE, 1),
+    ]  # fmt: skip
+
+
+def test_the_format_of_mixed_logs_needs_a_head_of_61_bytes_and_no_entry_has_fewer_than_26() -> None:
+    assert (ENTRIES.header_size, ENTRIES.min_frame_size) == (61, 26)
+    view = memoryview(MIXED)
+    for frame in frames(MIXED):
+        head = view[frame.position : frame.position + ENTRIES.header_size]
+        assert ENTRIES.frame_at(head, 0, 0) == frame._replace(position=0)
+        assert ENTRIES.frame_at(head[:25], 0, 0) is None
+        ENTRIES.verify(view, frame)
+        damaged = bytearray(view[frame.position : frame.end])
+        damaged[-1] ^= 1
+        with pytest.raises(CorruptMessage, match="CRC-32"):
+            ENTRIES.verify(memoryview(damaged), frame._replace(position=0))
+
+
+def test_zstd_is_no_codec_of_message_sets() -> None:
+    entry = bytearray(encode_message(NewRecord(b"x"), magic=1))
+    entry[17] = Codec.ZSTD
+    with pytest.raises(UnsupportedCompression, match="v1 has no compression codec 4"):
+        codec_at(entry, 0)
+
+
+def test_an_entry_without_its_magic_is_cut_short() -> None:
+    with pytest.raises(CorruptMessage, match="the entry at byte 0 is cut short: 16 bytes"):
+        magic_at(MIXED[:16], 0)
+    with pytest.raises(CorruptMessage, match="unknown magic 3 of the entry at byte 2: Kafka has 0 to 2"):
+        magic_at(b"??" + bytes(16) + b"\3", 2)
