@@ -34,7 +34,16 @@ _MODULES: dict[KernelName, str] = {
     "fill_entries": "v07_kernels",
 }
 
-_DEPENDED_ON = ("engine", "kernel_columns", "kernel_crc", "layout", "memory", "message_engine", "v07_engine")
+_DEPENDED_ON = (
+    "engine",
+    "kernel_columns",
+    "kernel_crc",
+    "kernel_folding",
+    "layout",
+    "memory",
+    "message_engine",
+    "v07_engine",
+)
 """What kernels are made of beside their own module."""
 
 _lock = threading.Lock()

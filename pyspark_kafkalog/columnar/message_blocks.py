@@ -144,7 +144,4 @@ def _fault(data: memoryview, pos: int, max_bytes: int) -> KafkaError:
             pass
     except KafkaError as e:
         return e
-    return CorruptMessage(
-        f"message at offset {read_entry(data, pos).offset}: its offset, or those in the set that it is, are"
-        " negative or do not rise"
-    )
+    return CorruptMessage(f"the set at offset {read_entry(data, pos).offset}: no offset is negative")

@@ -1,0 +1,49 @@
+"""The compiled checksums, by tables and by folding, are that of the library."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_kafkalog.columnar import kernel_crc
+from pyspark_kafkalog.columnar.kernel_folding import can_fold
+from pyspark_kafkalog.columnar.memory import address
+from pyspark_kafkalog.formats.checksum import crc32
+
+WAYS = [kernel_crc.crc32_by_tables] + ([kernel_crc.crc32_by_folding] if can_fold() else [])
+
+
+def compiled(way: Any) -> Any:
+    """The checksum of a part of an array."""
+
+    @numba.njit  # type: ignore[untyped-decorator]
+    def checksum(source: Any, start: Any, size: Any) -> Any:
+        return way(address(kernel_crc.CRC_TABLES), address(source) + start, size)
+
+    return checksum
+
+
+CHECKSUMS = [compiled(way) for way in WAYS]
+
+
+@given(st.binary(max_size=300), st.integers(0, 40))
+def test_every_way_gives_the_checksum_of_the_library(data: bytes, start: int) -> None:
+    source = np.frombuffer(b"\xa5" * start + data + b"\xa5", np.uint8)
+    assert {checksum(source, start, len(data)) for checksum in CHECKSUMS} == {crc32(data)}
+
+
+def test_every_length_has_its_checksum() -> None:
+    data = bytes(i * i % 251 for i in range(700))
+    source = np.frombuffer(data, np.uint8)
+    for size in range(len(data)):
+        assert {checksum(source, 0, size) for checksum in CHECKSUMS} == {crc32(data[:size])}
+
+
+def test_code_that_is_not_for_this_processor_does_not_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numba.config, "CPU_NAME", "generic")
+    assert not can_fold()
