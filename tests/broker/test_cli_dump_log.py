@@ -15,6 +15,7 @@ import broker
 from broker.cli import main
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
 from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.types import NewRecord
 from tests.support.data_directories import BATCHES, flip, overwrite, segments
 from tests.support.foreign_clients import CLIENTS
@@ -174,3 +175,42 @@ def test_looking_writes_nothing(partition: Path) -> None:
     assert main(["dump-log", "--records", str(partition.parent)]) == 0
     assert {path: path.stat().st_mtime_ns for path in partition.parent.rglob("*")} == before
     partition.chmod(0o755)
+
+
+def test_message_sets_are_shown_as_kafkas_tool_shows_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "00000000010.kafka"
+    new = [NewRecord(b"value", b"key", 1_700_000_000_000), NewRecord(None, b"gone", 1_700_000_000_005)]
+    first = encode_set(new[:1], magic=0, base_offset=10)
+    second = encode_set(new, magic=1, codec=Codec.SNAPPY, base_offset=11)
+    path.write_bytes(first + second + encode_batch(new[:1], base_offset=13))
+    assert main(["dump-log", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()[2:]
+    assert lines[0] == (
+        f"offset: 10 position: 0 timestampType: NoTimestampType maxTimestamp: -1 size: {len(first)} magic: 0"
+        f" compresscodec: none crc: {int.from_bytes(first[12:16], 'big')} isvalid: true"
+    )
+    assert lines[1] == (
+        f"offset: 12 position: {len(first)} timestampType: CreateTime maxTimestamp: 1700000000005"
+        f" size: {len(second)} magic: 1 compresscodec: snappy crc: {int.from_bytes(second[12:16], 'big')}"
+        " isvalid: true"
+    )
+    assert lines[2].startswith("baseOffset: 13 lastOffset: 13 count: 1")
+    shown = [line for line in dumped(capsys, "--records", path) if line["kind"] == "record"]
+    assert [(r["offset"], r["timestamp"], r["key"], r["value"], r["headers"]) for r in shown] == [
+        (10, -1, "key", "value", []),
+        (11, 1_700_000_000_000, "key", "value", []),
+        (12, 1_700_000_000_005, "gone", None, []),
+        (13, 1_700_000_000_000, "key", "value", []),
+    ]
+
+
+def test_of_a_message_set_with_a_wrong_checksum_what_can_be_read_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "00000000000.kafka"
+    path.write_bytes(encode_set([NewRecord(b"value")], magic=0))
+    flip(path, path.stat().st_size - 1)
+    _, entry, record = dumped(capsys, "--records", path, code=1)
+    assert (entry["isvalid"], record["value"]) == (False, "valud")

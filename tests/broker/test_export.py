@@ -22,8 +22,9 @@ from broker.log.filesystem import OsFileSystem
 from broker.log.holder import hold_directory
 from broker.log.topic_store import read_partition_metadata
 from pyspark_kafkalog import NewTopic, Producer, create_topics
+from pyspark_kafkalog.formats.message_set import frames
 from pyspark_kafkalog.types import encode_id
-from tests.support.data_directories import RECORDS, cut, flip, segments
+from tests.support.data_directories import RECORDS, cut, flip, segments, write_mixed_log
 from tests.support.logs import START_MS, batch, open_log
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,6 +96,25 @@ def test_indexes_are_kafkas(tmp_path: Path, target: Path) -> None:
             if not want or row[0] > want[-1][0]:
                 want.append(row)
         assert rows(path.with_suffix(".timeindex"), ">qi") == want
+
+
+def test_message_sets_go_along_and_epochs_begin_with_the_first_batch(tmp_path: Path, target: Path) -> None:
+    partition = write_mixed_log(tmp_path / "data")
+    assert export(partition.parent, target) == 0
+    found = target / "my_topic-0"
+    logs = sorted(found.glob("*.log"))
+    assert [path.read_bytes() for path in logs] == [path.read_bytes() for path in segments(partition)]
+    assert (found / "leader-epoch-checkpoint").read_text() == "0\n1\n0 8\n"
+    for path in logs:
+        base = int(path.stem)
+        walked = {f.position: f for f in frames(path.read_bytes())}
+        assert all(
+            walked[position].last_offset == base + relative
+            for relative, position in rows(path.with_suffix(".index"), ">ii")
+        )
+        newest = max(frame.max_timestamp for frame in walked.values())
+        first = next(frame for frame in walked.values() if frame.max_timestamp == newest)
+        assert rows(path.with_suffix(".timeindex"), ">qi")[-1] == (newest, first.last_offset - base)
 
 
 def test_topics_are_chosen_by_name(tmp_path: Path, target: Path, capsys: pytest.CaptureFixture[str]) -> None:

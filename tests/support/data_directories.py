@@ -9,7 +9,8 @@ from broker.log.inspection import inspection_of
 from broker.log.places import partition_place
 from broker.log.verify import PartitionReport, verify_partition
 from broker.log.verify_directory import read_contents
-from tests.support.logs import START_MS, batch, crash, open_log
+from pyspark_kafkalog.formats.compression import Codec
+from tests.support.logs import START_MS, batch, crash, message_set, open_log
 from tests.support.wire07 import entry, zipped
 
 BATCHES = 60
@@ -41,6 +42,30 @@ def write_log07(directory: Path, *, clean: bool = True) -> Path:
         log.append(bytearray(entry(b"v%d " % number * 5, magic=0)))
         log.append(bytearray(entry(b"w%d " % number * 9)))
         log.append(bytearray(zipped(entry(b"x%d" % number), entry(b"y%d" % number, magic=0))))
+    if clean:
+        manager.close()
+    else:
+        crash(manager)
+    return log.path
+
+
+MIXED_RECORDS = 200
+MIXED_ENTRIES = 100
+
+
+def write_mixed_log(directory: Path, *, clean: bool = True) -> Path:
+    """The same with entries of v0, v1 and v2 in turn: a plain message and a gzip set of three of both old
+    formats, then a batch of two.
+    """
+    manager, log = open_log(directory, **SMALL)
+    for number in range(MIXED_ENTRIES // 5):
+        times = [START_MS + number, START_MS + number * 7 % 90, START_MS + 3 * number]
+        texts = [b"%d of %d " % (n, number) * 5 for n in range(3)]
+        for magic in (0, 1):
+            log.append(message_set(texts[0], magic=magic, timestamps=times[:1]))
+            packed = message_set(*texts, magic=magic, codec=Codec.GZIP, timestamps=times)
+            log.append(packed)
+        log.append(batch(*texts[:2], timestamps=times[:2]))
     if clean:
         manager.close()
     else:
