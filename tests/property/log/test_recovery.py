@@ -8,13 +8,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import KafkaError
-from pyspark_kafkalog.formats.batch import read_header, verify_crc
+from pyspark_kafkalog.formats.batch import MAGIC, read_header, verify_crc
+from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.legacy import encode_set
+from pyspark_kafkalog.formats.legacy_entry import read_entry, verify_entry
+from pyspark_kafkalog.formats.message_set import magic_at
+from pyspark_kafkalog.types import NewRecord
 from tests.support.logs import FIRST, batch, contents, crash, open_log
 
+OLD = NewRecord(b"old", b"key", 5)
 PIECES = st.lists(
     st.one_of(
         st.integers(0, 6).map(lambda offset: bytes(batch(b"x", b"y" * offset, base_offset=offset))),
         st.integers(0, 3).map(lambda count: bytes(batch(b"z" * 100 * count, base_offset=count * 2))),
+        st.integers(0, 6).map(lambda offset: encode_set([OLD], magic=offset % 2, base_offset=offset)),
+        st.integers(0, 6).map(
+            lambda offset: encode_set([OLD] * 2, magic=offset % 2, codec=Codec.GZIP, base_offset=offset)
+        ),
         st.binary(max_size=70),
         st.integers(1, 5000).map(bytes),
     ),
@@ -27,13 +37,21 @@ def _valid_prefix(data: bytes) -> tuple[int, int]:
     position = offset = 0
     while position < len(data):
         try:
-            header = read_header(data, position)
-            verify_crc(data, position, header)
+            if magic_at(data, position) < MAGIC:
+                entry = read_entry(data, position)
+                verify_entry(data, position, entry)
+                follows = entry.offset >= offset if entry.is_compressed else entry.offset == offset
+                size, end = entry.size, entry.offset + 1
+            else:
+                header = read_header(data, position)
+                verify_crc(data, position, header)
+                follows = header.base_offset == offset
+                size, end = header.size, header.next_offset
         except KafkaError:
             break
-        if header.base_offset != offset:
+        if not follows:
             break
-        position, offset = position + header.size, header.next_offset
+        position, offset = position + size, end
     return position, offset
 
 

@@ -15,11 +15,24 @@ from broker.log.salvage import Damage, Found
 from broker.log.scan import scan
 from broker.log.scan07 import FoundEntry, scan07
 from pyspark_kafkalog.formats.batch import encode_batch
+from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.types import NewRecord
 from tests.support.wire07 import entry
 
 BASE_07 = 50
 BATCHES = [encode_batch([NewRecord(b"x" * (40 * i), timestamp=i)], base_offset=i) for i in range(8)]
+MIXED = [
+    encode_set(
+        [NewRecord(b"x" * (20 * i), timestamp=i)] * (1 + i % 3 // 2),
+        magic=i % 2,
+        codec=Codec(i % 3),
+        base_offset=i,
+    )
+    if i % 3
+    else BATCHES[i]
+    for i in range(8)
+]
 ENTRIES = [entry(b"text %d " % n * (5 * n + 1), magic=n % 2) for n in range(8)]
 
 
@@ -79,6 +92,19 @@ def test_every_batch_that_was_not_touched_is_found(wounds: list[tuple[int, int, 
         end = min(at + len(junk), len(wounded[number]))
         wounded[number][at:end] = junk[: end - at]
     check_whole_ones_found(scanned(scan, b"".join(wounded), 0), wounded, BATCHES)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 7), st.integers(0, 60), st.binary(min_size=1, max_size=30)), max_size=4)
+)
+def test_every_entry_of_a_mixed_log_that_was_not_touched_is_found(
+    wounds: list[tuple[int, int, bytes]],
+) -> None:
+    wounded = [bytearray(each) for each in MIXED]
+    for number, at, junk in wounds:
+        end = min(at + len(junk), len(wounded[number]))
+        wounded[number][at:end] = junk[: end - at]
+    check_whole_ones_found(scanned(scan, b"".join(wounded), 0), wounded, MIXED)
 
 
 @given(st.integers(0, 7), st.integers(0, 12), st.binary(min_size=1, max_size=30).filter(lambda b: min(b) > 1))
