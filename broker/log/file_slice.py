@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 
+from broker.log.known_formats import KnownFormats
 from broker.log.open_files import OpenFile, OpenFiles
 
 
@@ -12,11 +13,10 @@ class FileSlice:
     """*Not thread-safe: one owner at a time.* ``size`` bytes of a file, from ``position`` on.
 
     Keeps its file open until it is closed or collected, also when the segment's name is long gone.
-    ``len()`` is the whole size, however much of it has been sent. No entry in it is of a later format than
-    ``newest_magic``; None where that is not known.
+    ``len()`` is the whole size, however much of it has been sent. ``formats`` are those of its segment.
     """
 
-    __slots__ = ("_file", "_pool", "_sent", "newest_magic", "position", "size")
+    __slots__ = ("_file", "_formats", "_pool", "_sent", "position", "size")
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class FileSlice:
         file: OpenFile | None,
         position: int,
         size: int,
-        newest_magic: int | None = None,
+        formats: KnownFormats | None = None,
     ) -> None:
         """Takes over one lease of ``file``; an empty slice has none."""
         self._pool = pool
@@ -32,7 +32,7 @@ class FileSlice:
         self._sent = 0
         self.position = position
         self.size = size
-        self.newest_magic = newest_magic
+        self._formats = formats
 
     @classmethod
     def empty(cls) -> FileSlice:
@@ -85,6 +85,16 @@ class FileSlice:
         """Up to ``size`` bytes from ``position`` of the slice on, fewer at its end. Raises `OSError`."""
         size = min(size, self.size - position)
         return self._held().file.read_at(self.position + position, size) if size > 0 else b""
+
+    @property
+    def newest_magic(self) -> int | None:
+        """No entry in it is of a later format than this; None where that is not known."""
+        return None if self._formats is None else self._formats.newest_before(self.position + self.size)
+
+    def learn(self, magic: int, size: int) -> None:
+        """No entry in its first ``size`` bytes is of a later format than ``magic``."""
+        if self._formats is not None:
+            self._formats.learn(magic, self.position, self.position + size)
 
     def cut(self, size: int) -> None:
         """Keep the first ``size`` bytes only; nothing has been sent yet."""

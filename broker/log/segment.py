@@ -9,6 +9,7 @@ from pathlib import Path
 
 from broker.log.file_slice import FileSlice
 from broker.log.filesystem import write_all
+from broker.log.known_formats import KnownFormats
 from broker.log.offset_scheme import OffsetScheme, Wanted
 from broker.log.recovery import check_segment
 from broker.log.tools import LogTools
@@ -60,8 +61,7 @@ class Segment:
         self.modified_ms = modified_ms
         self.growing = growing
         self.deleted = False
-        self.newest_magic: int | None = None if size else 0
-        """No entry is of a later format; not known of what was there before this run."""
+        self._formats = KnownFormats(size)
         self._tools = tools
         self._pool = tools.pool
         self._format = tools.family.format
@@ -123,8 +123,7 @@ class Segment:
             self._first_timestamp = batches[0].max_timestamp
         for batch in batches:
             scheme.on_append(position, batch.size, offset + batch.named_delta, batch.max_timestamp)
-            if self.newest_magic is not None and batch.magic > self.newest_magic:
-                self.newest_magic = batch.magic  # before the size, so that no reader sees more than it says
+            self._formats.appended(batch.magic)
             position += batch.size
             offset += batch.offset_count
         self.modified_ms = now_ms
@@ -165,7 +164,7 @@ class Segment:
             self._pool.release(held)
             return None
         start, end = found
-        return FileSlice(self._pool, held, start, end - start, self.newest_magic)
+        return FileSlice(self._pool, held, start, end - start, self._formats)
 
     def frames(
         self, start: int, end: int | None = None, *, chunk_bytes: int = CHUNK_BYTES

@@ -36,6 +36,9 @@ class MadeEntries:
         """Up to ``size`` bytes from ``position`` on, fewer at the end."""
         return self._data[position : position + size]
 
+    def learn(self, magic: int, size: int) -> None:
+        """All is known."""
+
     def cut(self, size: int) -> None:
         """Keep the first ``size`` bytes only."""
         self._data = self._data[:size]

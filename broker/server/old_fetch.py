@@ -78,6 +78,7 @@ class OlderReader:
             return piece
         try:
             end, ends_there = _readable(piece, self._limits)
+            piece.learn(self._limits.magic, end)
             if not ends_there:
                 return piece
             if end:

@@ -17,9 +17,16 @@ from pyspark_kafkalog.types import TopicPartition
 
 
 class Entries(Region, Protocol):
-    """What is read of a log: whole entries, none of a later format than ``newest_magic``; None: not known."""
+    """What is read of a log: whole entries."""
 
-    newest_magic: int | None
+    @property
+    def newest_magic(self) -> int | None:
+        """None of them is of a later format than this; None where that is not known."""
+        ...
+
+    def learn(self, magic: int, size: int) -> None:
+        """Let it be known that none in the first ``size`` bytes is of a later format than ``magic``."""
+        ...
 
     def read_at(self, position: int, size: int) -> bytes:
         """Up to ``size`` bytes from ``position`` on, fewer at the end. Raises `OSError`."""

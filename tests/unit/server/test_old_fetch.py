@@ -106,6 +106,32 @@ def test_after_a_restart_the_heads_of_entries_are_looked_at(
     assert len(found) == size
 
 
+def test_what_was_looked_at_once_is_known_from_then_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager, log = open_log(tmp_path)
+    for _ in range(50):
+        log.append(bytearray(old(1, b"x")))
+    manager.close()
+    log = open_log(tmp_path)[1]
+    half = log.size_bytes // 2
+    read(log, 2, 0, half)
+    read(log, 2, 25)
+    log.append(bytearray(old(1, b"x")))
+    looked: list[int] = []
+
+    def note(piece: Entries, _: object) -> tuple[int, bool]:
+        looked.append(len(piece))
+        return 0, False
+
+    monkeypatch.setattr(old_fetch, "_readable", note)
+    assert len(read(log, 3, 0, half)) + len(read(log, 2, 10, half)) == 2 * half
+    assert looked == []
+    read(log, 0, 0, half)  # one who knows v0 only is not helped
+    read(log, 2, 25)  # nor one who reads what came since
+    assert looked == [half, log.size_bytes - half]
+
+
 def test_old_entries_before_a_newer_one_are_sent_from_the_file_alone(tmp_path: Path) -> None:
     log = log_of(tmp_path, old(0, b"a"), old(1, b"b"), batch(b"c"), old(0, b"d"))
     whole = Allowance()
