@@ -129,10 +129,20 @@ def regions_fit(layout, size):
 # --- the whole
 
 
-def _block_filler(read, time_of, write):
+def _named(function, name):
+    """``function`` compiled, with ``name`` in its own.
+
+    numba calls what it compiles by module, name and a number that each process counts anew. Of two kernels
+    out of the cache, which other processes filled, the second would run the functions of the first where
+    these have the same names.
+    """
+    function.__qualname__ = f"{function.__name__}_of_{name}"
+    return _compiled(function)
+
+
+def _block_filler(name, read, time_of, write):
     """The loop over the records of one block; see `filler`."""
 
-    @_compiled
     def fill_from_block(data, block, arena, layout, state):
         """The records of the block whose table row is at ``block``, from where ``state`` stands on."""
         start, end = data + get64(block, k.BLOCK_START), data + get64(block, k.BLOCK_END)
@@ -184,11 +194,12 @@ def _block_filler(read, time_of, write):
         put64(state, k.NEED, need)
         return status
 
-    return fill_from_block
+    return _named(fill_from_block, name)
 
 
-def filler(read, time_of, write):
-    """A kernel over records that ``read`` reads and ``write`` appends to the columns.
+def filler(name, read, time_of, write):
+    """A kernel over records that ``read`` reads and ``write`` appends to the columns. Each has a ``name`` of
+    its own.
 
     ``read(at, end, stop, kind)`` gives (status, number, fields) of the record at ``at``, which may go as far
     as ``end`` and is wanted up to ``stop``. ``fields``: end of the record, time and offset, counted from the
@@ -207,9 +218,8 @@ def filler(read, time_of, write):
     holds, and what was wrong. FULL: NUMBER is the size of the record for which there was no room, or NEED its
     count of headers.
     """
-    fill_from_block = _block_filler(read, time_of, write)
+    fill_from_block = _block_filler(name, read, time_of, write)
 
-    @_compiled
     def fill(source, table, arena, layout, state):
         if not regions_fit(layout, arena.shape[0]) or table.shape[1] != k.BLOCK_FIELDS:
             return BAD_LAYOUT
@@ -230,7 +240,7 @@ def filler(read, time_of, write):
         write_ends(columns, address(layout), address(state))
         return status
 
-    return fill
+    return _named(fill, name)
 
 
 FILL_SIGNATURE = types.int64(

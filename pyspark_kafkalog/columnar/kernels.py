@@ -198,7 +198,7 @@ def _write_record(fields, headers, offset, time, arena, layout, state):
 # --- the whole
 
 
-_fill = filler(_read_record, _time, _write_record)
+_fill = filler("records", _read_record, _time, _write_record)
 
 
 def fill_columns(source, table, arena, layout, state):

@@ -218,7 +218,7 @@ def _write_message(fields, _, offset, time, arena, layout, state):
     put64(state, k.ROWS, get64(state, k.ROWS) + 1)
 
 
-_fill = filler(_read_message, _time, _write_message)
+_fill = filler("messages", _read_message, _time, _write_message)
 
 
 def fill_messages(source, table, arena, layout, state):

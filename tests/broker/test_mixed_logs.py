@@ -17,7 +17,6 @@ from pyspark_kafkalog.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.datasource.batch_reader import BatchReader, KafkaInputPartition
 from pyspark_kafkalog.datasource.options import parse_batch_options
 from pyspark_kafkalog.errors import MessageTooLarge
-from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.producer.producer import Producer
@@ -25,28 +24,7 @@ from pyspark_kafkalog.protocol.api.fetch import FetchRequest, FetchResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import NewRecord, TopicPartition
 from tests.support.scripted_log import ScriptedLog, serving
-
-WRITTEN = [
-    (message_format, codec)
-    for message_format in ("v0", "v2", "v1")
-    for codec in ("none", "gzip", "snappy", "lz4")
-]
-EACH = 3
-
-
-def record(offset: int, message_format: str) -> NewRecord:
-    """The message at ``offset``: some have no key, some no value, and v0 has no times."""
-    key = None if offset % 3 == 1 else b"k%d" % offset
-    value = None if offset % 7 == 5 else b"value %d" % offset * 9
-    return NewRecord(value, key, -1 if message_format == "v0" else 1_000_000 + offset)
-
-
-EXPECTED = [
-    record(place * EACH + i, message_format)
-    for place, (message_format, _) in enumerate(WRITTEN)
-    for i in range(EACH)
-]
-KINDS = [-1 if message_format == "v0" else 0 for message_format, _ in WRITTEN for _ in range(EACH)]
+from tests.support.upgraded_log import EACH, EXPECTED, WRITTEN, expected_rows, record, stored_log
 
 
 @pytest.fixture(scope="module")
@@ -70,20 +48,6 @@ def written(running_broker: EmbeddedBroker) -> str:
     return topic
 
 
-def stored_log() -> bytes:
-    """The same as a broker of Kafka keeps it."""
-    parts = []
-    for place, (message_format, codec) in enumerate(WRITTEN):
-        first = place * EACH
-        new = EXPECTED[first : first + EACH]
-        if message_format == "v2":
-            parts.append(encode_batch(new, codec=Codec.named(codec), base_offset=first))
-        else:
-            magic = int(message_format[1])
-            parts.append(encode_set(new, magic=magic, codec=Codec.named(codec), base_offset=first))
-    return b"".join(parts)
-
-
 def rows(server: str, topic: str, start: int, end: int) -> list[tuple[Any, ...]]:
     options = parse_batch_options({"kafka.bootstrap.servers": server, "subscribe": topic})
     columns = ("offset", "key", "value", "timestamp", "timestampType")
@@ -92,13 +56,6 @@ def rows(server: str, topic: str, start: int, end: int) -> list[tuple[Any, ...]]
     for row in found:
         row["timestamp"] = round(row["timestamp"].timestamp() * 1000)
     return [tuple(row[name] for name in columns) for row in found]
-
-
-def expected_rows(start: int, end: int) -> list[tuple[Any, ...]]:
-    return [
-        (offset, EXPECTED[offset].key, EXPECTED[offset].value, EXPECTED[offset].timestamp, KINDS[offset])
-        for offset in range(start, end)
-    ]
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 36), (4, 5), (10, 31), (35, 36), (13, 14)])

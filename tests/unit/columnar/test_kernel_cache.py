@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import inspect
 import os
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ import numba.core.caching
 import pytest
 
 import pyspark_kafkalog
+from pyspark_kafkalog.columnar import kernels, message_kernels
 from pyspark_kafkalog.columnar.kernel_cache import compiled
 
 PACKAGE = Path(str(pyspark_kafkalog.__file__)).parent
@@ -106,6 +108,13 @@ def test_the_real_kernel_is_cached_under_the_temporary_directory_as_a_last_resor
     (cache,) = tmp_path.glob("kafkalog-numba-*")
     assert cache.stat().st_mode & 0o777 == 0o700
     assert {path.suffix for path in cache.rglob("kernels.fill_columns_*")} == {".nbi", ".nbc"}
+
+
+def test_kernels_that_different_processes_cached_do_not_run_each_others_functions() -> None:
+    loops = [kernels._fill.py_func, message_kernels._fill.py_func]
+    loops += [inspect.getclosurevars(loop).nonlocals["fill_from_block"].py_func for loop in loops]
+    # numba's names are made of these, and of a number that every process counts anew.
+    assert len({(loop.__module__, loop.__qualname__) for loop in loops}) == 4
 
 
 # --- in this process, with a toy
