@@ -1,8 +1,9 @@
 """What does it cost a broker to answer clients of Kafka 0.8 to 0.10?
 
 What they know is to go out like everything else, from the file: here against batches v2 for today's clients,
-from the same broker. What is newer than they know is made into their format in Python, whenever it is
-fetched: here without a broker, against writing a set of the same messages.
+from the same broker. After a restart the first pass, which is not timed, looks through the segments. What is
+newer than they know is made into their format in Python, whenever it is fetched: here without a broker,
+against writing a set of the same messages.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.convert_sets import for_reader
 from pyspark_kafkalog.formats.legacy import encode_set
+from pyspark_kafkalog.formats.message_set import next_offset_after
 from pyspark_kafkalog.types import NewRecord
 
 TOPIC_BYTES = 64 << 20
@@ -41,14 +43,14 @@ def run(rounds: int = 7) -> list[Row]:
 def _fetch_rows(broker: EmbeddedBroker, rounds: int) -> list[Row]:
     rows = []
     with RawClient(broker.port) as client:
-        counts = {magic: _fill(client, magic) for magic in (0, 1, 2)}
+        for magic in (0, 1, 2):
+            _fill(client, magic)
     for restarted in (False, True):
         if restarted:
             broker.restart()
         with RawClient(broker.port) as client, apart(broker.pid):
             for magic, version in ((0, 1), (1, 3)):
-                old = _fetches(client, f"v{magic}", counts[magic], version)
-                new = _fetches(client, "v2", counts[2], 12)
+                old, new = _fetches(client, f"v{magic}", version), _fetches(client, "v2", 12)
                 measured = in_turn({f"v{magic}": old, "v2, Fetch 12": new}, ROUND_BYTES, rounds)
                 when = ", after a restart" if restarted else ""
                 question = f"Fetch {version} of messages v{magic} of 100 B, 1 MiB{when}"
@@ -56,26 +58,30 @@ def _fetch_rows(broker: EmbeddedBroker, rounds: int) -> list[Row]:
     return rows
 
 
-def _fill(client: RawClient, magic: int) -> int:
+def _fill(client: RawClient, magic: int) -> None:
     """A topic of so many messages, uncompressed, in requests of 64 KiB."""
     now = time.time_ns() // 1_000_000
     new = [NewRecord(_VALUE, None, now)] * 500
     data = encode_batch(new) if magic == 2 else encode_set(new, magic=magic)
     client.create_topic(f"v{magic}")
     frame = encode(produce_request(f"v{magic}", bytes(data)), 11 if magic == 2 else 2)
-    count = TOPIC_BYTES // len(data)
-    for _ in range(count):
+    for _ in range(TOPIC_BYTES // len(data)):
         client.answer_bytes(frame)
-    return count * len(new)
 
 
-def _fetches(client: RawClient, topic: str, messages: int, version: int) -> Callable[[], float]:
-    count = ROUND_BYTES // FETCH_BYTES
-    step = messages * FETCH_BYTES // TOPIC_BYTES
-    requests = [fetch_request(topic, n * step % (messages - step), FETCH_BYTES) for n in range(count)]
+def _fetches(client: RawClient, topic: str, version: int) -> Callable[[], float]:
+    """Fetches that follow each other as a consumer's do, from one answer's end to the next."""
+    requests, offset = [], 0
+    while True:
+        request = fetch_request(topic, offset, FETCH_BYTES)
+        data = client.call(request, version).responses[0].partitions[0].records
+        if len(data) < FETCH_BYTES // 2:
+            break
+        requests.append(request)
+        offset = next_offset_after(data, offset)
 
     def seconds() -> float:
-        took, received = client.fetch(requests, version=version)
+        took, received = client.fetch(requests * (ROUND_BYTES // TOPIC_BYTES), version=version)
         return took * ROUND_BYTES / received  # a fetch is a little below 1 MiB: whole entries
 
     return seconds

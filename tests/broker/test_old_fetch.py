@@ -225,6 +225,7 @@ def test_a_topic_of_07_is_read_by_old_clients_too(with_07: EmbeddedBroker) -> No
     with RawClient(with_07.port_of("PLAINTEXT")) as client:
         for version in OLD:
             assert read(client, "first", version) == [b"one", b"two", b"three", b"four"]
+        assert client.offset_at("first", -1, version=0).old_style_offsets == (sum(map(len, stored)),)
 
 
 def test_a_request_without_an_array_of_topics_is_answered(client: RawClient) -> None:
