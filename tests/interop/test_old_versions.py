@@ -6,6 +6,7 @@ Records pass the broker as they came, and are converted where the reader knows l
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -138,6 +139,31 @@ def test_a_topic_with_a_format_of_its_own_converts_what_is_written(
     expected = as_told(kept, min(writer.magic, magic)) * len(codecs)
     for reader in (*OUR_READERS, Dialect(Confluent(), 2)):
         assert reader.client.consume(servers, topic_name, 0, 0, len(expected)) == expected, reader.name
+
+
+@pytest.mark.parametrize("writer", [one for one in WRITERS if one.magic], ids=lambda one: one.name)
+def test_times_lead_to_offsets_whoever_wrote(servers: str, written: Written, writer: Dialect) -> None:
+    topic, codecs = written(writer)
+    last = len(codecs) * EACH
+    for number in (0, 1, EACH - 1):
+        assert Confluent().offsets(servers, topic, 0, PLAIN[number].timestamp - 1) == (0, last, number)
+    assert Confluent().offsets(servers, topic, 0, PLAIN[-1].timestamp + 1) == (0, last, None)
+
+
+@each_writer
+def test_a_topic_that_sets_times_sets_them_for_all(servers: str, topic_name: str, writer: Dialect) -> None:
+    create_topics(servers, [NewTopic(topic_name, 1, configs={"message.timestamp.type": "LogAppendTime"})])
+    begun = time.time_ns() // 1_000_000
+    writer.client.produce(servers, topic_name, 0, PLAIN, "gzip", idempotent=False)
+    ended = time.time_ns() // 1_000_000
+    for reader in (*OLD_FOREIGN[-1:], *OUR_READERS, Dialect(Confluent(), 2)):
+        found = reader.client.consume(servers, topic_name, 0, 0, EACH)
+        times = {m.timestamp for m in found}
+        if min(writer.magic, reader.magic):
+            assert all(begun <= each <= ended for each in times), reader.name
+        else:
+            assert times == {-1}, reader.name
+        assert [(m.key, m.value) for m in found] == [(m.key, m.value) for m in PLAIN], reader.name
 
 
 @pytest.mark.parametrize("client", OLD_FOREIGN, ids=lambda one: one.name)
