@@ -247,9 +247,11 @@ def test_an_offset_is_assigned_without_touching_the_checksum(magic: int) -> None
 def test_a_time_is_assigned_with_a_new_checksum_but_v0_has_no_place_for_it() -> None:
     for magic in (0, 1):
         data = bytearray(b"??" + encode_message(NEW[0], magic=magic))
+        before = bytes(data[10:])
         assign_entry(data, 2, offset=3, timestamp=77, timestamp_type=TimestampType.LOG_APPEND_TIME)
         header = read_entry(data, 2)
         verify_entry(data, 2, header)
+        assert (data[10:] == before) == (magic == 0)
         assert (header.offset, header.timestamp) == (3, 77 if magic else NO_TIMESTAMP)
         assign_entry(data, 2, offset=4, timestamp=78)
         assert read_entry(data, 2).timestamp_type is TimestampType.CREATE_TIME
@@ -374,6 +376,8 @@ def test_another_magic_is_none_of_a_message_set_s(magic: int) -> None:
 def test_lengths_that_do_not_fill_the_entry_are_corrupt(key: int, value: int) -> None:
     for head in (b"\0\0", b"\1\0" + bytes(8)):
         refuse(sealed(3, head + struct.pack(">ii", key, value) + b"four"), "message at offset 3:")
+        if max(key, value) <= 0 > min(key, value) + 1:
+            refuse(sealed(3, head + struct.pack(">ii", key, value)), "a field of -2 bytes")
 
 
 def test_an_entry_that_is_cut_short_is_corrupt() -> None:
