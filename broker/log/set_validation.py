@@ -13,6 +13,7 @@ from broker.log.validation import CheckedBatch, Unnumbered
 from pyspark_kafkalog.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge
 from pyspark_kafkalog.formats.legacy import inner_entries, inner_set, wrap_set
 from pyspark_kafkalog.formats.legacy_entry import (
+    LOG_APPEND_TIME_BIT,
     EntryHeader,
     assign_entry,
     key_and_value,
@@ -173,7 +174,7 @@ class _Times:
 
     def check_type(self, header: EntryHeader) -> None:
         """Raises `InvalidTimestamp` where a producer gives its time out as the broker's."""
-        if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        if header.magic and header.attributes & LOG_APPEND_TIME_BIT:
             raise InvalidTimestamp("a producer may not set the log append time")
 
     def check(self, header: EntryHeader) -> None:
