@@ -94,7 +94,8 @@ def test_headers_producers_and_transactions_are_lost_in_silence(magic: int) -> N
 @older
 def test_control_batches_and_empty_ones_only_say_where_to_go_on(magic: int) -> None:
     marker = encode_control(ControlType.COMMIT, producer_id=5, producer_epoch=0, timestamp=1, base_offset=3)
-    empty = encode_batch([], base_offset=4, offset_deltas=[], last_offset_delta=5)
+    # Compaction leaves the header, codec and all: zstd hurts nobody where there is nothing in it.
+    empty = encode_batch([], codec=Codec.ZSTD, base_offset=4, offset_deltas=[], last_offset_delta=5)
     log = encode_batch(NEW) + marker + empty + encode_batch(NEW[:1], base_offset=10)
     assert [(bytes(p.data) != b"", p.next_offset) for p in down(log, magic)] == [
         (True, 3), (False, 4), (False, 10), (True, 11),
@@ -332,6 +333,8 @@ def test_a_compressed_batch_may_not_become_more_than_the_limit_in_the_other_form
     # 180 kB of records are 680 kB of messages in v1: nearly four times as large for nothing but overhead.
     with pytest.raises(MessageTooLarge, match=r"more than 200000 bytes in format v1"):
         down(data, 1, max_bytes=200_000)
+    with pytest.raises(MessageTooLarge, match=r"more than 200000 bytes in format v0"):
+        up(data, 0, max_bytes=200_000)
     with pytest.raises(MessageTooLarge, match="limit is 160000"):
         down(data, 1, max_bytes=160_000)
 
@@ -369,3 +372,9 @@ def test_a_reader_takes_entries_it_knows_together_and_no_more_than_a_piece() -> 
     assert read_entry(log).size == 96
     assert [len(p.data) for p in down(log, 1, piece_bytes=300)] == [288, 288, 288, 96]
     assert [len(p.data) for p in down(log, 1, start_offset=4)] == [576]
+
+
+def test_entries_that_are_left_out_do_not_go_along_with_their_neighbours() -> None:
+    # Offsets that fall back are damage; what comes before the asked one is not sent all the same.
+    one, two, three = (encode_message(NewRecord(b"x"), magic=0, offset=offset) for offset in (5, 1, 6))
+    assert [bytes(p.data) for p in down(one + two + three, 1, start_offset=3)] == [one, three]
