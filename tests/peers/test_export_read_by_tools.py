@@ -12,11 +12,14 @@ import pytest
 
 from broker.cli import main
 from tests.peers.exported import TOPIC, Sent, write_and_export
+from tests.support.data_directories import MIXED_RECORDS, write_mixed_log
 from tests.support.foreign_face import Message
 
 Tool = Callable[..., str]
 
 BATCH = re.compile(r"^baseOffset: .*$", re.MULTILINE)
+ENTRY = re.compile(r"^(?:baseOffset|offset): .*$", re.MULTILINE)
+VALUE = re.compile(r"^\| offset: (\d+) .* payload: (.*)$", re.MULTILINE)
 RECORD = re.compile(
     r"^\| offset: (?P<offset>\d+) CreateTime: (?P<time>\d+) keySize: (?P<keys>-?\d+)"
     r" valueSize: (?P<size>-?\d+) sequence: -?\d+ headerKeys: \[(?P<headers>[^]]*)\]"
@@ -123,6 +126,37 @@ def test_a_wrong_row_would_have_been_noticed(sent: Sent, dump_log_segments: Tool
     (tmp_path / index.name).write_bytes(data)
     told = dump_log_segments("--files", tmp_path / index.name, "--verify-index-only")
     assert "Mismatches in" in told
+
+
+def test_a_log_of_three_formats_is_read_and_found_through_its_indexes(
+    tmp_path: Path, dump_log_segments: Tool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    partition = write_mixed_log(tmp_path / "ours")
+    target = tmp_path / "exported"
+    assert main(["export", str(partition.parent), str(target)]) == 0
+    paths = sorted((target / "my_topic-0").glob("*.log"))
+    assert len(paths) > 2
+    capsys.readouterr()
+    assert main(["dump-log", "--records", "--json", *map(str, paths)]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    theirs = dump_log_segments("--files", together(paths), "--deep-iteration", "--print-data-log")
+    ours = [line for line in lines if line["kind"] == "batch"]
+    told = [fields(line[0]) for line in ENTRY.finditer(theirs)]
+    names = ("position", "size", "magic", "compresscodec", "crc", "isvalid")
+    assert [{name: word(entry[name]) for name in names} for entry in ours] == [
+        {name: entry[name] for name in names} for entry in told
+    ]
+    assert {entry["magic"] for entry in told} == {"0", "1", "2"}
+    records = [line for line in lines if line["kind"] == "record"]
+    assert [(record["offset"], record["value"]) for record in records] == [
+        (int(offset), value) for offset, value in VALUE.findall(theirs)
+    ]
+    assert [record["offset"] for record in records] == list(range(MIXED_RECORDS))
+    for suffix in (".index", ".timeindex"):
+        indexes = [path.with_suffix(suffix) for path in paths]
+        checked = dump_log_segments("--files", together(indexes), "--verify-index-only").splitlines()
+        empty = [f"{path} is empty." for path in indexes if path.stat().st_size == 0]
+        assert sorted(checked) == sorted([f"Dumping {path}" for path in indexes] + empty)
 
 
 def test_the_offsets_topic_is_read_by_kafkas_own_decoder(sent: Sent, dump_log_segments: Tool) -> None:
