@@ -15,10 +15,10 @@ class Allowance:
     our reading them cost nothing.
     """
 
-    __slots__ = ("_left", "_whole", "short")
+    __slots__ = ("_left", "_size", "_whole", "short")
 
     def __init__(self, size_bytes: int = REQUEST_BYTES, whole: Allowance | None = None) -> None:
-        self._left = size_bytes
+        self._left = self._size = size_bytes
         self._whole = whole
         self.short = False
         """Whether one of its parts was spent, or told of more: there may be more to be had than was found."""
@@ -27,6 +27,12 @@ class Allowance:
     def spent(self) -> bool:
         """Whether there is nothing left: the client is to be answered with what there is, and asks again."""
         return self._left <= 0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the whole of it was overdrawn by as much as it was: nothing more is to be begun."""
+        whole = self if self._whole is None else self._whole
+        return whole._left <= -whole._size
 
     def part(self) -> Allowance:
         """Half of what is left, for one partition: so the first one does not keep all others from theirs."""

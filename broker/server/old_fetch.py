@@ -26,7 +26,11 @@ _WALK_BYTES = 16 << 10
 _READ_BYTES = 128 << 10
 """One read of what is to be converted; more where a batch is larger."""
 
-_PIECE_BYTES = 64 << 10
+_PIECE_BYTES, _SMALL_PIECE_BYTES = 64 << 10, 4 << 10
+"""What is made at a time. The small one is for partitions to which others have left nothing: clients of that
+time ask for their partitions in the same order again and again, and none is to starve.
+"""
+
 _MESSAGE_COST_BYTES = 128
 """What a message costs at least: it takes some us, however short it is (benchmarks/old_fetch.py)."""
 
@@ -93,6 +97,9 @@ class OlderReader:
             raise UnsupportedCompression(
                 f"{self._partition}: offset {offset} is in zstd, which needs Fetch {ZSTD_SINCE} or later"
             )
+        if self._allowance.exhausted:
+            self._allowance.tell_of_more()
+            return MadeEntries(b"", self._limits.magic)
         return MadeEntries(self._made(offset, max_bytes, at_least_one), self._limits.magic)
 
     def _made(self, offset: int, max_bytes: int, at_least_one: bool) -> bytes:
@@ -124,6 +131,7 @@ class OlderReader:
 
     def _pieces(self, offset: int) -> Iterator[Piece]:
         """What the log holds from ``offset`` on, a piece at a time, to its end. Raises as `read`."""
+        piece_bytes = _SMALL_PIECE_BYTES if self._allowance.spent else _PIECE_BYTES
         while True:
             region = self._log.read(offset, _READ_BYTES, at_least_one=True)
             try:
@@ -137,7 +145,7 @@ class OlderReader:
                 self._limits.magic,
                 start_offset=offset,
                 max_bytes=MAX_DECOMPRESSED_BYTES,
-                piece_bytes=_PIECE_BYTES,
+                piece_bytes=piece_bytes,
             ):
                 self._allowance.take(
                     max(len(piece.data), piece.block_bytes, piece.message_count * _MESSAGE_COST_BYTES)

@@ -251,6 +251,19 @@ def test_one_request_gets_so_much_work_and_says_that_there_is_more(tmp_path: Pat
     assert whole.short
 
 
+def test_each_of_many_partitions_gets_a_little_until_the_request_has_had_twice_its_share(
+    tmp_path: Path,
+) -> None:
+    log = log_of(tmp_path, *[batch(*[b"x" * 1000] * 10) for _ in range(100)])
+    whole = Allowance(100_000)
+    sizes = [len(reader(log, 2, whole=whole).read(0, 1 << 20, at_least_one=True)) for _ in range(50)]
+    begun = sizes.index(0)
+    assert 10 < begun < 50
+    assert set(sizes[begun:]) == {0}
+    assert 200_000 <= sum(sizes) < 300_000
+    assert min(sizes[:begun]) <= 4 << 10
+
+
 def test_a_log_of_07_is_told_in_old_messages_from_any_byte(tmp_path: Path) -> None:
     log = open_log(tmp_path, generation="0.7")[1]
     log.append(entry(b"one") + zipped(entry(b"two"), entry(b"three")) + entry(b"four"))
