@@ -185,6 +185,25 @@ def test_a_checksum_in_a_set_is_looked_at_too(engine: str, magic: int) -> None:
         decode(data, engine)
 
 
+@both_magics
+def test_the_checksum_of_a_set_comes_before_what_it_holds_also_where_it_is_left_out(
+    engine: str, magic: int
+) -> None:
+    broken = bytearray(stored(0, 3, magic, Codec.GZIP))
+    broken[CRC_POSITION] ^= 1
+    for start in (0, 3):
+        with pytest.raises(CorruptMessage, match="offset 2: CRC-32"):
+            decode(bytes(broken) + stored(3, 1, magic), engine, start=start)
+
+
+def test_an_impossible_length_is_a_fault_also_where_the_answer_ends(engine: str) -> None:
+    entry = bytearray(encode_message(NewRecord(b"value"), magic=0, offset=1))
+    entry[8:12] = (13).to_bytes(4, "big")
+    for size in (17, 25):
+        with pytest.raises(CorruptMessage, match=r"impossible .*length 13"):
+            decode(stored(0, 1, 0) + entry[:size], engine)
+
+
 def test_faults_are_told_as_the_format_tells_them(engine: str) -> None:
     message = encode_message(NewRecord(b"v"), magic=1)
     inner = wrap_set(message, magic=1, codec=Codec.GZIP, last_offset=0)
