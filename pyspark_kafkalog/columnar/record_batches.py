@@ -197,12 +197,15 @@ def _groups(blocks: Iterator[Block]) -> Iterator[list[Block]]:
     """
     group: list[Block] = []
     records = size = 0
+    are_messages = False
     for block in blocks:
         records += block.record_count
         size += block.end - block.start
-        if group and (records > ROWS or size > DATA_BYTES or block.is_messages != group[0].is_messages):
-            yield group
+        if records > ROWS or size > DATA_BYTES or block.is_messages is not are_messages:
+            if group:
+                yield group
             group, records, size = [], block.record_count, block.end - block.start
+            are_messages = block.is_messages
         group.append(block)
     if group:
         yield group
