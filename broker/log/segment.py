@@ -185,9 +185,18 @@ class Segment:
         """
         held = self._pool.acquire(self.path)
         try:
+            data, origin = b"", 0
             for frame in self.frames(self._index().start_for_offset(offset), chunk_bytes=SCAN_BYTES):
                 if frame.last_offset >= offset:
-                    yield frame, held.file.read_at(frame.position, head_bytes)
+                    inside = frame.position - origin
+                    if inside + head_bytes > len(data):
+                        # More than one head: messages of v0 and v1 are short, and a call for each is not.
+                        data, origin, inside = (
+                            held.file.read_at(frame.position, CHUNK_BYTES),
+                            frame.position,
+                            0,
+                        )
+                    yield frame, data[inside : inside + head_bytes]
         finally:
             self._pool.release(held)
 

@@ -61,4 +61,4 @@ def read_frame(file: File, frame: Frame) -> memoryview:
 
 def moved(frame: Frame, position: int) -> Frame:
     """The same frame, seen in a buffer or file where it begins at ``position``."""
-    return frame._replace(position=position)
+    return Frame(position, *frame[1:])  # _replace takes four times as long
