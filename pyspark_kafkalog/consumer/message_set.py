@@ -68,8 +68,8 @@ class V07Sets:
 
 
 class BatchSets:
-    """*Thread-safe: it holds nothing.* Sets since 0.8, messages of v0 and v1 and record batches in any order: the
-    first entry may begin before the offset asked for.
+    """*Thread-safe: it holds nothing.* Sets since 0.8: messages of v0 and v1 and record batches, in any
+    order. The first entry may begin before the offset asked for.
 
     Control records are left out, so the last message need not be where reading goes on: `end` is.
     """
