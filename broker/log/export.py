@@ -28,6 +28,7 @@ from broker.log.offset_scheme import MAX_RELATIVE
 from broker.log.places import PartitionPlace, SegmentPlace, segments_in
 from broker.log.scan import Damage, FoundBatch, scan
 from broker.log.topic_store import PARTITION_METADATA
+from broker.log.walk import MESSAGES_PER_BYTE
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, StorageError
 
 _MOST_TRIES = 10
@@ -213,7 +214,8 @@ class _Copy:
             if fault:
                 raise CorruptMessage(f"{fault}, and sound ones follow: verify-log tells more")
             where = f"{segment.path}, byte {found.position}"
-            self._check_follows(found.first_offset, where, at_least=not found.first_is_known)
+            most = 1 if found.first_is_known else found.size * MESSAGES_PER_BYTE
+            self._check_follows(found.first_offset, where, most)
             if found.last_offset - segment.base_offset > MAX_RELATIVE:
                 raise CorruptMessage(f"{where}: offset {found.last_offset} does not fit the segment's index")
             indexes.add(found)
@@ -226,10 +228,10 @@ class _Copy:
         self._left_bytes += size - end
         return end
 
-    def _check_follows(self, offset: int, where: str, *, at_least: bool = False) -> None:
-        """``at_least``: an offset further on is none that is missing."""
+    def _check_follows(self, offset: int, where: str, most: int = 1) -> None:
+        """``offset`` is the last of at most so many of which one must be the next."""
         gap = offset - self._next_offset
-        if gap < 0 or (gap and not at_least and not self._source.gaps_allowed):
+        if gap < 0 or (gap >= most and not self._source.gaps_allowed):
             raise CorruptMessage(f"{where}: offset {offset} where {self._next_offset} should follow")
 
     def _copy(self, source: File, name: str, size: int) -> None:

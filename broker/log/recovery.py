@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker.log.filesystem import File
-from broker.log.walk import SCAN_BYTES, moved
+from broker.log.offset_scheme import MAX_RELATIVE
+from broker.log.walk import MESSAGES_PER_BYTE, SCAN_BYTES, moved
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.base import Frame, MessageFormat
 
@@ -50,8 +51,7 @@ def check_segment(
                 if frame is None:
                     break
                 gap = frame.first_offset - next_offset
-                # A compressed set of v0 or v1 is named by its last offset, and may begin where it should.
-                if gap < 0 or (gap and frame.first_is_known and not gaps_allowed):
+                if gap and not _may_leave(gap, frame, base_offset, gaps_allowed):
                     raise CorruptMessage(f"offset {frame.first_offset} follows {next_offset - 1}")
             except CorruptMessage as e:
                 return Survivors(position, next_offset, str(e))
@@ -60,6 +60,15 @@ def check_segment(
             position += frame.size
             next_offset = frame.next_offset
     return Survivors(position, next_offset, None)
+
+
+def _may_leave(gap: int, frame: Frame, base_offset: int, gaps_allowed: bool) -> bool:
+    """Whether offsets may be missing before the frame, or seem so: a compressed set of v0 or v1 is named by
+    its last offset, which no checksum covers, and has at most so many.
+    """
+    if gap < 0 or frame.last_offset - base_offset > MAX_RELATIVE:
+        return False
+    return gaps_allowed or (not frame.first_is_known and gap < frame.size * MESSAGES_PER_BYTE)
 
 
 def _valid_frame(

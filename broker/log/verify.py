@@ -16,6 +16,7 @@ from broker.log.index_check import IndexCheck
 from broker.log.inspection import Inspection
 from broker.log.places import Notes, PartitionPlace, SegmentPlace, segments_in
 from broker.log.salvage import Damage, Found
+from broker.log.walk import MESSAGES_PER_BYTE
 from pyspark_kafkalog.errors import KafkaError
 
 __all__ = ["Expected", "Finding", "PartitionReport", "verify_file", "verify_partition"]
@@ -251,11 +252,15 @@ class _Check:
     def _gap(self, found: Found, count: int | None) -> int:
         """How many offsets are missing before an entry; below 0 where it should begin further on.
 
-        A compressed set of v0 or v1 says it only when it was opened and its messages were counted.
+        A compressed set of v0 or v1 says it only when it was opened and its messages were counted; without
+        that only that they cannot be so many.
         """
         first = found.first_offset
         if not found.first_is_known and first >= self._next_offset:
-            first = self._next_offset if count is None else found.next_offset - count
+            if count is not None:
+                first = found.next_offset - count
+            elif first - self._next_offset < found.size * MESSAGES_PER_BYTE:
+                return 0
         return first - self._next_offset
 
     def _lost(self, segment: SegmentPlace, broken: list[tuple[int, str]], found: Found) -> None:

@@ -14,6 +14,11 @@ CHUNK_BYTES = 8 << 10
 SCAN_BYTES = 256 << 10
 """One read when a whole segment is walked."""
 
+MESSAGES_PER_BYTE = 40
+"""The most that a byte of a compressed set of v0 or v1 can hold: gzip makes at most 1032 bytes of one, and
+the smallest message has 26.
+"""
+
 
 def walk_frames(
     file: File, fmt: MessageFormat, start: int, end: int, offset: int, *, chunk_bytes: int = CHUNK_BYTES

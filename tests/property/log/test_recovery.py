@@ -40,7 +40,8 @@ def _valid_prefix(data: bytes) -> tuple[int, int]:
             if magic_at(data, position) < MAGIC:
                 entry = read_entry(data, position)
                 verify_entry(data, position, entry)
-                follows = entry.offset >= offset if entry.is_compressed else entry.offset == offset
+                most = 40 * entry.size if entry.is_compressed else 1
+                follows = 0 <= entry.offset - offset < most
                 size, end = entry.size, entry.offset + 1
             else:
                 header = read_header(data, position)

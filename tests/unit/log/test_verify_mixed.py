@@ -113,6 +113,21 @@ def test_a_gap_before_a_compressed_set_shows_when_it_is_opened(tmp_path: Path) -
     assert (position, what) == (sets[-1], f"offsets {offset - 2} to {offset + 7} are missing")
 
 
+def test_an_offset_that_no_set_can_reach_is_told_and_cut_off(tmp_path: Path) -> None:
+    path = write_mixed_log(tmp_path / "data", clean=False)
+    newest = segments(path)[-1]
+    place = places(newest, magic=0, packed=True)[-1]
+    flip(newest, place + 1)  # no checksum covers it
+    expected = read_entry(newest.read_bytes(), place).offset
+    found = damages(checked(path))
+    assert any(position == place and "are missing" in what for _, position, what in found)
+    manager, log = open_log(path.parent)
+    assert log.end_offset < MIXED_RECORDS < expected
+    assert newest.stat().st_size == place
+    manager.close()
+    assert checked(path, deep=True).findings == []
+
+
 def test_a_torn_tail_is_cut_by_the_next_start(tmp_path: Path) -> None:
     path = write_mixed_log(tmp_path / "data", clean=False)
     newest = segments(path)[-1]
