@@ -22,6 +22,11 @@ from pyspark_kafkalog.formats.legacy_entry import (
 )
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
 
+MOST_ENTRIES = 1 << 18
+"""In one append, since a little is noted of each. librdkafka sends 10,000 messages by default, others some
+KiB; what is compressed is one entry.
+"""
+
 
 def check_sets(data: memoryview, config: LogConfig, now_ms: int, *, internal: bool) -> list[CheckedBatch]:
     """The entries in ``data``, all of them whole, of one format, and fit to be appended.
@@ -32,17 +37,20 @@ def check_sets(data: memoryview, config: LogConfig, now_ms: int, *, internal: bo
     Raises:
         CorruptMessage: an entry is cut short, has a wrong checksum or wrong lengths, or holds what is no set;
             so is one in a compressed set.
-        MessageTooLarge: an entry is larger than ``max.message.bytes``, or decompresses to too much.
+        MessageTooLarge: an entry is larger than ``max.message.bytes``, or decompresses to too much, or there
+            are more than `MOST_ENTRIES`.
         InvalidRecord: two formats in one request, or in one set.
         InvalidTimestamp: a message's time is outside what the topic allows, or claims to be the broker's.
         UnsupportedCompression: message sets do not have the codec.
     """
     largest = len(data) if internal else config.max_message_bytes
     allowed = None if internal else _Times(config, now_ms)
-    batches = []
+    batches: list[CheckedBatch] = []
     position, left = 0, MAX_DECOMPRESSED_BYTES
     magic = read_entry(data).magic
     while position < len(data):
+        if len(batches) == MOST_ENTRIES:
+            raise MessageTooLarge(f"a request of more than {MOST_ENTRIES} entries for one partition")
         header = read_entry(data, position)
         if header.magic != magic:
             raise InvalidRecord(f"an entry of format v{header.magic} behind one of v{magic} in one request")
@@ -72,26 +80,28 @@ def number_sets(
     Raises:
         MessageTooLarge: a set that was compressed anew has become larger than it may be.
     """
-    pieces: list[memoryview | bytes] = []
     numbered: list[CheckedBatch] = []
-    position = 0
+    made = bytearray()
+    position = taken = 0  # what lies before `taken` is in `made`, or was made anew
     for checked in batches:
-        piece: memoryview | bytes = data[position : position + checked.size]
         batch = checked
         if log_append_time_ms is not None and batch.magic:
             batch = batch._replace(max_timestamp=log_append_time_ms)
         if batch.inner is None:
             _assign(data, position, batch, base_offset, log_append_time_ms)
         else:
-            piece = _made_anew(read_entry(piece), batch, batch.inner, base_offset, log_append_time_ms)
-            batch = batch._replace(size=len(piece), inner=None)
-        pieces.append(piece)
+            anew = _made_anew(read_entry(data, position), batch, batch.inner, base_offset, log_append_time_ms)
+            batch = batch._replace(size=len(anew), inner=None)
+            made += data[taken:position]
+            made += anew
+            taken = position + checked.size
         numbered.append(batch)
         position += checked.size
         base_offset += batch.offset_count
-    if all(batch.inner is None for batch in batches):
+    if not taken:
         return data, numbered
-    return memoryview(b"".join(pieces)), numbered
+    made += data[taken:]
+    return memoryview(made), numbered
 
 
 def _check_wrapper(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from broker.log import set_validation
 from broker.log.segment import MAX_DECOMPRESSED_BYTES
 from pyspark_kafkalog.errors import (
     CorruptMessage,
@@ -218,6 +219,16 @@ def test_all_that_one_request_decompresses_to_is_bounded(tmp_path: Path) -> None
     with pytest.raises(MessageTooLarge):
         log.append(bytearray(one * 3))
     assert log.end_offset == 2
+
+
+def test_the_entries_of_one_request_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(set_validation, "MOST_ENTRIES", 10)
+    _, log = open_log(tmp_path)
+    assert log.append(message_set(*[b"a"] * 10, magic=0)).record_count == 10
+    assert log.append(message_set(*[b"a"] * 11, magic=0, codec=Codec.GZIP)).record_count == 11
+    with pytest.raises(MessageTooLarge):
+        log.append(message_set(*[b"a"] * 11, magic=0))
+    assert log.end_offset == 21
 
 
 def test_a_set_that_grows_beyond_the_limit_with_its_offsets_is_refused(tmp_path: Path) -> None:
