@@ -14,6 +14,7 @@ import typer
 from pyspark_kafkalog.cli.connecting import DEFAULT_SERVER, AsJson, Servers, pairs, speaks_07
 from pyspark_kafkalog.cli.progress import counted
 from pyspark_kafkalog.cli.showing import show
+from pyspark_kafkalog.types import NO_BROKER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -229,7 +230,8 @@ def rewind(
         again = _read_again(ledger, target)
         typer.echo(f"after {'the start' if target == 0 else f'load {target}'}, the next load reads again:")
         for tp, (start, end) in sorted(again.items()):
-            count = "from the log's beginning" if start is None else counted(end - start, "offset")
+            unit = "offset" if tp.broker == NO_BROKER else "byte"
+            count = "from the log's beginning" if start is None else counted(end - start, unit)
             typer.echo(f"  {tp}\t[{'-' if start is None else start}, {end})\t{count}")
         if not again:
             typer.echo("  nothing: that is where it stands")

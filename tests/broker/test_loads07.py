@@ -394,6 +394,9 @@ def test_the_commands_know_ledgers_of_07(loads: Loads, cluster: Cluster, tmp_pat
         ["total", str(SIZE)],
     ]
     assert lag.stderr == "protocol=0.7: offsets, lag and load_lag are bytes\n"
+    unsaid = kafkalog("lag", "--load", *ledger)
+    assert unsaid.returncode == 2
+    assert "load 'load' is of topics of Kafka 0.7: say --option protocol=0.7" in unsaid.stderr
     (commit,) = [json.loads(line) for line in kafkalog("history", *ledger, "--json").stdout.splitlines()]
     assert [(p["broker"], p["partition"], p["next"]) for p in commit["positions"]] == [
         (3, 0, 2 * SIZE),
@@ -401,7 +404,7 @@ def test_the_commands_know_ledgers_of_07(loads: Loads, cluster: Cluster, tmp_pat
     ]
     assert kafkalog("verify", *ledger).stdout.startswith("sound: 1 commit in effect with 6 records")
     rewound = kafkalog("rewind", *ledger, "--to", "start", "--yes")
-    assert f"  t-14-0\t[0, {end})\t{end} offsets" in rewound.stdout
+    assert f"  t-14-0\t[0, {end})\t{end} bytes" in rewound.stdout
     assert loads.stage() == [*ALL, (b"two", 14, end, 0)]
 
 
