@@ -33,7 +33,7 @@ def parse_broker_list(text: str, *, need_ids: bool = False) -> tuple[BrokerAddre
     """The brokers in ``id:host:port,id:host:port``. ``host:port`` alone is numbered by its place, from 0.
 
     Raises:
-        ValueError: one is neither, the two are mixed, an id is there twice; or ``need_ids``, and one has none.
+        ValueError: one is neither, the two are mixed, an id is there twice, or missing where ``need_ids``.
     """
     parts = [part.strip() for part in text.split(",") if part.strip()]
     found = []
