@@ -290,6 +290,26 @@ def test_what_the_target_does_not_take_stops_the_mirror_or_is_lost(
         assert mirror.lost_count == 1
 
 
+class Unwilling:
+    """A partitioner that fails."""
+
+    def partition(self, key: object, partition_count: int) -> int:
+        raise ValueError(f"{key!r} of {partition_count}")
+
+
+def test_a_partitioner_that_fails_stops_the_mirror(
+    run: Run, sides: Callable[[str, str], tuple[Side, Side]], topic_name: str, chroot: str
+) -> None:
+    here, there = sides(NEW, OLD)
+    here.write(topic_name, [NewRecord(b"1", b"key")])
+    unwilling = {"partitioner.class": f"{__name__}.Unwilling"}
+    mirror = run(here.as_source("main"), there.as_target(**unwilling))
+    assert mirror.wait(10)
+    with pytest.raises(NotMirrored, match="sending to the target failed: ValueError"):
+        mirror.stop()
+    assert committed(chroot, NEW, topic_name).get("0", 0) == 0
+
+
 def test_a_source_that_cannot_be_read_on_ends_it_with_the_reason_and_a_commit_of_the_rest(
     run: Run, sides: Callable[[str, str], tuple[Side, Side]], topic_name: str, chroot: str
 ) -> None:
