@@ -293,7 +293,9 @@ def test_the_cluster_is_told_by_its_znode_where_it_has_one(
     assert plan is not None
     assert plan.cluster_id == "a-cluster"
     session.write("/cluster/id", b"another")
-    with pytest.raises(ForeignCluster, match=r"offsets of cluster a-cluster, but the brokers are of another"):
+    with pytest.raises(
+        ForeignCluster, match=r"of cluster a-cluster, but the brokers are of another: check zookeeper"
+    ):
         loads.begin()
 
 
