@@ -126,7 +126,7 @@ def test_wrong_options_are_told_by_name(given: dict[str, str], said: str) -> Non
     ("assign", "said"),
     [
         ('{"t":[1]}', "1 is no partition of topic 't': with protocol=0.7"),
-        ('{"t":["1"]}', "got ['1'] for 't'"),
+        ('{"t":["1"]}', 'with protocol=0.7 {"topicA":["1-0","2-0"]}; got [\'1\'] for \'t\''),
         ('{"t":["a-1"]}', "got ['a-1'] for 't'"),
         ('{"t":"1-1"}', "got '1-1' for 't'"),
     ],
