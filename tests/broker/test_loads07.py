@@ -386,6 +386,7 @@ def test_the_commands_know_ledgers_of_07(loads: Loads, cluster: Cluster, tmp_pat
         ["t", "3-0", "0", str(2 * SIZE), str(2 * SIZE), "first", "load"],
         ["t", "14-0", "0", str(end), str(end), "first", "load"],
     ]
+    assert f"load: load 1 would read {2 * SIZE + end} bytes in 2 tasks" in begin.stdout
     loads.stage()
     cluster.brokers[14].append("t", 0, TWO)
     ledger = ("load", "--offsets", str(tmp_path / "offsets"))
