@@ -196,7 +196,7 @@ def test_an_entry_that_decompresses_to_more_than_the_limit_is_refused(engine: st
     inner = compressed(encode_set([bytes(1000)]), Codec.GZIP)
     data = compressed(inner, Codec.GZIP)
     assert decode_07(data, engine, max_entry_bytes=1010 + len(inner)).records == 1
-    with pytest.raises(MessageTooLarge, match=r"t-0, entry at offset 40: .*limit is 1009"):
+    with pytest.raises(MessageTooLarge, match=r"t-7-0, entry at offset 40: .*limit is 1009"):
         decode_07(data, engine, start=40, max_entry_bytes=1009 + len(inner))
 
 
@@ -245,7 +245,7 @@ FAULTS = {
 @pytest.mark.parametrize(("data", "why"), FAULTS.values(), ids=FAULTS)
 def test_a_fault_names_partition_and_offset(engine: str, data: bytes, why: str) -> None:
     good = encode_set([b"good"])
-    with pytest.raises(CorruptMessage, match=f"^t-0, entry at offset 114: .*{why}"):
+    with pytest.raises(CorruptMessage, match=f"^t-7-0, entry at offset 114: .*{why}"):
         decode_07(good + data, engine, start=100)
     if len(data) > 1:
         assert values(decode_07(good + data, engine, start=100, end=114)) == [b"good"]
