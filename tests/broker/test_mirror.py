@@ -332,7 +332,8 @@ def test_sources_that_cannot_be_reached_end_it_at_once(
 ) -> None:
     here, there = sides(OLD, OLD)
     away = {
-        "source.away.zookeeper.connect": "127.0.0.1:1", "source.away.zookeeper.connection.timeout.ms": 300,
+        "source.away.zookeeper.connect": "127.0.0.1:1", "source.away.groupid": "mirror",
+        "source.away.zookeeper.connection.timeout.ms": 300,
         "sources": "main,away", "whitelist": topic_name,
     }  # fmt: skip
     before = threading.active_count()
