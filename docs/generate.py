@@ -70,8 +70,9 @@ today's wire. Each property has its default. Start it with:
 Written by `make docs` from pyspark_kafkalog/config/mirror.py.
 """
 MIRROR_SOURCE_HEADING = """\
-The source. Its properties are those of a group's consumer. For each further one: add its name to
-sources, and its properties below source.<name>.
+The source. Its properties are those of a group's consumer; groupid must be given, another one for
+each target. For each further source: add its name to sources, and its properties below
+source.<name>.
 """
 MIRROR_TARGET_HEADING = """\
 The target (target.protocol=0.8). Its properties are those of today's producer. Without

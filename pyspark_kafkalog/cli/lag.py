@@ -21,7 +21,7 @@ from pyspark_kafkalog.cli.showing import show
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import committed_offsets
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.types import TopicPartition, encode_id
+from pyspark_kafkalog.types import NO_BROKER, TopicPartition, encode_id
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.loads.plan import Position
@@ -69,11 +69,13 @@ def lag(
         raise InvalidConfig("--load and --offsets go together")
     positions = _positions(load, directory) if load is not None and directory is not None else {}
     given = properties(option, "--option")
+    if load is not None:
+        _check_generation(load, positions, of_brokers=speaks_07(given))
     if speaks_07(given):
         from pyspark_kafkalog.cli.lag07 import BYTES, rows_07
 
-        typer.echo(BYTES, err=True)
         rows = rows_07(given, topics or (), group, positions)
+        typer.echo(BYTES, err=True)
     elif given:
         raise InvalidConfig("--option is for topics of Kafka 0.7: it needs --option protocol=0.7")
     else:
@@ -173,6 +175,18 @@ def _positions(name: str, directory: str) -> dict[TopicPartition, Position]:
     """Where the load's newest commit ended; nothing before its first."""
     head = open_ledger(name, directory).head()
     return {} if head is None else head.stored
+
+
+def _check_generation(load: str, positions: Iterable[TopicPartition], *, of_brokers: bool) -> None:
+    """Refuse positions of one generation where partitions of the other are asked for."""
+    if all((partition.broker != NO_BROKER) == of_brokers for partition in positions):
+        return
+    raise InvalidConfig(
+        f"load {load!r} is not of topics of Kafka 0.7: leave --option protocol=0.7 out"
+        if of_brokers
+        else f"load {load!r} is of topics of Kafka 0.7: say --option protocol=0.7, and --option "
+        "zookeeper.connect=... or broker.list=..."
+    )
 
 
 def _next(

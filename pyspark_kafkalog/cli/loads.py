@@ -14,6 +14,7 @@ import typer
 from pyspark_kafkalog.cli.connecting import DEFAULT_SERVER, AsJson, Servers, pairs, speaks_07
 from pyspark_kafkalog.cli.progress import counted
 from pyspark_kafkalog.cli.showing import show
+from pyspark_kafkalog.types import NO_BROKER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -123,19 +124,25 @@ def show_plan(plan: Plan | None, name: str) -> None:
     if plan is None:
         typer.echo(f"{name}: nothing new")
         return
+    unit = _unit(plan.partitions[0].key)
     rows = [
         {
             **asdict(p),
             "partition": p.key.number,
-            "offsets": p.end - p.start,
+            f"{unit}s": p.end - p.start,
             "why": p.reason or "goes on",
         }
         for p in plan.partitions
     ]
-    show(rows, ("topic", "partition", "start", "end", "offsets", "why"), as_json=False)
-    total = counted(sum(p.end - p.start for p in plan.partitions), "offset")
+    show(rows, ("topic", "partition", "start", "end", f"{unit}s", "why"), as_json=False)
+    total = counted(sum(p.end - p.start for p in plan.partitions), unit)
     tasks = counted(len(plan.ranges), "task")
     typer.echo(f"{name}: load {plan.number} would read {total} in {tasks}")
+
+
+def _unit(partition: TopicPartition) -> str:
+    """What offsets count: those of 0.7, which are of a broker's partition, are positions in bytes."""
+    return "offset" if partition.broker == NO_BROKER else "byte"
 
 
 def history(
@@ -229,7 +236,7 @@ def rewind(
         again = _read_again(ledger, target)
         typer.echo(f"after {'the start' if target == 0 else f'load {target}'}, the next load reads again:")
         for tp, (start, end) in sorted(again.items()):
-            count = "from the log's beginning" if start is None else counted(end - start, "offset")
+            count = "from the log's beginning" if start is None else counted(end - start, _unit(tp))
             typer.echo(f"  {tp}\t[{'-' if start is None else start}, {end})\t{count}")
         if not again:
             typer.echo("  nothing: that is where it stands")

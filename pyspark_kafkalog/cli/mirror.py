@@ -94,8 +94,7 @@ class _Rate:
 def _status(running: Mirror, rate: _Rate) -> str:
     sources = running.progress()
     a_second = rate.of(sum(source.message_count for source in sources))
-    lost = f", {counted(running.lost_count, 'message')} lost" if running.lost_count else ""
-    return f"{a_second:,.0f} messages/s{lost}; " + "; ".join(map(_of_source, sources))
+    return f"{a_second:,.0f} messages/s{_undelivered(running)}; " + "; ".join(map(_of_source, sources))
 
 
 def _of_source(source: SourceProgress) -> str:
@@ -105,8 +104,12 @@ def _of_source(source: SourceProgress) -> str:
 
 
 def _summary(running: Mirror) -> str:
-    lost = f", {counted(running.lost_count, 'message')} lost" if running.lost_count else ""
-    return f"read {_amount(running.progress())}{lost}"
+    return f"read {_amount(running.progress())}{_undelivered(running)}"
+
+
+def _undelivered(running: Mirror) -> str:
+    """What the target did not take: lost only where the mirror goes on all the same."""
+    return f", {counted(running.lost_count, 'message')} not delivered" if running.lost_count else ""
 
 
 def _amount(sources: Sequence[SourceProgress]) -> str:

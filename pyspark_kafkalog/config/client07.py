@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from pyspark_kafkalog.config.client import ClientConfig, parse_address
@@ -28,11 +29,11 @@ class BrokerAddress(NamedTuple):
     port: int
 
 
-def parse_broker_list(text: str) -> tuple[BrokerAddress, ...]:
+def parse_broker_list(text: str, *, need_ids: bool = False) -> tuple[BrokerAddress, ...]:
     """The brokers in ``id:host:port,id:host:port``. ``host:port`` alone is numbered by its place, from 0.
 
     Raises:
-        ValueError: one is neither, the two are mixed, or an id is there twice.
+        ValueError: one is neither, the two are mixed, an id is there twice, or missing where ``need_ids``.
     """
     parts = [part.strip() for part in text.split(",") if part.strip()]
     found = []
@@ -43,6 +44,8 @@ def parse_broker_list(text: str) -> tuple[BrokerAddress, ...]:
         found.append((numbered, BrokerAddress(int(first) if numbered else place, host, port)))
     if len({numbered for numbered, _ in found}) > 1:
         raise ValueError(f"{text!r}: either all brokers have an id or none")
+    if need_ids and not all(numbered for numbered, _ in found):
+        raise ValueError(f"{text!r}: a broker has no id")
     brokers = tuple(broker for _, broker in found)
     if len({broker.id for broker in brokers}) < len(brokers):
         raise ValueError(f"{text!r}: a broker's id is there twice")
@@ -51,15 +54,19 @@ def parse_broker_list(text: str) -> tuple[BrokerAddress, ...]:
     return brokers
 
 
-def _is_broker_list(text: str) -> bool:
+def _is_broker_list(text: str, *, need_ids: bool = False) -> bool:
     try:
-        parse_broker_list(text)
+        parse_broker_list(text, need_ids=need_ids)
     except ValueError:
         return False
     return True
 
 
 broker_list = Check("id:host:port, several of them separated by commas", _is_broker_list)
+numbered_broker_list = Check(
+    "id:host:port, several of them separated by commas, each with an id of its own",
+    partial(_is_broker_list, need_ids=True),
+)
 
 
 @dataclass(frozen=True)

@@ -178,6 +178,12 @@ def mirror_config(properties: Mapping[str, object], *, source: str) -> Mirroring
 def _source(own: MirrorConfig, name: str, given: Mapping[str, object], source: str) -> ConnectorConfig:
     prefix = f"{SOURCE}{name}."
     _refuse(ConnectorConfig, SOURCE_LEFT_OUT, given, prefix, source)
+    if given.keys().isdisjoint(_names_of(ConnectorConfig, "group_id")):
+        # By its default two mirrors into different targets would each get a part of the messages.
+        raise InvalidConfig(
+            f"{source}: {prefix}groupid is missing: mirrors with the same group share the messages, so each "
+            "target needs a group of its own"
+        )
     fixed = {"autocommit.enable": True, "autocommit.interval.ms": own.offset_commit_interval_ms}
     return _parsed(ConnectorConfig, given, fixed, prefix, source)
 

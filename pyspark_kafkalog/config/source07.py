@@ -8,7 +8,7 @@ from pyspark_kafkalog.config.client07 import (
     PROTOCOL_07,
     BrokerAddress,
     Client07Config,
-    broker_list,
+    numbered_broker_list,
     parse_broker_list,
 )
 from pyspark_kafkalog.config.connector import ConnectorConfig
@@ -23,8 +23,9 @@ class Source07Config(ZooKeeperConfig, Client07Config):
     protocol: str = prop(
         "protocol", PROTOCOL_07, str, check=one_of(PROTOCOL_07), doc="The wire to speak."
     )  # fmt: skip
+    # Positions are kept by the id: one that comes from the place in the list would change with the list.
     broker_list: str | None = prop(
-        "broker.list", None, str, check=broker_list, doc="Brokers to read from, without ZooKeeper."
+        "broker.list", None, str, check=numbered_broker_list, doc="Brokers to read from, without ZooKeeper."
     )  # fmt: skip
     fetch_size: int = prop_of(ConnectorConfig, "fetch_size")
 

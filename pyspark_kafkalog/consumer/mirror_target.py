@@ -259,13 +259,20 @@ class RequestTarget:
                 items.append(item)
                 size += len(item.data.data)
             if item is None or len(items) >= self._config.batch_size or size >= _BATCH_BYTES:
-                self._deliver(items)
-                self._queue.settle()
+                self._hand_over(items)
                 with self._room:
                     self._queued_bytes -= size
                     self._room.notify_all()
                 items, size, due = [], 0, self._due()
-        self._deliver(items)
+        self._hand_over(items)
+
+    def _hand_over(self, items: Sequence[QueueItem]) -> None:
+        try:
+            self._deliver(items)
+        except Exception as e:  # of a partitioner, which may be anybody's: who waits must not wait for ever
+            _log.exception("sending to the target failed")
+            failed = KafkaError(f"sending to the target failed: {e!r}")
+            self._given_up = not self._lost(len(items), failed)
         self._queue.settle()
 
     def _due(self) -> Deadline:

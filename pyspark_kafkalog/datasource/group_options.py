@@ -12,7 +12,7 @@ from pyspark_kafkalog.config.connector import KAFKA, ZOOKEEPER
 from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.config.definition import Property, describe
 from pyspark_kafkalog.config.source07 import Source07Config
-from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
+from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig, znode_name
 from pyspark_kafkalog.errors import InvalidConfig
 
 _OPTION = "offsetStore"
@@ -43,6 +43,11 @@ def parse_group_store(
     asked, group = asks_zookeeper(options), options.get("kafka.group.id", "").strip()
     if _OPTION.lower() in options and not group:
         raise InvalidConfig(f"{_OPTION} needs kafka.group.id: the group whose offsets are kept there")
+    if group and (asked or isinstance(wire, Source07Config)) and not znode_name.test(group):
+        raise InvalidConfig(
+            f"kafka.group.id={group} is not allowed where ZooKeeper keeps its offsets; allowed: "
+            f"{znode_name.allowed}"
+        )
     if isinstance(wire, Source07Config):
         if _OPTION.lower() in options and not asked:
             raise InvalidConfig(

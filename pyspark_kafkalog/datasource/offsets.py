@@ -102,7 +102,7 @@ def parse_offsets(option: str, text: str, others: str = "") -> Edge | SpecificOf
     topics: dict[str, int] = {}
     expected = (
         f'{option} is "earliest", "latest"{others} or JSON like '
-        '{"topicA":{"0":23,"1":-1},"topicB":"earliest"}'
+        '{"topicA":{"0":23,"1":-1},"topicB":"earliest"}; with protocol=0.7 {"topicA":{"1-0":23}}'
     )
     for topic, value in _json_object(expected, text).items():
         if isinstance(value, str) and value.strip().lower() in _WORDS:
@@ -137,7 +137,7 @@ def parse_partitions(option: str, text: str) -> list[TopicPartition]:
     Raises:
         InvalidConfig: anything else, or no partition at all.
     """
-    expected = f'{option} is JSON like {{"topicA":[0,1],"topicB":[2,4]}}'
+    expected = f'{option} is JSON like {{"topicA":[0,1]}}; with protocol=0.7 {{"topicA":["1-0","2-0"]}}'
     found: set[TopicPartition] = set()
     for topic, numbers in _json_object(expected, text).items():
         named = [_named(topic, n) for n in numbers] if isinstance(numbers, list) else [None]

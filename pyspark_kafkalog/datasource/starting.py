@@ -91,7 +91,8 @@ def _lines(
 
 
 def _line(where: str, line: str, brokers: Mapping[str, int] | None) -> tuple[TopicPartition, int]:
-    fields = line.strip().split("\t")
+    # Blanks around a field mean nothing, and would make another topic of it.
+    fields = [field.strip() for field in line.strip().split("\t")]
     if len(fields) == 4 and re.fullmatch(r"[0-9]{1,10}", fields[2]) and re.fullmatch(
         r"-[12]|[0-9]{1,19}", fields[3]
     ):  # fmt: skip

@@ -109,17 +109,18 @@ class Ledger(Archive):
                 return
             data = self.store.read(LOAD) or b""
         known = Fields(unseal("load", data, self.where(LOAD)), self.where(LOAD))
-        theirs = known.text("cluster_id")
-        if theirs and cluster_id and theirs != cluster_id:
-            raise ForeignCluster(
-                f"{self.location} holds the offsets of cluster {theirs}, but the brokers are of "
-                f"{cluster_id}: check kafka.bootstrap.servers, or use another loadName for this cluster"
-            )
         begun_with = known.optional_text("protocol") or PROTOCOL_08
         if begun_with != protocol:
             raise ForeignCluster(
                 f"{self.location} was begun with protocol={begun_with} and is now read with "
                 f"protocol={protocol}: offsets of the one mean nothing to the other. Use another loadName"
+            )
+        theirs = known.text("cluster_id")
+        if theirs and cluster_id and theirs != cluster_id:
+            where = "zookeeper.connect" if protocol == PROTOCOL_07 else "kafka.bootstrap.servers"
+            raise ForeignCluster(
+                f"{self.location} holds the offsets of cluster {theirs}, but the brokers are of "
+                f"{cluster_id}: check {where}, or use another loadName for this cluster"
             )
         if known.texts("options") != subscription:
             logger.warning(

@@ -211,6 +211,13 @@ def test_lag_of_a_group_and_of_a_load_stand_side_by_side(server: str, filled: st
     }  # fmt: skip
 
 
+def test_a_load_of_todays_topics_has_no_lag_in_those_of_07(tmp_path: Path) -> None:
+    ledger_at(tmp_path, "t", "", {0: 2})
+    shown = kafkalog("lag", "--load", "loaded", "--offsets", str(tmp_path), "--option", "protocol=0.7")
+    assert shown.returncode == 2
+    assert "load 'loaded' is not of topics of Kafka 0.7: leave --option protocol=0.7 out" in shown.stderr
+
+
 def test_the_position_of_a_load_in_a_topic_made_anew_counts_for_nothing(
     server: str, filled: str, tmp_path: Path
 ) -> None:

@@ -66,7 +66,7 @@ def test_a_target_that_is_not_there_ends_it_without_a_commit(
 
 def test_wrong_properties_are_one_line_and_exit_code_2(tmp_path: Path) -> None:
     file = tmp_path / "mirror.properties"
-    file.write_text("sources=a\nwhitelist=.*\nsource.a.zk.connect=zk:1\n")
+    file.write_text("sources=a\nwhitelist=.*\nsource.a.zk.connect=zk:1\nsource.a.groupid=g\n")
     ran = kafkalog("mirror", str(file))
     assert ran.returncode == 2
     assert ran.stderr.splitlines() == [

@@ -293,7 +293,9 @@ def test_the_cluster_is_told_by_its_znode_where_it_has_one(
     assert plan is not None
     assert plan.cluster_id == "a-cluster"
     session.write("/cluster/id", b"another")
-    with pytest.raises(ForeignCluster, match=r"offsets of cluster a-cluster, but the brokers are of another"):
+    with pytest.raises(
+        ForeignCluster, match=r"of cluster a-cluster, but the brokers are of another: check zookeeper"
+    ):
         loads.begin()
 
 
@@ -384,6 +386,7 @@ def test_the_commands_know_ledgers_of_07(loads: Loads, cluster: Cluster, tmp_pat
         ["t", "3-0", "0", str(2 * SIZE), str(2 * SIZE), "first", "load"],
         ["t", "14-0", "0", str(end), str(end), "first", "load"],
     ]
+    assert f"load: load 1 would read {2 * SIZE + end} bytes in 2 tasks" in begin.stdout
     loads.stage()
     cluster.brokers[14].append("t", 0, TWO)
     ledger = ("load", "--offsets", str(tmp_path / "offsets"))
@@ -394,6 +397,9 @@ def test_the_commands_know_ledgers_of_07(loads: Loads, cluster: Cluster, tmp_pat
         ["total", str(SIZE)],
     ]
     assert lag.stderr == "protocol=0.7: offsets, lag and load_lag are bytes\n"
+    unsaid = kafkalog("lag", "--load", *ledger)
+    assert unsaid.returncode == 2
+    assert "load 'load' is of topics of Kafka 0.7: say --option protocol=0.7" in unsaid.stderr
     (commit,) = [json.loads(line) for line in kafkalog("history", *ledger, "--json").stdout.splitlines()]
     assert [(p["broker"], p["partition"], p["next"]) for p in commit["positions"]] == [
         (3, 0, 2 * SIZE),
@@ -401,7 +407,7 @@ def test_the_commands_know_ledgers_of_07(loads: Loads, cluster: Cluster, tmp_pat
     ]
     assert kafkalog("verify", *ledger).stdout.startswith("sound: 1 commit in effect with 6 records")
     rewound = kafkalog("rewind", *ledger, "--to", "start", "--yes")
-    assert f"  t-14-0\t[0, {end})\t{end} offsets" in rewound.stdout
+    assert f"  t-14-0\t[0, {end})\t{end} bytes" in rewound.stdout
     assert loads.stage() == [*ALL, (b"two", 14, end, 0)]
 
 

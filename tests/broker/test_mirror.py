@@ -316,6 +316,26 @@ def test_what_the_target_does_not_take_stops_the_mirror_or_is_lost(
         assert mirror.lost_count == 1
 
 
+class Unwilling:
+    """A partitioner that fails."""
+
+    def partition(self, key: object, partition_count: int) -> int:
+        raise ValueError(f"{key!r} of {partition_count}")
+
+
+def test_a_partitioner_that_fails_stops_the_mirror(
+    run: Run, sides: Callable[[str, str], tuple[Side, Side]], topic_name: str, chroot: str
+) -> None:
+    here, there = sides(NEW, OLD)
+    here.write(topic_name, [NewRecord(b"1", b"key")])
+    unwilling = {"partitioner.class": f"{__name__}.Unwilling"}
+    mirror = run(here.as_source("main"), there.as_target(**unwilling))
+    assert mirror.wait(10)
+    with pytest.raises(NotMirrored, match="sending to the target failed: ValueError"):
+        mirror.stop()
+    assert committed(chroot, NEW, topic_name).get("0", 0) == 0
+
+
 def test_a_source_that_cannot_be_read_on_ends_it_with_the_reason_and_a_commit_of_the_rest(
     run: Run, sides: Callable[[str, str], tuple[Side, Side]], topic_name: str, chroot: str
 ) -> None:
@@ -338,7 +358,8 @@ def test_sources_that_cannot_be_reached_end_it_at_once(
 ) -> None:
     here, there = sides(OLD, OLD)
     away = {
-        "source.away.zookeeper.connect": "127.0.0.1:1", "source.away.zookeeper.connection.timeout.ms": 300,
+        "source.away.zookeeper.connect": "127.0.0.1:1", "source.away.groupid": "mirror",
+        "source.away.zookeeper.connection.timeout.ms": 300,
         "sources": "main,away", "whitelist": topic_name,
     }  # fmt: skip
     before = threading.active_count()

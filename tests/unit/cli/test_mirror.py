@@ -51,7 +51,7 @@ def test_each_source_is_told_with_what_came_and_what_is_left(clock: ManualClock)
     )
     assert _status(cast(Mirror, running), rate) == f"0 messages/s; {expected}"
     running.lost_count = 2
-    assert _status(cast(Mirror, running), rate) == f"0 messages/s, 2 messages lost; {expected}"
+    assert _status(cast(Mirror, running), rate) == f"0 messages/s, 2 messages not delivered; {expected}"
 
 
 def test_a_status_is_redrawn_on_a_terminal_and_elsewhere_a_line_now_and_then(

@@ -33,7 +33,9 @@ def config(**properties: object) -> Mirroring:
 
 
 def configured(properties: dict[str, object]) -> Mirroring:
-    given = {"sources": "a", "source.a.zk.connect": "zk:2181", "whitelist": "t.*"} | properties
+    given = {
+        "sources": "a", "source.a.zk.connect": "zk:2181", "source.a.groupid": "m", "whitelist": "t.*",
+    } | properties  # fmt: skip
     return mirror_config({name: value for name, value in given.items() if value is not None}, source="test")
 
 
@@ -67,8 +69,8 @@ def test_the_file_has_each_property_of_either_target() -> None:
 
 def test_each_source_has_properties_of_its_own() -> None:
     found = config(
-        sources="a,b", source_b_zk_connect="other:2181", source_b_protocol="0.8", source_a_groupid="g",
-        offset_commit_interval_ms="50",
+        sources="a,b", source_b_zk_connect="other:2181", source_b_protocol="0.8",
+        source_b_group_id="group1", source_a_groupid="g", offset_commit_interval_ms="50",
     ).sources  # fmt: skip
     assert {
         name: (one.connect, one.protocol, one.group_id, one.auto_commit_interval_ms)
@@ -120,7 +122,11 @@ def test_an_unknown_name_is_told_with_the_nearest_one(
     [
         (NEW | {"sources": None}, "test: sources is missing; allowed: names of letters"),
         (NEW | {"sources": "a,a"}, "sources=a,a is not allowed; allowed: names of letters, digits"),
-        (NEW | {"sources": "a,b"}, r"source\.b\.\*: zookeeper\.connect is missing"),
+        (
+            NEW | {"sources": "a,b", "source.b.groupid": "m"},
+            r"source\.b\.\*: zookeeper\.connect is missing",
+        ),
+        (NEW | {"source.a.groupid": None}, r"test: source\.a\.groupid is missing: .* a group of its own"),
         (NEW | {"blacklist": "x"}, "either whitelist or blacklist must be given; both are"),
         (NEW | {"whitelist": None}, "either whitelist or blacklist must be given; neither is"),
         ({}, r"target\.\*: test: bootstrap\.servers is missing"),

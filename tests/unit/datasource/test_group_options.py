@@ -61,6 +61,10 @@ def test_in_07_it_is_the_zookeeper_of_the_brokers() -> None:
             {**TODAYS, **GROUP, "offsetStore": "zookeeper", "zk.connect": "here"},
             "zookeeper.connect=here is not allowed",
         ),
+        (
+            {**V07, **ZOOKEEPER, "kafka.group.id": "a/b"},
+            "kafka.group.id=a/b is not allowed where ZooKeeper keeps its offsets; allowed: a name",
+        ),
         ({**TODAYS, **GROUP, **ZOOKEEPER}, "zookeeper.connect has a meaning with protocol=0.7 only"),
         (
             {**TODAYS, **GROUP, **ZOOKEEPER, "offsetStore": "zookeeper", "broker.list": "1:h:9092"},

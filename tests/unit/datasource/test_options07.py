@@ -86,6 +86,11 @@ def test_partitions_are_named_by_broker_and_number() -> None:
             "option: zookeeper.connect=h is not allowed; allowed: host:port, several",
         ),
         ({**V07, "broker.list": "1:h"}, "option: broker.list=1:h is not allowed; allowed: id:host:port"),
+        # By its place in the list it would be broker 0, and another one when the list changes.
+        (
+            {**V07, "broker.list": "h:9093"},
+            "several of them separated by commas, each with an id of its own",
+        ),
         ({**LISTED, "protocol": "0.9"}, "protocol is one of 0.8, 0.7; got '0.9'"),
         (
             {**LISTED, "kafka.bootstrap.servers": "h:1"},
@@ -121,7 +126,7 @@ def test_wrong_options_are_told_by_name(given: dict[str, str], said: str) -> Non
     ("assign", "said"),
     [
         ('{"t":[1]}', "1 is no partition of topic 't': with protocol=0.7"),
-        ('{"t":["1"]}', "got ['1'] for 't'"),
+        ('{"t":["1"]}', 'with protocol=0.7 {"topicA":["1-0","2-0"]}; got [\'1\'] for \'t\''),
         ('{"t":["a-1"]}', "got ['a-1'] for 't'"),
         ('{"t":"1-1"}', "got '1-1' for 't'"),
     ],

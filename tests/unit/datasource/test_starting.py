@@ -23,7 +23,7 @@ def test_each_line_of_each_part_is_the_next_offset_of_a_partition(tmp_path: Path
     directory = write(
         tmp_path,
         part_0_t_0="tcp://host:9092\tt\t0\t17\n",
-        part_0_more="tcp://host:9092\tt\t1\t0\r\n\ntcp://other:9093\ts\t0\t9223372036854775807",
+        part_0_more="tcp://host:9092 \tt \t 1\t0 \r\n\ntcp://other:9093\ts\t0\t9223372036854775807",
         readme="not a part",
     )
     assert read_offset_files(directory) == {T0: 17, T1: 0, S0: 2**63 - 1}
