@@ -22,9 +22,7 @@ class Metrics:
         self.converted_messages = self._counter(
             "converted_messages", "Messages made into another format, for their reader or for their topic"
         )
-        self.converted_bytes = self._counter(
-            "converted_bytes", "Bytes of what they were made into"
-        )
+        self.converted_bytes = self._counter("converted_bytes", "Bytes of what they were made into")
         self.log_flush_seconds = Histogram(
             "kafkalog_broker_log_flush_seconds", "Time to force one log to disk", registry=self.registry
         )
