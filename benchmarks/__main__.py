@@ -2,38 +2,23 @@
 
     python -m benchmarks [--rounds N] [--dry-run] [NAME ...]
 
-Only a run of all of them writes the page, so that its figures are of one machine on one day; what stands
-there below the marker is written by hand and kept.
+Each chapter of the page says when and where it was measured, and a run of some benchmarks renews theirs. What
+stands there below the marker is written by hand and kept.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import time
 from collections.abc import Callable, Sequence
-from datetime import date
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.harness import Row, table
+from benchmarks.page import chapter, renewed
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
-MARKER = "<!-- What follows is written by hand; `make bench` keeps it. -->"
-VERSIONS = (
-    "pyspark", "pyarrow", "numpy", "numba", "crc32c", "isal", "confluent-kafka", "aiokafka", "kafka-python",
-)  # fmt: skip
-
-INTRODUCTION = """\
-# Benchmarks
-
-Written by `make bench`. Every figure is a median of rounds in which the contestants take turns; machines are
-noisy, so only the ratio within one line means something. The question of each benchmark and what it measures
-stand at the top of its file in `benchmarks/`.
-"""
 
 
 class Benchmark(NamedTuple):
@@ -59,7 +44,8 @@ BENCHMARKS = (
 def main() -> int:
     arguments = _arguments()
     chosen = [b for b in BENCHMARKS if not arguments.names or b.module in arguments.names]
-    chapters, missed = [], 0
+    chapters: dict[str, str] = {}
+    missed = 0
     for number, benchmark in enumerate(chosen, 1):
         print(f"[{number}/{len(chosen)}] {benchmark.title}", flush=True)
         began = time.monotonic()
@@ -67,27 +53,13 @@ def main() -> int:
         rows = run(arguments.rounds)
         missed += sum(not row.met for row in rows)
         print(table(rows), f"\n{time.monotonic() - began:.0f} s\n", flush=True)
-        chapters.append(
-            f"## {benchmark.title}\n\n`python -m benchmarks {benchmark.module}`\n\n{table(rows)}\n"
-        )
-    if len(chosen) == len(BENCHMARKS) and not arguments.dry_run:
-        PAGE.write_text("\n".join([INTRODUCTION, _machine(), *chapters, _by_hand()]), encoding="utf-8")
+        chapters[benchmark.title] = chapter(benchmark.title, benchmark.module, table(rows))
+    if not arguments.dry_run:
+        titles = [b.title for b in BENCHMARKS]
+        PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8"), titles, chapters), encoding="utf-8")
         print(f"written: {PAGE.name}")
     print(f"goals missed: {missed}")
     return 0
-
-
-def _machine() -> str:
-    with_versions = ", ".join(f"{name} {version(name)}" for name in VERSIONS)
-    return (
-        f"{date.today()}, {platform.system()} {platform.machine()}, "
-        f"{len(os.sched_getaffinity(0))} processors, Python {platform.python_version()}; {with_versions}.\n"
-    )
-
-
-def _by_hand() -> str:
-    _, _, kept = PAGE.read_text(encoding="utf-8").partition(MARKER) if PAGE.exists() else ("", "", "\n")
-    return MARKER + kept
 
 
 def _arguments() -> argparse.Namespace:
