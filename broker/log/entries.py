@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from broker.config import LogConfig
 from broker.log.segment import MAX_DECOMPRESSED_BYTES
-from broker.log.set_validation import check_sets, number_sets
+from broker.log.set_validation import check_count, check_sets, number_sets
 from broker.log.validation import CheckedBatch, assign_offsets, check_batches
 from pyspark_kafkalog.errors import MessageTooLarge
 from pyspark_kafkalog.formats.batch import MAGIC
@@ -26,7 +26,8 @@ def check_entries(
     Raises:
         KafkaError: as `check_batches` and `check_sets`; or what comes cannot be told in the topic's format:
             ServerError UNSUPPORTED_FOR_MESSAGE_FORMAT for an idempotent producer's batch and for headers,
-            UnsupportedCompression for zstd, MessageTooLarge for what becomes larger than is allowed.
+            UnsupportedCompression for zstd, MessageTooLarge for what becomes larger than is allowed or has
+            too many messages to be converted one by one.
     """
     magic = magic_at(data, 0) if len(data) else MAGIC
     check = check_batches if magic == MAGIC else check_sets
@@ -34,6 +35,7 @@ def check_entries(
     wanted = config.magic
     if wanted is None or wanted == magic or internal:
         return data, batches
+    check_count(sum(batch.record_count for batch in batches))
     return _converted(data, wanted, config, now_ms)
 
 

@@ -22,9 +22,9 @@ from pyspark_kafkalog.formats.legacy_entry import (
 )
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
 
-MOST_ENTRIES = 1 << 18
-"""In one append, since a little is noted of each. librdkafka sends 10,000 messages by default, others some
-KiB; what is compressed is one entry.
+MOST_MESSAGES = 1 << 18
+"""In one append, compressed ones too: each is looked at in Python, which takes some us, and a few hundred KiB
+may hold more than a million, compressed. librdkafka sends 10,000 by default, others some KiB.
 """
 
 
@@ -38,7 +38,7 @@ def check_sets(data: memoryview, config: LogConfig, now_ms: int, *, internal: bo
         CorruptMessage: an entry is cut short, has a wrong checksum or wrong lengths, or holds what is no set;
             so is one in a compressed set.
         MessageTooLarge: an entry is larger than ``max.message.bytes``, or decompresses to too much, or there
-            are more than `MOST_ENTRIES`.
+            are more than `MOST_MESSAGES`.
         InvalidRecord: two formats in one request, or in one set.
         InvalidTimestamp: a message's time is outside what the topic allows, or claims to be the broker's.
         UnsupportedCompression: message sets do not have the codec.
@@ -46,11 +46,10 @@ def check_sets(data: memoryview, config: LogConfig, now_ms: int, *, internal: bo
     largest = len(data) if internal else config.max_message_bytes
     allowed = None if internal else _Times(config, now_ms)
     batches: list[CheckedBatch] = []
-    position, left = 0, MAX_DECOMPRESSED_BYTES
+    position, left, count = 0, MAX_DECOMPRESSED_BYTES, 0
     magic = read_entry(data).magic
     while position < len(data):
-        if len(batches) == MOST_ENTRIES:
-            raise MessageTooLarge(f"a request of more than {MOST_ENTRIES} entries for one partition")
+        check_count(count + 1)
         header = read_entry(data, position)
         if header.magic != magic:
             raise InvalidRecord(f"an entry of format v{header.magic} behind one of v{magic} in one request")
@@ -62,14 +61,21 @@ def check_sets(data: memoryview, config: LogConfig, now_ms: int, *, internal: bo
         if header.is_compressed:
             block = inner_set(data, position, header, left)
             left -= len(block)
-            batches.append(_check_wrapper(block, header, allowed, largest))
+            batches.append(_check_wrapper(block, header, allowed, largest, count))
         else:
             key_and_value(data, position, header)
             if allowed is not None:
                 allowed.check(header)
             batches.append(CheckedBatch(header.size, 1, 1, header.timestamp, None, magic))
         position += header.size
+        count += batches[-1].record_count
     return batches
+
+
+def check_count(count: int) -> None:
+    """Raises `MessageTooLarge` where so many messages are too many to be looked at one by one."""
+    if count > MOST_MESSAGES:
+        raise MessageTooLarge(f"a request of more than {MOST_MESSAGES} messages for one partition")
 
 
 def number_sets(
@@ -105,11 +111,14 @@ def number_sets(
 
 
 def _check_wrapper(
-    block: memoryview, wrapper: EntryHeader, allowed: _Times | None, largest: int
+    block: memoryview, wrapper: EntryHeader, allowed: _Times | None, largest: int, count_before: int
 ) -> CheckedBatch:
-    """The compressed set that holds ``block``; it can stay as it is if its offsets count from 0 in v1."""
+    """The compressed set that holds ``block``, behind so many messages; it can stay as it is if its offsets
+    count from 0 in v1.
+    """
     count, end, newest, in_order = 0, 0, NO_TIMESTAMP, wrapper.magic == 1
     for position, header in inner_entries(block, wrapper):
+        check_count(count_before + count + 1)
         if header.magic != wrapper.magic:
             raise InvalidRecord(
                 f"a message of format v{header.magic} in a compressed set of v{wrapper.magic}"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.log import set_validation
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, MessageTooLarge
 from pyspark_kafkalog.formats.batch import encode_batch, read_header
 from pyspark_kafkalog.formats.compression import Codec
@@ -121,3 +122,14 @@ def test_a_topic_that_changes_its_format_keeps_what_it_has(tmp_path: Path) -> No
     data = contents(log.read(0, 1 << 20, at_least_one=True))
     assert [magic_at(data, frame.position) for frame in frames(data)] == [0, 1, 2, 1]
     assert [r.value for r in read_all(log)] == [b"a", b"b", b"c"] * 4
+
+
+def test_no_more_records_are_converted_than_messages_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(set_validation, "MOST_MESSAGES", 10)
+    _, log = open_log(tmp_path, message_format_version="0.9.0")
+    assert log.append(batch(*[b"a"] * 10, codec=Codec.GZIP)).converted_count == 10
+    with pytest.raises(MessageTooLarge, match="more than 10 messages"):
+        log.append(batch(*[b"a"] * 11, codec=Codec.GZIP))
+    assert log.end_offset == 10

@@ -221,14 +221,25 @@ def test_all_that_one_request_decompresses_to_is_bounded(tmp_path: Path) -> None
     assert log.end_offset == 2
 
 
-def test_the_entries_of_one_request_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(set_validation, "MOST_ENTRIES", 10)
+def test_the_messages_of_one_request_are_bounded_however_they_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(set_validation, "MOST_MESSAGES", 10)
     _, log = open_log(tmp_path)
     assert log.append(message_set(*[b"a"] * 10, magic=0)).record_count == 10
-    assert log.append(message_set(*[b"a"] * 11, magic=0, codec=Codec.GZIP)).record_count == 11
-    with pytest.raises(MessageTooLarge):
-        log.append(message_set(*[b"a"] * 11, magic=0))
-    assert log.end_offset == 21
+    for magic in (0, 1):
+        three = message_set(*[b"a"] * 3, magic=magic, codec=Codec.GZIP)
+        assert log.append(three * 3 + message_set(b"a", magic=magic)).record_count == 10
+        for too_many in (
+            message_set(*[b"a"] * 11, magic=magic),
+            message_set(*[b"a"] * 11, magic=magic, codec=Codec.GZIP),
+            three * 4,
+            three * 3 + message_set(*[b"a"] * 2, magic=magic),
+        ):
+            with pytest.raises(MessageTooLarge, match="more than 10 messages"):
+                log.append(too_many)
+    assert log.end_offset == 30
+    assert log.append(batch(*[b"a"] * 11, codec=Codec.GZIP)).record_count == 11
 
 
 def test_a_set_that_grows_beyond_the_limit_with_its_offsets_is_refused(tmp_path: Path) -> None:
