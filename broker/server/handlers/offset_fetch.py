@@ -7,6 +7,7 @@ asks ZooKeeper where this broker has one, it is error 3.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 from broker.group.offsets import CommittedOffset
@@ -82,7 +83,8 @@ def _oldest(request: OffsetFetchRequest, ctx: Context) -> Any:
             ctx, lambda: _each(request, ctx, lambda partition: zookeeper.read(group, partition))
         )
         return LATER
-    return _each(request, ctx, lambda partition: ctx.services.offsets.fetch(group).get(partition))
+    stored = cache(lambda: ctx.services.offsets.fetch(group))  # once: it is all that the group has
+    return _each(request, ctx, lambda partition: stored().get(partition))
 
 
 def _each(

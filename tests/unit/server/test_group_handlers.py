@@ -3,11 +3,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
+from broker.group.offsets import CommittedOffset
 from broker.server.handlers.describe_groups import describe_groups
 from broker.server.handlers.list_groups import list_groups
+from broker.server.handlers.offset_fetch import offset_fetch
 from pyspark_kafkalog.errors import CoordinatorLoading, ErrorCode, KafkaError
 from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest
 from pyspark_kafkalog.protocol.api.list_groups import ListGroupsRequest
+from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from pyspark_kafkalog.types import TopicPartition
 
 
 class StillLoading:
@@ -39,3 +43,24 @@ def test_groups_that_are_still_being_read_are_answered_with_error_14_and_fail_no
     loading, loaded = describe_groups(DescribeGroupsRequest(("loading", "loaded")), context).groups
     assert (loading.error_code, loading.group_id, loading.group_state) == (14, "loading", "Dead")
     assert (loaded.error_code, loaded.group_id, loaded.group_state) == (0, "loaded", "Empty")
+
+
+def test_a_group_is_looked_up_once_however_many_partitions_the_oldest_version_asks_for() -> None:
+    stored = {TopicPartition("t", p): CommittedOffset(p) for p in range(100)}
+    asked: list[str] = []
+
+    def fetch(group: str) -> dict[TopicPartition, CommittedOffset]:
+        asked.append(group)
+        return dict(stored)
+
+    context: Any = Asked()
+    context.version = 0
+    context.services = SimpleNamespace(
+        offsets=SimpleNamespace(fetch=fetch),
+        logs=SimpleNamespace(check_exists=lambda _: None),
+        zookeeper_offsets=None,
+    )
+    wanted = OffsetFetchRequest(group_id="g", topics=(OffsetFetchRequestTopic("t", tuple(range(101))),))
+    (topic,) = offset_fetch(wanted, context).topics
+    assert [p.committed_offset for p in topic.partitions] == [*range(100), -1]
+    assert asked == ["g"]
