@@ -11,7 +11,7 @@ from broker.cli.dump_lines import Decoder, Line, bytes_value
 from broker.log.filesystem import File
 from broker.log.generations import SINCE_08, V07
 from broker.log.salvage import Found
-from broker.log.scan import FoundBatch, FoundEntry
+from broker.log.scan import FoundBatch, FoundEntry, FoundSet
 from broker.log.scan07 import FoundEntry as FoundEntry07
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats.batch import control_type
@@ -21,6 +21,9 @@ from pyspark_kafkalog.formats.legacy_entry import EntryHeader
 from pyspark_kafkalog.types import Record, TimestampType
 
 F = TypeVar("F", bound=Found)
+
+_NO_TIME = "NoTimestampType"
+"""What Kafka's tool says of entries and messages of v0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ def batch_line(found: FoundEntry) -> Line:
         return {
             "offset": header.offset,
             "position": found.position,
-            "timestampType": _time_name(header.timestamp_type) if header.magic else "NoTimestampType",
+            "timestampType": _time_name(header.timestamp_type) if header.magic else _NO_TIME,
             "maxTimestamp": header.timestamp,
             "size": header.size,
             "magic": header.magic,
@@ -93,8 +96,10 @@ def entry_line(found: FoundEntry07) -> Line:
 
 def _batch_records(found: FoundEntry, file: File, decode: Decoder | None) -> Iterator[Line]:
     header = found.header if isinstance(found, FoundBatch) else None
+    timeless = isinstance(found, FoundSet) and not found.header.magic
     for record in found.records(file):
-        yield record_line(record, header, decode)
+        line = record_line(record, header, decode)
+        yield line | {"timestampType": _NO_TIME} if timeless else line
 
 
 def _messages(found: FoundEntry07, file: File, _decode: Decoder | None) -> Iterator[Line]:

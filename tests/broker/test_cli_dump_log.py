@@ -204,6 +204,7 @@ def test_message_sets_are_shown_as_kafkas_tool_shows_them(
         (12, 1_700_000_000_005, "gone", None, []),
         (13, 1_700_000_000_000, "key", "value", []),
     ]
+    assert [r["timestampType"] for r in shown] == ["NoTimestampType"] + ["CreateTime"] * 3
 
 
 def test_of_a_message_set_with_a_wrong_checksum_what_can_be_read_is_shown(
