@@ -8,6 +8,7 @@ import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 from broker.log.filesystem import File
 from broker.log.salvage import Damage, Window, salvage
@@ -37,6 +38,8 @@ from pyspark_kafkalog.types import Record
 
 __all__ = ["Damage", "FoundBatch", "FoundEntry", "FoundSet", "scan"]
 
+_H = TypeVar("_H", BatchHeader, EntryHeader)
+
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
 _LENGTH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
@@ -51,7 +54,6 @@ _MAY_BEGIN = re.compile(
 _OFFSETS_OF_A_SEGMENT = 1 << 31
 """A batch found behind damage must lie this near: a segment's index can hold no more."""
 
-
 _LARGEST_BEHIND_DAMAGE = 16 << 20
 """Bytes of the largest v0 or v1 entry at which reading goes on behind damage: much looks like one that is
 none, and to sum up all of it would take hours. Kafka's default allowed 1 MB.
@@ -59,20 +61,19 @@ none, and to sum up all of it would take hours. Kafka's default allowed 1 MB.
 
 
 @dataclass(frozen=True, slots=True)
-class FoundBatch:
-    """A batch by its header; ``crc`` is what its bytes add up to."""
+class _Headed(Generic[_H]):
+    """What all formats have in common: a header that tells the size, and a checksum.
+
+    ``crc`` is what the entry's bytes add up to.
+    """
 
     position: int
-    header: BatchHeader
+    header: _H
     crc: int
 
     @property
     def sound(self) -> bool:
         return self.crc == self.header.crc
-
-    @property
-    def first_is_known(self) -> bool:
-        return True
 
     @property
     def stored_crc(self) -> int:
@@ -85,6 +86,15 @@ class FoundBatch:
     @property
     def end(self) -> int:
         return self.position + self.header.size
+
+
+@dataclass(frozen=True, slots=True)
+class FoundBatch(_Headed[BatchHeader]):
+    """A batch by its header."""
+
+    @property
+    def first_is_known(self) -> bool:
+        return True
 
     @property
     def summed_from(self) -> int:
@@ -120,28 +130,8 @@ class FoundBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundSet:
+class FoundSet(_Headed[EntryHeader]):
     """An entry of v0 or v1 by its header: a message, or a compressed set of them."""
-
-    position: int
-    header: EntryHeader
-    crc: int
-
-    @property
-    def sound(self) -> bool:
-        return self.crc == self.header.crc
-
-    @property
-    def stored_crc(self) -> int:
-        return self.header.crc
-
-    @property
-    def size(self) -> int:
-        return self.header.size
-
-    @property
-    def end(self) -> int:
-        return self.position + self.header.size
 
     @property
     def summed_from(self) -> int:
