@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 import pyspark_kafkalog
-from broker.embedded import start_broker
+from broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.consumer.stream import ConsumerTimeout
+from pyspark_kafkalog.formats.message_set import magic_at, records
 from pyspark_kafkalog.producer.event_handler import CallbackHandler
+from tests.support.raw_client import RawClient
 
 MANUAL = (Path(__file__).resolve().parents[2] / "docs" / "clients.md").read_text(encoding="utf-8")
 
@@ -31,7 +33,9 @@ def test_the_examples_do_what_they_say(
         port = broker.port_of("KAFKA07")
         examples = re.findall(r"```python\n(.*?)```", MANUAL, re.DOTALL)
         (endless,) = (example for example in examples if "ConsumerConnector" in example)
+        (todays,) = (example for example in examples if "message.format" in example)
         examples.remove(endless)
+        examples.remove(todays)
         assert len(examples) == 3
         for example in examples:
             run(example, port, zookeeper_connect)
@@ -51,6 +55,19 @@ def test_the_examples_do_what_they_say(
     assert found[:3] == [b"one", b"two", b"three"]
     assert found[3:-2] == [b"click %d" % n for n in range(1000)]
     assert found[-2:] == [b"one", b"two"]
+
+
+def test_the_example_of_an_old_format_writes_it(
+    running_broker: EmbeddedBroker, client: RawClient, topic_name: str
+) -> None:
+    client.create_topic(topic_name)
+    (example,) = (e for e in re.findall(r"```python\n(.*?)```", MANUAL, re.DOTALL) if "message.format" in e)
+    code = example.replace("9092", str(running_broker.port)).replace("clicks", topic_name)
+    exec(compile(code, "docs/clients.md", "exec"), {})
+    stored = client.fetch(topic_name, 0).records
+    assert stored is not None
+    assert magic_at(stored, 0) == 1
+    assert [(r.key, r.value) for r in records(stored, start_offset=0, max_bytes=1000)] == [(b"k", b"one")]
 
 
 def test_the_table_of_names_is_what_the_package_exports() -> None:
