@@ -287,7 +287,10 @@ class Connection:
 
     def _agree(self, deadline: Deadline) -> None:
         """Ask for the broker's versions, with an older question when it does not know the first."""
-        answer = self._ask_versions(_FIRST_API_VERSIONS, deadline)
+        try:
+            answer = self._ask_versions(_FIRST_API_VERSIONS, deadline)
+        except ConnectionLost as e:
+            raise ConnectionLost(f"{e}, asked for its versions: Kafka before 0.10 does not tell them") from e
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             known = [entry.max_version for entry in answer.api_keys if entry.api_key == ApiKey.API_VERSIONS]
             retry = min(max(known, default=0), _FIRST_API_VERSIONS - 1)

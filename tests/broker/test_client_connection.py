@@ -91,6 +91,14 @@ def test_a_broker_that_refuses_to_tell_its_versions_is_named(broker: ScriptedBro
         connect(broker)
 
 
+def test_a_broker_that_closes_the_connection_when_asked_for_its_versions_may_be_too_old(
+    broker: ScriptedBroker,
+) -> None:
+    broker.script(ApiKey.API_VERSIONS, Close())
+    with pytest.raises(ConnectionLost, match=rf"{broker.address}.*closed.*Kafka before 0\.10 does not tell"):
+        connect(broker)
+
+
 def test_answers_may_be_taken_in_any_order(broker: ScriptedBroker) -> None:
     connection = connect(broker)
     first = connection.send(MetadataRequest(topics=()))
