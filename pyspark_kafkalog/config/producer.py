@@ -84,8 +84,9 @@ class ProducerConfig(ClientConfig):
     message_format: str = prop(
         "message.format", "v2", str, check=one_of(*MAGICS),
         doc="What records are sent as: v2 is record batches (Kafka 0.11 and later); v1 (0.10) and v0 (0.8) "
-            "are the message sets of before, for brokers and readers of that time. v1 and v0 have no "
-            "headers, no zstd and no numbers for idempotence; v0 has no timestamps either: they are dropped.",
+            "are the message sets of before, for readers of that time; the broker is 0.10 or later all the "
+            "same. v1 and v0 have no headers, no zstd and no numbers for idempotence; v0 has no timestamps "
+            "either: they are dropped.",
     )  # fmt: skip
     partitioner_ignore_keys: bool = prop(
         "partitioner.ignore.keys", False, bool, section="Partitions",
