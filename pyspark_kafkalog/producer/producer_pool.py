@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.config.producer07 import ClassicProducerConfig
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.producer.async_producer import AsyncProducer
@@ -105,7 +106,7 @@ class ProducerPool:
         self._lock = threading.Lock()
         self._channels: dict[int, tuple[BrokerNode, Channel]] = {}
         self._retiring: list[threading.Thread] = []
-        self._closed = False
+        self._closing = self._closed = False
 
     @property
     def brokers(self) -> list[int]:
@@ -121,7 +122,7 @@ class ProducerPool:
     def keep(self, live: Mapping[int, BrokerNode]) -> None:
         """Have a channel to each of these brokers and to no other."""
         with self._lock:
-            if self._closed:
+            if self._closing:
                 return
             for id in self._channels.keys() - live.keys():
                 self._give_up(id)
@@ -141,12 +142,7 @@ class ProducerPool:
         Raises:
             TimeoutError, KafkaError: the first failure; all are closed.
         """
-        for thread in list(self._retiring):
-            thread.join(timeout)
-        with self._lock:
-            self._closed = True
-            channels = [channel for _, channel in self._channels.values()]
-            self._channels.clear()
+        channels = self._closed_after_retiring(Deadline.after(timeout) if timeout is not None else None)
         failure: Exception | None = None
         for channel in channels:
             try:
@@ -155,6 +151,21 @@ class ProducerPool:
                 failure = failure or e
         if failure is not None:
             raise failure
+
+    def _closed_after_retiring(self, deadline: Deadline | None) -> list[Channel]:
+        """Take the channels out once nothing is being retired: what those had queued goes to these."""
+        while True:
+            with self._lock:
+                self._closing = True
+                # One that ends may have begun another: the broker that it found had moved.
+                threads = [t for t in self._retiring if t.is_alive() and t is not threading.current_thread()]
+                if not threads or (deadline is not None and deadline.passed):
+                    self._closed = True
+                    channels = [channel for _, channel in self._channels.values()]
+                    self._channels.clear()
+                    return channels
+            for thread in threads:
+                thread.join(deadline.left if deadline is not None else None)
 
     def _channel(self, broker: BrokerNode) -> Channel:
         if self._closed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -114,3 +115,27 @@ def test_a_queue_that_is_closed_gives_back_what_it_did_not_take() -> None:
     producer = AsyncProducer("nowhere.invalid", 9)
     producer.close()
     assert AsyncChannel(producer).send(ITEMS) == ITEMS
+
+
+def test_closing_waits_for_those_that_are_found_gone_meanwhile() -> None:
+    closing = threading.Event()
+    arrived: list[QueueItem] = []
+
+    def send_elsewhere(items: Sequence[QueueItem]) -> None:
+        closing.wait(10)
+        if not arrived:
+            pool.channel(node(2, "new"))  # so broker 2 has moved, and what waits for it is handed over too
+        else:
+            time.sleep(0.2)  # long enough for a pool that does not wait
+            pool.channel(node(3))  # which is possible as long as somebody hands over
+        arrived.extend(items)
+
+    def make(broker: BrokerNode) -> Channel:
+        return Channel(broker, ITEMS if broker.host == "full" else ())
+
+    pool = ProducerPool(make, send_elsewhere)
+    pool.keep({1: node(1, "full"), 2: node(2, "full")})
+    pool.keep({2: node(2, "full")})
+    threading.Timer(0.05, closing.set).start()
+    pool.close(10)
+    assert arrived == [*ITEMS, *ITEMS]
