@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Sequence
@@ -120,10 +121,11 @@ def test_a_queue_that_is_closed_gives_back_what_it_did_not_take() -> None:
 def test_closing_waits_for_those_that_are_found_gone_meanwhile() -> None:
     closing = threading.Event()
     arrived: list[QueueItem] = []
+    calls = itertools.count()
 
     def send_elsewhere(items: Sequence[QueueItem]) -> None:
         closing.wait(10)
-        if not arrived:
+        if next(calls) == 0:
             pool.channel(node(2, "new"))  # so broker 2 has moved, and what waits for it is handed over too
         else:
             time.sleep(0.2)  # long enough for a pool that does not wait
