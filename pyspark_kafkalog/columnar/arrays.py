@@ -12,7 +12,8 @@ from itertools import accumulate
 
 import pyarrow as pa
 
-from pyspark_kafkalog.columnar.types import BINARY, HEADER, HEADERS, INT32, STRING
+from pyspark_kafkalog.columnar.engine import Wanted
+from pyspark_kafkalog.columnar.types import BINARY, HEADER, HEADERS, INT32, INT64, STRING, TIMESTAMP
 from pyspark_kafkalog.formats.record import header_name
 
 
@@ -84,3 +85,31 @@ def _valid(present: Sequence[bool]) -> pa.Buffer:
     """The validity bitmap that says of each row whether it is there, lowest bit first."""
     bits = "".join("1" if here else "0" for here in reversed(present))
     return pa.py_buffer(int(bits, 2).to_bytes((len(present) + 7) // 8, "little"))
+
+
+def columns_of(
+    wanted: Wanted,
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+    offsets: array[int],
+    times: array[int],
+    kinds: array[int],
+    headers: Sequence[Sequence[tuple[bytes, bytes | None]]],
+) -> dict[str, pa.Array]:
+    """The columns asked for, of rows that plain Python gathered; ``times`` are microseconds. What is not
+    wanted may be empty.
+    """
+    columns = {}
+    if wanted.key:
+        columns["key"] = blobs(keys)
+    if wanted.value:
+        columns["value"] = blobs(values)
+    if wanted.offset:
+        columns["offset"] = numbers(INT64, offsets)
+    if wanted.timestamp:
+        columns["timestamp"] = numbers(TIMESTAMP, times)
+    if wanted.timestamp_type:
+        columns["timestampType"] = numbers(INT32, kinds)
+    if wanted.headers:
+        columns["headers"] = header_lists(headers)
+    return columns

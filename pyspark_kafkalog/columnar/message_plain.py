@@ -9,7 +9,7 @@ import struct
 from array import array
 from collections.abc import Sequence
 
-from pyspark_kafkalog.columnar.arrays import blobs, header_lists, numbers
+from pyspark_kafkalog.columnar.arrays import columns_of
 from pyspark_kafkalog.columnar.engine import (
     MAX_TIMESTAMP_MS,
     Block,
@@ -20,7 +20,6 @@ from pyspark_kafkalog.columnar.engine import (
     Wanted,
 )
 from pyspark_kafkalog.columnar.message_engine import NO_KIND, OWN_KIND
-from pyspark_kafkalog.columnar.types import INT32, INT64, TIMESTAMP
 from pyspark_kafkalog.formats.legacy_entry import (
     ENTRY_OVERHEAD,
     KEY_POSITIONS,
@@ -111,19 +110,11 @@ class _Rows:
 
     def filled(self, status: Status, *, need_bytes: int = 0) -> Filled:
         """What this call gave."""
-        wanted, rows, columns = self._wanted, len(self._offsets), {}
-        if wanted.key:
-            columns["key"] = blobs(self._keys)
-        if wanted.value:
-            columns["value"] = blobs(self._values)
-        if wanted.offset:
-            columns["offset"] = numbers(INT64, self._offsets)
-        if wanted.timestamp:
-            columns["timestamp"] = numbers(TIMESTAMP, self._times)
-        if wanted.timestamp_type:
-            columns["timestampType"] = numbers(INT32, self._kinds)
-        if wanted.headers:
-            columns["headers"] = header_lists([()] * rows)
+        wanted, rows = self._wanted, len(self._offsets)
+        headers = [()] * rows if wanted.headers else []
+        columns = columns_of(
+            wanted, self._keys, self._values, self._offsets, self._times, self._kinds, headers
+        )
         return Filled(status, rows, columns, need_bytes=need_bytes)
 
 

@@ -13,9 +13,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
 
-import pyarrow as pa
-
-from pyspark_kafkalog.columnar.arrays import blobs, header_lists, numbers
+from pyspark_kafkalog.columnar.arrays import columns_of
 from pyspark_kafkalog.columnar.engine import (
     MAX_TIMESTAMP_MS,
     Block,
@@ -28,7 +26,6 @@ from pyspark_kafkalog.columnar.engine import (
 from pyspark_kafkalog.columnar.message_engine import Walk
 from pyspark_kafkalog.columnar.message_plain import fill_messages
 from pyspark_kafkalog.columnar.message_walk import walk_messages
-from pyspark_kafkalog.columnar.types import INT32, INT64, TIMESTAMP
 
 _NULL = 1
 """-1 in zigzag: the length of what is null."""
@@ -350,24 +347,18 @@ class _Rows:
         self, status: Status, *, number: int = 0, need_bytes: int = 0, need_headers: int = 0
     ) -> Filled:
         """What this call gave; the columns only where nothing is wrong."""
-        columns = self._columns() if status <= Status.FULL else {}
+        columns = {}
+        if status <= Status.FULL:
+            columns = columns_of(
+                self._wanted,
+                self._keys,
+                self._values,
+                self._offsets,
+                self._times,
+                self._types,
+                self._headers,
+            )
         return Filled(status, self._rows, columns, number, need_bytes, need_headers)
-
-    def _columns(self) -> dict[str, pa.Array]:
-        wanted, columns = self._wanted, {}
-        if wanted.key:
-            columns["key"] = blobs(self._keys)
-        if wanted.value:
-            columns["value"] = blobs(self._values)
-        if wanted.offset:
-            columns["offset"] = numbers(INT64, self._offsets)
-        if wanted.timestamp:
-            columns["timestamp"] = numbers(TIMESTAMP, self._times)
-        if wanted.timestamp_type:
-            columns["timestampType"] = numbers(INT32, self._types)
-        if wanted.headers:
-            columns["headers"] = header_lists(self._headers)
-        return columns
 
 
 def _kept(deltas: list[int], count: int, block: Block) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from pyspark_kafkalog import Producer
 from pyspark_kafkalog.cli.reading import read_ranges
@@ -21,35 +21,6 @@ from tests.support.foreign_face import WAIT_SECONDS, Message
 OLD_CODECS = ("none", "gzip", "snappy", "lz4")
 
 _COLUMNS = ("value", "key", "timestamp", "headers", "offset")
-
-
-class Reader(Protocol):
-    """What is asked of those who read."""
-
-    name: str
-
-    def consume(self, servers: str, topic: str, partition: int, offset: int, count: int) -> list[Message]:
-        """Read ``count`` records from ``offset`` on."""
-        ...
-
-
-class Writer(Protocol):
-    """What is asked of those who write."""
-
-    name: str
-
-    def produce(
-        self,
-        servers: str,
-        topic: str,
-        partition: int,
-        batch: Sequence[Message],
-        codec: str,
-        *,
-        idempotent: bool,
-    ) -> list[int]:
-        """Write and wait for every answer; the offsets."""
-        ...
 
 
 class OurProducer:
