@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_kafkalog.datasource.batch_reader import BatchReader
+    from pyspark_kafkalog.datasource.writer import BatchWriter, StreamWriter
 
 
 class DefaultSource(DataSource):
@@ -64,3 +65,26 @@ class DefaultSource(DataSource):
         from pyspark_kafkalog.datasource.batch_reader import BatchReader
 
         return BatchReader(options, columns)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """The writer of ``df.write``, for rows of ``schema``.
+
+        Raises:
+            InvalidConfig: an option is wrong, the mode is overwrite, or ``schema`` cannot be written: before
+                any task runs.
+        """
+        from pyspark_kafkalog.datasource.sink_options import parse_sink_options
+        from pyspark_kafkalog.datasource.writer import batch_writer
+
+        return batch_writer(parse_sink_options(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: ARG002, N802
+        """The writer of ``df.writeStream``; ``overwrite`` is complete mode, whose batches are written whole.
+
+        Raises:
+            InvalidConfig: an option is wrong, or ``schema`` cannot be written.
+        """
+        from pyspark_kafkalog.datasource.sink_options import parse_sink_options
+        from pyspark_kafkalog.datasource.writer import stream_writer
+
+        return stream_writer(parse_sink_options(self.options), schema)

@@ -1,0 +1,23 @@
+"""The manual of the writer's options: what `sink_options` accepts, and what docs/datasource.md shows."""
+
+from __future__ import annotations
+
+from pyspark_kafkalog.datasource.option_table import Option
+
+SINK_OPTIONS = (
+    Option("kafka.bootstrap.servers", "required", "Brokers to begin with, `host:port,host:port`."),
+    Option(
+        "topic", "", "Where every row goes; beats the column `topic`. Required where there is no such column."
+    ),
+    Option(
+        "includeHeaders",
+        "true",
+        "`false` leaves out the column `headers`. (Spark's own sink writes it whatever the option says.)",
+    ),
+    Option(
+        "includeTimestamp",
+        "false",
+        "Send the column `timestamp` as the record's time; without it the time of the write is sent.",
+    ),
+)  # fmt: skip
+"""Every ``kafka.*`` property of the producer beside these is passed on: docs/configuration.md."""
