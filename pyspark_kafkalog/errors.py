@@ -87,12 +87,14 @@ class ErrorCode(IntEnum):
     STALE_BROKER_EPOCH = 77
     OFFSET_NOT_AVAILABLE = 78
     MEMBER_ID_REQUIRED = 79
+    FENCED_INSTANCE_ID = 82
     INVALID_RECORD = 87
     UNSTABLE_OFFSET_COMMIT = 88
     THROTTLING_QUOTA_EXCEEDED = 89
     PRODUCER_FENCED = 90
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
+    TRANSACTION_ABORTABLE = 120
 
     @property
     def retriable(self) -> bool:
@@ -260,6 +262,43 @@ class InvalidProducerEpoch(KafkaError):
     code = ErrorCode.INVALID_PRODUCER_EPOCH
 
 
+class ProducerFenced(KafkaError):
+    """A newer producer with the same transactional id has taken over, or the coordinator ended the transaction
+    for it took too long. What this one would still do counts for nothing."""
+
+    code = ErrorCode.PRODUCER_FENCED
+
+
+class InvalidTxnState(KafkaError):
+    """What is asked for does not go with what the transaction has come to."""
+
+    code = ErrorCode.INVALID_TXN_STATE
+
+
+class InvalidProducerIdMapping(KafkaError):
+    """The coordinator knows the transactional id under another producer id, or not at all any more."""
+
+    code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+class ConcurrentTransactions(KafkaError):
+    """The coordinator is still at work on the transaction's end; ask again."""
+
+    code = ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+class TransactionAbortable(KafkaError):
+    """The transaction cannot be committed any more; once it is aborted the producer can go on."""
+
+    code = ErrorCode.TRANSACTION_ABORTABLE
+
+
+class TransactionAborted(KafkaError):
+    """The record was not sent, for its transaction was aborted before."""
+
+    code = ErrorCode.OPERATION_NOT_ATTEMPTED
+
+
 class CoordinatorLoading(KafkaError):
     """The group's offsets are still being read from the log; ask again."""
 
@@ -290,7 +329,8 @@ _BY_CODE: dict[ErrorCode, type[KafkaError]] = {
         CorruptMessage, InvalidRecord, UnsupportedCompression, MessageTooLarge, InvalidRequest,
         UnsupportedVersion, UnknownTopicOrPartition, UnknownTopicId, TopicAlreadyExists, InvalidTopic,
         InvalidPartitions, InvalidConfig, InvalidTimestamp, OutOfOrderSequence, InvalidProducerEpoch,
-        CoordinatorLoading, StorageError, ConnectionLost, RequestTimedOut,
+        ProducerFenced, InvalidTxnState, InvalidProducerIdMapping, ConcurrentTransactions,
+        TransactionAbortable, CoordinatorLoading, StorageError, ConnectionLost, RequestTimedOut,
     )
 }  # fmt: skip
 """The classes whose only fact is their text; the others are raised by those who hold the facts."""

@@ -14,12 +14,18 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, UnsupportedVersion
 from pyspark_kafkalog.protocol import headers, primitives
+from pyspark_kafkalog.protocol.api.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from pyspark_kafkalog.protocol.api.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+)
 from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from pyspark_kafkalog.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from pyspark_kafkalog.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from pyspark_kafkalog.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from pyspark_kafkalog.protocol.api.end_txn import EndTxnRequest, EndTxnResponse
 from pyspark_kafkalog.protocol.api.fetch import FetchRequest, FetchResponse
 from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -29,6 +35,7 @@ from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataResp
 from pyspark_kafkalog.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from pyspark_kafkalog.protocol.api.produce import ProduceRequest, ProduceResponse
+from pyspark_kafkalog.protocol.api.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from pyspark_kafkalog.protocol.codec import Codec, codec
 from pyspark_kafkalog.protocol.headers import RequestHeader
 from pyspark_kafkalog.protocol.primitives import Output
@@ -60,6 +67,10 @@ class ApiKey(IntEnum):
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
     INIT_PRODUCER_ID = 22
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
     CREATE_PARTITIONS = 37
 
@@ -113,6 +124,18 @@ APIS: dict[ApiKey, Api] = {
         Api(ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse, VersionRange(0, 7), 5),
         Api(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse, VersionRange(1, 6), 4),
         Api(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse, VersionRange(0, 4), 2),
+        Api(
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            AddPartitionsToTxnRequest,
+            AddPartitionsToTxnResponse,
+            VersionRange(0, 3),
+            3,
+        ),
+        Api(
+            ApiKey.ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, VersionRange(0, 4), 3
+        ),
+        Api(ApiKey.END_TXN, EndTxnRequest, EndTxnResponse, VersionRange(0, 4), 3),
+        Api(ApiKey.TXN_OFFSET_COMMIT, TxnOffsetCommitRequest, TxnOffsetCommitResponse, VersionRange(0, 4), 3),
         Api(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse, VersionRange(1, 4), 4),
         Api(
             ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsResponse, VersionRange(0, 3), 2

@@ -1,0 +1,31 @@
+"""AddOffsetsToTxn, versions 0-4: a transaction is going to store offsets of a group.
+
+Flexible from 3. From version 2 a producer that a newer one has replaced is told so by an error of its own, from
+4 one whose transaction can only be aborted.
+Source: protocol guide, AddOffsetsToTxn; KIP-98, 588, 890.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.schema import ERROR_CODE, INT16, INT32, INT64, STRING, wire
+
+
+@dataclass(frozen=True, slots=True)
+class AddOffsetsToTxnRequest:
+    """The producer of a transactional id, and the group."""
+
+    transactional_id: str = wire(STRING)
+    producer_id: int = wire(INT64)
+    producer_epoch: int = wire(INT16)
+    group_id: str = wire(STRING)
+
+
+@dataclass(frozen=True, slots=True)
+class AddOffsetsToTxnResponse:
+    """Whether the group is in the transaction."""
+
+    throttle_time_ms: int = wire(INT32)
+    error_code: ErrorCode = wire(ERROR_CODE)

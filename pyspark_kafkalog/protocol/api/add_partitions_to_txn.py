@@ -1,0 +1,59 @@
+"""AddPartitionsToTxn, versions 0-3: a transaction is going to have records in these partitions.
+
+Flexible from 3. From version 2 a producer that a newer one has replaced is told so by an error of its own.
+Left out: 4 and later, which brokers send each other. The names of the fields are Kafka's.
+Source: protocol guide, AddPartitionsToTxn; KIP-98, 588.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.schema import ERROR_CODE, INT16, INT32, INT64, STRING, Array, wire
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitionsToTxnTopic:
+    """The partitions of one topic."""
+
+    name: str = wire(STRING)
+    partitions: tuple[int, ...] = wire(Array(INT32))
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitionsToTxnRequest:
+    """The producer of a transactional id, and the partitions."""
+
+    v3_and_below_transactional_id: str = wire(STRING, 0, 3)
+    v3_and_below_producer_id: int = wire(INT64, 0, 3)
+    v3_and_below_producer_epoch: int = wire(INT16, 0, 3)
+    v3_and_below_topics: tuple[AddPartitionsToTxnTopic, ...] = wire(Array(AddPartitionsToTxnTopic), 0, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitionsToTxnPartitionResult:
+    """Whether one partition is in the transaction."""
+
+    partition_index: int = wire(INT32)
+    partition_error_code: ErrorCode = wire(ERROR_CODE)
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitionsToTxnTopicResult:
+    """The partitions of one topic."""
+
+    name: str = wire(STRING)
+    results_by_partition: tuple[AddPartitionsToTxnPartitionResult, ...] = wire(
+        Array(AddPartitionsToTxnPartitionResult)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitionsToTxnResponse:
+    """All partitions are in the transaction, or none is."""
+
+    throttle_time_ms: int = wire(INT32)
+    results_by_topic_v3_and_below: tuple[AddPartitionsToTxnTopicResult, ...] = wire(
+        Array(AddPartitionsToTxnTopicResult), 0, 3
+    )

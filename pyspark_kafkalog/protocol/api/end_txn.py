@@ -1,0 +1,32 @@
+"""EndTxn, versions 0-4: commit a transaction, or abort it.
+
+Flexible from 3. From version 2 a producer that a newer one has replaced is told so by an error of its own, from
+4 one whose transaction can only be aborted.
+Left out: 5, with which each transaction has an epoch of its own.
+Source: protocol guide, EndTxn; KIP-98, 588, 890.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.schema import BOOL, ERROR_CODE, INT16, INT32, INT64, STRING, wire
+
+
+@dataclass(frozen=True, slots=True)
+class EndTxnRequest:
+    """The producer of a transactional id, and how its transaction ends."""
+
+    transactional_id: str = wire(STRING)
+    producer_id: int = wire(INT64)
+    producer_epoch: int = wire(INT16)
+    committed: bool = wire(BOOL)
+
+
+@dataclass(frozen=True, slots=True)
+class EndTxnResponse:
+    """The end is decided and stored; the markers in the partitions follow."""
+
+    throttle_time_ms: int = wire(INT32)
+    error_code: ErrorCode = wire(ERROR_CODE)

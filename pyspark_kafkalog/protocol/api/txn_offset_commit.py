@@ -1,0 +1,73 @@
+"""TxnOffsetCommit, versions 0-4: store how far a group has read, as part of a transaction.
+
+Flexible from 3. Version 2 brings leader epochs, 3 the member of the group that commits, 4 an error of its own for
+a transaction that can only be aborted.
+Left out: 5, which adds the group to the transaction as well.
+Source: protocol guide, TxnOffsetCommit; KIP-98, 447, 890.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.schema import ERROR_CODE, INT16, INT32, INT64, STRING, Array, wire
+
+
+@dataclass(frozen=True, slots=True)
+class TxnOffsetCommitRequestPartition:
+    """The offset to be read next; -1 is an unknown epoch."""
+
+    partition_index: int = wire(INT32)
+    committed_offset: int = wire(INT64)
+    committed_leader_epoch: int = wire(INT32, 2, default=-1, ignorable=True)
+    committed_metadata: str | None = wire(STRING, default="", null_since=0)
+
+
+@dataclass(frozen=True, slots=True)
+class TxnOffsetCommitRequestTopic:
+    """The partitions of one topic."""
+
+    name: str = wire(STRING)
+    partitions: tuple[TxnOffsetCommitRequestPartition, ...] = wire(Array(TxnOffsetCommitRequestPartition))
+
+
+@dataclass(frozen=True, slots=True)
+class TxnOffsetCommitRequest:
+    """Offsets of a group that count once the transaction is committed.
+
+    Generation -1 with an empty member id: whoever commits is no member of the group.
+    """
+
+    transactional_id: str = wire(STRING)
+    group_id: str = wire(STRING)
+    producer_id: int = wire(INT64)
+    producer_epoch: int = wire(INT16)
+    generation_id: int = wire(INT32, 3, default=-1)
+    member_id: str = wire(STRING, 3)
+    group_instance_id: str | None = wire(STRING, 3, null_since=3)
+    topics: tuple[TxnOffsetCommitRequestTopic, ...] = wire(Array(TxnOffsetCommitRequestTopic))
+
+
+@dataclass(frozen=True, slots=True)
+class TxnOffsetCommitResponsePartition:
+    """Whether one offset is stored."""
+
+    partition_index: int = wire(INT32)
+    error_code: ErrorCode = wire(ERROR_CODE)
+
+
+@dataclass(frozen=True, slots=True)
+class TxnOffsetCommitResponseTopic:
+    """The partitions of one topic."""
+
+    name: str = wire(STRING)
+    partitions: tuple[TxnOffsetCommitResponsePartition, ...] = wire(Array(TxnOffsetCommitResponsePartition))
+
+
+@dataclass(frozen=True, slots=True)
+class TxnOffsetCommitResponse:
+    """Whether the offsets are stored, each."""
+
+    throttle_time_ms: int = wire(INT32)
+    topics: tuple[TxnOffsetCommitResponseTopic, ...] = wire(Array(TxnOffsetCommitResponseTopic))
