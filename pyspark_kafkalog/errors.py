@@ -263,8 +263,10 @@ class InvalidProducerEpoch(KafkaError):
 
 
 class ProducerFenced(KafkaError):
-    """A newer producer with the same transactional id has taken over, or the coordinator ended the transaction
-    for it took too long. What this one would still do counts for nothing."""
+    """A newer producer of the transactional id has taken over, or the coordinator ended what took too long.
+
+    What this one would still do counts for nothing.
+    """
 
     code = ErrorCode.PRODUCER_FENCED
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pyspark_kafkalog.client.connection import Connection
+from pyspark_kafkalog.client.coordinators import coordinator
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, error_for
@@ -20,7 +21,7 @@ from pyspark_kafkalog.protocol.api.describe_groups import (
     DescribedGroupMember,
     DescribeGroupsRequest,
 )
-from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
+from pyspark_kafkalog.protocol.api.find_coordinator import CoordinatorType
 from pyspark_kafkalog.protocol.api.list_groups import ListGroupsRequest
 from pyspark_kafkalog.protocol.api.offset_commit import (
     OffsetCommitRequest,
@@ -39,11 +40,11 @@ from pyspark_kafkalog.types import TopicPartition
 
 T = TypeVar("T")
 
-_KEYS_VERSION = 4
-"""From this version on FindCoordinator looks up lists of groups."""
+_ALL_VERSION, _GROUPS_VERSION = 2, 8
+"""From these versions on OffsetFetch asks for all that a group has, and for lists of groups."""
 
-_GROUPS_VERSION = 8
-"""From this version on OffsetFetch asks for lists of groups."""
+_STABLE_VERSION = 7
+"""From this version on OffsetFetch can ask for offsets that no transaction may still change."""
 
 _CONSUMER = "consumer"
 """The protocol type of groups whose members are consumers: the layout of their assignments is known."""
@@ -141,24 +142,30 @@ def committed_offsets(
     group: str,
     partitions: Iterable[TopicPartition] | None = None,
     *,
+    stable: bool = False,
     deadline: Deadline | None = None,
 ) -> dict[TopicPartition, CommittedOffset]:
     """What ``group`` has committed, for ``partitions`` or for all it has; without those it has nothing of.
 
     A group never heard of has committed nothing. Coordinators that move or still load are asked again until
-    the deadline, by default ``request.timeout.ms``.
+    the deadline, by default ``request.timeout.ms``. With ``stable`` so are those that have offsets of a
+    transaction which is not ended yet (from Kafka 2.5 on; older brokers answer with what was before it).
 
     Raises:
         ConnectionLost: the coordinator could not be reached in time.
-        ServerError: the group may not be seen.
+        ServerError: the group may not be seen; UNSTABLE_OFFSET_COMMIT, a transaction was not ended in time.
     """
     wanted = None if partitions is None else _by_topic(dict.fromkeys(partitions))
     if wanted is not None and not wanted:
         return {}
 
     def ask(connection: Connection, limit: Deadline) -> dict[TopicPartition, CommittedOffset]:
-        request = _fetch_request(group, wanted, connection.version(ApiKey.OFFSET_FETCH))
-        return _taken(connection.request(request, deadline=limit), group, connection.peer)
+        version = connection.version(ApiKey.OFFSET_FETCH)
+        asked = wanted
+        if wanted is None and version < _ALL_VERSION:
+            asked = _by_topic(_all_partitions(cluster, limit))
+        request = _fetch_request(group, asked, version, stable)
+        return _taken(connection.request(request, deadline=limit), version, group, connection.peer)
 
     return _asking(cluster, group, "looking up what is committed by", ask, deadline)
 
@@ -240,26 +247,10 @@ def _asking(
     attempts = cluster.retrying(f"{doing} group {group!r}", deadline)
     while True:
         try:
-            return ask(_coordinator(cluster, group, attempts.deadline), attempts.deadline)
+            connection = coordinator(cluster, CoordinatorType.GROUP, group, attempts.deadline)
+            return ask(connection, attempts.deadline)
         except KafkaError as e:
             attempts.failed(e)
-
-
-def _coordinator(cluster: Cluster, group: str, deadline: Deadline) -> Connection:
-    """A connection to the broker that looks after ``group``."""
-    asked = cluster.any_connection(deadline)
-    batched = asked.version(ApiKey.FIND_COORDINATOR) >= _KEYS_VERSION
-    request = FindCoordinatorRequest(coordinator_keys=(group,)) if batched else FindCoordinatorRequest(group)
-    answer = asked.request(request, deadline=deadline)
-    found: Any = next((c for c in answer.coordinators if c.key == group), None) if batched else answer
-    if found is None:
-        raise InvalidRequest(f"{asked.peer}: the answer to FindCoordinator leaves out group {group!r}")
-    if found.error_code != ErrorCode.NONE:
-        why = found.error_message or found.error_code.name
-        raise error_for(found.error_code, f"{asked.peer}: no coordinator for group {group!r}: {why}")
-    if found.node_id not in cluster.metadata([], deadline=deadline).brokers:
-        cluster.metadata([], refresh=True, deadline=deadline)
-    return cluster.connection(found.node_id, deadline)
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
@@ -270,16 +261,23 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]
 
 
 def _fetch_request(
-    group: str, wanted: Mapping[str, tuple[int, ...]] | None, version: int
+    group: str, wanted: Mapping[str, tuple[int, ...]] | None, version: int, stable: bool
 ) -> OffsetFetchRequest:
+    stable = stable and version >= _STABLE_VERSION
     if version >= _GROUPS_VERSION:
         groups = None if wanted is None else tuple(OffsetFetchRequestTopics(*row) for row in wanted.items())
-        return OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group, groups),))
+        return OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group, groups),), require_stable=stable)
     topics = None if wanted is None else tuple(OffsetFetchRequestTopic(*row) for row in wanted.items())
-    return OffsetFetchRequest(group_id=group, topics=topics)
+    return OffsetFetchRequest(group_id=group, topics=topics, require_stable=stable)
 
 
-def _taken(answer: Any, group: str, peer: str) -> dict[TopicPartition, CommittedOffset]:
+def _all_partitions(cluster: Cluster, deadline: Deadline) -> list[TopicPartition]:
+    """Every partition there is, for coordinators that do not tell of which a group has offsets."""
+    topics = cluster.metadata(None, deadline=deadline).topics
+    return [TopicPartition(topic.name, number) for topic in topics.values() for number in topic.partitions]
+
+
+def _taken(answer: Any, version: int, group: str, peer: str) -> dict[TopicPartition, CommittedOffset]:
     one = next((g for g in answer.groups if g.group_id == group), None) if answer.groups else answer
     if one is None:
         raise InvalidRequest(f"{peer}: the answer to OffsetFetch leaves out group {group!r}")
@@ -289,6 +287,8 @@ def _taken(answer: Any, group: str, peer: str) -> dict[TopicPartition, Committed
     for topic in one.topics:
         for part in topic.partitions:
             tp = TopicPartition(topic.name, part.partition_index)
+            if version < _ALL_VERSION and part.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                continue  # so it says that there is no offset
             if part.error_code != ErrorCode.NONE:
                 text = f"{peer}: offset of group {group!r} for {tp}: {part.error_code.name}"
                 raise error_for(part.error_code, text)

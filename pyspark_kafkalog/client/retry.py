@@ -19,6 +19,11 @@ _SOON_RETRIES = 5
 """News of a created topic spreads in well under a second, and bytes damaged on their way are whole the
 next time; after that a missing topic is a missing topic and damaged bytes are damaged."""
 
+_PASSES_AT_ONCE = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS})
+_AT_ONCE_MS = 20
+"""The markers of the last transaction are still being written: a matter of milliseconds. As in Kafka's own
+producer."""
+
 _JITTER = 0.2
 
 
@@ -69,9 +74,12 @@ class RetryPolicy:
         """The policy that a client's properties ask for."""
         return cls(config.retry_backoff_ms, config.retry_backoff_max_ms, config.retries, patient)
 
-    def backoff(self, failures: int) -> float:
-        """Seconds to wait after the ``failures``-th failure in a row, counted from 1."""
-        doubled = self.backoff_ms * 2 ** min(failures - 1, 20)
+    def backoff(self, failures: int, first_ms: int | None = None) -> float:
+        """Seconds to wait after the ``failures``-th failure in a row, counted from 1.
+
+        ``first_ms`` is the first wait where it is not `backoff_ms`.
+        """
+        doubled = (self.backoff_ms if first_ms is None else first_ms) * 2 ** min(failures - 1, 20)
         wait: float = min(max(self.backoff_max_ms, self.backoff_ms), doubled) / 1000
         return wait * random.uniform(1 - _JITTER, 1 + _JITTER)
 
@@ -85,6 +93,8 @@ class RetryPolicy:
             allowed = min(allowed, _SOON_RETRIES)
         if not error.retriable or failures > allowed:
             return None
+        if error.code in _PASSES_AT_ONCE:
+            return self.backoff(failures, min(self.backoff_ms, _AT_ONCE_MS))
         return self.backoff(failures)
 
 

@@ -1,7 +1,7 @@
 """AddOffsetsToTxn, versions 0-4: a transaction is going to store offsets of a group.
 
-Flexible from 3. From version 2 a producer that a newer one has replaced is told so by an error of its own, from
-4 one whose transaction can only be aborted.
+Flexible from 3. From version 2 a producer that a newer one has replaced is told so by an error of its own,
+from 4 one whose transaction can only be aborted.
 Source: protocol guide, AddOffsetsToTxn; KIP-98, 588, 890.
 """
 

@@ -1,7 +1,7 @@
-"""DeleteTopics, versions 1-6.
+"""DeleteTopics, versions 0-6.
 
 Flexible from 4. Up to version 5 the request lists ``topic_names``; version 6 lists ``topics`` by name or id.
-Left out: version 0. Source: protocol guide, DeleteTopics; KIP-4, 516.
+Version 1 brought the throttle time. Source: protocol guide, DeleteTopics; KIP-4, 516.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """EndTxn, versions 0-4: commit a transaction, or abort it.
 
-Flexible from 3. From version 2 a producer that a newer one has replaced is told so by an error of its own, from
-4 one whose transaction can only be aborted.
+Flexible from 3. From version 2 a producer that a newer one has replaced is told so by an error of its own,
+from 4 one whose transaction can only be aborted.
 Left out: 5, with which each transaction has an epoch of its own.
 Source: protocol guide, EndTxn; KIP-98, 588, 890.
 """

@@ -1,7 +1,7 @@
 """TxnOffsetCommit, versions 0-4: store how far a group has read, as part of a transaction.
 
-Flexible from 3. Version 2 brings leader epochs, 3 the member of the group that commits, 4 an error of its own for
-a transaction that can only be aborted.
+Flexible from 3. Version 2 brings leader epochs, 3 the member of the group that commits, 4 an error of its own
+for a transaction that can only be aborted.
 Left out: 5, which adds the group to the transaction as well.
 Source: protocol guide, TxnOffsetCommit; KIP-98, 447, 890.
 """

@@ -1,0 +1,280 @@
+"""Transactions as their coordinators see them: begun, added to, ended, also by another process.
+
+A transaction is named by transactional id, producer id and epoch. Each new producer of a transactional id has
+another epoch, so whoever holds an old one can neither add to nor end what is the new one's.
+Source: KIP-98, 360, 588, 890; the newer transactions, with an epoch for each, are not spoken.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from pyspark_kafkalog.client.connection import Connection
+from pyspark_kafkalog.client.coordinators import coordinator, find_coordinator
+from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.client.groups import CommittedOffset
+from pyspark_kafkalog.client.retry import Deadline
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, UnsupportedVersion, error_for
+from pyspark_kafkalog.protocol.api.add_offsets_to_txn import AddOffsetsToTxnRequest
+from pyspark_kafkalog.protocol.api.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from pyspark_kafkalog.protocol.api.end_txn import EndTxnRequest
+from pyspark_kafkalog.protocol.api.find_coordinator import CoordinatorType
+from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
+from pyspark_kafkalog.protocol.api.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.types import TopicPartition
+
+T = TypeVar("T")
+
+Offsets = Mapping[TopicPartition, "int | CommittedOffset"]
+"""Offsets to be read next, alone or with a leader epoch and the committer's own text."""
+
+_NEEDED = (ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN)
+_KEEPING_VERSION = 3
+"""From this version on InitProducerId can name the producer that is to have another epoch."""
+
+_LOOK_AGAIN = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+    }
+)
+"""The coordinator may be another broker by now."""
+
+_REASONS = {
+    ErrorCode.PRODUCER_FENCED: "a newer producer of this id has taken over, or the transaction was open for "
+    "longer than transaction.timeout.ms",
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "transaction.timeout.ms is above the broker's "
+    "transaction.max.timeout.ms",
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: "the coordinator knows this id under another producer id, or not "
+    "any more",
+}
+
+
+class ProducerEpoch(NamedTuple):
+    """What the coordinator gave a producer of a transactional id."""
+
+    producer_id: int
+    epoch: int
+
+
+class PreparedTransaction(NamedTuple):
+    """A transaction of which everything is stored and nothing decided: whoever has this can end it.
+
+    ``empty``: nothing was put into it, and nothing is to be ended.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    empty: bool
+
+
+class TransactionCoordinator:
+    """*Not thread-safe.* The broker that looks after one transactional id, found again when it has moved.
+
+    Each call repeats what fails for a passing reason until its deadline. All raise, beside what they name:
+    `ProducerFenced`, the given epoch is not the newest; `ConnectionLost` and other retriable errors, out of
+    time; `UnsupportedVersion`, the broker has no transactions; `ServerError`, what else it says.
+    """
+
+    def __init__(self, cluster: Cluster, transactional_id: str) -> None:
+        self.transactional_id = transactional_id
+        self._cluster = cluster
+        self._node_id: int | None = None
+
+    def init_producer(
+        self, timeout_ms: int, deadline: Deadline, *, keep: ProducerEpoch | None = None
+    ) -> ProducerEpoch:
+        """Take over the id: a transaction left open by an earlier producer is aborted first.
+
+        ``timeout_ms`` is how long transactions may stay open. ``keep`` is one's own epoch, to be followed
+        by the next unless somebody else has taken over.
+        """
+
+        def ask(connection: Connection) -> ProducerEpoch:
+            if keep is not None and connection.version(ApiKey.INIT_PRODUCER_ID) < _KEEPING_VERSION:
+                raise UnsupportedVersion(
+                    f"{connection.peer}: a producer cannot go on after this failure, as it can from Kafka 2.5 on"
+                )
+            request = InitProducerIdRequest(
+                self.transactional_id, timeout_ms, *(keep if keep is not None else ())
+            )
+            answer = connection.request(request, deadline=deadline)
+            self._check(answer.error_code, connection.peer)
+            return ProducerEpoch(answer.producer_id, answer.producer_epoch)
+
+        return self._asking("taking over", ask, deadline)
+
+    def add_partitions(
+        self, producer: ProducerEpoch, partitions: Iterable[TopicPartition], deadline: Deadline
+    ) -> None:
+        """Have the transaction hold ``partitions``, all or none; one is begun if there is none."""
+        topics: dict[str, list[int]] = defaultdict(list)
+        for tp in partitions:
+            topics[tp.topic].append(tp.partition)
+        named = tuple(AddPartitionsToTxnTopic(name, tuple(numbers)) for name, numbers in topics.items())
+        request = AddPartitionsToTxnRequest(self.transactional_id, *producer, named)
+
+        def ask(connection: Connection) -> None:
+            answer = connection.request(request, deadline=deadline)
+            codes = {
+                TopicPartition(topic.name, part.partition_index): part.partition_error_code
+                for topic in answer.results_by_topic_v3_and_below
+                for part in topic.results_by_partition
+            }
+            asked = [TopicPartition(topic.name, number) for topic in named for number in topic.partitions]
+            self._check_each(codes, asked, "AddPartitionsToTxn", connection.peer)
+
+        self._asking("adding partitions to the transaction", ask, deadline)
+
+    def add_offsets(self, producer: ProducerEpoch, group: str, deadline: Deadline) -> None:
+        """Have the transaction hold offsets of ``group``; one is begun if there is none."""
+        request = AddOffsetsToTxnRequest(self.transactional_id, *producer, group)
+
+        def ask(connection: Connection) -> None:
+            answer = connection.request(request, deadline=deadline)
+            self._check(answer.error_code, connection.peer)
+
+        self._asking("adding a group to the transaction", ask, deadline)
+
+    def commit_offsets(
+        self, producer: ProducerEpoch, group: str, offsets: Offsets, deadline: Deadline
+    ) -> None:
+        """Store ``offsets`` of ``group``, of which `add_offsets` has told, at the group's coordinator."""
+        left = dict(offsets)
+        attempts = self._retrying("committing offsets with the transaction", deadline)
+        while left:
+            try:
+                connection = coordinator(self._cluster, CoordinatorType.GROUP, group, deadline)
+                request = _offsets_request(self.transactional_id, producer, group, left)
+                answer = connection.request(request, deadline=deadline)
+                codes = {
+                    TopicPartition(topic.name, part.partition_index): part.error_code
+                    for topic in answer.topics
+                    for part in topic.partitions
+                }
+                asked = list(left)
+                for tp in asked:
+                    if codes.get(tp) == ErrorCode.NONE:
+                        del left[tp]
+                self._check_each(codes, asked, "TxnOffsetCommit", connection.peer)
+            except KafkaError as e:
+                attempts.failed(e)
+
+    def end(self, producer: ProducerEpoch, *, commit: bool, deadline: Deadline) -> None:
+        """Commit or abort; returns as well if that has been done to this transaction before.
+
+        Raises:
+            InvalidTxnState: it was ended the other way round, or there is none.
+            InvalidProducerIdMapping: the id is not known any more.
+        """
+        request = EndTxnRequest(self.transactional_id, *producer, commit)
+
+        def ask(connection: Connection) -> None:
+            answer = connection.request(request, deadline=deadline)
+            self._check(answer.error_code, connection.peer)
+
+        self._asking("committing" if commit else "aborting", ask, deadline)
+
+    def _asking(self, doing: str, ask: Callable[[Connection], T], deadline: Deadline) -> T:
+        attempts = self._retrying(doing, deadline)
+        while True:
+            try:
+                return ask(self._connection(deadline))
+            except KafkaError as e:
+                if e.code in _LOOK_AGAIN:
+                    self._node_id = None
+                attempts.failed(e)
+
+    def _retrying(self, doing: str, deadline: Deadline) -> Any:
+        return self._cluster.retrying(f"transactional id {self.transactional_id!r}: {doing}", deadline)
+
+    def _connection(self, deadline: Deadline) -> Connection:
+        if self._node_id is None:
+            asked = self._cluster.any_connection(deadline)
+            if not all(asked.serves(key) for key in _NEEDED):
+                raise UnsupportedVersion(
+                    f"{asked.peer}: the broker has no transactions, which transactional.id asks for: Apache "
+                    "Kafka has them since 0.11, the broker of this package not yet"
+                )
+            kind = CoordinatorType.TRANSACTION
+            self._node_id = find_coordinator(self._cluster, kind, self.transactional_id, deadline)
+        return self._cluster.connection(self._node_id, deadline)
+
+    def _check(self, code: ErrorCode, peer: str, what: str = "") -> None:
+        if code == ErrorCode.NONE:
+            return
+        if code == ErrorCode.INVALID_PRODUCER_EPOCH:
+            code = ErrorCode.PRODUCER_FENCED  # what coordinators before Kafka 2.7 call it
+        reason = _REASONS.get(code, code.name)
+        raise error_for(code, f"{peer}: transactional id {self.transactional_id!r}{what}: {reason}")
+
+    def _check_each(
+        self, codes: Mapping[TopicPartition, ErrorCode], asked: Iterable[TopicPartition], api: str, peer: str
+    ) -> None:
+        """Raise the error of one partition: of several, one that no repetition will mend."""
+        missing = sorted(str(tp) for tp in asked if tp not in codes)
+        if missing:
+            raise InvalidRequest(f"{peer}: the answer to {api} leaves out {', '.join(missing)}")
+        # What was not attempted was not because of another one.
+        order = sorted(
+            (code.retriable, code == ErrorCode.OPERATION_NOT_ATTEMPTED, tp)
+            for tp, code in codes.items()
+            if code != ErrorCode.NONE
+        )
+        for _, _, tp in order:
+            self._check(codes[tp], peer, f", {tp}")
+
+
+def end_transaction(
+    cluster: Cluster, prepared: PreparedTransaction, *, commit: bool, deadline: Deadline | None = None
+) -> None:
+    """Commit or abort what `Producer.prepare_transaction` left open, perhaps in another process.
+
+    May be repeated: a transaction that was ended like this before, by whom ever, stays so. Once another
+    producer of the id has begun, this one's transaction has an end, but which the coordinator does not
+    tell: offsets committed with it do (`committed_offsets` with ``stable``). ``deadline`` is
+    ``request.timeout.ms`` from now unless given.
+
+    Raises:
+        ProducerFenced: a newer producer of the id has begun, or the transaction took longer than
+            its ``transaction.timeout.ms`` and was aborted.
+        InvalidTxnState: it was ended the other way round.
+        InvalidProducerIdMapping: the coordinator has forgotten the id, after days without use.
+        ConnectionLost, ServerError: the coordinator could not be reached in time, or refuses.
+    """
+    if prepared.empty:
+        return
+    limit = deadline or Deadline.after(cluster.config.request_timeout_ms / 1000, cluster.clock)
+    producer = ProducerEpoch(prepared.producer_id, prepared.epoch)
+    TransactionCoordinator(cluster, prepared.transactional_id).end(producer, commit=commit, deadline=limit)
+
+
+def _offsets_request(
+    transactional_id: str, producer: ProducerEpoch, group: str, offsets: Offsets
+) -> TxnOffsetCommitRequest:
+    topics: dict[str, list[TxnOffsetCommitRequestPartition]] = defaultdict(list)
+    for tp, given in offsets.items():
+        one = given if isinstance(given, CommittedOffset) else CommittedOffset(given, -1, "")
+        topics[tp.topic].append(
+            TxnOffsetCommitRequestPartition(tp.partition, one.offset, one.leader_epoch, one.metadata)
+        )
+    return TxnOffsetCommitRequest(
+        transactional_id,
+        group,
+        *producer,
+        topics=tuple(TxnOffsetCommitRequestTopic(name, tuple(parts)) for name, parts in topics.items()),
+    )
