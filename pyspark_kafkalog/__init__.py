@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.loads.commit import Commit
     from pyspark_kafkalog.loads.errors import LoadError
     from pyspark_kafkalog.loads.ledger import Ledger
-    from pyspark_kafkalog.loads.load import load, read_load
+    from pyspark_kafkalog.loads.load import load
+    from pyspark_kafkalog.loads.reading import read_load
     from pyspark_kafkalog.producer.async_producer import AsyncProducer
     from pyspark_kafkalog.producer.broker_writer import ProducerRequest
     from pyspark_kafkalog.producer.classic_producer import ClassicProducer, ProducerData
@@ -92,7 +93,7 @@ _HOMES = {
     "delete_topics": "client.admin",
     "ensure_java": "java_runtime",
     "load": "loads.load",
-    "read_load": "loads.load",
+    "read_load": "loads.reading",
 }
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 
 from pyspark_kafkalog.loads.plan import Position
 from pyspark_kafkalog.loads.plan_record import decode_position, encode_position, of_brokers
 from pyspark_kafkalog.loads.records import Fields, seal, unseal
 from pyspark_kafkalog.types import TopicPartition
 
-LOAD_MODES = ("job", "dir", "stage")
+LOAD_MODES = ("job", "dir", "stage", "sql", "sink")
 """Modes of commits that publish what a plan read."""
 
 MODES = (*LOAD_MODES, "rewind", "discard")
+
+PARQUET = "parquet"
+ORC = "orc"
+FILE_FORMATS = (PARQUET, ORC)
+"""Formats of outputs whose files the commit lists, and only they count."""
 
 NOT_COUNTED = -1
 """``records`` and ``bytes`` of a commit that was made without receipts."""
@@ -29,11 +35,26 @@ class OutputFile:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a load wrote at one absolute path: the files in ``directory``, for example ``load=00000042``."""
+    """What a load wrote to one place.
+
+    Files: those in ``directory``, for example ``load=00000042``, of the absolute ``path``. Anything else: the
+    place's name in ``path``, without secrets, and in ``evidence`` how what was written is found there: texts
+    and whole numbers, among them ``rows``.
+    """
 
     path: str
-    directory: str
-    files: tuple[OutputFile, ...]
+    directory: str = ""
+    files: tuple[OutputFile, ...] = ()
+    format: str = PARQUET
+    evidence: Mapping[str, str | int] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows were written; None where nobody counted them."""
+        if self.format in FILE_FORMATS:
+            return sum(file.rows for file in self.files)
+        counted = self.evidence.get("rows")
+        return counted if isinstance(counted, int) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +99,7 @@ def encode_commit(commit: Commit) -> bytes:
             "bytes": commit.bytes,
             "note": commit.note,
             "positions": [encode_position(p) for p in commit.positions],
-            "outputs": [
-                {"path": one.path, "directory": one.directory, "files": [asdict(file) for file in one.files]}
-                for one in commit.outputs
-            ],
+            "outputs": [_encode_output(one) for one in commit.outputs],
         },
         of_brokers=of_brokers(commit.positions),
     )
@@ -117,9 +135,24 @@ def decode_commit(data: bytes, where: str) -> Commit:
     return commit
 
 
+def _encode_output(output: Output) -> dict[str, object]:
+    """What is as it is for Parquet files is left out."""
+    fields: dict[str, object] = {"path": output.path}
+    if output.format != PARQUET:
+        fields["format"] = output.format
+    if output.format in FILE_FORMATS:
+        fields |= {"directory": output.directory, "files": [asdict(file) for file in output.files]}
+    else:
+        fields["evidence"] = dict(output.evidence)
+    return fields
+
+
 def _decode_output(fields: Fields) -> Output:
+    kind = fields.optional_text("format") or PARQUET
+    if kind not in FILE_FORMATS:
+        return Output(fields.text("path"), format=kind, evidence=fields.facts("evidence"))
     files = tuple(
         OutputFile(one.text("name"), one.number("bytes"), one.number("rows"))
         for one in fields.entries("files")
     )
-    return Output(fields.text("path"), fields.text("directory"), files)
+    return Output(fields.text("path"), fields.text("directory"), files, kind)

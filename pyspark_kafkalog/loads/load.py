@@ -1,4 +1,4 @@
-"""``kafkalog.load()``: a batch that begins where the last one ended, and ``read_load()`` for what it wrote.
+"""``kafkalog.load()``: a batch that begins where the last one ended.
 
     with kafkalog.load(spark, name="flights", offsets="/lake/_offsets", subscribe="flights", ...) as load:
         load.write_parquet("/lake/flights")
@@ -26,12 +26,14 @@ from pyspark_kafkalog.datasource.load_planning import begin, tell_group
 from pyspark_kafkalog.datasource.options import parse_batch_options
 from pyspark_kafkalog.datasource.schema import column_names, spark_schema
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.loads import output
-from pyspark_kafkalog.loads.commit import Commit, Output
-from pyspark_kafkalog.loads.errors import LoadError, ReceiptMismatch
+from pyspark_kafkalog.loads.commit import ORC, PARQUET, Commit, Output
+from pyspark_kafkalog.loads.errors import LoadError
+from pyspark_kafkalog.loads.file_table import FileTable
 from pyspark_kafkalog.loads.ledger import Ledger
 from pyspark_kafkalog.loads.plan import Plan
 from pyspark_kafkalog.loads.records import utc_text
+from pyspark_kafkalog.loads.target import Target, Work
+from pyspark_kafkalog.loads.texts import option_texts
 from pyspark_kafkalog.types import NO_BROKER
 
 if TYPE_CHECKING:
@@ -74,7 +76,7 @@ def load(
         raise InvalidConfig(
             f"{', '.join(taken)}: load() sets this itself, by name=..., offsets=... and on_pending=..."
         )
-    return Load(spark, name, offsets, on_pending, receipts, _texts(options))
+    return Load(spark, name, offsets, on_pending, receipts, option_texts(options))
 
 
 class Load:
@@ -113,6 +115,8 @@ class Load:
         self._options = parse_batch_options({**options, **self._ours})
         self._run = uuid.uuid4().hex
         self._outputs: list[Output] = []
+        self._modes: list[str] = []
+        self._found = 0  # of these outputs, those that an earlier attempt had written for good
         self._kept = False
         self._state = "not entered"
         self._held = ExitStack()
@@ -171,11 +175,13 @@ class Load:
                     self.ledger.name,
                 )
                 return
-            if self._receipts:
+            # What was found was read by the attempt that wrote it.
+            found_all = bool(self._outputs) and self._found == len(self._outputs)
+            if self._receipts and not found_all:
                 self.ledger.check_read(self.plan, self._run)
             self.commit = self.ledger.commit(
                 self.plan,
-                mode="dir" if self._outputs else "job",
+                mode=self._modes[0] if self._modes else "job",
                 run=self._run,
                 outputs=tuple(self._outputs),
                 receipts=self._receipts,
@@ -186,6 +192,36 @@ class Load:
         """Let the block end without a commit; the next load replays this plan."""
         self._kept = True
 
+    def write(self, target: Target, df: DataFrame | None = None) -> None:
+        """Write the planned rows to ``target``; the commit at the end of the block says what was written.
+
+        ``df`` is what to write where it is not `df` as it is: something made of it. With nothing new, nothing
+        is written. Where an earlier attempt at this plan wrote it whole, and for good, it is not done again.
+
+        Raises:
+            InvalidConfig, LoadError: as the target says.
+        """
+        if self._state != "entered":
+            raise LoadError(f"{type(target).__name__} is written inside the with block of its load")
+        if self.plan is None:
+            log.info("load %s: nothing new, nothing written", self.ledger.name)
+            return
+        work = Work(
+            spark=self._spark,
+            ledger=self.ledger,
+            plan=self.plan,
+            run=self._run,
+            frame=self.df if df is None else df,
+            is_whole=df is None,
+            has_receipts=self._receipts,
+            before=tuple(self._outputs),
+        )
+        target.check(work)
+        found = target.find(work)
+        self._found += found is not None
+        self._outputs.append(target.write(work) if found is None else found)
+        self._modes.append(target.mode)
+
     def write_parquet(
         self,
         path: str | os.PathLike[str],
@@ -194,91 +230,42 @@ class Load:
         partition_by: str | Sequence[str] = (),
         **options: object,
     ) -> None:
-        """Write ``path/load=<number>``; the commit at the end of the block publishes it for `read_load`.
+        """Write ``path/load=<number>`` as Parquet; the commit publishes it for `read_load`.
 
-        ``df`` is what to write where it is not `df` as it is: something made of it. A replay overwrites the
-        same directory. ``options`` are those of Spark's Parquet writer. With nothing new, nothing is written.
+        A replay overwrites the same directory. ``options`` are those of Spark's Parquet writer.
 
         Raises:
             InvalidConfig: the path is not local, or a column is called ``load``.
             LoadError: the path belongs to another load, was written in this block before, holds a table of
-                another partitioning or with other types, or what Spark wrote is not here.
+                another format or partitioning or with other types, or what Spark wrote is not here.
             ReceiptMismatch: not as many rows were written as the tasks say they read.
         """
-        if self._state != "entered":
-            raise LoadError("write_parquet writes inside the with block of its load")
-        if self.plan is None:
-            log.info("load %s: nothing new, nothing written to %s", self.ledger.name, path)
-            return
-        where = output.local_path(path)
-        frame = self.df if df is None else df
-        columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-        _check_columns(frame, columns)
-        claimed = output.claim(where, self.ledger)
-        self._check_table(claimed.path, frame, columns)
-        writer = frame.write.mode("overwrite").options(**_texts(options))
-        # Else a session that overwrites by partition would leave the files of a killed attempt in place.
-        writer = writer.option("partitionOverwriteMode", "static")
-        if columns:
-            writer = writer.partitionBy(*columns)
-        directory = where / output.directory_of(self.plan.number)
-        writer.parquet(f"file:{directory}")
-        if not directory.is_dir():
-            raise LoadError(
-                f"Spark wrote {directory}, and it is not on this machine: driver and executors need one "
-                "file system for it. Write load.df yourself instead; leaving the block commits (mode job)"
-            )
-        written = output.survey(where, self.plan.number)
-        if df is None and self._receipts:
-            self._check_rows(self.plan, written, directory)
-        self._outputs.append(written)
+        self.write_files(path, df, format=PARQUET, partition_by=partition_by, **options)
 
-    def _check_table(self, path: str, frame: DataFrame, columns: tuple[str, ...]) -> None:
-        """See that what is to be written can be read together with what the last load wrote there."""
-        if any(done.path == path for done in self._outputs):
-            raise LoadError(
-                f"{path} was written in this block already, and a second write would replace it: union the "
-                "frames and write once"
-            )
-        number, before = self._last_output(path)
-        if before is None:
-            return
-        theirs = output.partition_columns(before)
-        if theirs != columns:
-            raise LoadError(
-                f"{path}: load {number} is partitioned by {list(theirs or ())}, this one by {list(columns)}; "
-                "one table has one partitioning. Write to another path"
-            )
-        types = _types_of(output.spark_schema(before))
-        changed = [
-            f"{field.name} was {types[field.name]} and is {field.dataType.simpleString()}"
-            for field in frame.schema.fields
-            if types.get(field.name, field.dataType.simpleString()) != field.dataType.simpleString()
-        ]
-        if changed:
-            raise LoadError(
-                f"{path}: since load {number} {'; '.join(changed)}. Spark cannot read two types of one "
-                "column as one table: cast, use another name for the column, or write to another path"
-            )
+    def write_orc(
+        self,
+        path: str | os.PathLike[str],
+        df: DataFrame | None = None,
+        *,
+        partition_by: str | Sequence[str] = (),
+        **options: object,
+    ) -> None:
+        """`write_parquet`, as ORC."""
+        self.write_files(path, df, format=ORC, partition_by=partition_by, **options)
 
-    def _last_output(self, path: str) -> tuple[int, Output | None]:
-        """What the newest commit in effect that wrote files to ``path`` wrote there, and its number."""
-        at = self.plan.parent if self.plan is not None else 0
-        while at:
-            commit = self.ledger.commit_at(at)
-            for done in commit.outputs:
-                if done.path == path and done.files:
-                    return at, done
-            at = commit.parent
-        return 0, None
-
-    def _check_rows(self, plan: Plan, written: Output, directory: os.PathLike[str]) -> None:
-        rows, read = output.rows_of(written), sum(r.records for r in self.ledger.receipts(plan))
-        if rows != read:
-            raise ReceiptMismatch(
-                f"load {plan.number}: the tasks read {read} records and {directory} holds {rows} rows. Do "
-                "all executors write to this machine's file system? The plan stays: the next load replays it"
-            )
+    def write_files(
+        self,
+        path: str | os.PathLike[str],
+        df: DataFrame | None = None,
+        *,
+        format: str = PARQUET,
+        partition_by: str | Sequence[str] = (),
+        **options: object,
+    ) -> None:
+        """`write_parquet`, in a ``format`` that is given: ``parquet`` or ``orc``."""
+        self.write(
+            FileTable(path, format=format, partition_by=partition_by, options=option_texts(options)), df
+        )
 
     def _frame(self) -> DataFrame:
         if self.plan is None:
@@ -297,29 +284,6 @@ class Load:
         return self._spark.read.format("kafkalog").options(**options).load()
 
 
-def read_load(
-    spark: SparkSession,
-    path: str | os.PathLike[str],
-    offsets: str | os.PathLike[str] | None = None,
-    **options: object,
-) -> DataFrame:
-    """What loads published below ``path``, every record once, with the number of its load in ``load``.
-
-    Only files that a commit in effect lists are read: not those of a load that runs, died or was rewound
-    over. ``offsets`` says where the ledgers are if they were moved; ``options`` are those of Spark's Parquet
-    reader, as ``mergeSchema=True``.
-
-    Raises:
-        LoadError: the path is not a load's, nothing was committed for it yet, or nothing in it has rows.
-    """
-    where = output.local_path(path)
-    files = output.published(output.ledger_of(where, offsets), where)
-    if not files:
-        raise LoadError(f"{where}: every load so far wrote no file, so not even the columns are known")
-    reader = spark.read.options(**_texts(options)).option("basePath", f"file:{where}")
-    return reader.parquet(*(f"file:{file}" for file in files))
-
-
 def _by_offsets(given: Mapping[str, str], plan: Plan) -> dict[str, str]:
     """Options that read the plan's ranges without the ledger."""
     starts: dict[str, dict[str, int]] = {}
@@ -335,31 +299,6 @@ def _by_offsets(given: Mapping[str, str], plan: Plan) -> dict[str, str]:
         "assign": json.dumps(assigned),
         "startingOffsets": json.dumps(starts),
         "endingOffsets": json.dumps(ends),
-    }
-
-
-def _types_of(schema: str | None) -> dict[str, str]:
-    """The columns of a Spark schema in JSON, by name; none where there is no schema."""
-    from pyspark.sql.types import StructType
-
-    fields = StructType.fromJson(json.loads(schema)).fields if schema else []
-    return {field.name: field.dataType.simpleString() for field in fields}
-
-
-def _check_columns(frame: DataFrame, partition_by: Sequence[str]) -> None:
-    if any(name.lower() == "load" for name in frame.columns):
-        raise InvalidConfig("a column may not be called load: read_load gives it the number of the load")
-    unknown = [name for name in partition_by if name not in frame.columns]
-    if unknown:
-        raise InvalidConfig(f"partition_by names {', '.join(unknown)}; columns: {', '.join(frame.columns)}")
-
-
-def _texts(options: Mapping[str, object]) -> dict[str, str]:
-    """Options as Spark takes them; what is None was not given."""
-    return {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in options.items()
-        if value is not None
     }
 
 

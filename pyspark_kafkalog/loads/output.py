@@ -1,4 +1,4 @@
-"""The Parquet files of loads of mode ``dir``: whose they are, what they hold, which of them count. No Spark.
+"""The files of loads of mode ``dir``: whose they are, what they hold, which of them count. No Spark.
 
     <path>/_kafkalog.json          the load that this path belongs to; created once
     <path>/load=00000042/...       what load 42 wrote; its commit lists the files
@@ -17,8 +17,9 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.loads.commit import Commit, Output, OutputFile
+from pyspark_kafkalog.loads.commit import PARQUET, Commit, Output, OutputFile
 from pyspark_kafkalog.loads.errors import LoadError
+from pyspark_kafkalog.loads.file_formats import noted_schema, rows
 from pyspark_kafkalog.loads.ledger import Ledger
 from pyspark_kafkalog.loads.records import Fields, seal, unseal
 from pyspark_kafkalog.loads.store import open_store
@@ -28,7 +29,6 @@ CLAIM = "_kafkalog.json"
 _KIND = "output"
 _GLOB = set("*?[]{}\\")
 _FSYNCS_AT_ONCE = 8
-_SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 _SPARK_NAME = re.compile(r"part-[0-9]+-([0-9a-f]{8}-[0-9a-f-]{27})")
 """``HadoopMapReduceCommitProtocol.getFilename``: ``part-<task>-<id of the write><ext>``."""
 
@@ -41,6 +41,7 @@ class Claim:
     offsets: str
     ledger: str
     path: str
+    format: str = PARQUET
 
 
 def local_path(path: str | os.PathLike[str]) -> Path:
@@ -70,16 +71,16 @@ def directory_of(number: int) -> str:
     return f"load={number:08d}"
 
 
-def claim(path: str | os.PathLike[str], ledger: Ledger) -> Claim:
-    """Make ``path`` belong to this load, or see that it does.
+def claim(path: str | os.PathLike[str], ledger: Ledger, format: str = PARQUET) -> Claim:
+    """Make ``path`` belong to this load, for files of this format, or see that it does.
 
     Raises:
-        LoadError: it belongs to another load or to the ledger that this one is a copy of, has directories of
-            loads and no claim, or cannot be written.
+        LoadError: it belongs to another load or to the ledger that this one is a copy of, holds files of
+            another format, has directories of loads and no claim, or cannot be written.
     """
     where = local_path(path)
     offsets = _offsets_path(ledger)
-    ours = Claim(ledger.name, offsets, ledger.identity(), str(where))
+    ours = Claim(ledger.name, offsets, ledger.identity(), str(where), format)
     found = read_claim(where)
     if found is None:
         _refuse_unclaimed(where, ledger)
@@ -89,6 +90,7 @@ def claim(path: str | os.PathLike[str], ledger: Ledger) -> Claim:
             "offsets": os.path.relpath(offsets, where) if inside else offsets,
             "ledger": ours.ledger,
             "path": ours.path,
+            **({"format": format} if format != PARQUET else {}),
         }
         open_store(where).create(CLAIM, seal(_KIND, record))
         found = read_claim(where)
@@ -107,6 +109,11 @@ def claim(path: str | os.PathLike[str], ledger: Ledger) -> Claim:
             + "One path belongs to one load: write somewhere else; what is there stays readable"
         )
     _refuse_a_copy(found, ledger)
+    if found.format != format:
+        raise LoadError(
+            f"{where} holds {found.format} files of load {found.name!r}, and {format} is to be written: one "
+            "table has one format. Write to another path"
+        )
     return found
 
 
@@ -144,7 +151,19 @@ def read_claim(path: str | os.PathLike[str]) -> Claim | None:
     said = f"{where / CLAIM}"
     record = Fields(unseal(_KIND, data, said), said)
     offsets = os.path.normpath(where / record.text("offsets"))
-    return Claim(record.text("load"), offsets, record.text("ledger"), record.text("path"))
+    return Claim(
+        record.text("load"),
+        offsets,
+        record.text("ledger"),
+        record.text("path"),
+        record.optional_text("format") or PARQUET,
+    )
+
+
+def format_of(path: str | os.PathLike[str]) -> str:
+    """The format of the files below ``path``: what its claim says."""
+    found = read_claim(path)
+    return PARQUET if found is None else found.format
 
 
 def ledger_of(path: str | os.PathLike[str], offsets: str | os.PathLike[str] | None = None) -> Ledger:
@@ -157,7 +176,7 @@ def ledger_of(path: str | os.PathLike[str], offsets: str | os.PathLike[str] | No
     if found is None:
         raise LoadError(
             f"{local_path(path)} is not the output of a load: there is no {CLAIM}. Loads make it with "
-            "write_parquet; other Parquet files are read with spark.read.parquet"
+            "write_parquet and write_orc; other files are read with spark.read"
         )
     ledger = Ledger.at(found.offsets if offsets is None else offsets, found.name)
     if not ledger.known():
@@ -186,14 +205,14 @@ def survey(path: str | os.PathLike[str], number: int) -> Output:
         files = sorted(_data_files(directory))
         _refuse_two_writes(files, directory)
         with ThreadPoolExecutor(_FSYNCS_AT_ONCE) as pool:
-            found = tuple(pool.map(lambda file: _settle(file, directory), files))
+            found = tuple(pool.map(lambda file: _settle(file, directory, owner.format), files))
         for parent in sorted({p for file in files for p in file.parents if p.is_relative_to(directory)}):
             _fsync(parent)
         _fsync(directory)
         _fsync(where)
     except OSError as e:
         raise LoadError(f"{directory}: the files of load {number} cannot be read back: {e}") from e
-    return Output(path=owner.path, directory=directory.name, files=found)
+    return Output(owner.path, directory.name, found, owner.format)
 
 
 def _refuse_two_writes(files: Iterable[Path], directory: Path) -> None:
@@ -206,11 +225,6 @@ def _refuse_two_writes(files: Iterable[Path], directory: Path) -> None:
         )
 
 
-def rows_of(output: Output) -> int:
-    """Rows of all its files, as their footers say."""
-    return sum(file.rows for file in output.files)
-
-
 def partition_columns(output: Output) -> tuple[str, ...] | None:
     """The columns that its directories stand for (``partition_by``); None where there is no file to tell."""
     for file in output.files:
@@ -221,15 +235,8 @@ def partition_columns(output: Output) -> tuple[str, ...] | None:
 
 def spark_schema(output: Output) -> str | None:
     """The schema that Spark noted in the first file, in its JSON; None where it cannot be had."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     for file in output.files:
-        try:
-            noted = pq.read_metadata(Path(output.path, output.directory, file.name)).metadata or {}
-        except (OSError, pa.ArrowException):
-            return None  # it was moved, or is damaged: `verify_outputs` says so
-        return noted[_SPARK_SCHEMA].decode() if _SPARK_SCHEMA in noted else None
+        return noted_schema(Path(output.path, output.directory, file.name))
     return None
 
 
@@ -274,17 +281,19 @@ def verify_outputs(commits: Iterable[Commit]) -> list[str]:
         for commit in commits
         for output in commit.outputs
         for file in output.files
-        for finding in _verify_file(commit.number, Path(output.path, output.directory, file.name), file)
+        for finding in _verify_file(
+            commit.number, Path(output.path, output.directory, file.name), file, output.format
+        )
     ]
 
 
-def _verify_file(number: int, file: Path, noted: OutputFile) -> Iterator[str]:
+def _verify_file(number: int, file: Path, noted: OutputFile, format: str) -> Iterator[str]:
     try:
         size = file.stat().st_size
         if size != noted.bytes:
             yield f"load {number}: {file} has {size} bytes and had {noted.bytes} when it was committed"
-        elif (rows := _rows(file)) != noted.rows:
-            yield f"load {number}: {file} has {rows} rows and had {noted.rows} when it was committed"
+        elif (found := rows(file, format)) != noted.rows:
+            yield f"load {number}: {file} has {found} rows and had {noted.rows} when it was committed"
     except FileNotFoundError:
         yield f"load {number}: {file} is gone; {noted.rows} rows were in it"
     except (OSError, LoadError) as e:
@@ -307,22 +316,11 @@ def _hidden(name: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
 
 
-def _settle(file: Path, directory: Path) -> OutputFile:
+def _settle(file: Path, directory: Path, format: str) -> OutputFile:
     _fsync(file)
     return OutputFile(
-        name=file.relative_to(directory).as_posix(), bytes=file.stat().st_size, rows=_rows(file)
+        name=file.relative_to(directory).as_posix(), bytes=file.stat().st_size, rows=rows(file, format)
     )
-
-
-def _rows(file: Path) -> int:
-    # Here and not above: what only lists commits does not wait for Arrow.
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        return int(pq.read_metadata(file).num_rows)
-    except pa.ArrowException as e:
-        raise LoadError(f"{file} is not a whole Parquet file: {e}") from e
 
 
 def _fsync(path: Path) -> None:

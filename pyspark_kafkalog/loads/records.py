@@ -121,6 +121,13 @@ class Fields:
             return value
         return self._wrong(name, "an object of texts")
 
+    def facts(self, name: str) -> dict[str, str | int]:
+        """An object whose values are strings and whole numbers."""
+        value = self._values.get(name)
+        if isinstance(value, dict) and all(type(one) in (str, int) for one in value.values()):
+            return value
+        return self._wrong(name, "an object of texts and whole numbers")
+
     def pairs(self, name: str) -> tuple[tuple[int, int], ...]:
         """A list of ranges ``[start, end]``, in order, none empty and none overlapping another."""
         value, found, last = self._values.get(name), [], 0

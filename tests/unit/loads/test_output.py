@@ -90,7 +90,7 @@ def test_a_survey_notes_the_files_that_spark_takes_for_data(ledger: Ledger, tabl
     ]  # fmt: skip
     sizes = [(table / "load=00000007" / f.name).stat().st_size for f in found.files]
     assert [f.bytes for f in found.files] == sizes
-    assert output.rows_of(found) == 9
+    assert found.rows == 9
 
 
 def test_a_survey_forces_files_and_directories_to_disk(

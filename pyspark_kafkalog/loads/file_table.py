@@ -1,0 +1,166 @@
+"""Files as a load's target (mode ``dir``): written by Spark, listed by the commit, read by ``read_load``."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.loads import output
+from pyspark_kafkalog.loads.commit import FILE_FORMATS, ORC, PARQUET, Output
+from pyspark_kafkalog.loads.errors import LoadError, ReceiptMismatch
+from pyspark_kafkalog.loads.target import Work
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+class FileTable:
+    """``<path>/load=<number>`` of a load. *Not thread-safe.*
+
+    A replay overwrites the same directory, and only the commit publishes what is in it.
+    """
+
+    mode = "dir"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        format: str = PARQUET,
+        partition_by: str | Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        """``options`` are those of Spark's writer of this format.
+
+        Raises:
+            InvalidConfig: the path is not local, or the format is none of `FILE_FORMATS`.
+        """
+        if format not in FILE_FORMATS:
+            raise InvalidConfig(f"format is one of {', '.join(FILE_FORMATS)}; got {format!r}")
+        self.path = output.local_path(path)
+        self.format = format
+        self._columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+        self._options = dict(options or {})
+
+    def find(self, _work: Work, /) -> Output | None:
+        """None: files are written again, since nobody sees them before the commit."""
+        return None
+
+    def check(self, work: Work) -> None:
+        """Claim the path for this load, and see that its table can take these columns.
+
+        Raises:
+            InvalidConfig: a column is called ``load``, or ``partition_by`` names one that is not there.
+            LoadError: the path belongs to another load, was written in this block before, or holds a table of
+                another format or partitioning, or with other types.
+        """
+        _check_columns(work.frame, self._columns)
+        claimed = output.claim(self.path, work.ledger, self.format)
+        if any(done.path == claimed.path for done in work.before):
+            raise LoadError(
+                f"{claimed.path} was written in this block already, and a second write would replace it: "
+                "union the frames and write once"
+            )
+        self._check_table(claimed.path, work)
+
+    def write(self, work: Work) -> Output:
+        """Write the directory of this load, and make it durable.
+
+        Raises:
+            LoadError: what Spark wrote is not here.
+            ReceiptMismatch: not as many rows were written as the tasks say they read.
+        """
+        writer = work.frame.write.mode("overwrite").options(**self._options)
+        # Else a session that overwrites by partition would leave the files of a killed attempt in place.
+        writer = writer.option("partitionOverwriteMode", "static")
+        if self._columns:
+            writer = writer.partitionBy(*self._columns)
+        directory = self.path / output.directory_of(work.plan.number)
+        writer.format(self.format).save(f"file:{directory}")
+        if not directory.is_dir():
+            raise LoadError(
+                f"Spark wrote {directory}, and it is not on this machine: driver and executors need one "
+                "file system for it. Write load.df yourself instead; leaving the block commits (mode job)"
+            )
+        written = output.survey(self.path, work.plan.number)
+        if work.is_whole and work.has_receipts:
+            _check_rows(work, written, directory)
+        return written
+
+    def _check_table(self, path: str, work: Work) -> None:
+        """See that what is to be written can be read together with what the last load wrote there."""
+        number, before = _last_output(work, path)
+        if before is None:
+            return
+        theirs = output.partition_columns(before)
+        if theirs != self._columns:
+            raise LoadError(
+                f"{path}: load {number} is partitioned by {list(theirs or ())}, this one by "
+                f"{list(self._columns)}; one table has one partitioning. Write to another path"
+            )
+        types = _types_of(work.spark, before)
+        changed = [
+            f"{field.name} was {types[field.name]} and is {field.dataType.simpleString()}"
+            for field in work.frame.schema.fields
+            if types.get(field.name, field.dataType.simpleString()) != field.dataType.simpleString()
+        ]
+        if changed:
+            raise LoadError(
+                f"{path}: since load {number} {'; '.join(changed)}. Spark cannot read two types of one "
+                "column as one table: cast, use another name for the column, or write to another path"
+            )
+
+
+def _last_output(work: Work, path: str) -> tuple[int, Output | None]:
+    """What the newest commit in effect that wrote files to ``path`` wrote there, and its number."""
+    at = work.plan.parent
+    while at:
+        commit = work.ledger.commit_at(at)
+        for done in commit.outputs:
+            if done.path == path and done.files:
+                return at, done
+        at = commit.parent
+    return 0, None
+
+
+def _check_rows(work: Work, written: Output, directory: os.PathLike[str]) -> None:
+    rows, read = written.rows, sum(r.records for r in work.ledger.receipts(work.plan))
+    if rows != read:
+        raise ReceiptMismatch(
+            f"load {work.plan.number}: the tasks read {read} records and {directory} holds {rows} rows. Do "
+            "all executors write to this machine's file system? The plan stays: the next load replays it"
+        )
+
+
+def _types_of(spark: SparkSession, before: Output) -> dict[str, str]:
+    """The columns of an output by name, those of its directories not among them; none where unknown."""
+    from pyspark.sql.types import StructType
+
+    if before.format == ORC:
+        return {field.name: field.dataType.simpleString() for field in _orc_schema(spark, before).fields}
+    noted = output.spark_schema(before)
+    fields = StructType.fromJson(json.loads(noted)).fields if noted else []
+    return {field.name: field.dataType.simpleString() for field in fields}
+
+
+def _orc_schema(spark: SparkSession, before: Output) -> StructType:
+    """Spark's own reading of a file: ORC's types alone do not say which of Spark's they are."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    try:
+        return spark.read.orc(f"file:{before.path}/{before.directory}/{before.files[0].name}").schema
+    except PySparkException:
+        return StructType()  # it was moved, or is damaged: `kafkalog verify` says so
+
+
+def _check_columns(frame: DataFrame, partition_by: Sequence[str]) -> None:
+    if any(name.lower() == "load" for name in frame.columns):
+        raise InvalidConfig("a column may not be called load: read_load gives it the number of the load")
+    unknown = [name for name in partition_by if name not in frame.columns]
+    if unknown:
+        raise InvalidConfig(f"partition_by names {', '.join(unknown)}; columns: {', '.join(frame.columns)}")

@@ -1,0 +1,37 @@
+"""``kafkalog.read_load()``: what loads published, every record once."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from pyspark_kafkalog.loads import output
+from pyspark_kafkalog.loads.errors import LoadError
+from pyspark_kafkalog.loads.texts import option_texts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def read_load(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    offsets: str | os.PathLike[str] | None = None,
+    **options: object,
+) -> DataFrame:
+    """What loads published below ``path``, every record once, with the number of its load in ``load``.
+
+    Only files that a commit in effect lists are read: not those of a load that runs, died or was rewound
+    over. ``offsets`` says where the ledgers are if they were moved; ``options`` are those of Spark's reader
+    of the table's format, as ``mergeSchema=True``.
+
+    Raises:
+        LoadError: the path is not a load's, nothing was committed for it yet, or nothing in it has rows.
+    """
+    where = output.local_path(path)
+    ledger = output.ledger_of(where, offsets)
+    files, kind = output.published(ledger, where), output.format_of(where)
+    if not files:
+        raise LoadError(f"{where}: every load so far wrote no file, so not even the columns are known")
+    reader = spark.read.options(**option_texts(options)).option("basePath", f"file:{where}")
+    return reader.format(kind).load([f"file:{file}" for file in files])
