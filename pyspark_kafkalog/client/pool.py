@@ -6,6 +6,7 @@ from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.errors import KafkaError
 
 Address = tuple[str, int]
 
@@ -42,6 +43,16 @@ class ConnectionPool:
         """An open connection to any broker: one that waits for no answer, if there is such."""
         usable = [connection for address in list(self._open) if (connection := self.existing(address))]
         return min(usable, key=lambda connection: connection.in_flight, default=None)
+
+    def drop_lost(self) -> None:
+        """Close the connections that the other side has closed; it is noticed here without a request."""
+        for address in list(self._open):
+            connection = self.existing(address)
+            if connection is not None:
+                try:
+                    connection.receive_now()
+                except KafkaError:
+                    del self._open[address]
 
     def close(self) -> None:
         """Close every connection; the pool can be used again."""
