@@ -10,13 +10,13 @@ from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import KafkaError
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.datasource.options import BatchOptions
+    from pyspark_kafkalog.datasource.options import SourceOptions
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def again(ask: Callable[[], T], reconnect: Callable[[], object], options: BatchOptions, clock: Clock) -> T:
+def again(ask: Callable[[], T], reconnect: Callable[[], object], options: SourceOptions, clock: Clock) -> T:
     """What ``ask`` gives, asked as often as the options allow; ``reconnect`` is called in between.
 
     Raises:

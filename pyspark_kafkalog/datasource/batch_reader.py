@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_kafkalog.datasource import offsets
 from pyspark_kafkalog.datasource.generations import SourceLookup, open_lookup
-from pyspark_kafkalog.datasource.options import BatchOptions
+from pyspark_kafkalog.datasource.options import BatchOptions, SourceOptions
 from pyspark_kafkalog.datasource.planning import OffsetRange, plan_ranges
 from pyspark_kafkalog.datasource.starting import locate_start
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
@@ -41,60 +41,16 @@ class KafkaInputPartition(InputPartition):
         return TopicPartition(self.topic, self.partition, self.broker if self.address else NO_BROKER)
 
 
-class BatchReader(DataSourceReader):
-    """Pickled from planner to tasks, so it holds settings only: no connection and no thread.
+class TaskReader:
+    """What tasks do, of a batch and of a stream alike. Pickled to them, so it holds settings only.
 
     Memory of a task: two fetch answers, one record batch and what it is decompressed from; the figures are
     in docs/datasource.md, "Memory".
     """
 
-    def __init__(self, options: BatchOptions, columns: Sequence[str]) -> None:
+    def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self._options = options
         self._columns = tuple(columns)
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """The tasks, in the order of topic, partition and offset.
-
-        Raises:
-            InvalidConfig: the positions asked for do not fit the partitions there are.
-            KafkaError: the cluster could not be asked, or lacks a topic.
-        """
-        lookup = self._lookup()
-        try:
-            leaders = lookup.leaders()
-            addresses = {broker: lookup.address_of(broker) for broker in set(leaders.values())}
-            ranges = self._plan(lookup, sorted(leaders))
-        finally:
-            lookup.close()
-        return [
-            KafkaInputPartition(
-                r.topic_partition.topic,
-                r.topic_partition.partition,
-                r.start,
-                r.end,
-                leaders[r.topic_partition],
-                address=addresses[leaders[r.topic_partition]],
-            )
-            for r in ranges
-        ]
-
-    def _plan(self, lookup: SourceLookup, partitions: Sequence[TopicPartition]) -> list[OffsetRange]:
-        options = self._options
-        starts = locate_start(options, lookup, partitions)
-        ends = offsets.locate(options.end, partitions, look_up=lookup.offsets, missing_is_latest=True)
-        offsets.check_order(starts, ends, resolved=False)
-        resolved = {}
-        if options.min_partitions is not None or options.max_records is not None:
-            first, last = lookup.resolve(starts), lookup.resolve(ends)
-            offsets.check_order(first, last, resolved=True)
-            resolved = {p: (first[p], last[p]) for p in partitions}
-        return plan_ranges(
-            [OffsetRange(p, starts[p], ends[p]) for p in partitions],
-            resolved,
-            min_partitions=options.min_partitions,
-            max_records=options.max_records,
-            split=lookup.split,
-        )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task, as record batches of about 1 MiB.
@@ -115,3 +71,63 @@ class BatchReader(DataSourceReader):
     def _lookup(self, task: KafkaInputPartition | None = None) -> SourceLookup:
         """For planning, or for a task, which knows where its broker is if it needs to."""
         return open_lookup(self._options, {task.broker: task.address} if task and task.address else None)
+
+
+def tasks_of(
+    lookup: SourceLookup, ranges: Sequence[OffsetRange], leaders: Mapping[TopicPartition, int]
+) -> list[KafkaInputPartition]:
+    """A task for each range, with the node that leads its partition; -1 where ``leaders`` has none."""
+    nodes = {r.topic_partition: leaders.get(r.topic_partition, -1) for r in ranges}
+    addresses = {node: lookup.address_of(node) for node in set(nodes.values())}
+    return [
+        KafkaInputPartition(
+            r.topic_partition.topic,
+            r.topic_partition.partition,
+            r.start,
+            r.end,
+            nodes[r.topic_partition],
+            address=addresses[nodes[r.topic_partition]],
+        )
+        for r in ranges
+    ]
+
+
+class BatchReader(TaskReader, DataSourceReader):
+    """Pickled from planner to tasks, so it holds settings only: no connection and no thread."""
+
+    _options: BatchOptions
+
+    def __init__(self, options: BatchOptions, columns: Sequence[str]) -> None:
+        super().__init__(options, columns)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The tasks, in the order of topic, partition and offset.
+
+        Raises:
+            InvalidConfig: the positions asked for do not fit the partitions there are.
+            KafkaError: the cluster could not be asked, or lacks a topic.
+        """
+        lookup = self._lookup()
+        try:
+            leaders = lookup.leaders()
+            return tasks_of(lookup, self._plan(lookup, sorted(leaders)), leaders)
+        finally:
+            lookup.close()
+
+    def _plan(self, lookup: SourceLookup, partitions: Sequence[TopicPartition]) -> list[OffsetRange]:
+        options = self._options
+        starts = locate_start(options, lookup, partitions)
+        ends = offsets.locate(options.end, partitions, look_up=lookup.offsets, missing_is_latest=True)
+        offsets.check_order(starts, ends, resolved=False)
+        resolved = {}
+        if options.min_partitions is not None or options.max_records is not None:
+            first, last = lookup.resolve(starts), lookup.resolve(ends)
+            offsets.check_order(first, last, resolved=True)
+            resolved = {p: (first[p], last[p]) for p in partitions}
+        return plan_ranges(
+            [OffsetRange(p, starts[p], ends[p]) for p in partitions],
+            resolved,
+            min_partitions=options.min_partitions,
+            max_records=options.max_records,
+            split=lookup.split,
+        )

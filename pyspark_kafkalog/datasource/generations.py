@@ -14,7 +14,7 @@ from pyspark_kafkalog.types import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pyspark_kafkalog.datasource.options import BatchOptions
+    from pyspark_kafkalog.datasource.options import SourceOptions
     from pyspark_kafkalog.datasource.planning import OffsetRange
     from pyspark_kafkalog.loads.plan import PartitionFacts
 
@@ -41,11 +41,12 @@ class SourceLookup(Protocol):
         """Close the connections."""
         ...
 
-    def leaders(self) -> Mapping[TopicPartition, int]:
+    def leaders(self, *, missing_ok: bool = False) -> Mapping[TopicPartition, int]:
         """Every partition that is to be read, with the id of the node that serves it; -1 while none does.
 
         Raises:
-            UnknownTopicOrPartition: a topic or partition that was named is not there, or has no partitions.
+            UnknownTopicOrPartition: a topic or partition that was named is not there, or has no partitions;
+                with ``missing_ok`` it is left out.
             KafkaError: nobody would say.
         """
         ...
@@ -101,12 +102,19 @@ class SourceLookup(Protocol):
         """What the cluster calls itself; empty where it has no name."""
         ...
 
-    def group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offsets that ``group`` has committed; partitions without one are left out."""
+    def group_offsets(
+        self, group: str, partitions: Iterable[TopicPartition], *, note: str | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offsets that ``group`` has committed; partitions without one are left out.
+
+        With ``note``, only those that were committed with this note: none in ZooKeeper, which keeps no notes.
+        """
         ...
 
-    def commit_group(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
+    def commit_group(self, group: str, positions: Mapping[TopicPartition, int], *, note: str = "") -> None:
         """Have ``group`` stand at these offsets, for whoever looks at it.
+
+        Brokers keep ``note`` beside them, the ``metadata`` of an offset; ZooKeeper does not.
 
         Raises:
             KafkaError: some of them may not be stored.
@@ -122,7 +130,7 @@ class SourceLookup(Protocol):
         ...
 
 
-def open_lookup(options: BatchOptions, brokers: Mapping[int, str] | None = None) -> SourceLookup:
+def open_lookup(options: SourceOptions, brokers: Mapping[int, str] | None = None) -> SourceLookup:
     """The look-up of the generation that the options name.
 
     ``brokers`` is what a task carries: where the brokers of its partitions were when it was planned,

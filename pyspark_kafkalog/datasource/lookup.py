@@ -13,7 +13,8 @@ from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.client07 import PROTOCOL_08
 from pyspark_kafkalog.datasource.again import again
 from pyspark_kafkalog.datasource.generations import ignore_loss
-from pyspark_kafkalog.datasource.options import BatchOptions
+from pyspark_kafkalog.datasource.offsets import GlobalTimestamp, PartitionTimestamps
+from pyspark_kafkalog.datasource.options import BatchOptions, SourceOptions
 from pyspark_kafkalog.datasource.planning import OffsetRange, split_ranges
 from pyspark_kafkalog.datasource.subscription import Assign, SubscribePattern
 from pyspark_kafkalog.errors import ErrorCode, UnknownTopicOrPartition, error_for
@@ -36,7 +37,7 @@ class Lookup:
     read_committed a partition ends at its last stable offset.
     """
 
-    def __init__(self, options: BatchOptions, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, options: SourceOptions, clock: Clock = SYSTEM_CLOCK) -> None:
         self._options = options
         self._clock = clock
         self.cluster = self._connect()
@@ -45,17 +46,21 @@ class Lookup:
         """Close the connections."""
         self.cluster.close()
 
-    def leaders(self) -> Mapping[TopicPartition, int]:
+    def leaders(self, *, missing_ok: bool = False) -> Mapping[TopicPartition, int]:
         """Every partition that is to be read, with the id of the node that leads it; -1 while none does.
 
         Raises:
-            UnknownTopicOrPartition: a topic or partition that was named is not there, or has no partitions.
+            UnknownTopicOrPartition: a topic or partition that was named is not there, or has no partitions;
+                with ``missing_ok`` it is left out.
             KafkaError: the broker would not say.
         """
-        return self._again(self._leaders)
+        return self._again(lambda: self._leaders(missing_ok))
 
     def offsets(self, asked: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """Offset of the first record at or after each time in milliseconds; -1 where there is none."""
+        """Offset of the first record at or after each time in milliseconds; -1 where there is none.
+
+        Of brokers before 0.10.1, which do not know it, an earlier one: see `list_offsets`.
+        """
         return self._again(lambda: self._list_offsets(asked, self._options.consumer.isolation))
 
     def resolve(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
@@ -124,21 +129,23 @@ class Lookup:
         """What the cluster calls itself; empty where it has no name."""
         return self._again(lambda: self.cluster.metadata([])).cluster_id or ""
 
-    def group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offsets that ``group`` has committed; partitions without one are left out."""
+    def group_offsets(
+        self, group: str, partitions: Iterable[TopicPartition], *, note: str | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offsets that ``group`` has committed, with ``note`` if one is given; see `SourceLookup`."""
         asked = list(partitions)
         store = self._options.group_store
         if store is not None:
             kept = _kept_by(store, group)
-            return self._again(lambda: kept.offsets(asked))
+            return self._again(lambda: kept.offsets(asked)) if note is None else {}
         found = self._again(lambda: groups.committed_offsets(self.cluster, group, asked))
-        return {p: committed.offset for p, committed in found.items()}
+        return {p: committed.offset for p, committed in found.items() if note in (None, committed.metadata)}
 
-    def commit_group(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
+    def commit_group(self, group: str, positions: Mapping[TopicPartition, int], *, note: str = "") -> None:
         """Have ``group`` stand at these offsets. Raises `KafkaError` where it may not."""
         store = self._options.group_store
         if store is None:
-            groups.commit_offsets(self.cluster, group, positions)
+            groups.commit_offsets(self.cluster, group, positions, metadata=note)
         else:
             _kept_by(store, group).commit(positions)
 
@@ -154,30 +161,34 @@ class Lookup:
     def _list_offsets(
         self, asked: Mapping[TopicPartition, int], isolation: IsolationLevel
     ) -> Mapping[TopicPartition, int]:
-        found = list_offsets(self.cluster, asked, isolation=isolation)
+        # A broker that knows no better is good for where to begin: an end would leave out records.
+        end = self._options.end if isinstance(self._options, BatchOptions) else None
+        only_starts = not isinstance(end, (GlobalTimestamp, PartitionTimestamps))
+        found = list_offsets(self.cluster, asked, isolation=isolation, by_segment=only_starts)
         return {partition: answer.offset for partition, answer in found.items()}
 
-    def _leaders(self) -> Mapping[TopicPartition, int]:
+    def _leaders(self, missing_ok: bool) -> Mapping[TopicPartition, int]:
         subscription = self._options.subscription
         if isinstance(subscription, SubscribePattern):
             every = self.cluster.metadata(None, refresh=True).topics
             topics = {n: t for n, t in every.items() if not t.is_internal and subscription.matches(n)}
-            return self._partitions(topics)
-        found = self._partitions(self.cluster.metadata(sorted(subscription.names), refresh=True).topics)
+            return self._partitions(topics, missing_ok)
+        named = self.cluster.metadata(sorted(subscription.names), refresh=True).topics
+        found = self._partitions(named, missing_ok)
         if isinstance(subscription, Assign):
             missing = [str(p) for p in subscription.partitions if p not in found]
-            if missing:
+            if missing and not missing_ok:
                 raise UnknownTopicOrPartition(f"assigned partitions are not there: {', '.join(missing)}")
-            return {p: found[p] for p in subscription.partitions}
+            return {p: found[p] for p in subscription.partitions if p in found}
         return found
 
-    def _partitions(self, topics: Mapping[str, TopicMetadata]) -> dict[TopicPartition, int]:
+    def _partitions(self, topics: Mapping[str, TopicMetadata], missing_ok: bool) -> dict[TopicPartition, int]:
         servers = self._options.consumer.bootstrap_servers
         found: dict[TopicPartition, int] = {}
         for name, topic in topics.items():
             if topic.error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                 raise error_for(topic.error, f"topic {name!r} on {servers}: {topic.error.name}")
-            if not topic.partitions:
+            if not topic.partitions and not missing_ok:
                 raise UnknownTopicOrPartition(f"topic {name!r} is not on {servers}")
             for number, partition in topic.partitions.items():
                 found[TopicPartition(name, number)] = partition.leader

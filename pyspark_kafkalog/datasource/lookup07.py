@@ -12,7 +12,7 @@ from pyspark_kafkalog.config.source07 import Source07Config
 from pyspark_kafkalog.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.datasource.again import again
 from pyspark_kafkalog.datasource.generations import ignore_loss
-from pyspark_kafkalog.datasource.options import BatchOptions
+from pyspark_kafkalog.datasource.options import SourceOptions
 from pyspark_kafkalog.datasource.options07 import NO_MAX_RECORDS
 from pyspark_kafkalog.datasource.planning import OffsetRange, split_at
 from pyspark_kafkalog.datasource.registry07 import Address, ListedBrokers, Registry07, ZooKeeperRegistry
@@ -52,7 +52,7 @@ class Lookup07:
 
     def __init__(
         self,
-        options: BatchOptions,
+        options: SourceOptions,
         config: Source07Config,
         brokers: Mapping[int, str],
         clock: Clock = SYSTEM_CLOCK,
@@ -74,14 +74,15 @@ class Lookup07:
         for consumer in consumers.values():
             consumer.close()
 
-    def leaders(self) -> Mapping[TopicPartition, int]:
+    def leaders(self, *, missing_ok: bool = False) -> Mapping[TopicPartition, int]:
         """Every partition that is to be read, with its broker.
 
         Raises:
-            UnknownTopicOrPartition: a topic or partition that was named is not there.
+            UnknownTopicOrPartition: a topic or partition that was named is not there; with ``missing_ok`` it
+                is left out.
             KafkaError: ZooKeeper or a broker would not say.
         """
-        return {p: p.broker for p in self._again(self._partitions)}
+        return {p: p.broker for p in self._again(lambda: self._partitions(missing_ok))}
 
     def address_of(self, broker: int) -> str:
         """``host:port`` of a broker. Raises `KafkaError` where it is not known."""
@@ -200,32 +201,41 @@ class Lookup07:
         """What stands in ``/cluster/id`` of ZooKeeper, as our brokers write it; empty where nothing does."""
         return self._again(self._registry.cluster_id)
 
-    def group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def group_offsets(
+        self, group: str, partitions: Iterable[TopicPartition], *, note: str | None = None
+    ) -> dict[TopicPartition, int]:
         """The positions that ``group`` keeps in ZooKeeper; partitions without one are left out.
 
         Raises:
             InvalidConfig: there is no ZooKeeper to ask.
         """
         kept, asked = self._registry.group(group), list(partitions)
-        return self._again(lambda: kept.offsets(asked))
+        return self._again(lambda: kept.offsets(asked)) if note is None else {}
 
-    def commit_group(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
+    def commit_group(
+        self,
+        group: str,
+        positions: Mapping[TopicPartition, int],
+        *,
+        note: str = "",  # noqa: ARG002
+    ) -> None:
         """Have ``group`` stand at these positions, in ZooKeeper. Raises `KafkaError` where it may not."""
         self._registry.group(group).commit(positions)
 
-    def _partitions(self) -> list[TopicPartition]:
+    def _partitions(self, missing_ok: bool) -> list[TopicPartition]:
         subscription = self._options.subscription
         if isinstance(subscription, Assign):
-            asked = subscription.partitions
-            missing = [str(p) for p in sorted(set(asked) - self._there(asked))]
-            if missing:
+            there = self._there(subscription.partitions)
+            missing = [str(p) for p in subscription.partitions if p not in there]
+            if missing and not missing_ok:
                 raise UnknownTopicOrPartition(f"assigned partitions are not there: {', '.join(missing)}")
-            return list(asked)
+            return [p for p in subscription.partitions if p in there]
         if isinstance(subscription, SubscribePattern):
             return self._registry.partitions(filter(subscription.matches, self._registry.topics()))
         found = self._registry.partitions(subscription.topics)
         for topic in sorted(set(subscription.topics) - {p.topic for p in found}):
-            raise UnknownTopicOrPartition(f"topic {topic!r} is on no live broker of {self.config.place}")
+            if not missing_ok:
+                raise UnknownTopicOrPartition(f"topic {topic!r} is on no live broker of {self.config.place}")
         return found
 
     def _there(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:

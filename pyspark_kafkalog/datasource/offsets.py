@@ -70,6 +70,13 @@ EARLIEST = Edge(EARLIEST_OFFSET)
 LATEST = Edge(LATEST_OFFSET)
 
 
+def is_reproducible(limit: StartLimit) -> bool:
+    """Whether a limit means the same offsets whenever it is resolved, as far as retention leaves them."""
+    if isinstance(limit, SpecificOffsets):
+        return LATEST_OFFSET not in {*limit.topics.values(), *limit.partitions.values()}
+    return limit == EARLIEST
+
+
 def parse_start(option: str, text: str) -> Edge | SpecificOffsets | GroupOffsets | OffsetFiles:
     """What `parse_offsets` reads, and ``group`` or ``file:<directory>``.
 

@@ -38,8 +38,9 @@ OPTIONS = (
     Option(
         "startingOffsets",
         "earliest",
-        'Where to begin: `earliest`, JSON `{"topicA":{"0":23,"1":-2},"topicB":"earliest"}` that names '
-        "every partition or its topic (-2 is earliest), `group` for the committed offsets of "
+        "Where to begin: `earliest`; of a stream `latest` too, which is its default; JSON "
+        '`{"topicA":{"0":23,"1":-2},"topicB":"earliest"}` that names '
+        "every partition or its topic (-2 is earliest, -1 latest), `group` for the committed offsets of "
         "`kafka.group.id`, or `file:<directory>` for the offsets in its `part-*` files. With a load name: "
         "where the first load begins.",
     ),
@@ -106,15 +107,15 @@ OPTIONS = (
     Option(
         "offsetsPath",
         "",
-        "Directory of the loads' offsets, which driver and executors reach under this path.",
-        use="batch",
+        "Directory of the loads' offsets, which driver and executors reach under this path; of a stream, of "
+        "where it began, which its driver reaches.",
     ),
     Option(
         "commitOffsets",
         "none",
         "`none` moves and writes nothing. `stage`: once every row has been read, the load is committed, "
-        "whatever became of the rows. `group`: the same, and `kafka.group.id` must be given.",
-        use="batch",
+        "whatever became of the rows. `group`: the same, and `kafka.group.id` must be given. A stream takes "
+        "`none` and `group`: each finished batch is told to `kafka.group.id`.",
     ),
     Option(
         "onPendingPlan",
@@ -145,8 +146,8 @@ OPTIONS = (
     Option(
         "kafka.group.id",
         "",
-        "The group of `startingOffsets=group`, and the one that is told a load's next offsets after its "
-        "commit. It is never joined.",
+        "The group of `startingOffsets=group`, and the one that is told the next offsets of a load after its "
+        "commit, of a stream with `commitOffsets=group` after each batch. It is never joined.",
     ),
     Option(
         "offsetStore",
@@ -155,8 +156,22 @@ OPTIONS = (
         "`/consumers/<group>/offsets`, for the tools that look there. With `protocol=0.7` it is `zookeeper`.",
     ),
     Option("groupIdPrefix", "spark-kafka-relation", "Accepted for compatibility: reading needs no group."),
-    Option("maxOffsetsPerTrigger", "", "At most so many offsets a batch.", use="stream"),
-    Option("minOffsetsPerTrigger", "", "Wait for so many offsets.", use="stream"),
-    Option("maxTriggerDelay", "15m", "But no longer than this.", use="stream"),
+    Option(
+        "maxOffsetsPerTrigger",
+        "",
+        "At most so many offsets a batch, shared among the partitions by what waits in each.",
+        use="stream",
+    ),
+    Option("minOffsetsPerTrigger", "", "A batch waits until so many offsets are there.", use="stream"),
+    Option(
+        "maxTriggerDelay", "15m", "But no longer than this: `100ms`, `30s`, `15m`, `2h`, `1d`.", use="stream"
+    ),
+    Option(
+        "streamName",
+        "",
+        "With `offsetsPath`: the name under which is kept where this query began, so that its first batch "
+        "can be repeated after a crash. Of one query, and not of another.",
+        use="stream",
+    ),
 )
 """Every ``kafka.*`` property of the client beside these is passed on: docs/configuration.md."""

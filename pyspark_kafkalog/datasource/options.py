@@ -1,5 +1,7 @@
 """The options of ``spark.read.format("kafkalog")`` as checked and typed values. Pure.
 
+What streams have beside them is `stream_options`'.
+
 Names, defaults and the words of the errors are those of Spark's Kafka connector, and a few of our own.
 Keys arrive in lower case, whatever the user wrote; `option_table` is the manual.
 """
@@ -10,6 +12,7 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
 from pyspark_kafkalog.config.consumer import ConsumerConfig
@@ -33,15 +36,17 @@ from pyspark_kafkalog.datasource.offsets import (
     check_batch_edges,
 )
 from pyspark_kafkalog.datasource.option_table import OPTIONS
+from pyspark_kafkalog.datasource.option_values import BY_KEY, choice, flag, number, positive
 from pyspark_kafkalog.datasource.options07 import check_names, parse_07, refuse_07
 from pyspark_kafkalog.datasource.schema import column_types
+from pyspark_kafkalog.datasource.sink_option_table import SINK_OPTIONS
 from pyspark_kafkalog.datasource.subscription import Subscription, parse_subscription
 from pyspark_kafkalog.errors import InvalidConfig
 
 log = logging.getLogger(__name__)
 
 _PREFIX = "kafka."
-_BY_KEY = {option.name.lower(): option for option in OPTIONS}
+_OF_SINKS = {option.name.lower(): option.name for option in SINK_OPTIONS}
 _REFUSED = {
     "kafka.auto.offset.reset": "Instead set the source option 'startingOffsets' to 'earliest' or 'latest'.",
     "kafka.key.deserializer": "Keys are binary: use DataFrame operations to decode them.",
@@ -50,17 +55,17 @@ _REFUSED = {
     "kafka.interceptor.classes": "Interceptors are Java classes.",
 }
 ALL_RECORDS = "read_uncommitted"
+_READS = {"batch": "batch read", "stream": "stream"}
 _DEFAULTS = {"client_id": "spark-kafka-relation"}
 """What differs from Kafka's own defaults."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchOptions:
-    """What a batch read was asked for. Times are in milliseconds."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What any read was asked for, batch or stream. Times are in milliseconds."""
 
     subscription: Subscription
     start: StartLimit
-    end: OffsetLimit
     missing_is_latest: bool
     """Whether a starting time after the last record means the partition's end, and is no error."""
     min_partitions: int | None
@@ -75,8 +80,6 @@ class BatchOptions:
     group_id: str | None
     group_store: ZooKeeperConfig | None
     """The ZooKeeper that keeps the group's offsets; None where its brokers do, or nobody."""
-    load: LoadOptions | None
-    """None for a read that remembers nothing."""
     wire: ConsumerConfig | Source07Config
     """What the ``kafka.*`` options say to the client of the generation that is read."""
 
@@ -98,58 +101,94 @@ class BatchOptions:
         return ALL_RECORDS if isinstance(self.wire, Source07Config) else self.wire.isolation_level
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchOptions(SourceOptions):
+    """What a batch read was asked for."""
+
+    end: OffsetLimit
+    load: LoadOptions | None
+    """None for a read that remembers nothing."""
+
+
 def parse_batch_options(given: Mapping[str, str]) -> BatchOptions:
     """Check the options of ``spark.read.format("kafkalog")``.
 
     Raises:
         InvalidConfig: one is missing, unknown, contradictory or has a wrong value; the text names it.
     """
-    options = {key.lower(): value for key, value in given.items()}
+    options = by_lower_name(given)
+    warn_of_ignored(options, "batch")
+    return batch_options(options)
+
+
+def batch_options(options: Mapping[str, str]) -> BatchOptions:
+    """`parse_batch_options` of names in lower case, and without a word about what is ignored."""
+    start, end = start_of(options, EARLIEST), _end(options)
+    check_batch_edges(start, end)
+    shared = shared_options(options, start, end)
+    load = parse_load_options(options, lambda name, allowed: choice(options, name, allowed))
+    return BatchOptions(end=end, load=load, **shared)
+
+
+def shared_options(options: Mapping[str, str], start: StartLimit, *limits: OffsetLimit) -> dict[str, Any]:
+    """The fields of `SourceOptions`; ``limits`` are those beside ``start`` that name partitions.
+
+    Raises:
+        InvalidConfig: one is missing, unknown, contradictory or has a wrong value; the text names it.
+    """
     _check_names(options)
     subscription = parse_subscription(options)
-    start, end = _start(options), _end(options)
-    check_batch_edges(start, end)
     wire = _wire(options)
     per_broker = isinstance(wire, Source07Config)
-    check_names(subscription, start, end, per_broker=per_broker)
-    strategy = _choice(options, "startingOffsetsByTimestampStrategy", ("error", "latest"))
-    return BatchOptions(
-        subscription=subscription,
-        start=start,
-        end=end,
-        missing_is_latest=strategy == "latest",
-        min_partitions=_positive(options, "minPartitions"),
-        max_records=_positive(options, "maxRecordsPerPartition"),
-        fail_on_data_loss=_flag(options, "failOnDataLoss"),
-        include_headers=_flag(options, "includeHeaders"),
-        include_broker=_flag(options, "includeBroker"),
-        columns=_columns(options, column_types(per_broker=per_broker)),
-        poll_timeout_ms=_number(options, "kafkaConsumer.pollTimeoutMs", least=1),
-        offset_retries=_number(options, "fetchOffset.numRetries", least=0),
-        offset_retry_interval_ms=_number(options, "fetchOffset.retryIntervalMs", least=0),
-        group_id=options.get("kafka.group.id", "").strip() or None,
-        load=parse_load_options(options, lambda name, allowed: _choice(options, name, allowed)),
-        group_store=parse_group_store(options, wire),
-        wire=wire,
-    )
+    check_names(subscription, start, *limits, per_broker=per_broker)
+    strategy = choice(options, "startingOffsetsByTimestampStrategy", ("error", "latest"))
+    return {
+        "subscription": subscription,
+        "start": start,
+        "missing_is_latest": strategy == "latest",
+        "min_partitions": positive(options, "minPartitions"),
+        "max_records": positive(options, "maxRecordsPerPartition"),
+        "fail_on_data_loss": flag(options, "failOnDataLoss"),
+        "include_headers": flag(options, "includeHeaders"),
+        "include_broker": flag(options, "includeBroker"),
+        "columns": _columns(options, column_types(per_broker=per_broker)),
+        "poll_timeout_ms": number(options, "kafkaConsumer.pollTimeoutMs", least=1),
+        "offset_retries": number(options, "fetchOffset.numRetries", least=0),
+        "offset_retry_interval_ms": number(options, "fetchOffset.retryIntervalMs", least=0),
+        "group_id": options.get("kafka.group.id", "").strip() or None,
+        "group_store": parse_group_store(options, wire),
+        "wire": wire,
+    }
+
+
+def by_lower_name(given: Mapping[str, str]) -> dict[str, str]:
+    """Options as everything here takes them. Spark's are in lower case already; a program's may not be."""
+    return {key.lower(): value for key, value in given.items()}
+
+
+def warn_of_ignored(options: Mapping[str, str], use: str) -> None:
+    """Say which options mean nothing in a read of this ``use``, ``batch`` or ``stream``, or in any."""
+    for key in options:
+        option = BY_KEY.get(key)
+        if option is not None and option.use not in ("both", use):
+            log.warning("option %s has no meaning in a %s and is ignored", option.name, _READS[use])
+        elif option is None and key in _OF_SINKS:
+            log.warning("option %s has no meaning in a read and is ignored", _OF_SINKS[key])
 
 
 def _check_names(options: Mapping[str, str]) -> None:
     for key in options:
         if key in _REFUSED:
             raise InvalidConfig(f"Kafka option '{key}' is not supported. {_REFUSED[key]}")
-        option = _BY_KEY.get(key)
-        if option is not None and option.use == "stream":
-            log.warning("option %s has no meaning in a batch read and is ignored", option.name)
-        if option is None and not key.startswith(_PREFIX):
-            near = nearest(key, _BY_KEY)
-            hint = f"Did you mean '{_BY_KEY[near].name}'?" if near else f"Known: {_known()}"
+        if key not in BY_KEY and key not in _OF_SINKS and not key.startswith(_PREFIX):
+            near = nearest(key, BY_KEY)
+            hint = f"Did you mean '{BY_KEY[near].name}'?" if near else f"Known: {_known()}"
             raise InvalidConfig(f"Unknown option '{key}'. {hint}")
 
 
 def _wire(options: Mapping[str, str]) -> ConsumerConfig | Source07Config:
     """The client of the generation that ``protocol`` names: the one place where it is looked at."""
-    if _choice(options, "protocol", (PROTOCOL_08, PROTOCOL_07)) == PROTOCOL_07:
+    if choice(options, "protocol", (PROTOCOL_08, PROTOCOL_07)) == PROTOCOL_07:
         return parse_07(options)
     refuse_07(options)
     if not options.get("kafka.bootstrap.servers", "").strip():
@@ -167,7 +206,7 @@ def _consumer_config(options: Mapping[str, str]) -> ConsumerConfig:
     """The client's properties, each checked under the name that the user gave it."""
     given = {key: value for key, value in options.items() if key.startswith(_PREFIX)}
     level = "kafka.isolation.level"
-    given[level] = _choice(options, level, ("read_uncommitted", "read_committed"))
+    given[level] = choice(options, level, ("read_uncommitted", "read_committed"))
     known = {_PREFIX + item.name: item for item in describe(ConsumerConfig)}
     elsewhere = zookeeper_properties() if asks_zookeeper(options) else {}
     values: dict[str, object] = dict(_DEFAULTS)
@@ -175,15 +214,16 @@ def _consumer_config(options: Mapping[str, str]) -> ConsumerConfig:
         item = known.get(key)
         if item is not None:
             values[item.field] = replace(item, name=key).read(value, "option")
-        elif key not in _BY_KEY and key not in elsewhere:
+        elif key not in BY_KEY and key not in elsewhere:
             warn_unknown(key, known, "options")
     return ConsumerConfig(**values)  # type: ignore[arg-type]
 
 
-def _start(options: Mapping[str, str]) -> StartLimit:
+def start_of(options: Mapping[str, str], default: StartLimit) -> StartLimit:
+    """Where the read begins. Raises `InvalidConfig`."""
     by_time, text = _time_limit(options, "starting"), options.get("startingoffsets")
     if by_time is not None or text is None:
-        return by_time or EARLIEST
+        return by_time or default
     start = offsets.parse_start("startingOffsets", text)
     if isinstance(start, GroupOffsets) and not options.get("kafka.group.id", "").strip():
         raise InvalidConfig(
@@ -212,37 +252,6 @@ def _time_limit(options: Mapping[str, str], side: str) -> OffsetLimit | None:
     return None
 
 
-def _choice(options: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
-    value = _value(options, name).strip().lower()
-    if value not in allowed:
-        raise InvalidConfig(f"{name} is one of {', '.join(allowed)}; got '{value}'")
-    return value
-
-
-def _flag(options: Mapping[str, str], name: str) -> bool:
-    return _choice(options, name, ("true", "false")) == "true"
-
-
-def _number(options: Mapping[str, str], name: str, *, least: int) -> int:
-    value = _value(options, name)
-    if not _is_whole(value) or int(value) < least:
-        raise InvalidConfig(f"{name} is a whole number, {least} or more; got '{value}'")
-    return int(value)
-
-
-def _positive(options: Mapping[str, str], name: str) -> int | None:
-    value = options.get(name.lower())
-    if value is None:
-        return None
-    if not _is_whole(value) or int(value) == 0:
-        raise InvalidConfig(f"{name} must be positive; got '{value}'")
-    return int(value)
-
-
-def _is_whole(text: str) -> bool:
-    return re.fullmatch(r"\s*[0-9]{1,18}\s*", text) is not None
-
-
 def _columns(options: Mapping[str, str], known: Mapping[str, str]) -> tuple[str, ...] | None:
     value = options.get("columns")
     if value is None:
@@ -256,7 +265,3 @@ def _columns(options: Mapping[str, str], known: Mapping[str, str]) -> tuple[str,
     if len(set(columns)) < len(columns):
         raise InvalidConfig(f"columns names one twice: '{value}'")
     return tuple(columns)
-
-
-def _value(options: Mapping[str, str], name: str) -> str:
-    return options.get(name.lower(), _BY_KEY[name.lower()].default)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafkalog.datasource.generations import SourceLookup
-    from pyspark_kafkalog.datasource.options import BatchOptions
+    from pyspark_kafkalog.datasource.options import SourceOptions
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class RangeReader(ABC):
     """
 
     columns: tuple[str, ...]
-    options: BatchOptions
+    options: SourceOptions
     lookup: SourceLookup
     on_loss: Callable[[int, int], None] = ignore_loss
     """Told of the offsets ``[start, end)`` that are gone, where ``failOnDataLoss`` lets the read go on."""

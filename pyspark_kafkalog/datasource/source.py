@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSource
 
 from pyspark_kafkalog.datasource.options import parse_batch_options
 from pyspark_kafkalog.datasource.schema import column_names, columns_of, spark_schema
+from pyspark_kafkalog.datasource.stream_options import parse_either_options, parse_stream_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_kafkalog.datasource.batch_reader import BatchReader
+    from pyspark_kafkalog.datasource.stream_reader import StreamReader
     from pyspark_kafkalog.datasource.writer import BatchWriter, StreamWriter
 
 
@@ -36,9 +38,10 @@ class DefaultSource(DataSource):
         """The seven columns of Spark's Kafka connector, or those that the options ask for.
 
         Raises:
-            InvalidConfig: an option is wrong; so ``load()`` fails, not the first action.
+            InvalidConfig: an option is wrong; so ``load()`` fails, not the first action. What only a batch or
+                only a stream may say is checked when that begins: here it is not known which it will be.
         """
-        options = parse_batch_options(self.options)
+        options = parse_either_options(self.options)
         return spark_schema(
             column_names(
                 options.columns,
@@ -65,6 +68,17 @@ class DefaultSource(DataSource):
         from pyspark_kafkalog.datasource.batch_reader import BatchReader
 
         return BatchReader(options, columns)
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
+        """The stream of the columns in ``schema``: ours, or the subset that the user gave.
+
+        Raises:
+            InvalidConfig: an option is wrong, or ``schema`` is not made of our columns.
+        """
+        from pyspark_kafkalog.datasource.stream_reader import StreamReader
+
+        options = parse_stream_options(self.options)
+        return StreamReader(options, columns_of(schema, per_broker=options.v07 is not None))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """The writer of ``df.write``, for rows of ``schema``.

@@ -20,7 +20,7 @@ from pyspark_kafkalog.types import EARLIEST_OFFSET, NO_BROKER, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.datasource.generations import SourceLookup
-    from pyspark_kafkalog.datasource.options import BatchOptions
+    from pyspark_kafkalog.datasource.options import SourceOptions
 
 FILES = "part-*"
 
@@ -29,7 +29,7 @@ _UNSET = -1
 
 
 def locate_start(
-    options: BatchOptions, lookup: SourceLookup, partitions: Sequence[TopicPartition]
+    options: SourceOptions, lookup: SourceLookup, partitions: Sequence[TopicPartition]
 ) -> OffsetsByPartition:
     """The offset or placeholder at which each of ``partitions`` begins.
 

@@ -1,0 +1,128 @@
+"""From the start and the end of a batch to what is read, and what is lost between them. Pure.
+
+The cases, their conditions and words are those of Spark's own Kafka connector (docs/datasource.md, "Data loss
+in streams").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from pyspark_kafkalog.datasource.planning import OffsetRange
+from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.types import NO_BROKER, TopicPartition
+
+Offsets = Mapping[TopicPartition, int]
+
+
+class OffsetsLost(KafkaError):
+    """Offsets that the stream should have read are gone."""
+
+    def __init__(self, condition: str, what: str) -> None:
+        super().__init__(
+            f"[KAFKA_DATA_LOSS.{condition}] {what} Some data may have been lost: aged out by retention, or "
+            "the topic was deleted or created anew. To go on with what is left, set the source option "
+            "failOnDataLoss to false."
+        )
+
+
+class FixedEndLost(KafkaError):
+    """With Trigger.AvailableNow: the end that was fixed when the query began no longer fits the topics."""
+
+    def __init__(self, condition: str, what: str) -> None:
+        super().__init__(
+            f"[{condition}_WITH_TRIGGER_AVAILABLENOW] {what} A topic was deleted, created anew or cut while "
+            "the query ran; this is told whatever failOnDataLoss says. Start the query again: it then fixes "
+            "another end."
+        )
+
+
+def losses(
+    start: Offsets, end: Offsets, earliest: Offsets, *, gone: Collection[TopicPartition], group: str | None
+) -> list[OffsetsLost]:
+    """What is lost of a batch ``[start, end)``.
+
+    ``earliest`` are the first offsets of the partitions that are new in ``end``, as far as they are there;
+    ``gone`` those of ``start`` that exist no more; ``group`` is the group that the query names, if any.
+    """
+    found = []
+    new = end.keys() - start.keys()
+    unknown = new - earliest.keys()
+    if unknown:
+        found.append(
+            OffsetsLost(
+                "INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS",
+                f"Failed to find initial offsets for partitions {_list(unknown)}, which may have been "
+                "deleted.",
+            )
+        )
+    for p in sorted(new & earliest.keys()):
+        if earliest[p] != 0:
+            found.append(
+                OffsetsLost(
+                    "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
+                    f"Added partition {p} starts from {earliest[p]} instead of 0.",
+                )
+            )
+    if gone:
+        condition, more = "PARTITIONS_DELETED", ""
+        if group is not None:
+            condition = "PARTITIONS_DELETED_AND_GROUP_ID_CONFIG_PRESENT"
+            more = f" (kafka.group.id is set, to {group}: another query must not use the same group.)"
+        found.append(OffsetsLost(condition, f"Partitions {_list(gone)} have been deleted.{more}"))
+    for p in sorted(end.keys() & start.keys()):
+        if end[p] < start[p]:
+            found.append(
+                OffsetsLost(
+                    "PARTITION_OFFSET_CHANGED",
+                    f"Partition {p} offset was changed from {start[p]} to {end[p]}.",
+                )
+            )
+    return found
+
+
+def ranges_between(start: Offsets, end: Offsets, earliest: Offsets) -> list[OffsetRange]:
+    """What is read of each partition of ``end``: new ones from their ``earliest``, lost ones not at all."""
+    starts = {**earliest, **start}
+    return [OffsetRange(p, starts[p], end[p]) for p in sorted(end) if p in starts and end[p] > starts[p]]
+
+
+def check_fixed_end(end: Offsets, fixed: Offsets, latest: Offsets, *, planned_before: bool) -> None:
+    """Whether a batch that ends at ``end`` fits the end that AvailableNow has ``fixed``, and the logs now.
+
+    ``planned_before``: the batch was planned by an earlier run and is repeated; there may well be partitions
+    by now that it does not know.
+
+    Raises:
+        FixedEndLost: it does not.
+    """
+    # In 0.7 a partition that is missing is one whose broker is away: it stays where it was.
+    ended = {p for p in end if p.broker == NO_BROKER}
+    expected = {p for p in fixed if p.broker == NO_BROKER}
+    if not planned_before and ended != expected:
+        raise FixedEndLost(
+            "MISMATCHED_TOPIC_PARTITIONS_BETWEEN_END_OFFSET_AND_PREFETCHED",
+            f"The batch ends in partitions {_list(ended)}, and {_list(expected)} were there when the query "
+            "began.",
+        )
+    for p in sorted(end.keys() & fixed.keys()):
+        if end[p] > fixed[p] and not planned_before:
+            raise FixedEndLost(
+                "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_PREFETCHED",
+                f"Partition {p} of the batch ends at {end[p]}, and ended at {fixed[p]} when the query began.",
+            )
+    lost = ended - latest.keys()
+    if lost:
+        raise FixedEndLost(
+            "LOST_TOPIC_PARTITIONS_IN_END_OFFSET", f"Partitions {_list(lost)} of the batch are gone."
+        )
+    for p in sorted(end.keys() & latest.keys()):
+        if end[p] > latest[p]:
+            raise FixedEndLost(
+                "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST",
+                f"Partition {p} of the batch ends at {end[p]}, and its log ends at {latest[p]} by now.",
+            )
+
+
+def _list(partitions: Iterable[TopicPartition]) -> str:
+    return "[" + ", ".join(str(p) for p in sorted(partitions)) + "]"
