@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.datasource.source import DefaultSource
     from pyspark_kafkalog.errors import KafkaError
     from pyspark_kafkalog.java_runtime import ensure_java
+    from pyspark_kafkalog.loads.auditing import audit
     from pyspark_kafkalog.loads.commit import Commit
     from pyspark_kafkalog.loads.errors import LoadError
     from pyspark_kafkalog.loads.ledger import Ledger
@@ -59,6 +60,7 @@ __all__ = [
     "SyncProducer",
     "Whitelist",
     "__version__",
+    "audit",
     "create_partitions",
     "create_topics",
     "delete_topics",
@@ -88,6 +90,7 @@ _HOMES = {
     "SimpleConsumer": "consumer.simple_consumer",
     "SyncProducer": "producer.sync_producer",
     "Whitelist": "consumer.topic_filter",
+    "audit": "loads.auditing",
     "create_partitions": "client.admin",
     "create_topics": "client.admin",
     "delete_topics": "client.admin",

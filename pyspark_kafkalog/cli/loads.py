@@ -1,4 +1,4 @@
-"""``kafkalog load``, ``history``, ``verify`` and ``rewind``: loads that resume, and their ledgers.
+"""``kafkalog load``, ``history``, ``verify``, ``rewind`` and ``gc``: loads that resume, and their ledgers.
 
 Only ``load`` starts Spark, and only the commands themselves import what they need: asking a ledger is quick.
 """
@@ -51,6 +51,13 @@ kafkalog history flights --offsets /lake/_offsets --limit 5
 
 kafkalog history flights --offsets /lake/_offsets --json
 """
+GC_EPILOG = """\
+Examples:
+
+kafkalog gc flights --offsets /lake/_offsets --dry-run
+
+kafkalog gc flights --offsets /lake/_offsets --keep 10
+"""
 VERIFY_EPILOG = "Example: kafkalog verify flights --offsets /lake/_offsets"
 REWIND_EPILOG = """\
 Examples:
@@ -67,6 +74,7 @@ def register(app: typer.Typer) -> None:
     app.command("history", epilog=HISTORY_EPILOG)(history)
     app.command("verify", epilog=VERIFY_EPILOG)(verify)
     app.command("rewind", epilog=REWIND_EPILOG)(rewind)
+    app.command("gc", epilog=GC_EPILOG)(gc)
 
 
 def load(
@@ -149,10 +157,16 @@ def history(
     name: Name,
     offsets: Offsets,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the newest so many.")] = None,
+    partitions: Annotated[
+        bool, typer.Option("--partitions", help="What each load read of each partition, a row each.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what was committed, oldest first."""
     ledger = open_ledger(name, offsets)
+    if partitions:
+        _show_partitions(ledger, limit, as_json=as_json)
+        return
     from pyspark_kafkalog.loads.plan_record import encode_position
 
     in_effect = {commit.number for commit in ledger.lineage()}
@@ -178,6 +192,28 @@ def history(
         )
 
 
+def _show_partitions(ledger: Ledger, limit: int | None, *, as_json: bool) -> None:
+    from pyspark_kafkalog.loads.auditing import audit_rows
+    from pyspark_kafkalog.loads.records import utc_text
+
+    rows = audit_rows(ledger)
+    shown = sorted({row.load for row in rows})[-limit if limit else 0 :]
+    found: list[dict[str, object]] = [asdict(row) for row in rows if row.load in shown]
+    if not as_json:
+        for row in found:
+            row["in effect"] = "yes" if row["in_effect"] else "rewound"
+            if row["broker"] is not None:
+                row["partition"] = f"{row['broker']}-{row['partition']}"
+            for side in ("first", "last"):
+                time_ms = row[f"{side}_timestamp_ms"]
+                row[f"{side} at"] = utc_text(time_ms) if isinstance(time_ms, int) else None
+    show(found, _PARTITIONS, as_json=as_json)
+
+
+_PARTITIONS = (
+    "load", "topic", "partition", "start", "end", "offsets", "records", "bytes", "first at", "last at",
+    "lost", "in effect",
+)  # fmt: skip
 _HISTORY = ("load", "at", "mode", "records", "bytes", "after", "in effect", "where")
 
 
@@ -232,7 +268,7 @@ def rewind(
     import uuid
 
     target = _target(to)
-    with ledger.hold(_holder()):
+    with ledger.hold(_holder("rewind")):
         again = _read_again(ledger, target)
         typer.echo(f"after {'the start' if target == 0 else f'load {target}'}, the next load reads again:")
         for tp, (start, end) in sorted(again.items()):
@@ -247,6 +283,32 @@ def rewind(
             typer.confirm("Rewind?", abort=True)
         commit = ledger.rewind(target, uuid.uuid4().hex)
     typer.echo(f"rewound: commit {commit.number}")
+
+
+def gc(
+    name: Name,
+    offsets: Offsets,
+    keep: Annotated[int, typer.Option(min=1, help="Leave the newest so many loads as they are.")] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
+) -> None:
+    """Remove receipts and marks of committed loads; a summary of them stays. Plans and commits stay too."""
+    ledger = open_ledger(name, offsets)
+    from pyspark_kafkalog.loads.cleaning import leftovers, sweep
+
+    if dry_run:
+        found = leftovers(ledger, keep)
+    else:
+        with ledger.hold(_holder("gc")):
+            found = sweep(ledger, keep)
+    for one in found:
+        if one.kept:
+            words(f"load {one.number} keeps its receipts: {one.kept}")
+    gone = [one for one in found if not one.kept]
+    receipts, marks = sum(one.receipts for one in gone), sum(one.marks for one in gone)
+    typer.echo(
+        f"{'would remove' if dry_run else 'removed'} {counted(receipts, 'receipt')} and "
+        f"{counted(marks, 'mark')} of {counted(len(gone), 'load')}"
+    )
 
 
 def _target(text: str) -> int:
@@ -294,8 +356,8 @@ def open_ledger(name: str, offsets: str) -> Ledger:
     return ledger
 
 
-def _holder() -> str:
+def _holder(command: str) -> str:
     import os
     import socket
 
-    return f"`kafkalog rewind`, process {os.getpid()} on {socket.gethostname()}"
+    return f"`kafkalog {command}`, process {os.getpid()} on {socket.gethostname()}"

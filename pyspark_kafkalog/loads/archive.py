@@ -17,12 +17,14 @@ from pyspark_kafkalog.loads.layout import (
     number_of,
     plan_name,
     receipt_name,
+    summary_name,
 )
 from pyspark_kafkalog.loads.plan import Plan, PlannedRange, Position
 from pyspark_kafkalog.loads.plan_record import decode_plan
 from pyspark_kafkalog.loads.receipts import Receipt, decode_receipt
 from pyspark_kafkalog.loads.records import unseal
 from pyspark_kafkalog.loads.store import Store
+from pyspark_kafkalog.loads.summary import Summary, decode_summary
 
 _TOLD_COUNT = 3
 """How many ranges a message names."""
@@ -164,6 +166,19 @@ class Archive:
                 found.append(receipt)
         if missing:
             raise self._incomplete(plan, missing, "have no receipt")
+        return found
+
+    def summary(self, number: int) -> Summary | None:
+        """What took the place of a committed load's receipts; None while those are there, or nothing is."""
+        data = self.store.read(summary_name(number))
+        if data is None:
+            return None
+        where = self.where(summary_name(number))
+        found = decode_summary(data, where)
+        if found.plan != number or found.plan_sha256 != self.plan(number).sha256:
+            raise DamagedRecord(
+                f"{where} is not of this plan: a copy of another. Delete it; audits then know less"
+            )
         return found
 
     def first_missing(self, plan: Plan, after: int = 0) -> PlannedRange | None:

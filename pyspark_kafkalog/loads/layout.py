@@ -11,6 +11,9 @@ HEAD = "HEAD.json"
 LOCK = ".lock"
 PLANS = "plans"
 COMMITS = "commits"
+RECEIPTS = "receipts"
+SUMMARIES = "summaries"
+RUNS = "runs"
 MIRROR = "offsets"
 
 _NUMBERED = re.compile(r"(\d{8,})\.json")
@@ -28,7 +31,7 @@ def commit_name(number: int) -> str:
 
 def receipts_name(plan: int) -> str:
     """The directory of a plan's receipts."""
-    return f"receipts/{plan:08d}"
+    return f"{RECEIPTS}/{plan:08d}"
 
 
 def receipt_name(plan: int, where: TopicPartition, start: int, end: int) -> str:
@@ -36,9 +39,19 @@ def receipt_name(plan: int, where: TopicPartition, start: int, end: int) -> str:
     return f"{receipts_name(plan)}/{where.topic}/{where.number}/{start}-{end}.json"
 
 
+def summary_name(plan: int) -> str:
+    """The record that takes the place of a plan's receipts."""
+    return f"{SUMMARIES}/{plan:08d}.json"
+
+
+def marks_name(plan: int) -> str:
+    """The directory of the marks of a plan's runs."""
+    return f"{RUNS}/{plan:08d}"
+
+
 def mark_name(plan: int, run: str, index: int) -> str:
     """The mark that a run read the range of this index."""
-    return f"runs/{plan:08d}/{run}/{index}"
+    return f"{marks_name(plan)}/{run}/{index}"
 
 
 def mirror_name(broker: int, topic: str, partition: int) -> str:

@@ -49,7 +49,10 @@ class Store(Protocol):
         ...
 
     def remove(self, name: str) -> None:
-        """Take a hint, or what a proof left, away; it need not be there. Records are never removed."""
+        """Take a hint, what a proof left, or a receipt that a summary replaces, away; it need not be there.
+
+        A directory is taken away where it is empty. Plans and commits are never removed.
+        """
         ...
 
     def exists(self, name: str) -> bool:
@@ -115,7 +118,15 @@ class LocalStore:
     def remove(self, name: str) -> None:
         path = self._path(name)
         with _told(path, "remove"):
-            path.unlink(missing_ok=True)
+            if not path.is_dir():
+                path.unlink(missing_ok=True)
+                return
+            with suppress(FileNotFoundError):
+                try:
+                    path.rmdir()
+                except OSError as e:
+                    if e.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                        raise
 
     def exists(self, name: str) -> bool:
         path = self._path(name)

@@ -12,6 +12,7 @@ from pyspark_kafkalog.loads.layout import COMMITS, HEAD, LOAD, PLANS, plan_name,
 from pyspark_kafkalog.loads.plan import Plan
 from pyspark_kafkalog.loads.records import unseal
 from pyspark_kafkalog.loads.store import Store
+from pyspark_kafkalog.loads.summary import summarize
 
 
 def verify(archive: Archive, store: Store) -> list[str]:
@@ -131,14 +132,17 @@ class _Check:
                 self._find(f"plan {plan.number} begins {key} at {start}; commit {plan.parent} ended at {end}")
 
     def _receipts(self, commit: Commit, plan: Plan) -> None:
-        if commit.records == NOT_COUNTED or not self.store.names(receipts_name(plan.number)):
+        if commit.records == NOT_COUNTED:
             return
         try:
-            receipts = self.archive.receipts(plan)
+            summary = self.archive.summary(plan.number)
+            if summary is None and not self.store.names(receipts_name(plan.number)):
+                return
+            found = summarize(self.archive.receipts(plan)) if summary is None else summary.partitions
         except LoadError as e:
             self._find(str(e))
             return
-        total = sum(r.records for r in receipts), sum(r.bytes for r in receipts)
+        total = sum(p.records for p in found), sum(p.bytes for p in found)
         if total != (commit.records, commit.bytes):
             self._find(
                 f"commit {commit.number} tells of {commit.records} records, {commit.bytes} bytes; its "

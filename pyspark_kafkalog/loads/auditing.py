@@ -1,0 +1,159 @@
+"""What each load took from each partition: start and end offsets, records, bytes, times.
+
+The numbers come from the plans and, where tasks left any, from receipts or the summary that took their
+place. Only `audit` knows Spark.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
+
+from pyspark_kafkalog.loads.commit import LOAD_MODES, NOT_COUNTED, Commit
+from pyspark_kafkalog.loads.errors import IncompleteLoad, LoadError
+from pyspark_kafkalog.loads.ledger import Ledger
+from pyspark_kafkalog.loads.summary import PartitionSummary, summarize
+from pyspark_kafkalog.types import NO_BROKER, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """Offsets ``[start, end)`` of a partition in load ``load``; times are ISO 8601 and milliseconds.
+
+    ``in_effect`` is False for what was rewound over. ``broker`` is set in 0.7 only, where a partition is a
+    broker's. What receipts tell is None where the load left none; ``lost`` counts offsets that retention had
+    deleted.
+    """
+
+    load: int
+    mode: str
+    at: str
+    in_effect: bool
+    topic: str
+    broker: int | None
+    partition: int
+    start: int
+    end: int
+    offsets: int
+    records: int | None
+    bytes: int | None
+    first_offset: int | None
+    last_offset: int | None
+    first_timestamp_ms: int | None
+    last_timestamp_ms: int | None
+    lost: int | None
+
+
+def audit_rows(ledger: Ledger) -> list[AuditRow]:
+    """A row for each partition that each committed load read something of, oldest load first.
+
+    Rewinds and plans that were given up have none.
+
+    Raises:
+        LoadError: a plan, commit or receipt is damaged.
+    """
+    in_effect = {commit.number for commit in ledger.lineage()}
+    return [
+        row
+        for commit in ledger.history()
+        if commit.mode in LOAD_MODES
+        for row in _rows(ledger, commit, commit.number in in_effect)
+    ]
+
+
+def audit(spark: SparkSession, name: str, *, offsets: str | os.PathLike[str]) -> DataFrame:
+    """`audit_rows` of load ``name`` as a DataFrame: its columns, with times as ``timestamp``.
+
+    ``at``, ``first_timestamp`` and ``last_timestamp`` are timestamps, all other numbers ``bigint`` but
+    ``broker`` and ``partition``, which are ``int``.
+
+    Raises:
+        LoadError: there is no such load, or its ledger is damaged.
+    """
+    ledger = Ledger.at(offsets, name)
+    if not ledger.known():
+        raise LoadError(f"no load is called {name!r} at {offsets}: there is no {ledger.location}")
+    return spark.createDataFrame([_values(row) for row in audit_rows(ledger)], _schema())
+
+
+def _rows(ledger: Ledger, commit: Commit, in_effect: bool) -> list[AuditRow]:
+    plan, found = ledger.plan(commit.number), _found(ledger, commit)
+    rows = []
+    for p in plan.partitions:
+        if p.start == p.end:
+            continue
+        seen = found.get(p.key)
+        rows.append(
+            AuditRow(
+                load=commit.number,
+                mode=commit.mode,
+                at=commit.created,
+                in_effect=in_effect,
+                topic=p.topic,
+                broker=None if p.broker == NO_BROKER else p.broker,
+                partition=p.partition,
+                start=p.start,
+                end=p.end,
+                offsets=p.end - p.start,
+                records=None if seen is None else seen.records,
+                bytes=None if seen is None else seen.bytes,
+                first_offset=None if seen is None else seen.first_offset,
+                last_offset=None if seen is None else seen.last_offset,
+                first_timestamp_ms=None if seen is None else seen.first_timestamp_ms,
+                last_timestamp_ms=None if seen is None else seen.last_timestamp_ms,
+                lost=None if seen is None else sum(end - start for start, end in seen.lost),
+            )
+        )
+    return rows
+
+
+def _found(ledger: Ledger, commit: Commit) -> dict[TopicPartition, PartitionSummary]:
+    """What the load's tasks told, by partition; nothing where they left no receipts, or these are gone."""
+    if commit.records == NOT_COUNTED:
+        return {}
+    summary = ledger.summary(commit.number)
+    if summary is not None:
+        return {p.key: p for p in summary.partitions}
+    try:
+        return {p.key: p for p in summarize(ledger.receipts(ledger.plan(commit.number)))}
+    except IncompleteLoad:
+        return {}
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_TIMES = {"first_timestamp_ms": "first_timestamp", "last_timestamp_ms": "last_timestamp"}
+_INTS = ("broker", "partition")
+
+
+def _schema() -> StructType:
+    from pyspark.sql import types as t
+
+    by_type: dict[str, t.DataType] = {
+        "str": t.StringType(), "bool": t.BooleanType(), "int": t.LongType(), "int | None": t.LongType()
+    }  # fmt: skip
+    found = t.StructType()
+    for field in fields(AuditRow):
+        if field.name in _TIMES or field.name == "at":
+            found.add(_TIMES.get(field.name, "at"), t.TimestampType())
+        else:
+            kind = t.IntegerType() if field.name in _INTS else by_type[str(field.type)]
+            found.add(field.name, kind)
+    return found
+
+
+def _values(row: AuditRow) -> tuple[object, ...]:
+    return tuple(_value(field.name, getattr(row, field.name)) for field in fields(AuditRow))
+
+
+def _value(name: str, value: object) -> object:
+    if name == "at" and isinstance(value, str):
+        return datetime.fromisoformat(value.replace("Z", "+00:00"))
+    if name in _TIMES and isinstance(value, int):
+        return _EPOCH + timedelta(milliseconds=value)
+    return value

@@ -1,0 +1,58 @@
+"""What ``kafkalog history --partitions`` and ``gc`` print and do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pyspark_kafkalog.cli.app import app
+from pyspark_kafkalog.loads.ledger import Ledger
+from tests.support.loads import P0, P1, facts, loaded
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    made = Ledger.at(tmp_path, "flights")
+    made.identify("cluster-a", {"subscribe": "clicks"})
+    for end in (10, 12):
+        loaded(made, {P0: facts(0, end), P1: facts(0, 4)})
+    return made
+
+
+def run(ledger: Ledger, command: str, *arguments: str) -> str:
+    offsets = str(Path(ledger.location).parent)
+    ran = CliRunner().invoke(app, [command, "flights", "--offsets", offsets, *arguments])
+    assert ran.exit_code == 0, ran.output
+    return ran.stdout
+
+
+def test_history_shows_a_row_for_each_partition_of_each_load(ledger: Ledger) -> None:
+    ledger.rewind(1, "run")
+    shown = run(ledger, "history", "--partitions")
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if "│" in line]
+    assert rows == [
+        ["1", "clicks", "0", "0", "10", "10", "10", "80", "1970-01-01T00:00:00.000Z",
+         "1970-01-01T00:00:00.009Z", "0", "yes"],
+        ["1", "clicks", "1", "0", "4", "4", "4", "32", "1970-01-01T00:00:00.000Z",
+         "1970-01-01T00:00:00.003Z", "0", "yes"],
+        ["2", "clicks", "0", "10", "12", "2", "2", "18", "1970-01-01T00:00:00.010Z",
+         "1970-01-01T00:00:00.011Z", "0", "rewound"],
+    ]  # fmt: skip
+    newest = [
+        json.loads(line)
+        for line in run(ledger, "history", "--partitions", "--json", "--limit", "1").splitlines()
+    ]
+    assert [(row["load"], row["start"], row["end"], row["in_effect"]) for row in newest] == [
+        (2, 10, 12, False)
+    ]
+
+
+def test_gc_says_what_it_removes_and_with_dry_run_removes_nothing(ledger: Ledger) -> None:
+    assert run(ledger, "gc", "--dry-run") == "would remove 4 receipts and 0 marks of 1 load\n"
+    assert ledger.store.names("receipts") == ["00000001", "00000002"]
+    assert run(ledger, "gc") == "removed 4 receipts and 0 marks of 1 load\n"
+    assert ledger.store.names("receipts") == ["00000002"]
+    assert run(ledger, "gc") == "removed 0 receipts and 0 marks of 0 loads\n"
