@@ -16,6 +16,9 @@ EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3
 """Values of ListOffsets' ``timestamp`` that are not times (`MAX_TIMESTAMP` from version 7)."""
 
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+"""Topics that brokers keep for themselves; those before 0.10 do not say so of them."""
+
 LATEST_OFFSET = -1
 EARLIEST_OFFSET = -2
 """Spark's placeholders in offset JSON: where the partition ends, where it begins."""

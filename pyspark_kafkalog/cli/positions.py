@@ -91,6 +91,8 @@ def resolve(
 ) -> dict[TopicPartition, int]:
     """The offset of ``position`` in each partition; the end where no record is that late.
 
+    Of a time brokers before 0.10.1 tell an earlier one: see `list_offsets`.
+
     Raises:
         KafkaError: the cluster could not be asked.
     """
@@ -99,7 +101,8 @@ def resolve(
 
     def offsets(timestamp: int) -> Mapping[TopicPartition, int]:
         asked = dict.fromkeys(partitions, timestamp)
-        return {tp: o.offset for tp, o in list_offsets(cluster, asked, isolation=isolation).items()}
+        found = list_offsets(cluster, asked, isolation=isolation, by_segment=True)
+        return {tp: one.offset for tp, one in found.items()}
 
     if isinstance(position, Back):
         first, last = offsets(EARLIEST_TIMESTAMP), offsets(LATEST_TIMESTAMP)

@@ -14,7 +14,7 @@ from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.config.client import ClientConfig
-from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, error_for
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, UnsupportedVersion, error_for
 from pyspark_kafkalog.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from pyspark_kafkalog.protocol.api.create_topics import (
     CreatableTopic,
@@ -32,6 +32,9 @@ _TOPIC_RESOURCE = 2
 _BROKER_RESOURCE = 4
 _DEFAULT_SOURCES = frozenset({4, 5})
 """ConfigSource: a broker's static configuration, and Kafka's own default."""
+
+_DEFAULTS_VERSION = 4
+"""From this version on CreateTopics leaves numbers of partitions and replicas to the broker."""
 
 _TOPIC_STATES_VERSION = 6
 """From this version on DeleteTopics names topics in structs, before it in a list of names."""
@@ -69,7 +72,9 @@ def create_topics(
     Raises:
         TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidConfig, ...: the first that could not be
             made; the message has all of them.
+        UnsupportedVersion: the brokers are too old to make topics, or to choose a number.
     """
+    topics = tuple(topics)
     wanted = tuple(
         CreatableTopic(
             name=topic.name,
@@ -81,11 +86,13 @@ def create_topics(
         )
         for topic in topics
     )
-    request = CreateTopicsRequest(topics=wanted, timeout_ms=timeout_ms, validate_only=validate_only)
+
+    def request(connection: Connection) -> CreateTopicsRequest:
+        _check_creation(connection, topics)
+        return CreateTopicsRequest(topics=wanted, timeout_ms=timeout_ms, validate_only=validate_only)
+
     with _cluster(where) as cluster:
-        answer = _ask_controller(
-            cluster, "creating topics", lambda _: request, timeout_ms, lambda a: a.topics
-        )
+        answer = _ask_controller(cluster, "creating topics", request, timeout_ms, lambda a: a.topics)
     _check("topic", answer.topics, [topic.name for topic in wanted])
 
 
@@ -164,6 +171,22 @@ def describe_configs(
         )
         for entry in result.configs
     }
+
+
+def _check_creation(connection: Connection, topics: Iterable[NewTopic]) -> None:
+    """Raise `UnsupportedVersion` where a broker cannot make ``topics``."""
+    if connection.served(ApiKey.CREATE_TOPICS) is None:
+        raise UnsupportedVersion(
+            f"{connection.peer}: brokers before Kafka 0.10.1 make no topics: kafka-topics.sh --zookeeper "
+            "does, and auto.create.topics.enable for a producer"
+        )
+    version = connection.version(ApiKey.CREATE_TOPICS)
+    for topic in topics:
+        if version < _DEFAULTS_VERSION and -1 in (topic.partitions, topic.replication_factor):
+            raise UnsupportedVersion(
+                f"{connection.peer}: topic {topic.name}: brokers before Kafka 2.4 have no numbers of their "
+                "own for partitions and replication_factor: both must be given"
+            )
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, InvalidRequest, KafkaError, UnsupportedVersion
 from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, decode_response, encode_request
+from pyspark_kafkalog.protocol.releases import RELEASES
 
 logger = logging.getLogger(__name__)
 
@@ -23,16 +24,9 @@ _KEY_OF = {api.request: key for key, api in APIS.items()}
 _FIRST_API_VERSIONS = 3
 """What every broker since 2.4 knows; an older one answers with the versions it knows."""
 
-_SPOKEN_SINCE = {
-    ApiKey.PRODUCE: 3,
-    ApiKey.FETCH: 4,
-    ApiKey.LIST_OFFSETS: 1,
-    ApiKey.OFFSET_COMMIT: 2,
-    ApiKey.OFFSET_FETCH: 1,
-    ApiKey.CREATE_TOPICS: 2,
-}
-"""The oldest version that is chosen, where the tables hold older ones: those mean something else by their
-fields, such as record batches that they do not carry. Who means just that names the version in `send`.
+_SPOKEN_SINCE = {ApiKey.PRODUCE: 3}
+"""The oldest version that is chosen, where the tables hold older ones that do not carry the same: before
+record batches, message sets. Who means just that names the version in `send`.
 """
 
 
@@ -64,7 +58,7 @@ class Connection:
         deadline: Deadline | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Connect and ask for the broker's versions.
+        """Connect and ask for the broker's versions, or take those of ``broker.version.fallback``.
 
         Raises:
             ConnectionLost: no connection, or no answer, within ``socket.connection.setup.timeout.ms``.
@@ -80,14 +74,7 @@ class Connection:
         self._versions: dict[int, tuple[int, int]] = {}
         setup_seconds = config.connection_setup_timeout_ms / 1000
         limit = deadline.within(setup_seconds) if deadline else Deadline.after(setup_seconds, clock)
-        self.transport = Transport.connect(
-            host,
-            port,
-            limit,
-            max_frame_bytes=config.max_response_bytes,
-            send_buffer_bytes=config.send_buffer_bytes,
-            receive_buffer_bytes=config.receive_buffer_bytes,
-        )
+        self.transport = self._connected(limit)
         try:
             self._agree(limit)
         except BaseException:
@@ -285,12 +272,51 @@ class Connection:
                 f"{self.peer}: the answer to {ticket.key.name} v{ticket.version} cannot be read: {e}"
             ) from e
 
+    def _connected(self, deadline: Deadline) -> Transport:
+        config = self._config
+        return Transport.connect(
+            self.host,
+            self.port,
+            deadline,
+            max_frame_bytes=config.max_response_bytes,
+            send_buffer_bytes=config.send_buffer_bytes,
+            receive_buffer_bytes=config.receive_buffer_bytes,
+        )
+
     def _agree(self, deadline: Deadline) -> None:
+        """Know the broker's versions: it is asked, unless that is not wanted; one that does not know the
+        question is what it is told to be.
+        """
+        release = self._config.fallback_release
+        if self._config.api_version_request:
+            try:
+                self._versions = self._told_versions(self._patience(deadline))
+                return
+            except ConnectionLost as e:
+                if release is None:
+                    raise ConnectionLost(
+                        f"{e}, asked for its versions: Kafka before 0.10 does not tell them. "
+                        f"broker.version.fallback says which release it is: {', '.join(RELEASES)}"
+                    ) from e
+                logger.info(
+                    "%s, asked for its versions: it is taken for Kafka %s, as broker.version.fallback says; "
+                    "api.version.request=false would not ask",
+                    e,
+                    release,
+                )
+            self._waiting.clear()
+            self.transport = self._connected(deadline)
+            self.broken = False
+        if release is not None:
+            self._versions = {int(key): versions for key, versions in RELEASES[release].items()}
+
+    def _patience(self, deadline: Deadline) -> Deadline:
+        """How long the first answer is waited for: 0.9 says nothing, where others close the connection."""
+        return deadline if self._config.fallback_release is None else deadline.within(deadline.left / 4)
+
+    def _told_versions(self, deadline: Deadline) -> dict[int, tuple[int, int]]:
         """Ask for the broker's versions, with an older question when it does not know the first."""
-        try:
-            answer = self._ask_versions(_FIRST_API_VERSIONS, deadline)
-        except ConnectionLost as e:
-            raise ConnectionLost(f"{e}, asked for its versions: Kafka before 0.10 does not tell them") from e
+        answer = self._ask_versions(_FIRST_API_VERSIONS, deadline)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             known = [entry.max_version for entry in answer.api_keys if entry.api_key == ApiKey.API_VERSIONS]
             retry = min(max(known, default=0), _FIRST_API_VERSIONS - 1)
@@ -300,7 +326,7 @@ class Connection:
             raise InvalidRequest(
                 f"{self.peer}: the broker does not tell its versions: {answer.error_code.name}"
             )
-        self._versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
+        return {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
 
     def _ask_versions(self, version: int, deadline: Deadline) -> ApiVersionsResponse:
         request = ApiVersionsRequest(

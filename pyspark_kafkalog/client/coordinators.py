@@ -24,6 +24,9 @@ def coordinator(cluster: Cluster, kind: CoordinatorType, key: str, deadline: Dea
         ServerError: COORDINATOR_NOT_AVAILABLE and its like.
         ConnectionLost: no broker, or not this one, can be reached.
     """
+    asked = cluster.any_connection(deadline)
+    if asked.served(ApiKey.FIND_COORDINATOR) is None and asked.served(ApiKey.OFFSET_COMMIT) is not None:
+        return asked  # 0.8.1 keeps offsets in ZooKeeper, and any broker gets there
     node_id = find_coordinator(cluster, kind, key, deadline)
     return cluster.connection(node_id, deadline)
 

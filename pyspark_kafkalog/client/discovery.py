@@ -21,11 +21,17 @@ from pyspark_kafkalog.protocol.api.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
-from pyspark_kafkalog.types import TopicPartition
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.types import INTERNAL_TOPICS, TopicPartition
 
 T = TypeVar("T")
 
 NO_LEADER = -1
+
+_NULL_IS_ALL_SINCE, _CREATION_ASKED_SINCE = 1, 4
+"""Versions of Metadata. Before the first an empty list is all topics; before the second whoever asks for a
+topic makes it, where the broker makes topics by itself.
+"""
 
 
 class Leader(NamedTuple):
@@ -177,6 +183,10 @@ class Cluster:
         final = next((e for e in failures if not isinstance(e, ConnectionLost)), failures[-1])
         raise error_for(final.code, text) from final
 
+    def drop_lost(self) -> None:
+        """Forget the connections that the other side has closed; no answer may be awaited."""
+        self._pool.drop_lost()
+
     def close(self) -> None:
         """Close the connections. The cluster can be used again and then opens new ones."""
         self._pool.close()
@@ -214,12 +224,15 @@ class Cluster:
     def _ask(
         self, topics: Sequence[str] | None, allow_auto_creation: bool, deadline: Deadline | None
     ) -> MetadataResponse:
-        wanted = None if topics is None else tuple(MetadataRequestTopic(name=name) for name in topics)
-        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=allow_auto_creation)
         limit = deadline or self._default_deadline()
-        answer: MetadataResponse = self.call(
-            "looking up topics", lambda connection: connection.request(request, deadline=limit), limit
-        )
+
+        def ask(connection: Connection) -> MetadataResponse:
+            version = connection.version(ApiKey.METADATA)
+            request = metadata_request(topics, version, allow_auto_creation=allow_auto_creation)
+            found: MetadataResponse = connection.request(request, deadline=limit)
+            return found
+
+        answer = self.call("looking up topics", ask, limit)
         self._learn(answer, topics)
         return answer
 
@@ -238,6 +251,21 @@ class Cluster:
                 self._topics[topic.name] = (_topic(topic), now)
 
 
+def metadata_request(
+    topics: Iterable[str] | None, version: int, *, allow_auto_creation: bool
+) -> MetadataRequest:
+    """What asks for these topics, or all of them (None), in a version of Metadata.
+
+    A broker that cannot be told to make none is asked for all of them: to be read is not to be made.
+    """
+    wanted = None if topics is None else tuple(MetadataRequestTopic(name=name) for name in topics)
+    if version >= _CREATION_ASKED_SINCE:
+        return MetadataRequest(topics=wanted, allow_auto_topic_creation=allow_auto_creation)
+    if wanted and not allow_auto_creation:
+        wanted = None
+    return MetadataRequest(topics=wanted or () if version < _NULL_IS_ALL_SINCE else wanted)
+
+
 def _topic(topic: MetadataResponseTopic) -> TopicMetadata:
     partitions = {
         partition.partition_index: PartitionMetadata(
@@ -251,7 +279,7 @@ def _topic(topic: MetadataResponseTopic) -> TopicMetadata:
         topic.topic_id,
         topic.error_code,
         dict(sorted(partitions.items())),
-        topic.is_internal,
+        topic.is_internal or topic.name in INTERNAL_TOPICS,
     )
 
 

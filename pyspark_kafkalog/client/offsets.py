@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pyspark_kafkalog.client.discovery import Cluster, Leader
 from pyspark_kafkalog.client.retry import Deadline
-from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, error_for
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, UnsupportedVersion, error_for
 from pyspark_kafkalog.protocol.api.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -16,9 +16,12 @@ from pyspark_kafkalog.protocol.api.list_offsets import (
     ListOffsetsTopic,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
-from pyspark_kafkalog.types import MAX_TIMESTAMP, IsolationLevel, TopicPartition
+from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, MAX_TIMESTAMP, IsolationLevel, TopicPartition
 
-_MAX_TIMESTAMP_VERSION = 7
+_SINGLE_SINCE, _ISOLATION_SINCE, _MAX_TIMESTAMP_VERSION = 1, 2, 7
+"""Versions of ListOffsets. Before the first it knows no times but those of segments' files, and answers with
+any number of offsets; before the second there are no transactions.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,8 @@ class OffsetAndTimestamp:
 
 
 _NONE_THAT_LATE = OffsetAndTimestamp(-1, -1, -1)
+_YOUNGER = OffsetAndTimestamp(-1, -1, -1)
+"""In version 0: every segment is younger than the time."""
 
 
 def list_offsets(
@@ -38,9 +43,14 @@ def list_offsets(
     wanted: Mapping[TopicPartition, int],
     *,
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    by_segment: bool = False,
     deadline: Deadline | None = None,
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
     """For each partition the first offset at or after its timestamp in milliseconds.
+
+    Brokers before 0.10.1 know only when they wrote to a segment last. With ``by_segment`` they are asked all
+    the same: the offset is then one to begin at in order to miss nothing, the start of the last segment that
+    is no younger than the time, or of the log.
 
     `EARLIEST_TIMESTAMP`, `LATEST_TIMESTAMP` and `MAX_TIMESTAMP` are allowed as times; latest means the
     last stable offset under READ_COMMITTED. Offset -1: no record is that late, or the topic is of a message
@@ -50,14 +60,16 @@ def list_offsets(
     Raises:
         UnknownTopicOrPartition: a topic or partition does not exist.
         ConnectionLost: a leader could not be reached in time.
-        UnsupportedVersion: `MAX_TIMESTAMP`, and the broker does not know it.
+        UnsupportedVersion: `MAX_TIMESTAMP`, or without ``by_segment`` a time, and the broker does not know
+            it.
     """
     found: dict[TopicPartition, OffsetAndTimestamp] = {}
+    times = dict(wanted)
     attempts = cluster.retrying("looking up offsets", deadline)
     while len(found) < len(wanted):
-        left = {tp: timestamp for tp, timestamp in wanted.items() if tp not in found}
+        left = {tp: timestamp for tp, timestamp in times.items() if tp not in found}
         try:
-            failure = _ask_leaders(cluster, left, isolation, found, attempts.deadline)
+            failure = _ask_leaders(cluster, left, isolation, by_segment, found, attempts.deadline)
         except KafkaError as e:
             failure = e
         if failure is not None:
@@ -65,6 +77,9 @@ def list_offsets(
                 if tp not in found:
                     cluster.forget(tp.topic)
             attempts.failed(failure)
+        for tp in [tp for tp, answer in found.items() if answer is _YOUNGER]:
+            del found[tp]
+            times[tp] = EARLIEST_TIMESTAMP
     return found
 
 
@@ -72,6 +87,7 @@ def _ask_leaders(
     cluster: Cluster,
     wanted: Mapping[TopicPartition, int],
     isolation: IsolationLevel,
+    by_segment: bool,
     found: dict[TopicPartition, OffsetAndTimestamp],
     deadline: Deadline,
 ) -> KafkaError | None:
@@ -85,21 +101,31 @@ def _ask_leaders(
     for node_id, leaders in by_node.items():
         connection = cluster.connection(node_id, deadline)
         version = connection.version(ApiKey.LIST_OFFSETS)
-        if version < _MAX_TIMESTAMP_VERSION and any(wanted[tp] == MAX_TIMESTAMP for tp in leaders):
-            raise error_for(
-                ErrorCode.UNSUPPORTED_VERSION,
-                f"{connection.peer}: the broker cannot look up the maximum timestamp (ListOffsets {version})",
-            )
-        ticket = connection.send(_request(leaders, wanted, isolation), deadline=deadline)
+        _check_known(connection.peer, version, [wanted[tp] for tp in leaders], by_segment)
+        level = isolation if version >= _ISOLATION_SINCE else IsolationLevel.READ_UNCOMMITTED
+        ticket = connection.send(_request(leaders, wanted, level), deadline=deadline)
         sent.append((connection, ticket, leaders))
     failure: KafkaError | None = None
     for connection, ticket, leaders in sent:
         answer = connection.receive(ticket, deadline=deadline)
-        error = _take(answer, leaders, found, connection.peer)
+        error = _take(answer, ticket.version, leaders, found, connection.peer)
         # One that will not pass counts most: it ends the whole look-up.
         if error is not None and (failure is None or failure.retriable):
             failure = error
     return failure
+
+
+def _check_known(peer: str, version: int, times: Iterable[int], by_segment: bool) -> None:
+    """Raise `UnsupportedVersion` for a time that a broker of this version of ListOffsets cannot look up."""
+    text = f"{peer}: the broker cannot look up"
+    for time in times:
+        if time == MAX_TIMESTAMP and version < _MAX_TIMESTAMP_VERSION:
+            raise UnsupportedVersion(f"{text} the maximum timestamp (ListOffsets {version})")
+        if time >= 0 and version < _SINGLE_SINCE and not by_segment:
+            raise UnsupportedVersion(
+                f"{text} the first record of a time (ListOffsets {version}): before Kafka 0.10.1 it knows "
+                "the times of whole segments only, which will do for where to begin, but for no end"
+            )
 
 
 def _request(
@@ -121,6 +147,7 @@ def _request(
 
 def _take(
     answer: ListOffsetsResponse,
+    version: int,
     asked: Mapping[TopicPartition, Leader],
     found: dict[TopicPartition, OffsetAndTimestamp],
     peer: str,
@@ -133,7 +160,10 @@ def _take(
             if tp not in asked:
                 continue
             missing.discard(tp)
-            if part.error_code == ErrorCode.NONE:
+            if part.error_code == ErrorCode.NONE and version < _SINGLE_SINCE:
+                offsets = part.old_style_offsets
+                found[tp] = OffsetAndTimestamp(offsets[0], -1, -1) if offsets else _YOUNGER
+            elif part.error_code == ErrorCode.NONE:
                 found[tp] = OffsetAndTimestamp(part.offset, part.timestamp, part.leader_epoch)
             elif part.error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
                 found[tp] = _NONE_THAT_LATE

@@ -18,6 +18,8 @@ from pyspark_kafkalog.config.definition import (
     prop,
     system_or_positive_int,
 )
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.protocol.releases import RELEASES, release_of
 
 _PORT = re.compile(r"[0-9]{1,5}")
 
@@ -48,6 +50,21 @@ def _are_addresses(text: str) -> bool:
         return len(parse_addresses(text)) > 0
     except ValueError:
         return False
+
+
+_old_release = Check(
+    f"one of {', '.join(RELEASES)}, with or without the number of a patch (0.8.2.2)",
+    lambda text: release_of(text) is not None,
+)
+
+
+def check_release(asks: bool, release: str | None) -> None:
+    """Raise `InvalidConfig` where brokers are not asked for their versions and nobody tells them."""
+    if not asks and release is None:
+        raise InvalidConfig(
+            "api.version.request=false needs broker.version.fallback, which says what the brokers speak; "
+            f"allowed: {_old_release.allowed}"
+        )
 
 
 addresses = Check("host:port, several of them separated by commas", _are_addresses)
@@ -101,10 +118,31 @@ class ClientConfig(Config):
         "receive.message.max.bytes", 256 << 20, int, check=between(1 << 10, INT_MAX), unit="bytes",
         doc="Largest answer that is accepted; a larger one closes the connection before memory is taken.",
     )  # fmt: skip
+    api_version_request: bool = prop(
+        "api.version.request", True, bool,
+        doc="Ask each broker which versions of the protocol it speaks. false: it is what "
+            "broker.version.fallback says, without a question that brokers before 0.10 log as an error and "
+            "those of 0.9 never answer.",
+    )  # fmt: skip
+    broker_version_fallback: str | None = prop(
+        "broker.version.fallback", None, str, check=_old_release,
+        doc="Release of brokers before Kafka 0.10. Where one does not say which versions it speaks, closing "
+            "the connection or in a quarter of socket.connection.setup.timeout.ms, it is taken for one of "
+            "this release.",
+    )  # fmt: skip
     security_protocol: str = prop(
         "security.protocol", "PLAINTEXT", str, check=one_of("PLAINTEXT"),
         doc="How connections are protected. TLS and SASL are not supported.",
     )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_release(self.api_version_request, self.broker_version_fallback)
+
+    @property
+    def fallback_release(self) -> str | None:
+        """`broker_version_fallback` as `RELEASES` has it: without the number of a patch."""
+        return release_of(self.broker_version_fallback) if self.broker_version_fallback else None
 
     def bootstrap_addresses(self) -> tuple[tuple[str, int], ...]:
         """`bootstrap_servers` as pairs of host and port, in the order given."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from pyspark_kafkalog.config.client import ClientConfig, parse_address
+from pyspark_kafkalog.config.client import ClientConfig, check_release, parse_address
 from pyspark_kafkalog.config.definition import (
     Check,
     Config,
@@ -107,6 +107,12 @@ class Client07Config(Config):
         doc="Largest request: brokers of 0.7 close the connection on one that is above their own limit.",
     )  # fmt: skip
     max_response_bytes: int = prop_of(ClientConfig, "max_response_bytes")
+    api_version_request: bool = prop_of(ClientConfig, "api_version_request")
+    broker_version_fallback: str | None = prop_of(ClientConfig, "broker_version_fallback")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_release(self.api_version_request, self.broker_version_fallback)
 
     def todays(self, *brokers: tuple[str, int]) -> ClientConfig:
         """The same for connections of the wire since 0.8, to these hosts and ports."""
@@ -119,4 +125,6 @@ class Client07Config(Config):
             send_buffer_bytes=self.socket_buffer_bytes,
             receive_buffer_bytes=self.socket_buffer_bytes,
             max_response_bytes=self.max_response_bytes,
+            api_version_request=self.api_version_request,
+            broker_version_fallback=self.broker_version_fallback,
         )

@@ -19,6 +19,7 @@ from pyspark_kafkalog.config.definition import (
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.formats.compression import LEVELS, Codec
 
+from pyspark_kafkalog.protocol.releases import message_magic
 MAX_IN_FLIGHT_IDEMPOTENT = 5
 """A broker remembers the last five batches of a producer: more in flight could not be told apart."""
 
@@ -82,11 +83,11 @@ class ProducerConfig(ClientConfig):
         doc="The codec's own level; not set means the codec's usual one. gzip 1-9, lz4 0-16, zstd 1-22.",
     )  # fmt: skip
     message_format: str = prop(
-        "message.format", "v2", str, check=one_of(*MAGICS),
-        doc="What records are sent as: v2 is record batches (Kafka 0.11 and later); v1 (0.10) and v0 (0.8) "
-            "are the message sets of before, for readers of that time; the broker is 0.10 or later all the "
-            "same. v1 and v0 have no headers, no zstd and no numbers for idempotence; v0 has no timestamps "
-            "either: they are dropped.",
+        "message.format", None, str, check=one_of(*MAGICS),
+        doc="What records are sent as: v2 is record batches (Kafka 0.11 and later); v1 (0.10) and v0 (0.8, "
+            "0.9) are the message sets of before, for brokers and readers of that time. v1 and v0 have no "
+            "headers, no zstd and no numbers for idempotence; v0 has no timestamps either: they are dropped. "
+            "Not set means v2, or what brokers of broker.version.fallback take.",
     )  # fmt: skip
     partitioner_ignore_keys: bool = prop(
         "partitioner.ignore.keys", False, bool, section="Partitions",
@@ -111,6 +112,8 @@ class ProducerConfig(ClientConfig):
                 and not self.sends_old_sets
             )
             object.__setattr__(self, "enable_idempotence", possible)
+        if cast("str | None", self.message_format) is None:
+            object.__setattr__(self, "message_format", self._usual_format())
         if self.delivery_timeout_ms == _DELIVERY_TIMEOUT_MS < least:
             # Only an explicit choice contradicts the longer waits; the default gives way to them.
             object.__setattr__(self, "delivery_timeout_ms", least)
@@ -137,6 +140,10 @@ class ProducerConfig(ClientConfig):
             raise InvalidConfig(
                 f"max.in.flight.requests.per.connection={self.max_in_flight} is not allowed; "
                 f"allowed: 1 to {MAX_IN_FLIGHT_IDEMPOTENT}, as long as enable.idempotence=true"
+    def _usual_format(self) -> str:
+        release = self.fallback_release
+        return "v2" if release is None else f"v{message_magic(release)}"
+
             )
         least = min(self.linger_ms + self.request_timeout_ms, INT_MAX)
         if self.delivery_timeout_ms < least:

@@ -14,10 +14,14 @@ from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08, Client07C
 from pyspark_kafkalog.consumer.message_set import BatchSets, SetReader, V07Sets
 from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, InvalidRequest, error_for
 from pyspark_kafkalog.protocol.api import fetch, list_offsets
+from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.protocol.v07 import FetchRequest, FetchResponse, MultiFetchRequest, OffsetsRequest
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 _NO_OFFSET = -1
+
+_TIMES_SINCE = 1
+"""The version of ListOffsets that brought one offset for a time instead of several of segments."""
 
 
 class BrokerReader(Protocol):
@@ -131,8 +135,10 @@ class BrokerReader08:
 
     def offsets_before(self, request: OffsetsRequest, deadline: Deadline) -> list[int]:
         """Of LATEST the end and the start, of EARLIEST the start; of a time the first offset at or after it,
-        the end where there is none: this wire knows no segments.
+        the end where there is none: since 0.10.1 this wire knows no segments.
         """
+        if self._connection.version(ApiKey.LIST_OFFSETS) < _TIMES_SINCE:
+            return self._of_segments(request, deadline)
         times = [request.timestamp]
         if request.timestamp == LATEST_TIMESTAMP:
             times.append(EARLIEST_TIMESTAMP)
@@ -141,9 +147,23 @@ class BrokerReader08:
             found = [self._offset(request, LATEST_TIMESTAMP, deadline)]
         return list(dict.fromkeys(found))
 
+    def _of_segments(self, request: OffsetsRequest, deadline: Deadline) -> list[int]:
+        """As in 0.7: what brokers of 0.8 to 0.10.0 answer."""
+        part = self._ask_offsets(request, request.timestamp, deadline)
+        return list(part.old_style_offsets)
+
     def _offset(self, request: OffsetsRequest, timestamp: int, deadline: Deadline) -> int:
+        return int(self._ask_offsets(request, timestamp, deadline).offset)
+
+    def _ask_offsets(self, request: OffsetsRequest, timestamp: int, deadline: Deadline) -> Any:
+        """What the broker answers of the one partition."""
         tp = f"{request.topic}-{request.partition}"
-        wanted = list_offsets.ListOffsetsPartition(partition_index=request.partition, timestamp=timestamp)
+        many = self._connection.version(ApiKey.LIST_OFFSETS) < _TIMES_SINCE
+        wanted = list_offsets.ListOffsetsPartition(
+            partition_index=request.partition,
+            timestamp=timestamp,
+            max_num_offsets=request.max_offsets if many else 1,
+        )
         topic = list_offsets.ListOffsetsTopic(name=request.topic, partitions=(wanted,))
         answer: Any = self._connection.request(
             list_offsets.ListOffsetsRequest(topics=(topic,)), deadline=deadline
@@ -153,7 +173,7 @@ class BrokerReader08:
             raise InvalidRequest(f"{self.peer}: the answer to ListOffsets leaves out {tp}")
         if part.error_code != ErrorCode.NONE:
             raise error_for(part.error_code, f"{self.peer}: offsets of {tp}: {part.error_code.name}")
-        return int(part.offset)
+        return part
 
     def close(self) -> None:
         self._connection.close()

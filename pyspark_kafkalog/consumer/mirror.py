@@ -13,10 +13,9 @@ from pyspark_kafkalog.consumer.mirror_target import MirrorTarget, target_of
 from pyspark_kafkalog.consumer.stream import MessageStream
 from pyspark_kafkalog.consumer.topic_filter import Blacklist, TopicFilter, Whitelist
 from pyspark_kafkalog.errors import InvalidRequest, KafkaError
+from pyspark_kafkalog.types import INTERNAL_TOPICS
 
 _log = logging.getLogger(__name__)
-
-INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 
 _LAG_SECONDS = 5.0
 

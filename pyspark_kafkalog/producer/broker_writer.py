@@ -25,8 +25,8 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.v07 import ENTRY_HEADER_BYTES, encode_set
-from pyspark_kafkalog.producer.encoder import BATCH_HEADER_BYTES, encode_batch, record_size_bound
-from pyspark_kafkalog.producer.encoding import batch_version
+from pyspark_kafkalog.producer.encoder import BATCH_HEADER_BYTES
+from pyspark_kafkalog.producer.encoding import NOBODY, Encoding, encoding_for
 from pyspark_kafkalog.protocol import v07
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
 from pyspark_kafkalog.protocol.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -157,7 +157,10 @@ class BrokerWriter07:
 
 
 class BrokerWriter08:
-    """*Not thread-safe: one thread at a time.* The wire since 0.8; the broker must lead the partitions."""
+    """*Not thread-safe: one thread at a time.* The wire since 0.8; the broker must lead the partitions.
+
+    A broker before 0.11 is sent the message sets of its time, which have no headers.
+    """
 
     unconfirmed = 0
 
@@ -179,15 +182,16 @@ class BrokerWriter08:
     def write(self, requests: Sequence[ProducerRequest], deadline: Deadline) -> None:
         batches: dict[TopicPartition, list[bytes]] = defaultdict(list)
         for request in requests:
-            chunks = list(self._chunks(request))
+            encoding = encoding_for(self._connection, request.codec)
+            chunks = list(self._chunks(request, encoding))
             if not chunks:
                 continue
-            batch_version(self._connection, request.codec)
+            encoding.produce_version(self._connection)
             # Asked for a chosen partition as well: that is what makes a topic that is not there yet.
             known = self._known(request.topic, deadline)
             chosen = random.choice(known) if request.partition == ANY_PARTITION else request.partition
             tp = TopicPartition(request.topic, chosen)
-            batches[tp] += [self._batch(chunk, request.codec) for chunk in chunks]
+            batches[tp] += [self._batch(chunk, encoding) for chunk in chunks]
         # The wire takes one batch of a partition at a time.
         while waiting := {tp: left.pop(0) for tp, left in batches.items() if left}:
             self._send(waiting, deadline)
@@ -201,14 +205,19 @@ class BrokerWriter08:
     def close(self) -> None:
         self._connection.close()
 
-    def _chunks(self, request: ProducerRequest) -> Iterator[list[NewRecord]]:
+    def _chunks(self, request: ProducerRequest, encoding: Encoding) -> Iterator[list[NewRecord]]:
         """The messages in batches of at most the limit, before compression."""
         chunk: list[NewRecord] = []
         size = BATCH_HEADER_BYTES
         for message in request.messages:
             record = message if isinstance(message, NewRecord) else NewRecord(message)
             content = len(record.value or b"") + len(record.key or b"")
-            own = record_size_bound(content, record.headers, True)
+            own = encoding.size_bound(content, record.headers, True)
+            if record.headers and not encoding.has_headers:
+                raise InvalidRecord(
+                    f"{self.peer}: {request.topic}: brokers before Kafka 0.11 know no headers, and a message "
+                    "has some"
+                )
             if content > self._limit:
                 raise MessageTooLarge(
                     f"{self.peer}: {request.topic}: a message of {content} bytes is above "
@@ -222,14 +231,14 @@ class BrokerWriter08:
         if chunk:
             yield chunk
 
-    def _batch(self, records: Sequence[NewRecord], codec: Codec) -> bytes:
+    def _batch(self, records: Sequence[NewRecord], encoding: Encoding) -> bytes:
         now = self._clock.time_ms()
-        return encode_batch(
+        return encoding.encode(
             [record.value for record in records],
             [record.key for record in records],
             [record.timestamp if record.timestamp != NO_TIMESTAMP else now for record in records],
             [record.headers for record in records],
-            codec=codec,
+            NOBODY,
         )
 
     def _send(self, batches: dict[TopicPartition, bytes], deadline: Deadline) -> None:
@@ -241,7 +250,7 @@ class BrokerWriter08:
             timeout_ms=max(int(deadline.left * 1000), 1),
             topic_data=tuple(TopicProduceData(name=n, partition_data=tuple(p)) for n, p in topics.items()),
         )
-        version = batch_version(self._connection)
+        version = encoding_for(self._connection, Codec.NONE).produce_version(self._connection)
         ticket = self._connection.send(request, deadline=deadline, version=version)
         answer: Any = self._connection.receive(ticket, deadline=deadline)
         parts = {

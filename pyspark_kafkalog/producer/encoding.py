@@ -26,6 +26,10 @@ _LAST_OLD_FETCH = 3
 compress otherwise (KAFKA-18659)."""
 
 
+NOBODY = (-1, -1, -1)
+"""The id, epoch and base sequence of a producer that has none."""
+
+
 class Encoding(Protocol):
     """*Thread-safe: it holds nothing that changes.* How records become bytes, and what carries them."""
 
@@ -179,6 +183,14 @@ def batch_version(connection: Connection, codec: Codec = Codec.NONE) -> int:
 
 
 def encoding_of(config: ProducerConfig) -> Encoding:
+def encoding_for(connection: Connection, codec: Codec) -> Encoding:
+    """What a broker takes, as new as we have it: message sets only where it takes no record batches."""
+    _, high = connection.served(ApiKey.PRODUCE) or (0, _BATCHES_SINCE)
+    if high >= _BATCHES_SINCE:
+        return RecordBatches(codec, None)
+    return MessageSets(1 if high >= _TIMESTAMPS_SINCE else 0, codec, None)
+
+
     """What `message.format`, `compression.type` and its level ask for."""
     codec = Codec.named(config.compression_type)
     if config.sends_old_sets:

@@ -122,7 +122,7 @@ APIS: dict[ApiKey, Api] = {
         Api(ApiKey.LIST_GROUPS, ListGroupsRequest, ListGroupsResponse, VersionRange(0, 4), 3),
         Api(ApiKey.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse, VersionRange(0, 4), 3),
         Api(ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse, VersionRange(0, 7), 5),
-        Api(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse, VersionRange(1, 6), 4),
+        Api(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse, VersionRange(0, 6), 4),
         Api(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse, VersionRange(0, 4), 2),
         Api(
             ApiKey.ADD_PARTITIONS_TO_TXN,

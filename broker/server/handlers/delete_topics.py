@@ -1,4 +1,4 @@
-"""DeleteTopics 1-6: by name, from version 6 also by id. Offsets that groups stored for a topic go with it."""
+"""DeleteTopics 0-6: by name, from version 6 also by id. Offsets that groups stored for a topic go with it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DISABLED_SINCE = 3
 _NO_ID = UUID(int=0)
 
 
-@handles(ApiKey.DELETE_TOPICS, versions=(1, 6))
+@handles(ApiKey.DELETE_TOPICS, versions=(0, 6))
 def delete_topics(request: DeleteTopicsRequest, ctx: Context) -> DeleteTopicsResponse:
     """A result for each topic, in the order of the request."""
     if ctx.version >= _BY_ID_SINCE:

@@ -24,7 +24,7 @@ TABLE = {
     16: ("LIST_GROUPS", 0, 4, 3),
     18: ("API_VERSIONS", 0, 4, 3),
     19: ("CREATE_TOPICS", 0, 7, 5),
-    20: ("DELETE_TOPICS", 1, 6, 4),
+    20: ("DELETE_TOPICS", 0, 6, 4),
     22: ("INIT_PRODUCER_ID", 0, 4, 2),
     24: ("ADD_PARTITIONS_TO_TXN", 0, 3, 3),
     25: ("ADD_OFFSETS_TO_TXN", 0, 4, 3),

@@ -1,0 +1,32 @@
+"""Our broker as one of an old release: what that did not speak ends the connection, ApiVersions included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from unittest.mock import patch
+
+from broker.embedded import EmbeddedBroker, run_child, start_broker
+from pyspark_kafkalog.protocol.releases import RELEASES
+
+
+@contextmanager
+def broker_of(release: str, properties: Mapping[str, object]) -> Iterator[EmbeddedBroker]:
+    """One that serves what `RELEASES` has of ``release``, and nothing else."""
+    child = f"from {__name__} import run_as; run_as({release!r})"
+    with patch("broker.embedded._CHILD", child):
+        started = start_broker(dict(properties))
+    with started:
+        yield started
+
+
+def run_as(release: str) -> None:
+    """What the broker's process runs."""
+    import broker.server.handlers  # noqa: F401  (fills the registry)
+    from broker.server.registry import REGISTRY
+
+    spoken = {key: versions for key, versions in RELEASES[release].items() if key in REGISTRY}
+    served = {key: replace(REGISTRY[key], versions=tuple(versions)) for key, versions in spoken.items()}
+    with patch("broker.server.dispatch.REGISTRY", served):
+        run_child()
