@@ -2,8 +2,8 @@
 for topics that want one format. Pure, and a piece at a time: memory is one decompressed set and what is made
 of it, no object per message is kept. ``docs/formats.md`` lists what each direction loses.
 
-Messages compressed together stay so, by the same codec. Source: Kafka 2.8 ``record/RecordsUtil.java``,
-``log/LogValidator.scala``.
+Messages compressed together stay so, by the same codec, as long as they fit one entry. Source: Kafka 2.8
+``record/RecordsUtil.java``, ``log/LogValidator.scala``.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def for_reader(
     others only what lies from there on is told. Control batches and batches without records are a piece
     without bytes, so that ``next_offset`` is known. Headers, producers and transactions are lost in silence.
 
-    Each entry may hold ``max_bytes`` before compression, as it is and as it is told.
+    Each entry may hold ``max_bytes`` before compression. What would be more as it is told becomes several
+    compressed entries.
 
     Raises:
         CorruptMessage: an entry that must be converted cannot be read.
@@ -159,16 +160,12 @@ def _older(
     codec = codec_at(view, pos)
     block = _Block(magic, codec)
     wanted = (message for message in found if message.offset >= start_offset)
-    if codec is Codec.NONE:
-        for message in wanted:
-            if not block.has_room(message, piece_bytes):
-                yield block.sealed()
-                block = _Block(magic, codec)
-            block.add(message, message.offset)
-    else:
-        for message in wanted:
-            block.add(message, message.offset)
-            block.check(max_bytes)
+    limit = piece_bytes if codec is Codec.NONE else max_bytes
+    for message in wanted:
+        if not block.has_room(message, limit):
+            yield block.sealed()
+            block = _Block(magic, codec)
+        block.add(message, message.offset)
     last = block.sealed() if block.count else Piece(b"", 0, 0, 0)
     yield last._replace(next_offset=frame.next_offset)
 
