@@ -19,5 +19,7 @@ SINK_OPTIONS = (
         "false",
         "Send the column `timestamp` as the record's time; without it the time of the write is sent.",
     ),
-)  # fmt: skip
+    Option("checkpointLocation", "", "Spark's own, of every streaming query.", use="stream"),
+    Option("queryName", "", "Spark's own.", use="stream"),
+)
 """Every ``kafka.*`` property of the producer beside these is passed on: docs/configuration.md."""

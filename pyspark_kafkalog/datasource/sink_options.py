@@ -77,6 +77,8 @@ def _check_names(options: Mapping[str, str]) -> None:
             # A table made with SQL has one set of options for both directions.
             log.warning("option %s has no meaning in a write and is ignored", _OF_READS[key])
             continue
+        if key == "path":
+            raise InvalidConfig("Unknown option 'path'. The option 'topic' says where rows go")
         near = nearest(key, _BY_KEY)
         known = ", ".join(option.name for option in SINK_OPTIONS) + " and kafka.* properties"
         hint = f"Did you mean '{_BY_KEY[near].name}'?" if near else f"Known: {known}"
