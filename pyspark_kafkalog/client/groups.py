@@ -149,12 +149,16 @@ def committed_offsets(
 
     A group never heard of has committed nothing. Coordinators that move or still load are asked again until
     the deadline, by default ``request.timeout.ms``. With ``stable`` so are those that have offsets of a
-    transaction which is not ended yet (from Kafka 2.5 on; older brokers answer with what was before it).
+    transaction which is not ended yet (from Kafka 2.5 on; older brokers answer with what was before it). That
+    needs ``partitions``: asked for all, coordinators leave out what is pending and new.
 
     Raises:
+        InvalidRequest: ``stable`` without ``partitions``.
         ConnectionLost: the coordinator could not be reached in time.
         ServerError: the group may not be seen; UNSTABLE_OFFSET_COMMIT, a transaction was not ended in time.
     """
+    if stable and partitions is None:
+        raise InvalidRequest(f"stable offsets of group {group!r} can be had for given partitions only")
     wanted = None if partitions is None else _by_topic(dict.fromkeys(partitions))
     if wanted is not None and not wanted:
         return {}

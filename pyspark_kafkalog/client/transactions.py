@@ -56,6 +56,7 @@ _LOOK_AGAIN = frozenset(
 _REASONS = {
     ErrorCode.PRODUCER_FENCED: "a newer producer of this id has taken over, or the transaction was open for "
     "longer than transaction.timeout.ms",
+    ErrorCode.INVALID_TXN_STATE: "the transaction was ended the other way round, or there is none",
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: "transaction.timeout.ms is above the broker's "
     "transaction.max.timeout.ms",
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: "the coordinator knows this id under another producer id, or not "
@@ -107,7 +108,7 @@ class TransactionCoordinator:
         def ask(connection: Connection) -> ProducerEpoch:
             if keep is not None and connection.version(ApiKey.INIT_PRODUCER_ID) < _KEEPING_VERSION:
                 raise UnsupportedVersion(
-                    f"{connection.peer}: a producer cannot go on after this failure, as it can from Kafka 2.5 on"
+                    f"{connection.peer}: a producer cannot go on after this failure, only from Kafka 2.5 on"
                 )
             request = InitProducerIdRequest(
                 self.transactional_id, timeout_ms, *(keep if keep is not None else ())
@@ -239,6 +240,11 @@ class TransactionCoordinator:
             self._check(codes[tp], peer, f", {tp}")
 
 
+def committable(given: int | CommittedOffset) -> CommittedOffset:
+    """An offset as it is committed: a mere number has neither epoch nor text."""
+    return given if isinstance(given, CommittedOffset) else CommittedOffset(given, -1, "")
+
+
 def end_transaction(
     cluster: Cluster, prepared: PreparedTransaction, *, commit: bool, deadline: Deadline | None = None
 ) -> None:
@@ -268,7 +274,7 @@ def _offsets_request(
 ) -> TxnOffsetCommitRequest:
     topics: dict[str, list[TxnOffsetCommitRequestPartition]] = defaultdict(list)
     for tp, given in offsets.items():
-        one = given if isinstance(given, CommittedOffset) else CommittedOffset(given, -1, "")
+        one = committable(given)
         topics[tp.topic].append(
             TxnOffsetCommitRequestPartition(tp.partition, one.offset, one.leader_epoch, one.metadata)
         )

@@ -11,6 +11,7 @@ from pyspark_kafkalog.config.definition import (
     LONG_MAX,
     Check,
     between,
+    not_empty,
     not_negative,
     one_of,
     positive_int,
@@ -18,8 +19,8 @@ from pyspark_kafkalog.config.definition import (
 )
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.formats.compression import LEVELS, Codec
-
 from pyspark_kafkalog.protocol.releases import message_magic
+
 MAX_IN_FLIGHT_IDEMPOTENT = 5
 """A broker remembers the last five batches of a producer: more in flight could not be told apart."""
 
@@ -97,13 +98,22 @@ class ProducerConfig(ClientConfig):
         "partitioner.sticky.bytes", 0, int, check=between(0, INT_MAX), unit="bytes",
         doc="Data after which records without a key move on to another partition; 0 means batch.size.",
     )  # fmt: skip
+    transactional_id: str | None = prop(
+        "transactional.id", None, str, check=not_empty, section="Transactions",
+        doc="Name under which this producer's transactions go on after a restart; a newer producer of the "
+            "same name fences off the older one. Not set means no transactions. Needs enable.idempotence "
+            "and Apache Kafka 0.11 or later.",
+    )  # fmt: skip
     transaction_timeout_ms: int = prop(
         "transaction.timeout.ms", 60_000, int, check=positive_int, unit="ms",
-        doc="Sent when a producer id is asked for; how long a broker lets a transaction stay open.",
+        doc="How long a transaction may stay open before the coordinator aborts it; at most the broker's "
+            "transaction.max.timeout.ms, which is 15 minutes there unless set.",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if cast("str | None", self.message_format) is None:
+            object.__setattr__(self, "message_format", self._usual_format())
         least = min(self.linger_ms + self.request_timeout_ms, INT_MAX)
         if cast("bool | None", self.enable_idempotence) is None:
             possible = (
@@ -112,12 +122,11 @@ class ProducerConfig(ClientConfig):
                 and not self.sends_old_sets
             )
             object.__setattr__(self, "enable_idempotence", possible)
-        if cast("str | None", self.message_format) is None:
-            object.__setattr__(self, "message_format", self._usual_format())
         if self.delivery_timeout_ms == _DELIVERY_TIMEOUT_MS < least:
             # Only an explicit choice contradicts the longer waits; the default gives way to them.
             object.__setattr__(self, "delivery_timeout_ms", least)
         self._check_delivery()
+        self._check_transactions()
         self._check_level()
         self._check_format()
 
@@ -131,6 +140,10 @@ class ProducerConfig(ClientConfig):
         """Whether `message_format` is one of before Kafka 0.11."""
         return MAGICS[self.message_format] < MAGICS["v2"]
 
+    def _usual_format(self) -> str:
+        release = self.fallback_release
+        return "v2" if release is None else f"v{message_magic(release)}"
+
     def _check_delivery(self) -> None:
         if self.enable_idempotence and self.required_acks != -1:
             raise InvalidConfig(
@@ -140,16 +153,20 @@ class ProducerConfig(ClientConfig):
             raise InvalidConfig(
                 f"max.in.flight.requests.per.connection={self.max_in_flight} is not allowed; "
                 f"allowed: 1 to {MAX_IN_FLIGHT_IDEMPOTENT}, as long as enable.idempotence=true"
-    def _usual_format(self) -> str:
-        release = self.fallback_release
-        return "v2" if release is None else f"v{message_magic(release)}"
-
             )
         least = min(self.linger_ms + self.request_timeout_ms, INT_MAX)
         if self.delivery_timeout_ms < least:
             raise InvalidConfig(
                 f"delivery.timeout.ms={self.delivery_timeout_ms} is not allowed; "
                 f"allowed: at least linger.ms + request.timeout.ms, here {least}"
+            )
+
+    def _check_transactions(self) -> None:
+        if self.transactional_id is not None and not self.enable_idempotence:
+            raise InvalidConfig(
+                f"transactional.id={self.transactional_id} is not allowed; allowed: not set, unless "
+                "enable.idempotence=true, which acks=all, message.format=v2 and "
+                f"max.in.flight.requests.per.connection of at most {MAX_IN_FLIGHT_IDEMPOTENT} go with"
             )
 
     def _check_level(self) -> None:

@@ -9,7 +9,7 @@ from math import inf
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.producer import ProducerConfig
-from pyspark_kafkalog.errors import KafkaError, MessageTooLarge, RequestTimedOut
+from pyspark_kafkalog.errors import KafkaError, MessageTooLarge, RequestTimedOut, error_for
 from pyspark_kafkalog.producer.batch import ProducerBatch
 from pyspark_kafkalog.producer.columns import Columns
 from pyspark_kafkalog.producer.delivery import Delivery, OnDelivery
@@ -18,6 +18,9 @@ from pyspark_kafkalog.producer.partition_queue import PartitionQueue, ProducerId
 from pyspark_kafkalog.types import Header, TopicPartition
 
 Settled = Callable[[ProducerBatch], None]
+
+Failed = Callable[[ProducerBatch, KafkaError], "KafkaError | None"]
+"""Told of a batch that was not delivered, and why; why no record is taken any more, if so."""
 
 
 class Accumulator:
@@ -39,7 +42,8 @@ class Accumulator:
         self._lock = threading.Lock()
         self.changed = threading.Condition(self._lock)
         self.identity: ProducerIdentity | None = None
-        """What new batches are numbered under; the sender's thread sets it."""
+        """What new batches are numbered under; the sender's thread sets it, or without batches the
+        transactions' manager."""
         self.trouble: KafkaError | None = None
         """The last failure since something was delivered; the sender's thread sets it."""
         self._batch_size = max(config.batch_size, 1)
@@ -56,11 +60,29 @@ class Accumulator:
         self._batches = 0
         self._sender_wakes_at = inf
         self._closed = False
+        self._refusal: KafkaError | None = None
+        self._refuses = False
+        """Whether closed, or a refusal stands: one thing to look at for each record."""
+        self._on_failed: Failed | None = None
 
     def queue(self, tp: TopicPartition) -> PartitionQueue:
         """The queue of a partition; made when it is first asked for."""
         with self._lock:
             return self._queues.setdefault(tp, PartitionQueue(tp))
+
+    def for_transactions(self, on_failed: Failed) -> None:
+        """Records belong to transactions: ``on_failed`` hears of each batch that was not delivered.
+
+        It is called under the lock, before anybody who waits for the batch can know.
+        """
+        self._on_failed = on_failed
+
+    def refuse(self, why: KafkaError | None) -> None:
+        """Take no records, for this reason, until None is given; what is here stays."""
+        with self._lock:
+            self._set_refusal(why)
+            self.changed.notify_all()
+            self._wake_sender(0.0)
 
     @property
     def buffered_bytes(self) -> int:
@@ -91,7 +113,7 @@ class Accumulator:
                 batch is None
                 or batch.size + size > self._batch_size
                 or self._used + size > self._limit
-                or self._closed
+                or self._refuses
             ):
                 batch = self._batch_with_room(queue, size, deadline)
             index = batch.add(value, key, time, headers, size)
@@ -164,6 +186,11 @@ class Accumulator:
         with self._lock:
             self._queues[batch.tp].repeat(batch, not_before)
 
+    def is_first(self, batch: ProducerBatch) -> bool:
+        """Whether every batch of its partition that was sent before is settled."""
+        with self._lock:
+            return self._queues[batch.tp].is_first(batch)
+
     def repeat_refused(self, batch: ProducerBatch, not_before: float, *, new_id: bool) -> bool:
         """The broker refused the numbers of ``batch``: send it again. True where it gets new ones.
 
@@ -200,19 +227,17 @@ class Accumulator:
     ) -> None:
         """It is known what became of ``batch``. Settling it again does nothing."""
         with self._lock:
-            if batch.settled:
-                return
-            queue = self._queues[batch.tp]
-            queue.remove(batch)
-            if error is None:
-                queue.taken(batch)
-            if queue.empty:
-                self._active.pop(queue, None)
-            self._used -= batch.size
-            batch.settle(base_offset, append_time, error)
-            if batch.callbacks or batch.watchers:
-                self._on_settled(batch)
-            self.changed.notify_all()
+            self._settle(batch, base_offset, append_time, error)
+
+    def discard(self, error: KafkaError, *, numbered: bool) -> None:
+        """Settle as failed what was never sent, or with ``numbered`` everything.
+
+        A batch that has sequence numbers may have been stored: only an answer tells.
+        """
+        with self._lock:
+            for batch in [batch for queue in self._active for batch in queue.every()]:
+                if numbered or batch.base_sequence < 0:
+                    self._settle(batch, -1, -1, error)
 
     def expired(self, now: float) -> list[ProducerBatch]:
         """The batches whose delivery timeout has passed."""
@@ -249,13 +274,13 @@ class Accumulator:
     def close(self) -> None:
         """Take no more records; what is here is sent without lingering."""
         with self._lock:
-            self._closed = True
+            self._closed = self._refuses = True
             self.changed.notify_all()
             self._wake_sender(0.0)
 
     def abandon(self) -> None:
         """`close` for a finalizer, which may run while this thread holds the lock: takes none."""
-        self._closed = True
+        self._closed = self._refuses = True
         self._wake()
 
     @property
@@ -267,8 +292,7 @@ class Accumulator:
     def _batch_with_room(self, queue: PartitionQueue, size: int, deadline: Deadline | None) -> ProducerBatch:
         """The queue's growing batch, with room for a record. Caller holds the lock."""
         needed = size + BATCH_HEADER_BYTES
-        if self._closed:
-            raise KafkaError("the producer is closed")
+        self._check_taking("the producer is closed")
         if needed > self._limit:
             raise MessageTooLarge(
                 f"{queue.tp}: a record of about {size} bytes can never fit; buffer.memory is {self._limit}"
@@ -311,10 +335,40 @@ class Accumulator:
                         f"{self._limit} bytes of buffer.memory were taken for max.block.ms="
                         f"{self._max_block_ms}; {why}"
                     )
-                if self._closed:
-                    raise KafkaError("the producer was closed while a record waited for room")
+                self._check_taking("the producer was closed while a record waited for room")
         finally:
             self._waiters -= 1
+
+    def _check_taking(self, closed: str) -> None:
+        if self._closed:
+            raise KafkaError(closed)
+        if self._refusal is not None:
+            why = self._refusal
+            raise error_for(why.code, str(why)) from why
+
+    def _set_refusal(self, why: KafkaError | None) -> None:
+        self._refusal = why
+        self._refuses = self._closed or why is not None
+
+    def _settle(
+        self, batch: ProducerBatch, base_offset: int, append_time: int, error: KafkaError | None
+    ) -> None:
+        """`settle` without the lock, which the caller holds."""
+        if batch.settled:
+            return
+        queue = self._queues[batch.tp]
+        queue.remove(batch)
+        if error is None:
+            queue.taken(batch)
+        elif self._on_failed is not None:
+            self._set_refusal(self._on_failed(batch, error))
+        if queue.empty:
+            self._active.pop(queue, None)
+        self._used -= batch.size
+        batch.settle(base_offset, append_time, error)
+        if batch.callbacks or batch.watchers:
+            self._on_settled(batch)
+        self.changed.notify_all()
 
     def _begin_anew(self, queue: PartitionQueue, *, new_id: bool) -> None:
         """Have the queue number its batches from 0, never under the identity that it used before."""

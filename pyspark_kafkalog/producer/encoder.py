@@ -13,6 +13,7 @@ from typing import Any
 
 from pyspark_kafkalog.errors import InvalidRecord
 from pyspark_kafkalog.formats.batch import HEADER_SIZE, seal_batch
+from pyspark_kafkalog.formats.batch_header import TRANSACTIONAL_BIT
 from pyspark_kafkalog.formats.compression import Codec, compress
 from pyspark_kafkalog.formats.record import encode_record
 from pyspark_kafkalog.formats.varint import varint_bytes
@@ -127,6 +128,7 @@ def encode_batch(
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,
+    transactional: bool = False,
 ) -> bytes:
     """One batch of at least one record, at base offset 0.
 
@@ -137,7 +139,7 @@ def encode_batch(
     block = encode_block(values, keys, times, headers)
     return seal_batch(
         compress(codec, block, level),
-        attributes=int(codec),
+        attributes=int(codec) | (TRANSACTIONAL_BIT if transactional else 0),
         last_offset_delta=len(values) - 1,
         base_timestamp=times[0],
         max_timestamp=max(times),

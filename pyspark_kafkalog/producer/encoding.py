@@ -81,8 +81,8 @@ class RecordBatches:
     small_overhead = SMALL_OVERHEAD
     has_headers = True
 
-    def __init__(self, codec: Codec, level: int | None) -> None:
-        self._codec, self._level = codec, level
+    def __init__(self, codec: Codec, level: int | None, *, transactional: bool = False) -> None:
+        self._codec, self._level, self._transactional = codec, level, transactional
 
     def size_bound(self, content_bytes: int, headers: Sequence[Header], own_time: bool) -> int:
         return record_size_bound(content_bytes, headers, own_time)
@@ -109,6 +109,7 @@ class RecordBatches:
             producer_id=producer_id,
             producer_epoch=epoch,
             base_sequence=base_sequence,
+            transactional=self._transactional,
         )
 
     def produce_version(self, connection: Connection) -> int:
@@ -182,7 +183,6 @@ def batch_version(connection: Connection, codec: Codec = Codec.NONE) -> int:
     return version
 
 
-def encoding_of(config: ProducerConfig) -> Encoding:
 def encoding_for(connection: Connection, codec: Codec) -> Encoding:
     """What a broker takes, as new as we have it: message sets only where it takes no record batches."""
     _, high = connection.served(ApiKey.PRODUCE) or (0, _BATCHES_SINCE)
@@ -191,8 +191,9 @@ def encoding_for(connection: Connection, codec: Codec) -> Encoding:
     return MessageSets(1 if high >= _TIMESTAMPS_SINCE else 0, codec, None)
 
 
+def encoding_of(config: ProducerConfig) -> Encoding:
     """What `message.format`, `compression.type` and its level ask for."""
     codec = Codec.named(config.compression_type)
     if config.sends_old_sets:
         return MessageSets(MAGICS[config.message_format], codec, config.compression_level)
-    return RecordBatches(codec, config.compression_level)
+    return RecordBatches(codec, config.compression_level, transactional=config.transactional_id is not None)

@@ -72,7 +72,10 @@ class OutcomeHandler:
             # Stored by an earlier attempt, too long ago for the broker to know where.
             self._accumulator.settle(batch)
         elif code in _SEQUENCE_ERRORS and batch.base_sequence >= 0:
-            self._renumber(batch, code, now)
+            if self._config.transactional_id is None:
+                self._renumber(batch, code, now)
+            else:
+                self._refused(batch, result, peer, now)
         elif code in _TOO_LARGE and batch.count > 1:
             logger.warning(
                 "%s: a batch of %d records is too large for %s; sent as two", batch.tp, batch.count, peer
@@ -131,6 +134,16 @@ class OutcomeHandler:
         forgotten = code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if self._accumulator.repeat_refused(batch, again, new_id=forgotten):
             logger.warning("%s; going on under new numbers", batch.last_failure)
+
+    def _refused(self, batch: ProducerBatch, result: PartitionProduceResponse, peer: str, now: float) -> None:
+        """In a transaction numbers stay: what does not follow from an earlier failure ends it."""
+        error = self._error(batch, result, peer)
+        earlier = not self._accumulator.is_first(batch)
+        if result.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and earlier:
+            batch.last_failure = error
+            self._accumulator.repeat(batch, now + self._policy.backoff(batch.attempts))
+        else:
+            self._accumulator.settle(batch, error=error)
 
     def _error(self, batch: ProducerBatch, result: PartitionProduceResponse, peer: str) -> KafkaError:
         detail = result.error_message or result.error_code.name

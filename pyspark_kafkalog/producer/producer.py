@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.client.retry import Deadline
+from pyspark_kafkalog.client.transactions import Offsets, PreparedTransaction
 from pyspark_kafkalog.client.transport import Poller
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.config.producer import ProducerConfig
-from pyspark_kafkalog.errors import InvalidRecord, MessageTooLarge
+from pyspark_kafkalog.errors import InvalidRecord, InvalidTxnState, KafkaError, MessageTooLarge
 from pyspark_kafkalog.formats.record import check_timestamp
 from pyspark_kafkalog.producer.accumulator import Accumulator
 from pyspark_kafkalog.producer.callbacks import CallbackRunner
@@ -30,6 +31,7 @@ from pyspark_kafkalog.producer.encoding import encoding_of
 from pyspark_kafkalog.producer.partition_queue import PartitionQueue
 from pyspark_kafkalog.producer.routing import Route
 from pyspark_kafkalog.producer.sender import Sender
+from pyspark_kafkalog.producer.transaction_manager import TransactionManager
 from pyspark_kafkalog.types import Header
 
 if TYPE_CHECKING:
@@ -71,7 +73,16 @@ class Producer:
             config, wake=poller.wake, on_settled=self._callbacks.submit, clock=clock
         )
         self._directory = Directory(config, clock=clock)
-        self._sender = Sender(self._accumulator, self._directory, poller, config, clock=clock)
+        self._transactions = (
+            TransactionManager(
+                config.transactional_id, config, self._accumulator, flush=self._flush_by, clock=clock
+            )
+            if config.transactional_id is not None
+            else None
+        )
+        self._sender = Sender(
+            self._accumulator, self._directory, poller, config, transactions=self._transactions, clock=clock
+        )
         self._routes: dict[str, Route] = {}
         self._closed = False
         self._sender.start()
@@ -103,6 +114,8 @@ class Producer:
             UnknownTopicOrPartition: no such topic or partition.
             RequestTimedOut: the buffer stayed full for ``max.block.ms``.
             ConnectionLost: the topic could not be looked up within ``max.block.ms``.
+            InvalidTxnState: there is a `transactional.id`, and no transaction is open.
+            TransactionAbortable: the open transaction has failed, and can only be aborted.
             KafkaError: the producer is closed.
         """
         if value.__class__ is not bytes:
@@ -177,16 +190,92 @@ class Producer:
         Raises:
             TimeoutError: not all was settled within ``timeout`` seconds.
         """
-        deadline = Deadline.after(timeout, self._clock) if timeout is not None else None
-        self._accumulator.flush(deadline)
-        if not self._callbacks.wait(deadline):
-            raise TimeoutError("flush: not every delivery callback has returned")
+        self._flush_by(Deadline.after(timeout, self._clock) if timeout is not None else None)
+
+    def init_transactions(self, timeout: float | None = None) -> None:
+        """Take over the `transactional.id`: once, before the first transaction.
+
+        A producer of the same id that is still there can do nothing any more, and the transaction that it
+        left open, if so, is aborted; one whose commit was decided is committed. Waits for that up to
+        ``timeout`` seconds, or ``max.block.ms``.
+
+        Raises:
+            UnsupportedVersion: the broker has no transactions.
+            RequestTimedOut: it took too long; the call can be repeated.
+            InvalidTxnState: it was called before.
+            KafkaError: anything else; the producer is to be closed.
+        """
+        self._transactional().init(timeout)
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction: what is sent from now on is seen by readers of committed records once it is
+        committed, all of it together. Asks no broker.
+
+        Raises:
+            InvalidTxnState: `init_transactions` was not called, or a transaction is open.
+            KafkaError: the producer has failed before; it is to be closed.
+        """
+        self._transactional().begin()
+
+    def send_offsets_to_transaction(self, offsets: Offsets, group: str) -> None:
+        """Have ``group``'s committed offsets change to ``offsets`` if and when the transaction is committed.
+
+        An offset is that to be read next: a number, or a `CommittedOffset` that has a text too. Waits
+        until they are stored, up to ``max.block.ms``.
+
+        Raises:
+            InvalidRequest: an offset below 0; nothing was stored.
+            InvalidTxnState: no transaction is open.
+            TransactionAbortable: they could not be stored; the transaction can only be aborted.
+            KafkaError: anything else; the producer is to be closed.
+        """
+        self._transactional().send_offsets(offsets, group)
+
+    def commit_transaction(self, timeout: float | None = None) -> None:
+        """Send what is left, wait until all of it is stored, and commit the transaction.
+
+        Waits up to ``timeout`` seconds, or ``max.block.ms``. A transaction without records and offsets
+        asks no broker.
+
+        Raises:
+            TransactionAbortable: something was not delivered, or the coordinator refuses; nothing is
+                committed, and `abort_transaction` must follow.
+            RequestTimedOut: it is not known whether it is committed; call it again, nothing else is possible.
+            InvalidTxnState: no transaction is open.
+            ProducerFenced: a newer producer of the `transactional.id` has begun, or it took longer than
+                `transaction.timeout.ms`.
+            KafkaError: anything else; the producer is to be closed.
+        """
+        self._transactional().commit(timeout)
+
+    def abort_transaction(self, timeout: float | None = None) -> None:
+        """Drop what has not been sent, and have readers of committed records never see the rest.
+
+        Waits up to ``timeout`` seconds, or ``max.block.ms``, for answers to what is on its way. The next
+        transaction may begin after it, also where this one had failed.
+
+        Raises:
+            RequestTimedOut, InvalidTxnState, ProducerFenced, KafkaError: as in `commit_transaction`.
+        """
+        self._transactional().abort(timeout)
+
+    def prepare_transaction(self, timeout: float | None = None) -> PreparedTransaction:
+        """Send what is left, wait until all of it is stored, and leave the transaction open.
+
+        Whoever has what is returned can end it, in another process too (`end_transaction`), and so can this
+        producer; `close` leaves it open then. It still has to be ended within
+        `transaction.timeout.ms` of its begin, or the coordinator aborts it.
+
+        Raises:
+            TransactionAbortable, RequestTimedOut, InvalidTxnState, KafkaError: as in `commit_transaction`.
+        """
+        return self._transactional().prepare(timeout)
 
     def close(self, timeout: float | None = None) -> None:
         """Deliver what is left, within ``timeout`` seconds or ``delivery.timeout.ms``, and end the threads.
 
         What could not be delivered by then is settled as failed, so its callbacks are called too. A
-        second call does nothing.
+        transaction that is neither committed nor prepared is aborted. A second call does nothing.
         """
         if self._closed:
             return
@@ -194,10 +283,14 @@ class Producer:
         _open_producers.discard(self)
         longest = self.config.delivery_timeout_ms / 1000 + self.config.request_timeout_ms / 1000
         deadline = Deadline.after(longest if timeout is None else timeout, self._clock)
+        if self._transactions is not None:
+            self._transactions.close(deadline)
         self._accumulator.close()
         if not self._sender.join(deadline):
             self._sender.stop()
             self._sender.join(Deadline.after(self.config.request_timeout_ms / 1000, self._clock))
+        if self._transactions is not None:
+            self._transactions.disconnect(Deadline.after(max(deadline.left, 1.0), self._clock))
         self._callbacks.stop(Deadline.after(max(deadline.left, 1.0), self._clock))
 
     def __enter__(self) -> Producer:
@@ -211,6 +304,18 @@ class Producer:
         accumulator = getattr(self, "_accumulator", None)
         if accumulator is not None and not self._closed:
             accumulator.abandon()
+
+    def _flush_by(self, deadline: Deadline | None) -> None:
+        self._accumulator.flush(deadline)
+        if not self._callbacks.wait(deadline):
+            raise TimeoutError("flush: not every delivery callback has returned")
+
+    def _transactional(self) -> TransactionManager:
+        if self._closed:
+            raise KafkaError("the producer is closed")
+        if self._transactions is None:
+            raise InvalidTxnState("transactions need transactional.id, which is not set")
+        return self._transactions
 
     def _route(self, topic: str) -> Route:
         """The topic's partitions as they are known now; waits for them the first time."""

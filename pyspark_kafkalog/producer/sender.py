@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from math import inf
 
-from pyspark_kafkalog.client.connection import Connection, Ticket
+from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.client.retry import Deadline, RetryPolicy
 from pyspark_kafkalog.client.transport import Poller
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
@@ -19,8 +19,11 @@ from pyspark_kafkalog.producer.batch import ProducerBatch
 from pyspark_kafkalog.producer.chores import Chores
 from pyspark_kafkalog.producer.directory import Directory
 from pyspark_kafkalog.producer.encoding import encoding_of
+from pyspark_kafkalog.producer.link import Link
 from pyspark_kafkalog.producer.outcome import OutcomeHandler
 from pyspark_kafkalog.producer.partition_queue import PartitionQueue, ProducerIdentity
+from pyspark_kafkalog.producer.transaction_manager import TransactionManager
+from pyspark_kafkalog.producer.transaction_state import Consequence
 from pyspark_kafkalog.protocol.api.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -32,22 +35,6 @@ logger = logging.getLogger(__name__)
 
 _LONGEST_WAIT = 1.0
 """Seconds between two looks at the age of metadata when nothing else happens."""
-
-
-class _Link:
-    """One broker as the sender sees it: its connection, if any, and the batches it has not answered."""
-
-    def __init__(self, node_id: int) -> None:
-        self.node_id = node_id
-        self.connection: Connection | None = None
-        self.sent: dict[Ticket, list[ProducerBatch]] = {}
-        self.unconfirmed: list[ProducerBatch] = []
-        self.failures = 0
-        self.not_before = 0.0
-
-    def batches(self) -> list[ProducerBatch]:
-        """Every batch given to this broker of which nothing is known."""
-        return [batch for batches in self.sent.values() for batch in batches] + self.unconfirmed
 
 
 class Sender:
@@ -64,17 +51,19 @@ class Sender:
         poller: Poller,
         config: ProducerConfig,
         *,
+        transactions: TransactionManager | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._accumulator, self._directory, self._poller = accumulator, directory, poller
+        self._transactions = transactions
         self._config, self._clock = config, clock
         self._policy = RetryPolicy.of(config, patient=True)
         self._outcome = OutcomeHandler(accumulator, directory, self._policy, config)
         self._encoding = encoding_of(config)
-        self._links: dict[int, _Link] = {}
+        self._links: dict[int, Link] = {}
         self._chores = Chores(poller.wake)
         self._identity_failures = 0
-        self._identity_not_before = self._refresh_not_before = 0.0
+        self._identity_not_before = self._refresh_not_before = self._adding_not_before = 0.0
         self._lost_some = False
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="kafkalog-producer", daemon=True)
@@ -141,6 +130,9 @@ class Sender:
             self._ask_identity(now)
             return max(soonest, self._identity_not_before)
         queues, soonest = self._accumulator.ready(now)
+        if self._transactions is not None:
+            queues, again = self._in_transaction(self._transactions, queues, now)
+            soonest = min(soonest, again)
         by_node: dict[int, list[PartitionQueue]] = defaultdict(list)
         for queue in queues:
             node_id = self._directory.leader(queue.tp)
@@ -150,7 +142,7 @@ class Sender:
             else:
                 by_node[node_id].append(queue)
         for node_id, own in by_node.items():
-            link = self._links.setdefault(node_id, _Link(node_id))
+            link = self._links.setdefault(node_id, Link(node_id))
             if link.connection is None:
                 self._connect(link, now)
                 soonest = min(soonest, link.not_before if link.not_before > now else inf)
@@ -158,7 +150,32 @@ class Sender:
                 self._send_to(link, own, now)
         return soonest
 
-    def _send_to(self, link: _Link, queues: list[PartitionQueue], now: float) -> None:
+    def _in_transaction(
+        self, transactions: TransactionManager, queues: list[PartitionQueue], now: float
+    ) -> tuple[list[PartitionQueue], float]:
+        """Those whose partitions the transaction has, and when to look again; the others are being added.
+
+        After a failure nothing new is sent, and after one of the producer nothing at all.
+        """
+        trouble = transactions.trouble
+        if trouble is not None:
+            self._accumulator.discard(trouble[1], numbered=trouble[0] is Consequence.CLOSE)
+        held = transactions.partitions
+        missing = [queue.tp for queue in queues if queue.tp not in held]
+        if not missing:
+            return queues, inf
+
+        def added(_: object, error: KafkaError | None) -> None:
+            if error is not None:
+                self._outcome.unreachable(error)
+                self._adding_not_before = self._clock.monotonic() + self._policy.backoff(1)
+
+        if now >= self._adding_not_before:
+            self._chores.start("transaction", lambda: transactions.add_partitions(missing), added)
+        again = self._adding_not_before if now < self._adding_not_before else inf
+        return [queue for queue in queues if queue.tp in held], again
+
+    def _send_to(self, link: Link, queues: list[PartitionQueue], now: float) -> None:
         """Fill requests, one batch of each partition in each, as long as the broker may have more."""
         while queues and link.connection is not None:
             if len(link.sent) >= self._config.max_in_flight or link.connection.transport.unsent:
@@ -194,7 +211,7 @@ class Sender:
             return False
         return True
 
-    def _send(self, link: _Link, batches: list[ProducerBatch], now: float) -> None:
+    def _send(self, link: Link, batches: list[ProducerBatch], now: float) -> None:
         connection = link.connection
         if connection is None:
             return
@@ -228,6 +245,7 @@ class Sender:
                 PartitionProduceData(index=batch.tp.partition, records=batch.encoded)
             )
         return ProduceRequest(
+            transactional_id=self._config.transactional_id,
             acks=self._config.required_acks,
             timeout_ms=self._config.request_timeout_ms,
             topic_data=tuple(
@@ -235,7 +253,7 @@ class Sender:
             ),
         )
 
-    def _watch(self, link: _Link) -> None:
+    def _watch(self, link: Link) -> None:
         """Have the poller report what this connection waits for; settle what needs no answer."""
         connection = link.connection
         if connection is None:
@@ -246,7 +264,7 @@ class Sender:
             for batch in batches:
                 self._accumulator.settle(batch)
 
-    def _flush(self, link: _Link) -> None:
+    def _flush(self, link: Link) -> None:
         if link.connection is None:
             return
         try:
@@ -256,7 +274,7 @@ class Sender:
         else:
             self._watch(link)
 
-    def _read(self, link: _Link) -> None:
+    def _read(self, link: Link) -> None:
         connection = link.connection
         if connection is None:
             return
@@ -271,7 +289,7 @@ class Sender:
             error = _as_kafka_error(e, f"{connection.peer}: an answer cannot be dealt with")
             self._lost(link, error, self._clock.monotonic())
 
-    def _answered(self, link: _Link, batches: list[ProducerBatch], answer: ProduceResponse) -> None:
+    def _answered(self, link: Link, batches: list[ProducerBatch], answer: ProduceResponse) -> None:
         link.failures = 0
         results = {
             (topic.name, result.index): result
@@ -283,7 +301,7 @@ class Sender:
         for batch in batches:
             self._outcome.answered(batch, results.get((batch.tp.topic, batch.tp.partition)), peer, now)
 
-    def _connect(self, link: _Link, now: float) -> None:
+    def _connect(self, link: Link, now: float) -> None:
         address = self._directory.address(link.node_id)
         if address is None or now < link.not_before:
             return
@@ -302,7 +320,7 @@ class Sender:
             connected,
         )
 
-    def _lost(self, link: _Link, error: KafkaError, now: float) -> None:
+    def _lost(self, link: Link, error: KafkaError, now: float) -> None:
         """The connection is gone: what was on its way is sent again; its leader may be another by now."""
         connection, link.connection = link.connection, None
         batches = link.batches()
