@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.12 ...")'
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --upgrade pip
-	@$(BIN)/pip install --quiet --editable '.[fast,demo,notebooks,test,lint]'
+	@$(BIN)/pip install --quiet --editable '.[fast,demo,sql,notebooks,test,lint]'
 	@touch $@
 
 install: $(STAMP)  ## Create .venv and install everything the other targets need
@@ -44,10 +44,11 @@ test-interop: $(STAMP)  ## Foreign clients against our broker
 test-fault: $(STAMP)  ## Kills, torn writes, full disks: a few seeded rounds
 	@$(BIN)/pytest tests/fault -m "not soak"
 
-interop: $(STAMP)  ## Apache Kafka itself, its old clients and those of 0.7 as judges: fetched, skipped where they cannot be
+interop: $(STAMP)  ## Apache Kafka itself, its old clients, those of 0.7 and Spark's connector as judges: fetched, or skipped
 	@$(BIN)/python -m tests.support.apache_kafka
 	@$(BIN)/python -m tests.support.clients07
 	@$(BIN)/python -m tests.support.old_java
+	@$(BIN)/python -m tests.support.spark_environments
 	@$(BIN)/pytest tests/peers
 
 soak: $(STAMP)  ## The long rounds of the fault drivers

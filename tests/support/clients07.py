@@ -107,6 +107,17 @@ class Driver:
             raise ClientError(answer["error"])
         return answer
 
+    def end(self, seconds: float) -> None:
+        """End the process by the end of its input, or by force after so long; may be called again."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+            self._process.stdin = None
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            pass
+        self.close()
+
     def close(self) -> None:
         """End the process; may be called again."""
         self._process.kill()

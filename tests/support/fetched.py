@@ -41,12 +41,15 @@ def fetched(name: str, what: str, pins: Iterable[Path], *commands: list[str]) ->
     return directory
 
 
-def with_maven(name: str, what: str, pom: Path) -> Path:
-    """The directory with the jars that a pom depends on. Raises `NotAvailable` as `fetched` does."""
+def with_maven(name: str, what: str, pom: Path, *properties: str) -> Path:
+    """The directory with the jars that a pom depends on; its properties are given as ``-Dname=value``.
+
+    Raises `NotAvailable` as `fetched` does.
+    """
     if shutil.which("java") is None:
         raise NotAvailable("there is no java on PATH")
     command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=."]
-    return fetched(name, what, [pom], command)
+    return fetched(name, what, [pom], [*command, *properties])
 
 
 def announce(what: str, fetch: Callable[[], object]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,8 +12,8 @@ from pyspark_kafkalog.java_runtime import ensure_java
 
 
 @contextmanager
-def running_session() -> Iterator[Any]:
-    """A session of two cores, in UTC; stopped at the end."""
+def running_session(configs: Mapping[str, str] | None = None) -> Iterator[Any]:
+    """A session of two cores, in UTC; stopped at the end. ``configs`` are those of Spark that are added."""
     ensure_java()
     # Spark starts its workers with this interpreter, not with the one that runs the tests.
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -27,6 +27,7 @@ def running_session() -> Iterator[Any]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
+        .config(map=dict(configs or {}))
         .getOrCreate()
     )
     yield session
