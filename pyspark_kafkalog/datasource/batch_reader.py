@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_kafkalog.datasource import offsets
-from pyspark_kafkalog.datasource.generations import SourceLookup, open_lookup
+from pyspark_kafkalog.datasource.generations import SourceLookup, opened_lookup
+from pyspark_kafkalog.datasource.idle_clusters import IDLE_CLUSTERS
 from pyspark_kafkalog.datasource.options import BatchOptions, SourceOptions
 from pyspark_kafkalog.datasource.planning import OffsetRange, plan_ranges
 from pyspark_kafkalog.datasource.starting import locate_start
@@ -61,16 +64,22 @@ class TaskReader:
         """
         # Spark makes one task of an empty plan, and gives it a partition that is not ours.
         if isinstance(partition, KafkaInputPartition):
-            lookup = self._lookup(partition)
-            try:
+            with self._opened(partition) as lookup:
                 reader = lookup.reader(self._columns)
                 yield from reader.rows(OffsetRange(partition.topic_partition, partition.start, partition.end))
-            finally:
-                lookup.close()
 
-    def _lookup(self, task: KafkaInputPartition | None = None) -> SourceLookup:
+    def _opened(self, task: KafkaInputPartition | None = None) -> AbstractContextManager[SourceLookup]:
         """For planning, or for a task, which knows where its broker is if it needs to."""
-        return open_lookup(self._options, {task.broker: task.address} if task and task.address else None)
+        if attempt_number() > 0:
+            # Whatever the last attempt failed of, it was not these connections.
+            IDLE_CLUSTERS.clear()
+        return opened_lookup(self._options, {task.broker: task.address} if task and task.address else None)
+
+
+def attempt_number() -> int:
+    """Which attempt at its task this is, from 0 on; 0 outside of tasks."""
+    context = TaskContext.get()
+    return 0 if context is None else context.attemptNumber()
 
 
 def tasks_of(
@@ -107,27 +116,18 @@ class BatchReader(TaskReader, DataSourceReader):
             InvalidConfig: the positions asked for do not fit the partitions there are.
             KafkaError: the cluster could not be asked, or lacks a topic.
         """
-        lookup = self._lookup()
-        try:
+        with self._opened() as lookup:
             leaders = lookup.leaders()
             return tasks_of(lookup, self._plan(lookup, sorted(leaders)), leaders)
-        finally:
-            lookup.close()
 
     def _plan(self, lookup: SourceLookup, partitions: Sequence[TopicPartition]) -> list[OffsetRange]:
         options = self._options
         starts = locate_start(options, lookup, partitions)
         ends = offsets.locate(options.end, partitions, look_up=lookup.offsets, missing_is_latest=True)
         offsets.check_order(starts, ends, resolved=False)
-        resolved = {}
-        if options.min_partitions is not None or options.max_records is not None:
-            first, last = lookup.resolve(starts), lookup.resolve(ends)
-            offsets.check_order(first, last, resolved=True)
-            resolved = {p: (first[p], last[p]) for p in partitions}
-        return plan_ranges(
-            [OffsetRange(p, starts[p], ends[p]) for p in partitions],
-            resolved,
-            min_partitions=options.min_partitions,
-            max_records=options.max_records,
-            split=lookup.split,
-        )
+        asked = [OffsetRange(p, starts[p], ends[p]) for p in partitions]
+        if not options.splits:
+            return asked
+        first, last = lookup.resolve(starts), lookup.resolve(ends)
+        offsets.check_order(first, last, resolved=True)
+        return plan_ranges(asked, {p: (first[p], last[p]) for p in partitions}, lookup.split)

@@ -7,6 +7,7 @@ range may be cut, and how it is read. Planning, loads and readers know no more o
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_kafkalog.types import TopicPartition
@@ -39,6 +40,10 @@ class SourceLookup(Protocol):
 
     def close(self) -> None:
         """Close the connections."""
+        ...
+
+    def release(self) -> None:
+        """Instead of `close`: all went well and no answer is awaited, so others may use the connections."""
         ...
 
     def leaders(self, *, missing_ok: bool = False) -> Mapping[TopicPartition, int]:
@@ -79,10 +84,8 @@ class SourceLookup(Protocol):
         """
         ...
 
-    def split(
-        self, ranges: Sequence[OffsetRange], *, min_partitions: int | None, max_records: int | None
-    ) -> list[OffsetRange]:
-        """Cut resolved ranges into the tasks' ranges, as `planning.split_ranges` and where records begin."""
+    def split(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+        """Cut resolved ranges into the tasks' ranges, as the options want it and where records begin."""
         ...
 
     def facts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionFacts]:
@@ -128,6 +131,20 @@ class SourceLookup(Protocol):
         read go on.
         """
         ...
+
+
+@contextmanager
+def opened_lookup(options: SourceOptions, brokers: Mapping[int, str] | None = None) -> Iterator[SourceLookup]:
+    """The look-up of `open_lookup` for one piece of work. Its connections wait for the next piece of work of
+    this process, unless this one failed or was broken off.
+    """
+    lookup = open_lookup(options, brokers)
+    try:
+        yield lookup
+    except BaseException:
+        lookup.close()
+        raise
+    lookup.release()
 
 
 def open_lookup(options: SourceOptions, brokers: Mapping[int, str] | None = None) -> SourceLookup:

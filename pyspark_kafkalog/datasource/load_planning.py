@@ -12,7 +12,7 @@ from dataclasses import replace
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
 from pyspark_kafkalog.datasource import offsets
-from pyspark_kafkalog.datasource.generations import SourceLookup, open_lookup
+from pyspark_kafkalog.datasource.generations import SourceLookup, opened_lookup
 from pyspark_kafkalog.datasource.load_options import LoadOptions
 from pyspark_kafkalog.datasource.offsets import OffsetsByPartition
 from pyspark_kafkalog.datasource.options import BatchOptions
@@ -87,11 +87,8 @@ def tell_group(options: BatchOptions, commit: Commit) -> None:
         return
     positions = {where: position.next for where, position in commit.stored.items()}
     try:
-        lookup = open_lookup(options)
-        try:
+        with opened_lookup(options) as lookup:
             lookup.commit_group(group, positions)
-        finally:
-            lookup.close()
     except KafkaError as e:
         log.warning(
             "load %d is committed; group %s was not told its offsets (the next commit tells it again): %s",
@@ -201,7 +198,7 @@ def _new_plan(
         ends=ends,
         fail_on_data_loss=options.fail_on_data_loss,
         on_topic_recreated=load.on_recreated,
-        split=lambda ranges: _split(options, lookup, ranges),
+        split=lambda ranges: _split(lookup, ranges),
     )
 
 
@@ -243,10 +240,6 @@ def _ends(options: BatchOptions, asked: OffsetsByPartition, facts: Facts) -> Off
     return ends
 
 
-def _split(options: BatchOptions, lookup: SourceLookup, ranges: Sequence[Range]) -> list[Range]:
-    parts = lookup.split(
-        [OffsetRange(*r) for r in ranges],
-        min_partitions=options.min_partitions,
-        max_records=options.max_records,
-    )
+def _split(lookup: SourceLookup, ranges: Sequence[Range]) -> list[Range]:
+    parts = lookup.split([OffsetRange(*r) for r in ranges])
     return [(part.topic_partition, part.start, part.end) for part in parts]

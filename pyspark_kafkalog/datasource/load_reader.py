@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
-from pyspark_kafkalog.datasource.batch_reader import BatchReader, KafkaInputPartition
+from pyspark_kafkalog.datasource.batch_reader import BatchReader, KafkaInputPartition, attempt_number
 from pyspark_kafkalog.datasource.load_options import LoadOptions
 from pyspark_kafkalog.datasource.load_planning import begin, propose, tell_group
 from pyspark_kafkalog.datasource.options import BatchOptions
 from pyspark_kafkalog.datasource.planning import OffsetRange
 from pyspark_kafkalog.loads.errors import DamagedRecord, LoadBusy, LoadError, LostRace, TopicRecreated
 from pyspark_kafkalog.loads.ledger import Ledger
-from pyspark_kafkalog.loads.plan import Plan
+from pyspark_kafkalog.loads.plan import Plan, PlannedRange
 from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -107,11 +107,8 @@ class LoadReader(BatchReader):
 
     def _addresses(self, brokers: Collection[int]) -> dict[int, str]:
         """Where tasks find them now, for a plan may be read again long after it was made."""
-        lookup = self._lookup()
-        try:
+        with self._opened() as lookup:
             return {broker: lookup.address_of(broker) for broker in brokers}
-        finally:
-            lookup.close()
 
     @property
     def _only_looks(self) -> bool:
@@ -120,8 +117,7 @@ class LoadReader(BatchReader):
     def _plan_to_read(self, run: str) -> Plan | None:
         if self._load.plan is not None:
             return self._ledger.plan(self._load.plan)
-        lookup = self._lookup()
-        try:
+        with self._opened() as lookup:
             if self._only_looks:
                 return propose(self._options, lookup, self._ledger)
             with self._held(run):
@@ -134,8 +130,6 @@ class LoadReader(BatchReader):
                 except LostRace:
                     # A store whose locks do not reach that far: the other one's plan is as good as ours.
                     return begin(self._options, lookup, self._ledger, run=run)
-        finally:
-            lookup.close()
 
     def _held(self, run: str) -> ExitStack:
         """The load's lock. Scans of one DataFrame may be planned at the same time: they wait for each other.
@@ -173,7 +167,7 @@ class LoadReader(BatchReader):
             yield from super().read(partition)
             return
         plan = self._plan_of(partition)
-        receipt = yield from self._rows(partition, plan)
+        receipt = yield from self.rows_of(partition, plan, plan.ranges[partition.index])
         self._ledger.leave_receipt(receipt)
         if self._load.run:
             self._ledger.mark_read(plan, partition.index, self._load.run)
@@ -193,26 +187,25 @@ class LoadReader(BatchReader):
             self._refuse_if_committed_by_another(task)
         return plan
 
-    def _rows(self, task: LoadInputPartition, plan: Plan) -> Generator[pa.RecordBatch, None, Receipt]:
+    def rows_of(
+        self, task: LoadInputPartition, plan: Plan, planned: PlannedRange
+    ) -> Generator[pa.RecordBatch, None, Receipt]:
+        """The rows of a task, and the receipt that they earn, which is left nowhere. Asks no ledger."""
         from pyspark_kafkalog.loads.receipts import TALLY_COLUMNS, Tally
 
         tally, began = Tally(), time.monotonic()
         extra = tuple(name for name in TALLY_COLUMNS if name not in self._columns)
-        planned = plan.ranges[task.index]
         where = planned.key
-        lookup = self._lookup(task)
-        try:
+        with self._opened(task) as lookup:
             _check_topic(task, where, lookup)
             reader = lookup.reader(self._columns + extra, tally.lose)
             for batch in reader.rows(OffsetRange(where, task.start, task.end)):
                 tally.add(batch)
                 yield batch.select(self._columns) if extra else batch
-        finally:
-            lookup.close()
         return tally.receipt(
             plan,
             planned,
-            attempt=_attempt_number(),
+            attempt=attempt_number(),
             host=socket.gethostname(),
             duration_ms=round((time.monotonic() - began) * 1000),
         )
@@ -276,8 +269,3 @@ def _action() -> str:
         return "direct"
     execution = context.getLocalProperty("spark.sql.execution.id")
     return f"stage-{context.stageId()}" if execution is None else f"execution-{execution}"
-
-
-def _attempt_number() -> int:
-    context = TaskContext.get()
-    return 0 if context is None else context.attemptNumber()

@@ -6,16 +6,19 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from pyspark_kafkalog.client import groups
-from pyspark_kafkalog.client.discovery import Cluster, ClusterMetadata, TopicMetadata
+from pyspark_kafkalog.client.discovery import ClusterMetadata, TopicMetadata
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.client07 import PROTOCOL_08
+from pyspark_kafkalog.datasource import density
 from pyspark_kafkalog.datasource.again import again
 from pyspark_kafkalog.datasource.generations import ignore_loss
+from pyspark_kafkalog.datasource.idle_clusters import IDLE_CLUSTERS
 from pyspark_kafkalog.datasource.offsets import GlobalTimestamp, PartitionTimestamps
 from pyspark_kafkalog.datasource.options import BatchOptions, SourceOptions
 from pyspark_kafkalog.datasource.planning import OffsetRange, split_ranges
+from pyspark_kafkalog.datasource.sampling import sample
 from pyspark_kafkalog.datasource.subscription import Assign, SubscribePattern
 from pyspark_kafkalog.errors import ErrorCode, UnknownTopicOrPartition, error_for
 from pyspark_kafkalog.loads.plan import PartitionFacts
@@ -40,11 +43,15 @@ class Lookup:
     def __init__(self, options: SourceOptions, clock: Clock = SYSTEM_CLOCK) -> None:
         self._options = options
         self._clock = clock
-        self.cluster = self._connect()
+        self.cluster = IDLE_CLUSTERS.take(options.consumer)
 
     def close(self) -> None:
         """Close the connections."""
         self.cluster.close()
+
+    def release(self) -> None:
+        """Let the next look-up of this process use the connections; see `SourceLookup.release`."""
+        IDLE_CLUSTERS.give_back(self.cluster)
 
     def leaders(self, *, missing_ok: bool = False) -> Mapping[TopicPartition, int]:
         """Every partition that is to be read, with the id of the node that leads it; -1 while none does.
@@ -78,11 +85,18 @@ class Lookup:
     def check_positions(self, positions: Mapping[TopicPartition, int]) -> None:
         """Nothing to refuse: offsets count records, and each may be one."""
 
-    def split(
-        self, ranges: Sequence[OffsetRange], *, min_partitions: int | None, max_records: int | None
-    ) -> list[OffsetRange]:
-        """See `planning.split_ranges`."""
-        return split_ranges(ranges, min_partitions=min_partitions, max_records=max_records)
+    def split(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+        """First by bytes, then as `planning.split_ranges`."""
+        options = self._options
+        if options.max_bytes is not None:
+            asked = density.by_partition(ranges)
+            samples = self._again(lambda: sample(self.cluster, asked))
+            ranges = [
+                part
+                for r in ranges
+                for part in density.cut_by_bytes(r, samples.get(r.topic_partition, []), options.max_bytes)
+            ]
+        return split_ranges(ranges, min_partitions=options.min_partitions, max_records=options.max_records)
 
     def reader(
         self, columns: Sequence[str], on_loss: Callable[[int, int], None] = ignore_loss
@@ -127,7 +141,7 @@ class Lookup:
 
     def cluster_id(self) -> str:
         """What the cluster calls itself; empty where it has no name."""
-        return self._again(lambda: self.cluster.metadata([])).cluster_id or ""
+        return self._again(lambda: self.cluster.metadata([], refresh=True)).cluster_id or ""
 
     def group_offsets(
         self, group: str, partitions: Iterable[TopicPartition], *, note: str | None = None
@@ -151,7 +165,7 @@ class Lookup:
 
     def _metadata(self, partitions: Collection[TopicPartition]) -> ClusterMetadata:
         """The cluster as far as ``partitions`` go, each of which is in it."""
-        seen = self.cluster.metadata(sorted({p.topic for p in partitions}))
+        seen = self.cluster.metadata(sorted({p.topic for p in partitions}), refresh=True)
         missing = [str(p) for p in sorted(partitions) if p.partition not in seen.topics[p.topic].partitions]
         if missing:
             servers = self._options.consumer.bootstrap_servers
@@ -195,14 +209,7 @@ class Lookup:
         return found
 
     def _again(self, ask: Callable[[], T]) -> T:
-        return again(ask, self._reconnect, self._options, self._clock)
-
-    def _reconnect(self) -> None:
-        self.cluster.close()
-        self.cluster = self._connect()
-
-    def _connect(self) -> Cluster:
-        return Cluster(self._options.consumer, clock=self._clock)
+        return again(ask, self.cluster.close, self._options, self._clock)
 
 
 def _kept_by(store: ZooKeeperConfig, group: str) -> ZooKeeperGroup:

@@ -74,6 +74,10 @@ class Lookup07:
         for consumer in consumers.values():
             consumer.close()
 
+    def release(self) -> None:
+        """Close the connections: a partition's broker may be another by the next task."""
+        self.close()
+
     def leaders(self, *, missing_ok: bool = False) -> Mapping[TopicPartition, int]:
         """Every partition that is to be read, with its broker.
 
@@ -157,15 +161,17 @@ class Lookup07:
             )
         )
 
-    def split(
-        self, ranges: Sequence[OffsetRange], *, min_partitions: int | None, max_records: int | None
-    ) -> list[OffsetRange]:
-        """As `planning.split_at`, at the beginnings of segments: other entries' are not known unread."""
-        if max_records is not None:
+    def split(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+        """As `planning.split_at`, at the beginnings of segments: other entries' are not known unread.
+
+        Positions count bytes, so that is what ``maxBytesPerPartition`` is of.
+        """
+        options = self._options
+        if options.max_records is not None:
             raise InvalidConfig(NO_MAX_RECORDS)
-        partitions = sorted({r.topic_partition for r in ranges}) if min_partitions is not None else ()
+        partitions = sorted({r.topic_partition for r in ranges}) if options.splits else ()
         starts = {p: self.segment_starts(p) for p in partitions}
-        return split_at(ranges, starts, min_partitions=min_partitions)
+        return split_at(ranges, starts, min_partitions=options.min_partitions, max_size=options.max_bytes)
 
     def reader(
         self, columns: Sequence[str], on_loss: Callable[[int, int], None] = ignore_loss

@@ -77,6 +77,12 @@ OPTIONS = (
     Option("minPartitions", "", "Split large ranges so that about so many tasks run."),
     Option("maxRecordsPerPartition", "", "No task reads more than so many offsets."),
     Option(
+        "maxBytesPerPartition",
+        "",
+        "No task reads much more than so many bytes of log, as it is stored. Estimated: the log is looked at "
+        "in up to 16 places of a partition. Applied before the two above.",
+    ),
+    Option(
         "failOnDataLoss",
         "true",
         "Fail where offsets that should be read are gone; `false` reads what is left and logs the rest.",

@@ -70,6 +70,7 @@ class SourceOptions:
     """Whether a starting time after the last record means the partition's end, and is no error."""
     min_partitions: int | None
     max_records: int | None
+    max_bytes: int | None
     fail_on_data_loss: bool
     include_headers: bool
     include_broker: bool
@@ -82,6 +83,11 @@ class SourceOptions:
     """The ZooKeeper that keeps the group's offsets; None where its brokers do, or nobody."""
     wire: ConsumerConfig | Source07Config
     """What the ``kafka.*`` options say to the client of the generation that is read."""
+
+    @property
+    def splits(self) -> bool:
+        """Whether a partition may become several tasks."""
+        return not (self.min_partitions is self.max_records is self.max_bytes is None)
 
     @property
     def v07(self) -> Source07Config | None:
@@ -148,6 +154,7 @@ def shared_options(options: Mapping[str, str], start: StartLimit, *limits: Offse
         "missing_is_latest": strategy == "latest",
         "min_partitions": positive(options, "minPartitions"),
         "max_records": positive(options, "maxRecordsPerPartition"),
+        "max_bytes": positive(options, "maxBytesPerPartition"),
         "fail_on_data_loss": flag(options, "failOnDataLoss"),
         "include_headers": flag(options, "includeHeaders"),
         "include_broker": flag(options, "includeBroker"),

@@ -7,10 +7,9 @@ here from ``format("kafka")`` gets the same tasks.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Protocol
 
 from pyspark_kafkalog.types import TopicPartition
 
@@ -78,26 +77,20 @@ def _round_half_up(numerator: int, denominator: int) -> int:
     return (2 * numerator + denominator) // (2 * denominator)
 
 
-class Split(Protocol):
-    """Cuts resolved ranges into the tasks' ranges, as `split_ranges`."""
-
-    def __call__(
-        self, ranges: Sequence[OffsetRange], /, *, min_partitions: int | None, max_records: int | None
-    ) -> list[OffsetRange]: ...
-
-
 def split_at(
     ranges: Sequence[OffsetRange],
     allowed: Mapping[TopicPartition, Sequence[int]],
     *,
-    min_partitions: int | None,
+    min_partitions: int | None = None,
+    max_size: int | None = None,
 ) -> list[OffsetRange]:
-    """Cut resolved ranges as `split_ranges`, each cut at the nearest ``allowed`` offset of its partition.
+    """Cut resolved ranges as `split_ranges`, where no part is to be larger than ``max_size``, each cut at the
+    nearest ``allowed`` offset of its partition.
 
     Parts that have no such offset between them stay together, so fewer may come out than asked for.
     """
     parts: list[OffsetRange] = []
-    ideal = split_ranges(ranges, min_partitions=min_partitions)
+    ideal = split_ranges(ranges, min_partitions=min_partitions, max_records=max_size)
     for r in ranges:
         if r.size <= 0:
             continue
@@ -114,22 +107,18 @@ def split_at(
 def plan_ranges(
     asked: Sequence[OffsetRange],
     resolved: Mapping[TopicPartition, tuple[int, int]],
-    *,
-    min_partitions: int | None,
-    max_records: int | None,
-    split: Split = split_ranges,
+    split: Callable[[Sequence[OffsetRange]], Sequence[OffsetRange]],
 ) -> list[OffsetRange]:
-    """The tasks of a batch whose ends may still be open.
+    """The tasks of a batch that is to be split, whose ends may still be open.
 
     ``asked`` holds what the user said, placeholders included; ``resolved`` the numbers they stand for now.
-    Sizes come from the numbers; the outermost parts of a partition keep its placeholders, so that a task
-    binds "latest" when it runs and the same DataFrame, run again, sees new records.
+    ``split`` cuts ranges of numbers. Sizes come from the numbers; the outermost parts of a partition keep its
+    placeholders, so that a task binds "latest" when it runs and the same DataFrame, run again, sees new
+    records.
     """
-    if min_partitions is None and max_records is None:
-        return list(asked)
     sized = [OffsetRange(r.topic_partition, *resolved[r.topic_partition]) for r in asked]
     parts: dict[TopicPartition, list[OffsetRange]] = defaultdict(list)
-    for part in split(sized, min_partitions=min_partitions, max_records=max_records):
+    for part in split(sized):
         parts[part.topic_partition].append(part)
     planned: list[OffsetRange] = []
     for r in asked:

@@ -147,11 +147,7 @@ class StreamDriver:
             gone = gone - self._leaders.keys()
         self._tell(self._losses(start, end, new, gone=gone))
         self._planned, self._position = True, end
-        ranges = self._lookup.split(
-            ranges_between(start, end, new),
-            min_partitions=self._options.min_partitions,
-            max_records=self._options.max_records,
-        )
+        ranges = self._lookup.split(ranges_between(start, end, new))
         return tasks_of(self._lookup, ranges, self._leaders)
 
     def finished(self, end: OffsetsByPartition) -> None:

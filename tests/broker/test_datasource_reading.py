@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
 
+from pyspark_kafkalog.datasource import batch_reader
 from pyspark_kafkalog.datasource.batch_reader import BatchReader, KafkaInputPartition
 from pyspark_kafkalog.datasource.options import parse_batch_options
 from pyspark_kafkalog.datasource.range_reader import DataLoss
@@ -211,7 +212,17 @@ def test_c2_a_repeated_task_reads_over_new_connections() -> None:
         _until(lambda: broker.open_connections == 0)
         assert offsets(source.read(task(0, 15))) == list(range(15))
         assert broker.connection_count == 2
-        _until(lambda: broker.open_connections == 0)
+
+
+def test_c2_an_attempt_after_the_first_uses_no_connection_of_other_tasks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with serving(ScriptedLog(batches(*FIFTEEN))) as broker:
+        source = reader(broker)
+        assert offsets(source.read(task(0, 15))) == list(range(15))
+        monkeypatch.setattr(batch_reader, "attempt_number", lambda: 1)
+        assert offsets(source.read(task(0, 15))) == list(range(15))
+        assert broker.connection_count == 2
 
 
 def test_a_task_that_is_stopped_early_lets_go_of_its_connection() -> None:
@@ -245,9 +256,9 @@ def test_c5_and_c6_readers_at_one_offset_do_not_share_a_connection() -> None:
         assert broker.open_connections == 2
         assert offsets(iter([one])) + offsets(first) == list(range(5, 15))
         assert offsets(iter([two])) + offsets(second) == list(range(5, 12))
-        # One that nobody uses any more is closed, not handed on.
+        # The next task of this process goes on with one that nobody uses any more.
         assert offsets(source.read(task(5, 15))) == list(range(5, 15))
-        assert broker.connection_count == 3
+        assert broker.connection_count == 2
 
 
 def test_the_reader_and_its_partitions_travel_to_other_processes() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from pyspark_kafkalog.datasource.planning import OffsetRange, plan_ranges, split_at, split_ranges
@@ -98,7 +100,7 @@ def test_ranges_of_any_size_do_not_lose_precision() -> None:
 def test_r13_the_outer_parts_keep_their_placeholders() -> None:
     a, b = TopicPartition("t", 0), TopicPartition("t", 1)
     asked = [OffsetRange(a, EARLIEST_OFFSET, LATEST_OFFSET), OffsetRange(b, 3, LATEST_OFFSET)]
-    planned = plan_ranges(asked, {a: (0, 30), b: (3, 4)}, min_partitions=4, max_records=None)
+    planned = plan_ranges(asked, {a: (0, 30), b: (3, 4)}, partial(split_ranges, min_partitions=4))
     assert planned == [
         OffsetRange(a, EARLIEST_OFFSET, 10),
         OffsetRange(a, 10, 20),
@@ -107,10 +109,10 @@ def test_r13_the_outer_parts_keep_their_placeholders() -> None:
     ]
 
 
-def test_r13_an_unsplit_plan_is_what_was_asked_even_where_it_is_empty_now() -> None:
+def test_of_a_plan_that_is_split_a_partition_that_is_empty_now_has_no_task() -> None:
     tp = TopicPartition("t", 0)
     asked = [OffsetRange(tp, EARLIEST_OFFSET, LATEST_OFFSET)]
-    assert plan_ranges(asked, {tp: (5, 5)}, min_partitions=None, max_records=None) == asked
+    assert plan_ranges(asked, {tp: (5, 5)}, split_ranges) == []
 
 
 @pytest.mark.parametrize(
