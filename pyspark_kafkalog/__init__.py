@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.consumer.simple_consumer import SimpleConsumer
     from pyspark_kafkalog.consumer.stream import ConsumerTimeout
     from pyspark_kafkalog.consumer.topic_filter import Blacklist, Whitelist
+    from pyspark_kafkalog.datasource.pushdown_probe import PushdownLeaks, enable_pushdown
     from pyspark_kafkalog.datasource.source import DefaultSource
+    from pyspark_kafkalog.datasource.stream_listener import LagListener, SourceLag
     from pyspark_kafkalog.errors import KafkaError
     from pyspark_kafkalog.java_runtime import ensure_java
     from pyspark_kafkalog.loads.auditing import audit
     from pyspark_kafkalog.loads.commit import Commit
+    from pyspark_kafkalog.loads.dead_letters import read_dead
     from pyspark_kafkalog.loads.errors import LoadError
     from pyspark_kafkalog.loads.ledger import Ledger
     from pyspark_kafkalog.loads.load import load
@@ -50,13 +53,16 @@ __all__ = [
     "EventHandler",
     "FetchRequest",
     "KafkaError",
+    "LagListener",
     "Ledger",
     "LoadError",
     "NewTopic",
     "Producer",
     "ProducerData",
     "ProducerRequest",
+    "PushdownLeaks",
     "SimpleConsumer",
+    "SourceLag",
     "SyncProducer",
     "Whitelist",
     "__version__",
@@ -64,8 +70,10 @@ __all__ = [
     "create_partitions",
     "create_topics",
     "delete_topics",
+    "enable_pushdown",
     "ensure_java",
     "load",
+    "read_dead",
     "read_load",
 ]
 
@@ -81,21 +89,26 @@ _HOMES = {
     "EventHandler": "producer.event_handler",
     "FetchRequest": "protocol.v07",
     "KafkaError": "errors",
+    "LagListener": "datasource.stream_listener",
     "Ledger": "loads.ledger",
     "LoadError": "loads.errors",
     "NewTopic": "client.admin",
     "Producer": "producer.producer",
     "ProducerData": "producer.classic_producer",
     "ProducerRequest": "producer.broker_writer",
+    "PushdownLeaks": "datasource.pushdown_probe",
     "SimpleConsumer": "consumer.simple_consumer",
+    "SourceLag": "datasource.stream_listener",
     "SyncProducer": "producer.sync_producer",
     "Whitelist": "consumer.topic_filter",
     "audit": "loads.auditing",
     "create_partitions": "client.admin",
     "create_topics": "client.admin",
     "delete_topics": "client.admin",
+    "enable_pushdown": "datasource.pushdown_probe",
     "ensure_java": "java_runtime",
     "load": "loads.load",
+    "read_dead": "loads.dead_letters",
     "read_load": "loads.reading",
 }
 

@@ -52,6 +52,15 @@ class SubscribePattern:
 Subscription = Assign | Subscribe | SubscribePattern
 
 
+def covers(subscription: Subscription, partition: TopicPartition) -> bool:
+    """Whether a partition is among those that are meant."""
+    if isinstance(subscription, Assign):
+        return partition in subscription.partitions
+    if isinstance(subscription, Subscribe):
+        return partition.topic in subscription.topics
+    return subscription.matches(partition.topic)
+
+
 def parse_subscription(options: Mapping[str, str]) -> Subscription:
     """The one of the three options that is given; keys are in lower case.
 
