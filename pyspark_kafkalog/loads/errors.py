@@ -45,5 +45,13 @@ class IncompleteLoad(LoadError):
     """Not every range of the plan has a receipt: it was not read to its end."""
 
 
+class TooManyDead(LoadError):
+    """More records could not be used than ``max_dead`` allows."""
+
+
+class DatabaseFailed(LoadError):
+    """A database that a load writes to refused a statement, or could not be reached."""
+
+
 class UnsafeStore(LoadError):
     """A place that cannot keep a ledger: it has no exclusive create, or none that can be relied on."""

@@ -29,7 +29,9 @@ def rows(file: Path, format: str) -> int:
         import pyarrow.parquet as pq
 
         return int(pq.read_metadata(file).num_rows)
-    except pa.ArrowException as e:
+    except (pa.ArrowException, OSError) as e:
+        if isinstance(e, OSError) and e.errno is not None:
+            raise  # the file system's; of a wrong byte Arrow's ORC says OSError too
         raise LoadError(f"{file} is not a whole {_NAMES[format]} file: {e}") from e
 
 

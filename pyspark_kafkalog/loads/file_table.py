@@ -11,6 +11,7 @@ from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.loads import output
 from pyspark_kafkalog.loads.commit import FILE_FORMATS, ORC, PARQUET, Output
 from pyspark_kafkalog.loads.errors import LoadError, ReceiptMismatch
+from pyspark_kafkalog.loads.event_time import GRAINS, with_event_time
 from pyspark_kafkalog.loads.target import Work
 
 if TYPE_CHECKING:
@@ -32,18 +33,29 @@ class FileTable:
         *,
         format: str = PARQUET,
         partition_by: str | Sequence[str] = (),
+        partition_by_time: str | None = None,
+        grain: str = "day",
         options: Mapping[str, str] | None = None,
     ) -> None:
         """``options`` are those of Spark's writer of this format.
 
+        ``partition_by_time`` names a column: below the load's directory come those of its days, with
+        ``grain="hour"`` of their hours, and below these those of ``partition_by``. Records may be of any
+        time: each load has its own directories.
+
         Raises:
-            InvalidConfig: the path is not local, or the format is none of `FILE_FORMATS`.
+            InvalidConfig: the path is not local, the format is none of `FILE_FORMATS`, or the grain none of
+                `GRAINS`.
         """
         if format not in FILE_FORMATS:
             raise InvalidConfig(f"format is one of {', '.join(FILE_FORMATS)}; got {format!r}")
         self.path = output.local_path(path)
         self.format = format
-        self._columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+        if grain not in GRAINS:
+            raise InvalidConfig(f"grain is one of {', '.join(GRAINS)}; got {grain!r}")
+        columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+        self._time, self._grain = partition_by_time, grain
+        self._columns = (*(GRAINS[grain] if partition_by_time else ()), *columns)
         self._options = dict(options or {})
 
     def find(self, _work: Work, /) -> Output | None:
@@ -58,7 +70,7 @@ class FileTable:
             LoadError: the path belongs to another load, was written in this block before, or holds a table of
                 another format or partitioning, or with other types.
         """
-        _check_columns(work.frame, self._columns)
+        _check_columns(self._frame(work), self._columns)
         claimed = output.claim(self.path, work.ledger, self.format)
         if any(done.path == claimed.path for done in work.before):
             raise LoadError(
@@ -74,7 +86,7 @@ class FileTable:
             LoadError: what Spark wrote is not here.
             ReceiptMismatch: not as many rows were written as the tasks say they read.
         """
-        writer = work.frame.write.mode("overwrite").options(**self._options)
+        writer = self._frame(work).write.mode("overwrite").options(**self._options)
         # Else a session that overwrites by partition would leave the files of a killed attempt in place.
         writer = writer.option("partitionOverwriteMode", "static")
         if self._columns:
@@ -90,6 +102,9 @@ class FileTable:
         if work.is_whole and work.has_receipts:
             _check_rows(work, written, directory)
         return written
+
+    def _frame(self, work: Work) -> DataFrame:
+        return work.frame if self._time is None else with_event_time(work.frame, self._time, self._grain)
 
     def _check_table(self, path: str, work: Work) -> None:
         """See that what is to be written can be read together with what the last load wrote there."""

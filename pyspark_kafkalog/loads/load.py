@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.datasource.generations import open_lookup
@@ -27,17 +27,22 @@ from pyspark_kafkalog.datasource.options import parse_batch_options
 from pyspark_kafkalog.datasource.schema import column_names, spark_schema
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.loads.commit import ORC, PARQUET, Commit, Output
+from pyspark_kafkalog.loads.dead_letters import DeadLetters
 from pyspark_kafkalog.loads.errors import LoadError
 from pyspark_kafkalog.loads.file_table import FileTable
 from pyspark_kafkalog.loads.ledger import Ledger
 from pyspark_kafkalog.loads.plan import Plan
 from pyspark_kafkalog.loads.records import utc_text
+from pyspark_kafkalog.loads.sql_dialect import LOAD_COLUMN
 from pyspark_kafkalog.loads.target import Target, Work
 from pyspark_kafkalog.loads.texts import option_texts
 from pyspark_kafkalog.types import NO_BROKER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from pyspark_kafkalog.loads.sql_database import Connect
+    from pyspark_kafkalog.loads.sql_task import Transform
 
 log = logging.getLogger(__name__)
 
@@ -215,43 +220,14 @@ class Load:
             is_whole=df is None,
             has_receipts=self._receipts,
             before=tuple(self._outputs),
+            source=self._options,
         )
         target.check(work)
         found = target.find(work)
         self._found += found is not None
         self._outputs.append(target.write(work) if found is None else found)
-        self._modes.append(target.mode)
-
-    def write_parquet(
-        self,
-        path: str | os.PathLike[str],
-        df: DataFrame | None = None,
-        *,
-        partition_by: str | Sequence[str] = (),
-        **options: object,
-    ) -> None:
-        """Write ``path/load=<number>`` as Parquet; the commit publishes it for `read_load`.
-
-        A replay overwrites the same directory. ``options`` are those of Spark's Parquet writer.
-
-        Raises:
-            InvalidConfig: the path is not local, or a column is called ``load``.
-            LoadError: the path belongs to another load, was written in this block before, holds a table of
-                another format or partitioning or with other types, or what Spark wrote is not here.
-            ReceiptMismatch: not as many rows were written as the tasks say they read.
-        """
-        self.write_files(path, df, format=PARQUET, partition_by=partition_by, **options)
-
-    def write_orc(
-        self,
-        path: str | os.PathLike[str],
-        df: DataFrame | None = None,
-        *,
-        partition_by: str | Sequence[str] = (),
-        **options: object,
-    ) -> None:
-        """`write_parquet`, as ORC."""
-        self.write_files(path, df, format=ORC, partition_by=partition_by, **options)
+        if not isinstance(target, DeadLetters):  # what became of the others says which mode this is
+            self._modes.append(target.mode)
 
     def write_files(
         self,
@@ -260,12 +236,82 @@ class Load:
         *,
         format: str = PARQUET,
         partition_by: str | Sequence[str] = (),
+        partition_by_time: str | None = None,
+        grain: str = "day",
         **options: object,
     ) -> None:
-        """`write_parquet`, in a ``format`` that is given: ``parquet`` or ``orc``."""
-        self.write(
-            FileTable(path, format=format, partition_by=partition_by, options=option_texts(options)), df
+        """Write ``path/load=<number>``, ``parquet`` or ``orc``; the commit publishes it for `read_load`.
+
+        A replay overwrites the same directory. With ``partition_by_time="timestamp"`` there is a directory
+        for each day in it, or with ``grain="hour"`` for each hour, in UTC. ``options`` are those of Spark's
+        writer.
+
+        Raises:
+            InvalidConfig: the path is not local, or a column is called ``load``.
+            LoadError: the path belongs to another load, was written in this block before, holds a table of
+                another format or partitioning or with other types, or what Spark wrote is not here.
+            ReceiptMismatch: not as many rows were written as the tasks say they read.
+        """
+        table = FileTable(
+            path,
+            format=format,
+            partition_by=partition_by,
+            partition_by_time=partition_by_time,
+            grain=grain,
+            options=option_texts(options),
         )
+        self.write(table, df)
+
+    def write_parquet(self, path: str | os.PathLike[str], df: DataFrame | None = None, **how: Any) -> None:
+        """`write_files` in Parquet, with the same arguments."""
+        self.write_files(path, df, format=PARQUET, **how)
+
+    def write_orc(self, path: str | os.PathLike[str], df: DataFrame | None = None, **how: Any) -> None:
+        """`write_files` in ORC, with the same arguments."""
+        self.write_files(path, df, format=ORC, **how)
+
+    def dead_letters(
+        self, df: DataFrame, *, reason: str = "reason", max_dead: float | None = None
+    ) -> DataFrame:
+        """Keep the rows whose ``reason`` is not null as dead letters of this load, and return the others.
+
+        ``df`` has the columns of the source beside what was made of them; they are kept as they were, with
+        the reason. The commit publishes them for `read_dead`. ``max_dead`` is how many there may be: a whole
+        number, or a share of the records read, as 0.001; None does not limit. The topic is read once for the
+        dead and once for what is done with the others: `DataFrame.persist` spares the second time.
+
+        Raises:
+            InvalidConfig: a column is missing, or ``max_dead`` is no number or share.
+            TooManyDead: there are more.
+        """
+        self.write(DeadLetters(self.ledger, reason, max_dead), df)
+        return df.where(f"`{reason}` IS NULL").drop(reason)
+
+    def write_sql(
+        self,
+        url: str,
+        table: str,
+        df: DataFrame | None = None,
+        *,
+        transform: Transform | None = None,
+        connect: Connect | None = None,
+        load_column: str | None = LOAD_COLUMN,
+    ) -> None:
+        """Write rows and offsets into ``table`` of the database at ``url``, together in one transaction.
+
+        Without ``df`` each task reads its range, applies ``transform`` to each Arrow batch if there is one,
+        and writes it in a transaction of its own. ``df`` is written by the driver, in one transaction.
+        ``connect`` opens a connection of any other DB-API driver. Each row has the number of its load in
+        ``load_column``.
+
+        Raises:
+            InvalidConfig: the URL is none, or a column has no type in this database.
+            LoadError: the table is another load's or lacks columns, or the database refuses.
+        """
+        from pyspark_kafkalog.loads.sql_table import SqlTable
+
+        target = SqlTable(url, table, transform=transform, connect=connect, load_column=load_column)
+        self.write(target, df)
 
     def _frame(self) -> DataFrame:
         if self.plan is None:

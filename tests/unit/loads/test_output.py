@@ -325,3 +325,21 @@ def test_the_partition_columns_are_those_of_the_directories() -> None:
     assert of("day=1/hour=2/a.parquet") == ("day", "hour")
     assert of("a.parquet") == ()
     assert of() is None
+
+
+def test_rows_of_orc_files_come_from_their_footers_and_a_torn_one_is_no_output(
+    ledger: Ledger, table: Path
+) -> None:
+    from pyarrow import orc
+
+    output.claim(table, ledger, "orc")
+    with pytest.raises(LoadError, match="holds orc files of load 'flights', and parquet is to be written"):
+        output.claim(table, ledger)
+    file = table / "load=00000001" / "part-0.orc"
+    file.parent.mkdir()
+    orc.write_table(pa.table({"n": [1, 2, 3]}), file)
+    found = output.survey(table, 1)
+    assert (found.format, found.rows, found.files[0].name) == ("orc", 3, "part-0.orc")
+    file.write_bytes(file.read_bytes()[:-5])
+    with pytest.raises(LoadError, match=r"part-0\.orc is not a whole ORC file"):
+        output.survey(table, 1)

@@ -1,0 +1,134 @@
+"""Dead letters: the records that a query could not use, as they were, each with the reason.
+
+They are files of the load that met them, ``<offsetsPath>/<loadName>/dead/load=00000042/``, and published by
+its commit like any output.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.loads import output
+from pyspark_kafkalog.loads.commit import Output
+from pyspark_kafkalog.loads.errors import LoadError, TooManyDead
+from pyspark_kafkalog.loads.file_table import FileTable
+from pyspark_kafkalog.loads.ledger import Ledger
+from pyspark_kafkalog.loads.reading import read_load
+from pyspark_kafkalog.loads.target import Work
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_ORIGINAL = ("key", "value", "topic", "partition", "offset", "timestamp")
+_WHERE_THERE = ("headers", "timestampType", "broker", "innerIndex")
+_TOLD_COUNT = 3
+DIRECTORY = "dead"
+
+
+class DeadLetters:
+    """The target of dead letters. *Not thread-safe.* A replay overwrites, as `FileTable` does."""
+
+    mode = "dir"
+
+    def __init__(self, ledger: Ledger, reason: str, max_dead: float | None) -> None:
+        """``reason`` names the column that is not null where a record is dead.
+
+        ``max_dead``: a whole number of records, or a share of those read: a fraction below 1.
+
+        Raises:
+            InvalidConfig: it is neither.
+        """
+        share = isinstance(max_dead, float)
+        if max_dead is not None and (max_dead < 0 or (share and max_dead >= 1)):
+            raise InvalidConfig(
+                f"max_dead is a number of records, or a share from 0.0 to 1.0; got {max_dead}"
+            )
+        self._reason, self._max = reason, max_dead
+        self._files = FileTable(path_of(ledger))
+
+    def check(self, work: Work) -> None:
+        """See that the original record is still in the row.
+
+        Raises:
+            InvalidConfig: a column is missing, or a share is asked for where nothing counts what was read.
+            LoadError: dead letters were written in this block before.
+        """
+        missing = [name for name in (*_ORIGINAL, self._reason) if name not in work.frame.columns]
+        if missing:
+            raise InvalidConfig(
+                f"dead letters keep the record as it was: the rows need {', '.join(missing)} beside what was "
+                f"made of them; columns: {', '.join(work.frame.columns)}"
+            )
+        if isinstance(self._max, float) and not work.has_receipts:
+            raise InvalidConfig("max_dead as a share needs the tasks' receipts: give a number of records")
+        self._files.check(self._dead(work))
+
+    def find(self, work: Work, /) -> Output | None:
+        """As `FileTable`."""
+        return self._files.find(work)
+
+    def write(self, work: Work) -> Output:
+        """Write the dead of these rows.
+
+        Raises:
+            TooManyDead: there are more than ``max_dead``; what was written stays for inspection.
+        """
+        written = self._files.write(self._dead(work))
+        self._check_limit(work, written)
+        return written
+
+    def _dead(self, work: Work) -> Work:
+        there = [name for name in _WHERE_THERE if name in work.frame.columns]
+        dead = work.frame.where(f"`{self._reason}` IS NOT NULL")
+        columns = [*_ORIGINAL, *there]
+        return replace(work, frame=dead.selectExpr(*columns, f"`{self._reason}` AS reason"), is_whole=False)
+
+    def _check_limit(self, work: Work, written: Output) -> None:
+        dead, limit = written.rows or 0, self._max
+        if limit is None or dead == 0:
+            return
+        allowed, said = limit, f"max_dead={limit}"
+        if isinstance(limit, float):
+            read = sum(r.records for r in work.ledger.receipts(work.plan))
+            allowed, said = limit * read, f"max_dead={limit} of {read} records"
+        if dead > allowed:
+            where = f"{written.path}/{written.directory}"
+            raise TooManyDead(
+                f"load {work.plan.number} met {dead} records that it could not use, more than {said}. First "
+                f"reasons: {'; '.join(_reasons(written))}. They are in {where}; the plan "
+                "stays: mend the query, or allow more, and load again"
+            )
+
+
+def path_of(ledger: Ledger) -> Path:
+    """Where a load keeps its dead letters."""
+    return Path(ledger.location, DIRECTORY)
+
+
+def read_dead(spark: SparkSession, name: str, *, offsets: str | os.PathLike[str]) -> DataFrame:
+    """The dead letters of load ``name``: the original columns, ``reason`` and ``load``.
+
+    Raises:
+        LoadError: there is no such load, or no load of it kept dead letters yet.
+    """
+    ledger = Ledger.at(offsets, name)
+    where = path_of(ledger)
+    if output.read_claim(where) is None:
+        raise LoadError(f"load {name!r} at {offsets} has no dead letters: load.dead_letters() keeps them")
+    return read_load(spark, where, offsets)
+
+
+def _reasons(written: Output) -> list[str]:
+    import pyarrow.parquet as pq
+
+    found: dict[str, None] = {}
+    for file in written.files:
+        column = pq.read_table(Path(written.path, written.directory, file.name), columns=["reason"])["reason"]
+        found |= dict.fromkeys(column.unique().to_pylist())
+        if len(found) >= _TOLD_COUNT:
+            break
+    return list(found)[:_TOLD_COUNT]
