@@ -112,6 +112,8 @@ class BatchOptions(SourceOptions):
     """What a batch read was asked for."""
 
     end: OffsetLimit
+    push_filters: bool
+    """Whether a query's filters decide what is read, as far as they can."""
     load: LoadOptions | None
     """None for a read that remembers nothing."""
 
@@ -124,7 +126,12 @@ def parse_batch_options(given: Mapping[str, str]) -> BatchOptions:
     """
     options = by_lower_name(given)
     warn_of_ignored(options, "batch")
-    return batch_options(options)
+    parsed = batch_options(options)
+    if parsed.push_filters and parsed.load is not None:
+        log.warning(
+            "option pushFilters has no meaning in a load and is ignored: a plan is for all who read it"
+        )
+    return parsed
 
 
 def batch_options(options: Mapping[str, str]) -> BatchOptions:
@@ -133,7 +140,7 @@ def batch_options(options: Mapping[str, str]) -> BatchOptions:
     check_batch_edges(start, end)
     shared = shared_options(options, start, end)
     load = parse_load_options(options, lambda name, allowed: choice(options, name, allowed))
-    return BatchOptions(end=end, load=load, **shared)
+    return BatchOptions(end=end, load=load, push_filters=flag(options, "pushFilters"), **shared)
 
 
 def shared_options(options: Mapping[str, str], start: StartLimit, *limits: OffsetLimit) -> dict[str, Any]:

@@ -65,6 +65,10 @@ class DefaultSource(DataSource):
             from pyspark_kafkalog.datasource.load_reader import LoadReader
 
             return LoadReader(options, columns, options.load, self._run)
+        if options.push_filters:
+            from pyspark_kafkalog.datasource.pushing_reader import PushingReader
+
+            return PushingReader(options, columns)
         from pyspark_kafkalog.datasource.batch_reader import BatchReader
 
         return BatchReader(options, columns)
