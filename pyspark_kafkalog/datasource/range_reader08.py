@@ -10,7 +10,7 @@ from pyspark_kafkalog.columnar.record_batches import RecordBatchDecoder
 from pyspark_kafkalog.consumer.fetcher import Fetched, PartitionFetcher
 from pyspark_kafkalog.datasource.planning import OffsetRange
 from pyspark_kafkalog.datasource.range_reader import Gone, RangeReader
-from pyspark_kafkalog.errors import OffsetOutOfRange, RequestTimedOut
+from pyspark_kafkalog.errors import OffsetOutOfRange, RequestTimedOut, UnknownTopicOrPartition
 from pyspark_kafkalog.formats import message_set
 from pyspark_kafkalog.types import IsolationLevel
 
@@ -46,6 +46,9 @@ class RangeReader08(RangeReader):
                 fetcher.advance(position)
         except OffsetOutOfRange as e:
             raise Gone(OffsetRange(wanted.topic_partition, position, wanted.end), e.start, e.end) from e
+        except UnknownTopicOrPartition as e:
+            # As long as a step may take; it was there when the range was planned.
+            raise Gone(OffsetRange(wanted.topic_partition, position, wanted.end), 0, 0) from e
         except RequestTimedOut as e:
             # Nothing came: either it is late, or the log ends before the range does.
             start, end = self.lookup.log_range(wanted.topic_partition)
