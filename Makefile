@@ -48,6 +48,7 @@ interop: $(STAMP)  ## Apache Kafka itself, its old clients, those of 0.7 and Spa
 	@$(BIN)/python -m tests.support.apache_kafka
 	@$(BIN)/python -m tests.support.clients07
 	@$(BIN)/python -m tests.support.old_java
+	@$(BIN)/python -m tests.support.old_kafka
 	@$(BIN)/python -m tests.support.spark_environments
 	@$(BIN)/pytest tests/peers
 

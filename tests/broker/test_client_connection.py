@@ -38,12 +38,12 @@ def broker() -> Iterator[ScriptedBroker]:
         yield scripted
 
 
-def config(servers: str, **changes: int) -> ClientConfig:
+def config(servers: str, **changes: int | str) -> ClientConfig:
     quick = {"request_timeout_ms": 5000, "connection_setup_timeout_ms": 5000, "retry_backoff_ms": 5}
     return ClientConfig(bootstrap_servers=servers, **{**quick, **changes})  # type: ignore[arg-type]
 
 
-def connect(broker: ScriptedBroker, **changes: int) -> Connection:
+def connect(broker: ScriptedBroker, **changes: int | str) -> Connection:
     return Connection(HOST, broker.port, config(broker.address, **changes))
 
 
@@ -67,7 +67,7 @@ def test_no_common_version_is_an_error_with_both_ranges(broker: ScriptedBroker) 
     broker.versions[ApiKey.FETCH] = (13, 18)
     del broker.versions[ApiKey.CREATE_TOPICS]
     connection = connect(broker)
-    with pytest.raises(UnsupportedVersion, match=rf"{broker.address}.*FETCH.*13 to 18.*4 to 12"):
+    with pytest.raises(UnsupportedVersion, match=rf"{broker.address}.*FETCH.*13 to 18.*0 to 12"):
         connection.version(ApiKey.FETCH)
     with pytest.raises(UnsupportedVersion, match=rf"{broker.address}.*does not serve CREATE_TOPICS"):
         connection.version(ApiKey.CREATE_TOPICS)
@@ -95,8 +95,41 @@ def test_a_broker_that_closes_the_connection_when_asked_for_its_versions_may_be_
     broker: ScriptedBroker,
 ) -> None:
     broker.script(ApiKey.API_VERSIONS, Close())
-    with pytest.raises(ConnectionLost, match=rf"{broker.address}.*closed.*Kafka before 0\.10 does not tell"):
+    told = r"Kafka before 0\.10 does not tell them\. broker\.version\.fallback says which release"
+    with pytest.raises(ConnectionLost, match=rf"{broker.address}.*closed.*{told}"):
         connect(broker)
+
+
+@pytest.mark.parametrize("step", [Close(), Silence()], ids=["closes", "says nothing"])
+def test_a_broker_that_does_not_tell_its_versions_is_of_the_release_that_was_told(
+    broker: ScriptedBroker, step: object
+) -> None:
+    broker.script(ApiKey.API_VERSIONS, step)
+    broker.layout.leaders["t"] = {0: 0}
+    connection = connect(broker, broker_version_fallback="0.9.0", connection_setup_timeout_ms=800)
+    assert connection.version(ApiKey.FETCH) == 1
+    assert connection.version(ApiKey.METADATA) == 0
+    assert connection.served(ApiKey.CREATE_TOPICS) is None
+    assert [t.name for t in connection.request(MetadataRequest(topics=())).topics] == []
+    assert broker.received(ApiKey.METADATA) == [MetadataRequest(topics=())]
+    assert broker.connection_count == 2
+    connection.close()
+
+
+def test_a_broker_that_tells_its_versions_is_believed(broker: ScriptedBroker) -> None:
+    connection = connect(broker, broker_version_fallback="0.8.2")
+    assert connection.version(ApiKey.FETCH) == 12
+    connection.close()
+
+
+def test_a_broker_need_not_be_asked_for_its_versions(broker: ScriptedBroker) -> None:
+    connection = connect(broker, broker_version_fallback="0.10.0", api_version_request=False)
+    connection.request(MetadataRequest(topics=()))
+    assert [header.api_key for header, _ in broker.requests] == [ApiKey.METADATA]
+    assert connection.version(ApiKey.FETCH) == 2
+    with pytest.raises(UnsupportedVersion, match=r"PRODUCE: the broker speaks 0 to 2"):
+        connection.version(ApiKey.PRODUCE)
+    connection.close()
 
 
 def test_answers_may_be_taken_in_any_order(broker: ScriptedBroker) -> None:
@@ -263,8 +296,8 @@ def test_messages_of_a_version_without_a_field_are_refused_before_they_are_sent(
 ) -> None:
     broker.versions[ApiKey.LIST_OFFSETS] = (0, 0)
     connection = connect(broker)
-    with pytest.raises(UnsupportedVersion, match="LIST_OFFSETS"):
-        connection.request(ListOffsetsRequest())
+    with pytest.raises(InvalidRequest, match="isolation_level"):
+        connection.request(ListOffsetsRequest(isolation_level=1))
     assert not connection.broken
     assert connection.request(MetadataRequest(topics=())).cluster_id == "scripted"
     connection.close()

@@ -141,6 +141,21 @@ class TestLimits:
             request = fetch_request({("t", 0): 0, ("t", 1): 0}, 50_000)
             assert [len(decode(t.partitions[0])) for t in client.ask(request, version).responses] == [1, 0]
 
+    @pytest.mark.parametrize("version", [0, 2])
+    def test_a_batch_that_outgrows_an_entry_in_the_clients_format_is_read_to_its_end(
+        self, client: RawClient, topic: str, version: int
+    ) -> None:
+        # 33.2 MB as it lies, and more than the 32 MiB that an entry may hold with the overhead of v0 or v1.
+        count = 33_000
+        stored = encode_batch([NewRecord(bytes(1000), None, NOW_MS)] * count, codec=Codec.GZIP)
+        client.produce(topic, stored)
+        client.produce(topic, batch(b"after it"))
+        found = read(client, topic, version)
+        assert (len(found), found[-1]) == (count + 1, b"after it")
+        first = next(frames(client.fetch(topic, 0, version=version).records))
+        assert first.next_offset < count  # so it was one batch, and more than one set is made of it
+        assert {len(value or b"") for value in found[:-1]} == {1000}
+
 
 class TestErrors:
     @pytest.mark.parametrize("version", OLD)

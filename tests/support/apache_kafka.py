@@ -64,7 +64,7 @@ class ApacheKafka:
         self.data_dir = directory / "data"
         self.log_file = directory / "kafka.log"
         self._properties = directory / "server.properties"
-        port, controller = _free_ports(2)
+        port, controller = free_ports(2)
         self.bootstrap_servers = f"127.0.0.1:{port}"
         listener = f"PLAINTEXT://{self.bootstrap_servers}"
         with_zookeeper = {"broker.id": "1", "zookeeper.connect": str(zookeeper), "listeners": listener}
@@ -126,7 +126,7 @@ class ApacheKafka:
             process.wait()
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports that nobody has now: Kafka must know its controller's before it starts."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in sockets]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pyspark_kafkalog import Producer
 from pyspark_kafkalog.cli.reading import read_ranges
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.consumer import ConsumerConfig
+from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.datasource.batch_reader import BatchReader, KafkaInputPartition
 from pyspark_kafkalog.datasource.options import parse_batch_options
@@ -23,12 +25,18 @@ OLD_CODECS = ("none", "gzip", "snappy", "lz4")
 _COLUMNS = ("value", "key", "timestamp", "headers", "offset")
 
 
-class OurProducer:
-    """Ours, with a `message.format`."""
+Settings = Mapping[str, object]
+"""Properties that a client of ours has on top, such as which release the brokers are of."""
 
-    def __init__(self, message_format: str) -> None:
-        self.name = f"our producer, {message_format}"
-        self._format = message_format
+NOTHING: Settings = MappingProxyType({})
+
+
+class OurProducer:
+    """Ours, with a `message.format`, or the one that the settings ask for."""
+
+    def __init__(self, message_format: str | None, settings: Settings = NOTHING) -> None:
+        self.name = f"our producer, {message_format or 'as told'}"
+        self._format, self._settings = message_format, settings
 
     def produce(
         self,
@@ -42,7 +50,7 @@ class OurProducer:
     ) -> list[int]:
         config = {
             "bootstrap.servers": servers, "compression.type": codec, "enable.idempotence": idempotent,
-            "message.format": self._format, "batch.size": 8192,
+            "message.format": self._format, "batch.size": 8192, **self._settings,
         }  # fmt: skip
         with Producer(config) as out:
             sent = [
@@ -59,10 +67,13 @@ class OurConsumer:
 
     name = "our consumer"
 
+    def __init__(self, settings: Settings = NOTHING) -> None:
+        self._settings = {"protocol": "0.8", **settings}
+
     def consume(self, servers: str, topic: str, partition: int, offset: int, count: int) -> list[Message]:
         host, port = servers.split(":")
         found: list[Message] = []
-        with SimpleConsumer(host, int(port), {"protocol": "0.8"}) as consumer:
+        with SimpleConsumer(host, int(port), self._settings) as consumer:
             while len(found) < count:
                 answer = consumer.fetch(topic, partition, offset, 4096)
                 assert answer.next_offset > offset, "the log ends before that"
@@ -76,8 +87,11 @@ class OurRangeReader:
 
     name = "our range reader"
 
+    def __init__(self, settings: Settings = NOTHING) -> None:
+        self._options = {f"kafka.{name}": str(value) for name, value in settings.items()}
+
     def consume(self, servers: str, topic: str, partition: int, offset: int, count: int) -> list[Message]:
-        options = {"kafka.bootstrap.servers": servers, "subscribe": topic}
+        options = {**self._options, "kafka.bootstrap.servers": servers, "subscribe": topic}
         reader = BatchReader(parse_batch_options(options), _COLUMNS)
         found: list[Message] = []
         offsets: list[int] = []
@@ -96,8 +110,11 @@ class OurCommandLine:
 
     name = "kafkalog"
 
+    def __init__(self, settings: Settings = NOTHING) -> None:
+        self._settings = settings
+
     def consume(self, servers: str, topic: str, partition: int, offset: int, count: int) -> list[Message]:
-        config = ConsumerConfig(servers)
+        config = parse(ConsumerConfig, {**self._settings, "bootstrap.servers": servers}, source="test")
         cluster = Cluster(config)
         try:
             ranges = {TopicPartition(topic, partition): (offset, offset + count)}
@@ -169,7 +186,7 @@ WRITERS = (
     Dialect(OurProducer("v2"), 2),
 )
 
-OUR_READERS = (Dialect(OurConsumer(), 2), Dialect(OurRangeReader(), 2), Dialect(OurCommandLine(), 2))
+OUR_READERS = tuple(Dialect(kind(), 2) for kind in (OurConsumer, OurRangeReader, OurCommandLine))
 
 READERS = (
     *OLD_FOREIGN,

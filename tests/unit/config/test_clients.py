@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from pyspark_kafkalog.config.client import ClientConfig, parse_address
+from pyspark_kafkalog.config.client07 import Client07Config
 from pyspark_kafkalog.config.consumer import ConsumerConfig
-from pyspark_kafkalog.config.definition import parse
+from pyspark_kafkalog.config.definition import Config, parse
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.types import IsolationLevel
@@ -69,6 +70,17 @@ def test_defaults_are_kafkas() -> None:
         "max.partition.fetch.bytes": "1048576", "isolation.level": "read_uncommitted",
     }  # fmt: skip
     assert {name: consumer[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("other", [{"enable_idempotence": False}, {"acks": "1"}, {"message_format": "v1"}])
+def test_transactions_need_idempotence(other: dict[str, Any]) -> None:
+    assert ProducerConfig("a:1", transactional_id="loads").enable_idempotence
+    with pytest.raises(
+        InvalidConfig, match=r"^transactional\.id=loads is not allowed; .*enable\.idempotence"
+    ):
+        ProducerConfig("a:1", transactional_id="loads", **other)
+    with pytest.raises(InvalidConfig, match="not empty"):
+        ProducerConfig("a:1", transactional_id="")
 
 
 @pytest.mark.parametrize(("acks", "number"), [("all", -1), ("-1", -1), ("1", 1), ("0", 0)])
@@ -171,3 +183,56 @@ def test_the_delivery_timeout_that_gives_way_is_still_one_that_is_allowed() -> N
     config = parse(ProducerConfig, given, source="test")
     assert config.delivery_timeout_ms == 2**31 - 1
     assert parse(ProducerConfig, config.as_properties(), source="test") == config
+
+
+@pytest.mark.parametrize(
+    ("text", "release"),
+    [
+        ("0.8.0", "0.8.0"),
+        ("0.8.2.2", "0.8.2"),
+        ("0.9.0.1", "0.9.0"),
+        ("0.10.0", "0.10.0"),
+        ("0.10.2.11", "0.10.2"),
+    ],
+)
+def test_an_old_release_is_named_with_or_without_its_patch(text: str, release: str) -> None:
+    assert ClientConfig("a:1", broker_version_fallback=text).fallback_release == release
+
+
+@pytest.mark.parametrize("text", ["0.7.2", "0.8", "0.9", "0.9.1", "0.10.3", "0.11.0", "3.9.0", "old", ""])
+def test_what_is_no_old_release_is_refused_with_those_there_are(text: str) -> None:
+    with pytest.raises(InvalidConfig) as raised:
+        parse(ClientConfig, {"bootstrap.servers": "a:1", "broker.version.fallback": text}, source="options")
+    assert str(raised.value) == (
+        f"options: broker.version.fallback={text} is not allowed; allowed: one of 0.8.0, 0.8.1, 0.8.2, "
+        "0.9.0, 0.10.0, 0.10.1, 0.10.2, with or without the number of a patch (0.8.2.2)"
+    )
+
+
+@pytest.mark.parametrize("cls", [ClientConfig, Client07Config])
+def test_brokers_that_are_not_asked_must_be_known(cls: type[Config]) -> None:
+    given = {"bootstrap.servers": "a:1"} if cls is ClientConfig else {}
+    with pytest.raises(
+        InvalidConfig, match=r"^api\.version\.request=false needs broker\.version\.fallback.*0\.8\.0"
+    ):
+        parse(cls, {**given, "api.version.request": "false"}, source="options")
+    parse(
+        cls, {**given, "api.version.request": "false", "broker.version.fallback": "0.9.0"}, source="options"
+    )
+
+
+def test_the_first_generations_clients_hand_on_what_brokers_are() -> None:
+    told = Client07Config(protocol="0.8", api_version_request=False, broker_version_fallback="0.8.2")
+    todays = told.todays(("a", 1))
+    assert (todays.api_version_request, todays.fallback_release) == (False, "0.8.2")
+
+
+@pytest.mark.parametrize(
+    ("release", "message_format"),
+    [(None, "v2"), ("0.8.0", "v0"), ("0.9.0.1", "v0"), ("0.10.0", "v1"), ("0.10.2", "v1")],
+)
+def test_the_format_is_that_of_the_brokers(release: str | None, message_format: str) -> None:
+    config = ProducerConfig("a:1", broker_version_fallback=release)
+    assert config.message_format == message_format
+    assert config.enable_idempotence == (message_format == "v2")
+    assert ProducerConfig("a:1", broker_version_fallback=release, message_format="v2").message_format == "v2"
