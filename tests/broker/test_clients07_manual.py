@@ -36,7 +36,7 @@ def test_the_examples_do_what_they_say(
         (todays,) = (example for example in examples if "message.format" in example)
         examples.remove(endless)
         examples.remove(todays)
-        assert len(examples) == 3
+        assert len(examples) == 4
         for example in examples:
             run(example, port, zookeeper_connect)
         assert capsys.readouterr().out.splitlines() == ["13 b'one'", "26 b'two'", "41 b'three'"]
