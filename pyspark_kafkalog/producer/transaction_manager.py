@@ -115,7 +115,9 @@ class TransactionManager:
         self._settle_all("prepare_transaction()", deadline)
         with self._guard:
             self._state.prepared()
-            return PreparedTransaction(self._id, *self._producer, self._state.empty)
+            prepared = PreparedTransaction(self._id, *self._producer, self._state.empty)
+        self._tell()
+        return prepared
 
     def send_offsets(self, offsets: Offsets, group: str) -> None:
         """See `Producer.send_offsets_to_transaction`."""
