@@ -20,8 +20,9 @@ from pyspark_kafkalog.cli.zookeeper import zookeeper
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 
 EPILOG = """\
-The cluster is that of --bootstrap-server, or of the variable KAFKALOG_BOOTSTRAP_SERVER. Data goes to standard
-output, words and progress to standard error.
+The cluster is that of --bootstrap-server, or of the variable KAFKALOG_BOOTSTRAP_SERVER. Brokers before Kafka
+0.10 do not tell what they are: the variable KAFKALOG_BROKER_VERSION does, such as 0.9.0. Data goes to
+standard output, words and progress to standard error.
 
 Exit codes: 0 done, 1 the cluster, a ledger or a disk said no or could not be reached, 2 the command was
 wrong, 130 interrupted.

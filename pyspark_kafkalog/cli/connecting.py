@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +12,7 @@ import typer
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.config.client07 import PROTOCOL_07
+from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.errors import ErrorCode, UnknownTopicOrPartition, error_for
 from pyspark_kafkalog.types import TopicPartition
 
@@ -25,6 +27,9 @@ Servers = Annotated[
 ]
 DEFAULT_SERVER = "127.0.0.1:9092"
 
+_RELEASE = "KAFKALOG_BROKER_VERSION"
+"""The variable that names the release of brokers before Kafka 0.10."""
+
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line, for scripts.")]
 Partitions = Annotated[
@@ -32,10 +37,16 @@ Partitions = Annotated[
 ]
 
 
+def old_brokers() -> dict[str, str]:
+    """The properties by which clients know of which release the brokers are, where that is told."""
+    release = os.environ.get(_RELEASE, "").strip()
+    return {"broker.version.fallback": release, "api.version.request": "false"} if release else {}
+
+
 @contextmanager
 def connected(server: str) -> Iterator[Cluster]:
     """The cluster for the length of one command."""
-    cluster = Cluster(ClientConfig(bootstrap_servers=server))
+    cluster = Cluster(parse(ClientConfig, {**old_brokers(), "bootstrap.servers": server}, source=_RELEASE))
     try:
         yield cluster
     finally:

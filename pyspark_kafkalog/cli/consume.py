@@ -19,6 +19,7 @@ from pyspark_kafkalog.cli.connecting import (
     Servers,
     chosen_partitions,
     found_topic,
+    old_brokers,
     properties,
     separator_bytes,
 )
@@ -114,7 +115,11 @@ def consume(
         raise InvalidConfig(f"--key-separator goes with --format value, not with {form.value}")
     start = parse_position(from_, "--from")
     end = LATEST if to is None else parse_position(to, "--to")
-    given = {"isolation.level": isolation_level.value, **properties(property_, "--property")}
+    given = {
+        "isolation.level": isolation_level.value,
+        **old_brokers(),
+        **properties(property_, "--property"),
+    }
     config = parse(ConsumerConfig, {**given, "bootstrap.servers": server}, source="consume")
     # Not Python's own: with PYTHONUNBUFFERED that has no buffer, and may write a part only.
     file = open(sys.stdout.fileno(), "wb", closefd=False)  # noqa: SIM115  (flushed below)

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, NamedTuple
 
 import typer
 
-from pyspark_kafkalog.cli.connecting import DEFAULT_SERVER, Quiet, Servers, pairs, properties, separator_bytes
+from pyspark_kafkalog.cli.connecting import (
+    DEFAULT_SERVER,
+    Quiet,
+    Servers,
+    old_brokers,
+    pairs,
+    properties,
+    separator_bytes,
+)
 from pyspark_kafkalog.cli.progress import counted, progress, size
 from pyspark_kafkalog.cli.record_text import Draft, from_json
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
@@ -89,7 +97,7 @@ def produce(
     """
     _check(as_json, whole, key_separator, key, repartition)
     _check_readable(files or [])
-    given = properties(property_, "--property")
+    given = old_brokers() | properties(property_, "--property")
     if compression is not None:
         given["compression.type"] = compression
     extra = [(name, value.encode()) for name, value in pairs(header, "--header")]

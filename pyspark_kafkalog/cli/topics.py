@@ -10,7 +10,9 @@ from rich.table import Table
 
 from pyspark_kafkalog.cli.connecting import DEFAULT_SERVER, Servers, connected, found_topic, properties
 from pyspark_kafkalog.client import admin
+from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.offsets import list_offsets
+from pyspark_kafkalog.errors import UnsupportedVersion
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition, encode_id
 
 _EXAMPLES = """\
@@ -45,7 +47,8 @@ def create(
 ) -> None:
     """Make a topic."""
     configs = properties(config, "--config")
-    admin.create_topics(server, [admin.NewTopic(name, partitions or -1, configs=configs)])
+    with connected(server) as cluster:
+        admin.create_topics(cluster, [admin.NewTopic(name, partitions or -1, configs=configs)])
     typer.echo(f"created {name}")
 
 
@@ -69,15 +72,24 @@ def describe(name: Name, server: Servers = DEFAULT_SERVER) -> None:
         partitions = [TopicPartition(name, number) for number in sorted(topic.partitions)]
         first = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
         last = list_offsets(cluster, dict.fromkeys(partitions, LATEST_TIMESTAMP))
-        configs = admin.describe_configs(cluster, topic=name)
-    own = ", ".join(f"{key}={entry.value}" for key, entry in configs.items() if not entry.is_default)
-    typer.echo(f"{name}  id {encode_id(topic.topic_id)}  {own or 'no properties of its own'}")
+        own = _own_properties(cluster, name)
+    number = f"id {encode_id(topic.topic_id)}" if topic.topic_id.int else "no id"
+    typer.echo(f"{name}  {number}  {own}")
     table = Table("partition", "leader", "earliest", "latest", "offsets")
     for tp in partitions:
         begin, end = first[tp].offset, last[tp].offset
         leader = topic.partitions[tp.partition].leader
         table.add_row(str(tp.partition), str(leader), str(begin), str(end), f"{end - begin:,}")
     Console(soft_wrap=True).print(table)
+
+
+def _own_properties(cluster: Cluster, name: str) -> str:
+    try:
+        configs = admin.describe_configs(cluster, topic=name)
+    except UnsupportedVersion:
+        return "its properties are not told by brokers this old"
+    own = ", ".join(f"{key}={entry.value}" for key, entry in configs.items() if not entry.is_default)
+    return own or "no properties of its own"
 
 
 @topics.command("delete", epilog="Example: kafkalog topics delete flights flights-copy --yes")
@@ -89,5 +101,6 @@ def delete(
     """Delete topics with all their data."""
     if not yes:
         typer.confirm(f"Delete {', '.join(names)} with all data?", abort=True)
-    admin.delete_topics(server, names)
+    with connected(server) as cluster:
+        admin.delete_topics(cluster, names)
     typer.echo(f"deleted {', '.join(names)}")

@@ -6,19 +6,29 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from typer.testing import CliRunner
 
-from broker.embedded import EmbeddedBroker
+from broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog import NewTopic, Producer, create_topics
+from pyspark_kafkalog.cli.app import app
 from pyspark_kafkalog.cli.positions import LATEST, Time, resolve
 from pyspark_kafkalog.cli.reading import read_ranges
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets, describe_group
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.config.consumer import ConsumerConfig
+from pyspark_kafkalog.config.mirror import mirror_config
+from pyspark_kafkalog.consumer.mirror import Mirror
 from pyspark_kafkalog.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.datasource.batch_reader import BatchReader
 from pyspark_kafkalog.datasource.options import parse_batch_options
-from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, InvalidRecord, UnsupportedVersion
+from pyspark_kafkalog.errors import (
+    ConnectionLost,
+    ErrorCode,
+    InvalidConfig,
+    InvalidRecord,
+    UnsupportedVersion,
+)
 from pyspark_kafkalog.formats.message_set import frames, magic_at
 from pyspark_kafkalog.producer.broker_writer import ProducerRequest
 from pyspark_kafkalog.producer.sync_producer import SyncProducer
@@ -29,7 +39,9 @@ from pyspark_kafkalog.types import (
     NewRecord,
     TopicPartition,
 )
+from tests.support.command_line import kafkalog
 from tests.support.old_broker import broker_of
+from tests.support.zookeeper import until
 
 VALUES = [(f"k{n}".encode() if n % 3 else None, f"v{n}".encode() * n) for n in range(40)]
 
@@ -174,3 +186,53 @@ def test_what_the_release_does_not_have_is_refused_with_a_way_out(
         sent = out.send(topic_name, b"v")
         with pytest.raises(UnsupportedVersion, match=r"message\.format=v1 is for 0\.10, v0 for 0\.8"):
             sent.result(20)
+
+
+def test_the_command_line_is_told_by_a_variable(topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKALOG_BROKER_VERSION", "0.9.0.1")
+    with broker_of("0.9.0", {"log.retention.ms": -1}) as broker:
+        servers = broker.bootstrap_servers
+        run = CliRunner(env={"KAFKALOG_BOOTSTRAP_SERVER": servers, "COLUMNS": "120"})
+        sent = run.invoke(app, ["produce", topic_name, "--quiet"], input="one\ntwo\nthree\n")
+        assert sent.exit_code == 0, sent.output
+        assert f"{topic_name}\t1\n" in run.invoke(app, ["topics", "list"]).output
+        shown = run.invoke(app, ["topics", "describe", topic_name]).output
+        assert f"{topic_name}  no id  its properties are not told by brokers this old" in shown
+        refused = run.invoke(app, ["topics", "delete", topic_name, "--yes"]).exception
+        assert isinstance(refused, UnsupportedVersion)
+        read = kafkalog("consume", topic_name, "--from", "-2", "--quiet", server=servers)
+        assert (read.stdout, read.stderr) == ("two\nthree\n", "")
+        monkeypatch.setenv("KAFKALOG_BROKER_VERSION", "0.7")
+        wrong = run.invoke(app, ["topics", "list"]).exception
+    assert isinstance(wrong, InvalidConfig)
+    assert str(wrong).startswith("KAFKALOG_BROKER_VERSION: broker.version.fallback=0.7 is not allowed")
+
+
+def test_a_mirror_reads_from_and_writes_to_such_brokers(zookeeper_connect: str, topic_name: str) -> None:
+    old, new = f"{zookeeper_connect}-old", f"{zookeeper_connect}-new"
+    told = {"broker.version.fallback": "0.8.2", "api.version.request": "false"}
+    prompt = {"groupid": "g", "protocol": "0.8", "fetcher.backoff.ms": 20, "rebalance.backoff.ms": 100}
+    with (
+        broker_of("0.8.2", {"log.retention.ms": -1, "zookeeper.connect": old}) as one,
+        start_broker({"log.retention.ms": -1, "zookeeper.connect": new}) as other,
+    ):
+        with Producer({"bootstrap.servers": one.bootstrap_servers, **told}) as out:
+            for number in range(10):
+                out.send(topic_name, b"%d" % number, b"k")
+        there: dict[str, object] = {f"source.a.{k}": v for k, v in {**prompt, **told}.items()}
+        there |= {"source.a.zookeeper.connect": old, "target.bootstrap.servers": other.bootstrap_servers}
+        mirrored(there, topic_name, 10)
+        back: dict[str, object] = {f"source.a.{k}": v for k, v in prompt.items()}
+        back |= {f"target.{k}": v for k, v in told.items()} | {"source.a.groupid": "back"}
+        back |= {"source.a.zookeeper.connect": new, "target.bootstrap.servers": one.bootstrap_servers}
+        mirrored(back, topic_name, 10)
+        with SimpleConsumer(one.host, one.port, {"protocol": "0.8", **told}) as consumer:
+            found = consumer.fetch(topic_name, 0, 0).records()
+            assert [(r.key, r.value) for r in found] == [(b"k", b"%d" % n) for n in range(10)] * 2
+
+
+def mirrored(properties: dict[str, object], topic: str, count: int) -> None:
+    """Mirror a topic until so many of its messages have been read and are at the target."""
+    config = mirror_config({"sources": "a", "whitelist": topic, **properties}, source="test")
+    with Mirror(config).start() as mirror:
+        until(lambda: mirror.progress()[0].message_count == count)
