@@ -27,6 +27,8 @@ MAX_IN_FLIGHT_IDEMPOTENT = 5
 MAGICS = {"v2": 2, "v1": 1, "v0": 0}
 """The message formats that can be sent, with the magic byte of each."""
 
+_WITHOUT_LZ4 = ("0.8.0", "0.8.1")
+
 _DELIVERY_TIMEOUT_MS = 120_000
 
 
@@ -140,6 +142,15 @@ class ProducerConfig(ClientConfig):
         """Whether `message_format` is one of before Kafka 0.11."""
         return MAGICS[self.message_format] < MAGICS["v2"]
 
+    @property
+    def codecs(self) -> tuple[str, ...]:
+        """The values of `compression_type` that the message format and the brokers know."""
+        known = tuple(codec.name.lower() for codec in Codec)
+        if self.sends_old_sets:
+            newer = ("lz4", "zstd") if self.fallback_release in _WITHOUT_LZ4 else ("zstd",)
+            known = tuple(name for name in known if name not in newer)
+        return known
+
     def _usual_format(self) -> str:
         release = self.fallback_release
         return "v2" if release is None else f"v{message_magic(release)}"
@@ -186,8 +197,10 @@ class ProducerConfig(ClientConfig):
                 f"enable.idempotence=true is not allowed; allowed: false, as long as message.format="
                 f"{self.message_format}, which has no sequence numbers"
             )
-        if Codec.named(self.compression_type) is Codec.ZSTD:
+        if self.compression_type not in self.codecs:
+            release = self.broker_version_fallback
+            brokers = f" and broker.version.fallback={release}" if release is not None else ""
             raise InvalidConfig(
-                f"compression.type=zstd is not allowed; allowed with message.format={self.message_format}: "
-                "none, gzip, snappy, lz4"
+                f"compression.type={self.compression_type} is not allowed; allowed with message.format="
+                f"{self.message_format}{brokers}: {', '.join(self.codecs)}"
             )

@@ -134,10 +134,8 @@ class ProducerTarget:
     def _codec(self, where: MessageMetadata) -> str:
         if not self._keep_codec:
             return self._config.compression_type
-        kept = where.codec
-        if kept is Codec.ZSTD and self._config.sends_old_sets:
-            kept = Codec.GZIP
-        return kept.name.lower()
+        kept = where.codec.name.lower()
+        return kept if kept in self._config.codecs else "gzip"
 
     def _producer(self, source: str, where: MessageMetadata) -> Producer:
         codec = self._codec(where)

@@ -72,9 +72,9 @@ def cluster(old_broker: EmbeddedBroker, release: str) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def written(told: dict[str, object], topic_name: str) -> TopicPartition:
+def written(told: dict[str, object], release: str, topic_name: str) -> TopicPartition:
     """A topic, made by being written to, with `VALUES` in every codec one after the other."""
-    for codec in ("none", "gzip", "snappy", "lz4"):
+    for codec in ("none", "gzip", "snappy", "snappy" if release == "0.8.1" else "lz4"):
         with Producer({**told, "compression.type": codec}) as out:
             sent = [out.send(topic_name, value, key, timestamp_ms=1000) for key, value in VALUES]
             assert sent[-1].result(20).timestamp == NO_TIMESTAMP

@@ -143,6 +143,11 @@ def test_idempotence_gives_way_to_what_rules_it_out(given: dict[str, Any], idemp
             "compression.type=zstd is not allowed; allowed with message.format=v1: none, gzip, snappy, lz4",
         ),
         (
+            {"broker.version.fallback": "0.8.1", "compression.type": "lz4"},
+            "compression.type=lz4 is not allowed; allowed with message.format=v0 and "
+            "broker.version.fallback=0.8.1: none, gzip, snappy",
+        ),
+        (
             {"message.format": "v3"},
             "options: message.format=v3 is not allowed; allowed: one of v2, v1, v0",
         ),
