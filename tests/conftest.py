@@ -7,6 +7,7 @@ together, as they share fixtures; so do all that use the one Spark session.
 from __future__ import annotations
 
 import itertools
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
+from tests.support.spark_jvm import hurry_jvms
 from tests.support.zookeeper import server_in
 
 _ROOT = Path(__file__).parent
@@ -24,6 +26,12 @@ collect_ignore = (
     if sys.version_info >= (3, 11)
     else ["unit/formats/test_foreign_codecs.py", "property/protocol/test_foreign.py"]
 )
+
+
+hurry_jvms()
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background job is deaf to interrupts, and so would be the commands that tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

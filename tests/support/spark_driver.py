@@ -23,6 +23,7 @@ from typing import Any
 import psutil
 
 from tests.support.armed_faults import FAULTS_VARIABLE, ArmedFaults
+from tests.support.spark_jvm import JVM_FLAGS
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -285,6 +286,7 @@ def _session(master: str) -> Iterator[Any]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.task.maxFailures", "4")
         .config("spark.executor.memory", "800m")
+        .config("spark.executor.extraJavaOptions", JVM_FLAGS)
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.local.dir", f"{faults}/local")
         .config("spark.sql.warehouse.dir", f"{faults}/warehouse")
