@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark_kafkalog.datasource.options import parse_batch_options
 from pyspark_kafkalog.datasource.schema import column_names, columns_of, spark_schema
 from pyspark_kafkalog.datasource.stream_options import parse_either_options, parse_stream_options
+from pyspark_kafkalog.datasource.table_options import options_for, table_options, with_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,8 +42,9 @@ class DefaultSource(DataSource):
             InvalidConfig: an option is wrong; so ``load()`` fails, not the first action. What only a batch or
                 only a stream may say is checked when that begins: here it is not known which it will be.
         """
-        options = parse_either_options(self.options)
-        return spark_schema(
+        of_table = table_options(self.options)
+        options = parse_either_options(self.options if of_table is None else of_table)
+        schema = spark_schema(
             column_names(
                 options.columns,
                 include_headers=options.include_headers,
@@ -50,6 +52,7 @@ class DefaultSource(DataSource):
                 per_broker=options.v07 is not None,
             )
         )
+        return schema if of_table is None else with_options(schema, of_table)
 
     def reader(self, schema: StructType) -> BatchReader:
         """The batch reader of the columns in ``schema``: ours, or the subset that the user gave.
@@ -59,7 +62,7 @@ class DefaultSource(DataSource):
         Raises:
             InvalidConfig: an option is wrong, or ``schema`` is not made of our columns.
         """
-        options = parse_batch_options(self.options)
+        options = parse_batch_options(options_for(self.options, schema))
         columns = columns_of(schema, per_broker=options.v07 is not None)
         if options.load is not None:
             from pyspark_kafkalog.datasource.load_reader import LoadReader
@@ -81,7 +84,7 @@ class DefaultSource(DataSource):
         """
         from pyspark_kafkalog.datasource.stream_reader import StreamReader
 
-        options = parse_stream_options(self.options)
+        options = parse_stream_options(options_for(self.options, schema))
         return StreamReader(options, columns_of(schema, per_broker=options.v07 is not None))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
@@ -94,7 +97,7 @@ class DefaultSource(DataSource):
         from pyspark_kafkalog.datasource.sink_options import parse_sink_options
         from pyspark_kafkalog.datasource.writer import batch_writer
 
-        return batch_writer(parse_sink_options(self.options), schema, overwrite)
+        return batch_writer(parse_sink_options(options_for(self.options, schema)), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: ARG002, N802
         """The writer of ``df.writeStream``; ``overwrite`` is complete mode, whose batches are written whole.
@@ -105,4 +108,4 @@ class DefaultSource(DataSource):
         from pyspark_kafkalog.datasource.sink_options import parse_sink_options
         from pyspark_kafkalog.datasource.writer import stream_writer
 
-        return stream_writer(parse_sink_options(self.options), schema)
+        return stream_writer(parse_sink_options(options_for(self.options, schema)), schema)
