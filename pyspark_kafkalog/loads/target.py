@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from pyspark_kafkalog.datasource.options import BatchOptions
 from pyspark_kafkalog.loads.commit import Output
 from pyspark_kafkalog.loads.ledger import Ledger
 from pyspark_kafkalog.loads.plan import Plan
@@ -24,6 +25,7 @@ class Work:
     ``frame`` are the rows; ``is_whole`` says that they are the load's own, all of them, so that their number
     can be compared with what the tasks read. ``run`` is this attempt's name, another one in a replay;
     ``has_receipts`` whether tasks leave any. ``before`` is what this block wrote already.
+    ``source`` are the options that the plan was made with, for a target whose tasks read it themselves.
     """
 
     spark: SparkSession
@@ -34,6 +36,7 @@ class Work:
     is_whole: bool
     has_receipts: bool
     before: tuple[Output, ...]
+    source: BatchOptions
 
 
 class Target(Protocol):

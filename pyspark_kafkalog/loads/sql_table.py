@@ -1,0 +1,324 @@
+"""A table of a database as a load's target (mode ``sql``): rows and offsets in one transaction.
+
+What tasks do is ``sql_task``'s; here is the driver's part: the table, whose it is, and that in the end every
+range of the plan is in the database. The guarantee, and what each crash does: docs/loads.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from pyspark_kafkalog.clock import SYSTEM_CLOCK
+from pyspark_kafkalog.columnar.types import COLUMNS_07, arrow_schema
+from pyspark_kafkalog.datasource.load_reader import LoadInputPartition, LoadReader
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.loads.archive import Archive
+from pyspark_kafkalog.loads.commit import Output
+from pyspark_kafkalog.loads.errors import IncompleteLoad, LoadError
+from pyspark_kafkalog.loads.ledger import Ledger
+from pyspark_kafkalog.loads.records import utc_text
+from pyspark_kafkalog.loads.sql_cleaning import clean
+from pyspark_kafkalog.loads.sql_database import Connect, Database, Session, database_of
+from pyspark_kafkalog.loads.sql_dialect import LOAD_COLUMN, SQLITE, TableName
+from pyspark_kafkalog.loads.sql_offsets import (
+    SQL_FORMAT,
+    WRITTEN,
+    OffsetTables,
+    RangeRow,
+    TableRow,
+    range_key,
+    range_row,
+)
+from pyspark_kafkalog.loads.sql_task import SqlTasks, Transform, shape, with_load
+from pyspark_kafkalog.loads.target import Work
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+_TOLD_COUNT = 3
+
+
+class SqlTable:
+    """Table ``table`` of the database at ``url``. *Not thread-safe.*
+
+    The load's own rows, as they are or through ``transform``, are written range by range, each in a
+    transaction of its task. Rows of a DataFrame (``df=``) are written by the driver in one transaction, for
+    there a task of Spark is no range.
+    """
+
+    mode = "sql"
+
+    def __init__(
+        self,
+        url: str,
+        table: str,
+        *,
+        transform: Transform | None = None,
+        connect: Connect | None = None,
+        load_column: str | None = LOAD_COLUMN,
+    ) -> None:
+        """``connect`` opens a connection of any DB-API driver, in driver and tasks; ``url`` then only names
+        the database. ``load_column`` has the number of the load in each row; None for a table without one.
+
+        Raises:
+            InvalidConfig: the URL or the table's name is none.
+        """
+        self.database = database_of(url, connect)
+        self.table = TableName.of(table)
+        self._transform = transform
+        self._load_column = load_column
+        self.table.quoted(self.database.dialect)
+        if load_column is not None:
+            self.database.dialect.quote(load_column)
+
+    def check(self, work: Work, /) -> None:
+        """Have the tables there, this load's, with these columns, and without rows that do not count.
+
+        Raises:
+            InvalidConfig: a column has no type in this database, or a name that cannot be.
+            LoadError: the table is another load's, was written in this block before, lacks columns, or has
+                rows of loads that do not count and cannot be told from others.
+            DatabaseFailed: the database cannot be reached, or refuses.
+        """
+        if self._transform is not None and not work.is_whole:
+            raise InvalidConfig(
+                "give df= or transform=, not both: transform= is applied to the load's own rows"
+            )
+        name, table = self.database.name, str(self.table)
+        if any((done.path, done.evidence.get("table")) == (name, table) for done in work.before):
+            raise LoadError(
+                f"{name}: table {table} was written in this block already: union the rows, write once"
+            )
+        master = work.spark.conf.get("spark.master", "") or ""
+        if self.database.dialect is SQLITE and not master.startswith("local"):
+            raise InvalidConfig(
+                f"{name}: SQLite is a file of one machine, and spark.master is {master}: use a local master, "
+                "or a database with a server"
+            )
+        schema = self._schema(work)
+        with self.database.session() as session:
+            tables = OffsetTables(session, self.table)
+            tables.ensure()
+            claim = tables.claim(self._ours(work.ledger))
+            self._check_columns(session, schema)
+            clean(tables, work.ledger, claim, work.plan.parent)
+
+    def find(self, work: Work, /) -> Output | None:
+        """What earlier attempts wrote, if every range of the plan is there.
+
+        Raises:
+            LoadError: it is of another plan, or of other records than were read.
+        """
+        tasks = self._tasks(work, ())
+        with self.database.session() as session:
+            rows = OffsetTables(session, self.table).of_load(work.plan.number)
+        there = {row.range: row for row in rows}
+        for planned in work.plan.ranges:
+            row = there.get(range_key(planned))
+            if row is None:
+                return None
+            receipt = tasks.ledger.receipt(work.plan, planned) if tasks.ledger is not None else None
+            if receipt is None and work.has_receipts:
+                return None  # the commit needs it: the task reads again, and compares
+            tasks.check(row, planned, receipt)
+        return self._output(rows)
+
+    def write(self, work: Work, /) -> Output:
+        """Write what is not there yet, and see that everything is.
+
+        Raises:
+            IncompleteLoad: not all of the plan is in the database.
+            LoadError: a load that was begun range by range goes on with ``df=``; as `check` and `find` say.
+        """
+        if work.is_whole:
+            self._write_ranges(work)
+        else:
+            self._write_frame(work)
+        with self.database.session() as session:
+            rows = OffsetTables(session, self.table).of_load(work.plan.number)
+        there = {row.range for row in rows if row.state == WRITTEN and row.plan_sha256 == work.plan.sha256}
+        missing = [r for r in work.plan.ranges if range_key(r) not in there]
+        if missing:
+            told = ", ".join(f"{r.key} [{r.start}, {r.end})" for r in missing[:_TOLD_COUNT])
+            raise IncompleteLoad(
+                f"load {work.plan.number}: the tasks ended, and {len(missing)} of {len(work.plan.ranges)} "
+                f"ranges are not in {self.database.name}, first {told}. Do driver and executors reach the "
+                "same database?"
+            )
+        return self._output(rows)
+
+    # ---- inside
+
+    def _write_ranges(self, work: Work) -> None:
+        """One task for each range; whatever Spark makes of tasks, each range is written by whom it names."""
+        reader = self._reader(work)
+        parts = cast("list[LoadInputPartition]", list(reader.partitions()))
+        tasks = self._tasks(work, tuple(parts), reader)
+        count = len(parts)
+
+        def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for index in batch.column("id").to_pylist():
+                    tasks.write(index)
+                yield batch
+
+        work.spark.range(0, count, 1, count).mapInArrow(write, "id bigint").collect()
+
+    def _write_frame(self, work: Work) -> None:
+        """All rows and the offsets of all ranges, in one transaction of the driver."""
+        plan, ranges = work.plan, work.plan.ranges
+        with self.database.session() as session:
+            tables = OffsetTables(session, self.table)
+            found = tables.of_load(plan.number)
+            session.rollback()
+            if len(found) == len(ranges):
+                return
+            if found:
+                raise LoadError(
+                    f"{self.database.name}: load {plan.number} of table {self.table} was begun range by "
+                    f"range, and {len(found)} of {len(ranges)} are there: end it the same way, without df=; "
+                    "or give the plan up with on_pending='discard', which removes them"
+                )
+            count = 0
+            for batch in _batches(work.frame):
+                session.insert(self.table, with_load(batch, self._load_column, plan.number))
+                count += batch.num_rows
+            receipts = work.ledger.receipts(plan) if work.has_receipts else [None] * len(ranges)
+            now = utc_text(SYSTEM_CLOCK.time_ms())
+            tables.add(
+                range_row(
+                    self.table, work.ledger.name, plan, planned, receipt,
+                    ranges=len(ranges), rows=0 if at else count, run=work.run, now=now,
+                )
+                for at, (planned, receipt) in enumerate(zip(ranges, receipts, strict=True))
+            )  # fmt: skip
+            session.commit()
+
+    def _reader(self, work: Work) -> LoadReader:
+        source = work.source
+        assert source.load is not None
+        load = replace(source.load, plan=work.plan.number, run=work.run)
+        return LoadReader(source, work.frame.columns, load)
+
+    def _tasks(
+        self, work: Work, parts: tuple[LoadInputPartition, ...], reader: LoadReader | None = None
+    ) -> SqlTasks:
+        return SqlTasks(
+            database=self.database,
+            table=self.table,
+            load_column=self._load_column,
+            transform=self._transform,
+            reader=reader or self._reader(work),
+            plan=replace(work.plan, partitions=()),
+            parts=tuple(zip(parts, work.plan.ranges, strict=bool(parts))),
+            load_name=work.ledger.name,
+            ledger_at=_place(work.ledger) if work.has_receipts else None,
+            run=work.run,
+        )
+
+    def _schema(self, work: Work) -> pa.Schema:
+        """The columns of the rows that will come, the load's number not among them."""
+        import pyarrow as pa
+
+        if not work.is_whole:
+            return work.frame.limit(0).toArrow().schema
+        rows = arrow_schema(work.frame.columns, COLUMNS_07)
+        return shape(pa.RecordBatch.from_pylist([], schema=rows), self._transform)[0].schema
+
+    def _check_columns(self, session: Session, schema: pa.Schema) -> None:
+        column = self._load_column
+        names = [*schema.names, *([column] if column else [])]
+        if len({name.lower() for name in names}) < len(names):
+            raise InvalidConfig(f"columns {', '.join(names)}: a table cannot have two of one name")
+        there = session.columns(self.table)
+        if there is None:
+            self._create(session, schema)
+            return
+        missing = [name for name in names if name not in there]
+        if missing:
+            hint = (
+                f" ({column} has the number of the load; load_column=None does without)"
+                if column in missing
+                else ""
+            )
+            raise LoadError(
+                f"{self.database.name}: table {self.table} has no column {', '.join(missing)}; it has "
+                f"{', '.join(there)}{hint}"
+            )
+
+    def _create(self, session: Session, schema: pa.Schema) -> None:
+        dialect = self.database.dialect
+        if dialect.column_type is None:
+            raise LoadError(
+                f"{self.database.name}: there is no table {self.table} that can be read, and the types of "
+                "this database are not known here: create it"
+            )
+        columns, unknown = [], []
+        for field in schema:
+            kind = dialect.column_type(field.type)
+            columns.append(f"{dialect.quote(field.name)} {kind}")
+            if kind is None:
+                unknown.append(f"{field.name} {field.type}")
+        if unknown:
+            raise InvalidConfig(
+                f"{self.database.name}: table {self.table} has no type for {', '.join(unknown)}: make flat "
+                "columns of it with transform= or df="
+            )
+        if self._load_column is not None:
+            columns.append(f"{dialect.quote(self._load_column)} BIGINT NOT NULL")
+        session.run(f"CREATE TABLE {self.table.quoted(dialect)} ({', '.join(columns)})")
+        session.commit()
+
+    def _ours(self, ledger: Ledger) -> TableRow:
+        now = utc_text(SYSTEM_CLOCK.time_ms())
+        return TableRow(
+            str(self.table), ledger.name, ledger.identity(), _place(ledger), self._load_column, 0, now
+        )
+
+    def _output(self, rows: list[RangeRow]) -> Output:
+        count = sum(row.row_count for row in rows)
+        return Output(
+            self.database.name, format=SQL_FORMAT, evidence={"table": str(self.table), "rows": count}
+        )
+
+
+def remove_superseded(database: Database, table: TableName, archive: Archive) -> list[int]:
+    """Remove from a table the rows of loads that no longer count, now and not at the next load.
+
+    Returns their numbers. The caller holds the load's lock.
+
+    Raises:
+        LoadError: as `sql_cleaning.clean` says.
+    """
+    with database.session() as session:
+        tables = OffsetTables(session, table)
+        claim = tables.claimed() if tables.exist() else None
+        return clean(tables, archive, claim, archive.head_number()) if claim is not None else []
+
+
+def _place(ledger: Ledger) -> str:
+    return str(Path(ledger.location).parent)
+
+
+def _batches(frame: DataFrame) -> Iterator[pa.RecordBatch]:
+    """The rows of a DataFrame, a partition after the other; no more than one partition is held here.
+
+    As Arrow's own stream in a column of bytes, so that no value passes through Python on the way.
+    """
+    import pyarrow as pa
+
+    def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, batch.schema) as stream:
+                stream.write_batch(batch)
+            yield pa.RecordBatch.from_arrays(
+                [pa.array([sink.getvalue().to_pybytes()], pa.binary())], names=["batch"]
+            )
+
+    for row in frame.mapInArrow(packed, "batch binary").toLocalIterator():
+        yield from pa.ipc.open_stream(row.batch)
