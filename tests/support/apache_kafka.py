@@ -125,6 +125,13 @@ class ApacheKafka:
             process.kill()
             process.wait()
 
+    def kill(self) -> None:
+        """Let it die at once; `start` brings it back on the same port and data."""
+        process, self._process = self._process, None
+        assert process is not None
+        process.kill()
+        process.wait()
+
 
 def free_ports(count: int) -> list[int]:
     """Ports that nobody has now: Kafka must know its controller's before it starts."""
