@@ -1,0 +1,15 @@
+"""Values as columns: JSON, Avro and Protobuf, with Confluent's wire header or without it.
+
+    from pyspark_kafkalog import decoding
+
+    decoded = load.df.withColumn("d", decoding.avro("value", "flight.avsc", registry="http://registry:8081"))
+    decoded.select("offset", "d.value.*", "d.reason")
+
+Docs: docs/loads.md, "Decoding". Nothing heavy is imported before a function is called.
+"""
+
+from __future__ import annotations
+
+from pyspark_kafkalog.decoding.columns import avro, json, protobuf
+
+__all__ = ["avro", "json", "protobuf"]

@@ -1,0 +1,182 @@
+"""The functions that users call: a column of bytes in, a column ``struct<value, reason>`` out.
+
+``reason`` is null where the value could be decoded, and says why where not; both are null where there is no
+value. Avro and Protobuf are decoded in Python, a batch of Arrow at a time; JSON by Spark itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark_kafkalog.decoding.wire import HEADER_BYTES
+from pyspark_kafkalog.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column
+    from pyspark.sql.types import StructType
+
+    from pyspark_kafkalog.decoding.avro import AvroFormat
+    from pyspark_kafkalog.decoding.protobuf import ProtobufFormat
+    from pyspark_kafkalog.decoding.registry import Schema
+
+_CORRUPT = "_kafkalog_corrupt"
+
+
+def avro(
+    column: Column | str,
+    schema: str | os.PathLike[str] | None = None,
+    *,
+    registry: str | None = None,
+    subject: str | None = None,
+    writers: str | os.PathLike[str] | Mapping[int, str] | None = None,
+    framed: bool = True,
+) -> Column:
+    """Decode Avro. ``schema`` is what values are read as: a file, or the text of a schema.
+
+    With ``framed`` each value has Confluent's header. Its schema's id is asked of the ``registry``, a URL, or
+    looked up in ``writers``, a directory with files ``<id>.avsc`` or a mapping of texts; without both all are
+    taken to be written with ``schema``. ``subject`` instead of ``schema`` is the newest of the registry's,
+    at this moment. Files are read here and now: executors need none.
+
+    Raises:
+        InvalidConfig: what is given is no schema, or no column can be made of it.
+        RegistryError: the registry cannot be asked.
+    """
+    from pyspark_kafkalog.decoding.avro import AvroFormat, parsed
+
+    reader = _reader(schema, registry, subject)
+    _, kind = parsed(reader)
+    return _decoded(column, AvroFormat(reader, registry, _writers(writers), framed), kind)
+
+
+def protobuf(
+    column: Column | str, descriptors: str | os.PathLike[str], message: str, *, framed: bool = True
+) -> Column:
+    """Decode Protobuf: ``descriptors`` is a file of ``protoc --descriptor_set_out``, read here and now.
+
+    ``message`` is the full name of the type, ``com.example.Flight``.
+
+    Raises:
+        InvalidConfig: the file is none, or lacks the type.
+    """
+    from pyspark_kafkalog.decoding.protobuf import ProtobufDecoder, ProtobufFormat
+
+    format = ProtobufFormat(_bytes_of(descriptors), message, framed)
+    return _decoded(column, format, ProtobufDecoder(format).kind)
+
+
+def json(column: Column | str, schema: StructType | str, *, framed: bool = False) -> Column:
+    """Decode JSON objects. ``schema`` is Spark's, as a type or as text: ``"carrier STRING, delay INT"``.
+
+    A field that is missing is null; what is no object, or has a field of another type, has a reason. Spark
+    does it without Python; with ``framed`` each value has Confluent's header, whose id is not looked at.
+
+    Raises:
+        InvalidConfig: the schema is no struct.
+    """
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as t
+
+    wanted = t.StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    if not isinstance(wanted, t.StructType):
+        raise InvalidConfig(
+            "decoding.json needs the schema of an object: a StructType, or its fields as text"
+        )
+    value = f.col(column) if isinstance(column, str) else column
+    no_header = f.lit(False)
+    body = value
+    if framed:
+        body = f.substring(value, HEADER_BYTES + 1, 2**31 - 1)
+        no_header = (f.length(value) < HEADER_BYTES) | (f.substring(value, 1, 1) != f.lit(b"\0"))
+    text = f.trim(f.translate(body.cast("string"), "\t\r\n", "   "))
+    is_object = f.startswith(text, f.lit("{")) & f.endswith(text, f.lit("}"))
+    with_corrupt = t.StructType([*wanted.fields, t.StructField(_CORRUPT, t.StringType())])
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    found = f.from_json(body.cast("string"), with_corrupt, options)
+    reason = (
+        f.when(value.isNull(), f.lit(None))
+        .when(no_header, f.lit("no Confluent header before the JSON"))
+        .when(~f.is_valid_utf8(body.cast("string")), f.lit("not UTF-8"))
+        .when(~is_object, f.lit("not a JSON object"))
+        .when(found.isNull() | found[_CORRUPT].isNotNull(), f.lit("not JSON, or a field of another type"))
+    )
+    whole = f.struct(*(found[field.name].alias(field.name) for field in wanted.fields))
+    return f.struct(f.when(value.isNotNull() & reason.isNull(), whole).alias("value"), reason.alias("reason"))
+
+
+def _decoded(column: Column | str, format: AvroFormat | ProtobufFormat, kind: pa.DataType) -> Column:
+    import pyarrow as pa
+    from pyspark.sql import types as t
+    from pyspark.sql.pandas.functions import arrow_udf
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    result = t.StructType(
+        [t.StructField("value", from_arrow_type(kind)), t.StructField("reason", t.StringType())]
+    )
+
+    def decode(values: pa.Array) -> pa.Array:
+        return _decoder(format)(values)
+
+    # Spark looks at the hints themselves, and takes texts for them only where the module has pyarrow.
+    decode.__annotations__ = {"values": pa.Array, "return": pa.Array}
+    decoded: Column = arrow_udf(decode, result)(column)  # type: ignore[call-overload]
+    return decoded
+
+
+_DECODERS: dict[AvroFormat | ProtobufFormat, Callable[[pa.Array], pa.StructArray]] = {}
+"""Of this process: a decoder keeps the schemas it met, and tasks follow one another here."""
+
+
+def _decoder(format: AvroFormat | ProtobufFormat) -> Callable[[pa.Array], pa.StructArray]:
+    if format not in _DECODERS:
+        from pyspark_kafkalog.decoding.avro import AvroDecoder, AvroFormat
+        from pyspark_kafkalog.decoding.protobuf import ProtobufDecoder
+
+        _DECODERS[format] = AvroDecoder(format) if isinstance(format, AvroFormat) else ProtobufDecoder(format)
+    return _DECODERS[format]
+
+
+def _reader(schema: str | os.PathLike[str] | None, registry: str | None, subject: str | None) -> Schema:
+    from pyspark_kafkalog.decoding.registry import Registry, Schema
+
+    if (schema is None) == (subject is None):
+        raise InvalidConfig(
+            "give the schema that values are read as, or the subject that the registry has it of"
+        )
+    if schema is not None:
+        return Schema(_text(schema))
+    if registry is None:
+        raise InvalidConfig(f"subject={subject!r} needs registry=..., the URL of the schema registry")
+    return Registry(registry).latest(str(subject))
+
+
+def _text(schema: str | os.PathLike[str]) -> str:
+    """The schema itself, or what is in the file of this name."""
+    if isinstance(schema, str) and schema.lstrip()[:1] in ("{", "[", '"'):
+        return schema
+    try:
+        return Path(schema).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise InvalidConfig(f"the schema cannot be read: {e}") from e
+
+
+def _writers(given: str | os.PathLike[str] | Mapping[int, str] | None) -> tuple[tuple[int, str], ...]:
+    if given is None:
+        return ()
+    if isinstance(given, Mapping):
+        return tuple(sorted(given.items()))
+    found = {int(file.stem): _text(file) for file in Path(given).glob("*.avsc") if file.stem.isdecimal()}
+    if not found:
+        raise InvalidConfig(f"{os.fspath(given)} has no schemas: files are called <id>.avsc")
+    return tuple(sorted(found.items()))
+
+
+def _bytes_of(path: str | os.PathLike[str]) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as e:
+        raise InvalidConfig(f"the descriptors cannot be read: {e}") from e

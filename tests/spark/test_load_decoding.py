@@ -1,0 +1,72 @@
+"""Decoding as columns of Spark: JSON and Avro of a topic, with what could not be decoded as dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import functions as f
+
+import pyspark_kafkalog as kafkalog
+from pyspark_kafkalog import decoding
+from tests.support.avro_bytes import avro_bytes
+from tests.support.schema_registry import running_registry
+from tests.support.spark_topics import Topic
+
+FLIGHT = {
+    "type": "record", "name": "Flight",
+    "fields": [
+        {"name": "carrier", "type": "string"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "tags", "type": {"type": "map", "values": "int"}},
+    ],
+}  # fmt: skip
+
+
+def test_avro_is_decoded_in_the_tasks_and_what_is_none_becomes_a_dead_letter(
+    spark: Any, server: Any, new_topic: Callable[..., Topic], tmp_path: Path
+) -> None:
+    topic = new_topic(prefix="decoded")
+    flights = [{"carrier": name, "at": 1000, "tags": {name: 1}} for name in ("AA", "B6")]
+    options = {"kafka.bootstrap.servers": server.bootstrap_servers, "subscribe": topic.name}
+    with running_registry() as registry:
+        registry.add(FLIGHT, id=3, subject="flights-value")
+        good = [avro_bytes(FLIGHT, flight, 3) for flight in flights]
+        topic.add(good[0], good[1][:-2], good[1], avro_bytes(FLIGHT, flights[0], 4))
+        flight = decoding.avro("value", registry=registry.url, subject="flights-value")
+        with kafkalog.load(spark, name="flights", offsets=tmp_path / "offsets", **options) as load:
+            decoded = load.df.withColumn("d", flight).withColumn("reason", f.col("d.reason"))
+            whole = load.dead_letters(decoded, max_dead=2)
+            load.write_parquet(tmp_path / "table", whole.select("offset", "d.value.*"))
+    rows = kafkalog.read_load(spark, tmp_path / "table").orderBy("offset").collect()
+    assert [(row.offset, row.carrier, row["at"].timestamp(), row.tags) for row in rows] == [
+        (0, "AA", 1.0, {"AA": 1}), (2, "B6", 1.0, {"B6": 1}),
+    ]  # fmt: skip
+    dead = kafkalog.read_dead(spark, "flights", offsets=tmp_path / "offsets").orderBy("offset").collect()
+    assert [(row.offset, bytes(row.value)) for row in dead] == [
+        (1, good[1][:-2]), (3, avro_bytes(FLIGHT, flights[0], 4)),
+    ]  # fmt: skip
+    assert dead[0].reason.startswith("not Avro of schema 3: ")
+    assert dead[1].reason == f"the registry {registry.url} has no schema 4"
+
+
+def test_json_is_decoded_by_spark_and_what_is_none_has_a_reason(spark: Any) -> None:
+    values = [
+        b'{"a": 1, "b": "x"}', b' {"a": 2}\n', b'{"a": "no number"}', b'{"a": 3', b'[{"a": 4}]', b"",
+        b'{"a": 5}{"a": 6}x', b'"text"', None, b'{"a": 7, "c": null}', b'{"b": "\xff"}',
+    ]  # fmt: skip
+    frame = spark.createDataFrame([(at, value) for at, value in enumerate(values)], "at INT, value BINARY")
+    rows = frame.select("at", decoding.json("value", "a INT, b STRING").alias("d")).orderBy("at").collect()
+    found = [(row.d.value and row.d.value.asDict(), row.d.reason) for row in rows]
+    no_object, wrong = (None, "not a JSON object"), (None, "not JSON, or a field of another type")
+    assert found[:10] == [
+        ({"a": 1, "b": "x"}, None), ({"a": 2, "b": None}, None), wrong, no_object, no_object, no_object,
+        no_object, no_object, (None, None), ({"a": 7, "b": None}, None),
+    ]  # fmt: skip
+    assert found[10] == (None, "not UTF-8")
+    framed = spark.createDataFrame([(b'\0\0\0\0\x07{"a": 1}',), (b'{"a": 1}',), (b"\0\0",)], "value BINARY")
+    rows = framed.select(decoding.json("value", "a INT", framed=True).alias("d")).collect()
+    assert [(row.d.value and row.d.value.a, row.d.reason) for row in rows] == [
+        (1, None), *[(None, "no Confluent header before the JSON")] * 2,
+    ]  # fmt: skip

@@ -1,0 +1,195 @@
+"""Avro values: what becomes of them, and why some do not become anything."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import struct
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pyspark_kafkalog.decoding.avro import AvroDecoder, AvroFormat
+from pyspark_kafkalog.decoding.avro_types import arrow_type
+from pyspark_kafkalog.decoding.registry import RegistryError, Schema
+from pyspark_kafkalog.decoding.wire import Undecodable, message_path, schema_id
+from pyspark_kafkalog.errors import InvalidConfig
+from tests.support.avro_bytes import avro_bytes
+from tests.support.schema_registry import SchemaRegistry, running_registry
+
+FLIGHT = {
+    "type": "record", "name": "Flight", "namespace": "air",
+    "fields": [
+        {"name": "carrier", "type": "string"},
+        {"name": "delay", "type": ["null", "int"], "default": None},
+    ],
+}  # fmt: skip
+OLDER = {**FLIGHT, "fields": [FLIGHT["fields"][0], {"name": "gate", "type": "int"}]}
+
+
+def written(schema: Any, value: Any, number: int | None = 1) -> bytes:
+    return avro_bytes(schema, value, number)
+
+
+def decoder(reader: Any = FLIGHT, **how: Any) -> AvroDecoder:
+    return AvroDecoder(AvroFormat(Schema(json.dumps(reader)), **how))
+
+
+def rows(found: pa.Array) -> list[tuple[Any, Any]]:
+    return [(row["value"], row["reason"]) for row in found.to_pylist()]
+
+
+@pytest.fixture
+def server() -> Iterator[SchemaRegistry]:
+    with running_registry() as running:
+        yield running
+
+
+def test_values_are_decoded_and_the_others_have_a_reason() -> None:
+    whole = written(FLIGHT, {"carrier": "AA", "delay": 7})
+    values = [whole, None, whole[:-1], whole + b"x", b"\1" + whole[1:], b"\0\0", b""]
+    found = rows(decoder()(pa.array(values, pa.binary())))
+    assert found[:2] == [({"carrier": "AA", "delay": 7}, None), (None, None)]
+    assert [value for value, _ in found[2:]] == [None] * 5
+    reasons = [reason for _, reason in found[2:]]
+    assert reasons[0].startswith("not Avro of schema 1: ")
+    assert reasons[1:] == [
+        "not Avro of schema 1: 1 bytes are left over",
+        "no Confluent header: its first byte is 0, here it is 1",
+        "no Confluent header: 2 bytes are fewer than its 5",
+        "no Confluent header: 0 bytes are fewer than its 5",
+    ]
+
+
+def test_the_registry_says_how_a_value_was_written_and_is_asked_once_for_each_id(
+    server: SchemaRegistry,
+) -> None:
+    server.add(OLDER, id=4)
+    server.add(FLIGHT, id=5)
+    server.add("{}", id=6, kind="JSON")
+    decode = decoder(registry=server.url)
+    values = [
+        written(OLDER, {"carrier": "AA", "gate": 3}, 4), written(FLIGHT, {"carrier": "B6", "delay": 9}, 5),
+        written(OLDER, {"carrier": "CC", "gate": 3}, 4), written(FLIGHT, {"carrier": "x", "delay": 1}, 9),
+        written(FLIGHT, {"carrier": "x", "delay": 1}, 9), written(FLIGHT, {"carrier": "x", "delay": 1}, 6),
+    ]  # fmt: skip
+    assert rows(decode(pa.array(values, pa.binary()))) == [
+        ({"carrier": "AA", "delay": None}, None), ({"carrier": "B6", "delay": 9}, None),
+        ({"carrier": "CC", "delay": None}, None),
+        *[(None, f"the registry {server.url} has no schema 9")] * 2,
+        (None, "schema 6 is of JSON, not of Avro"),
+    ]  # fmt: skip
+    assert sorted(server.asked) == [f"/schemas/ids/{n}" for n in (4, 5, 6, 9)]
+
+
+def test_a_registry_that_is_away_fails_the_task_and_no_record() -> None:
+    with pytest.raises(RegistryError):
+        decoder(registry="http://127.0.0.1:1")(pa.array([written(FLIGHT, {"carrier": "AA"})], pa.binary()))
+
+
+def test_schemas_in_files_serve_without_a_registry_and_values_without_a_header() -> None:
+    by_id = decoder(writers=((4, json.dumps(OLDER)),))
+    values = [written(OLDER, {"carrier": "AA", "gate": 3}, 4), written(FLIGHT, {"carrier": "x"}, 5)]
+    assert rows(by_id(pa.array(values, pa.binary()))) == [
+        ({"carrier": "AA", "delay": None}, None), (None, "no schema 5 is known; there are 4"),
+    ]  # fmt: skip
+    bare = decoder(framed=False)(pa.array([written(FLIGHT, {"carrier": "AA"}, None), b""], pa.binary()))
+    assert rows(bare)[0] == ({"carrier": "AA", "delay": None}, None)
+    assert rows(bare)[1][1].startswith("not Avro of the schema: ")
+
+
+def test_each_type_of_avro_has_its_column() -> None:
+    fields = {
+        "b": "boolean", "l": ["long", "null"], "f": "float", "n": ["int", "long"], "x": "bytes",
+        "e": {"type": "enum", "name": "E", "symbols": ["A", "B"]},
+        "again": "E",
+        "fix": {"type": "fixed", "name": "F", "size": 2},
+        "a": {"type": "array", "items": ["null", "string"]},
+        "m": {"type": "map", "values": {"type": "map", "values": "int"}},
+        "d": {"type": "int", "logicalType": "date"},
+        "ts": {"type": "long", "logicalType": "timestamp-millis"},
+        "dec": {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2},
+        "u": {"type": "string", "logicalType": "uuid"},
+        "t": {"type": "int", "logicalType": "time-millis"},
+    }  # fmt: skip
+    schema = {
+        "type": "record", "name": "R",
+        "fields": [{"name": name, "type": kind} for name, kind in fields.items()],
+    }  # fmt: skip
+    decode = decoder(schema)
+    assert [str(field.type) for field in decode.kind] == [
+        "bool", "int64", "float", "int64", "binary", "string", "string", "binary", "list<item: string>",
+        "map<string, map<string, int32>>", "date32[day]", "timestamp[us, tz=UTC]", "decimal128(6, 2)",
+        "string", "int32",
+    ]  # fmt: skip
+    moment = dt.datetime(2026, 11, 22, 1, 2, 3, 4000, dt.timezone.utc)
+    value = {
+        "b": True, "l": None, "f": 0.5, "n": 1 << 40, "x": b"\xff", "e": "B", "again": "A", "fix": b"ab",
+        "a": ["x", None], "m": {"k": {"i": 1}}, "d": dt.date(2026, 11, 22), "ts": moment,
+        "dec": Decimal("12.30"), "u": "123e4567-e89b-12d3-a456-426614174000", "t": dt.time(0, 0, 1),
+    }  # fmt: skip
+    ((found, reason),) = rows(decode(pa.array([written(schema, value)], pa.binary())))
+    assert reason is None
+    assert found == {**value, "m": [("k", [("i", 1)])], "t": 1000}
+
+
+def test_a_number_that_its_column_cannot_hold_is_that_records_fault_only() -> None:
+    money = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
+    schema = {"type": "record", "name": "R", "fields": [{"name": "n", "type": money}]}
+    large = b"\0\0\0\0\1\x08" + (1 << 30).to_bytes(4, "big")
+    values = [large, written(schema, {"n": Decimal("5.25")}), large]
+    (bad, good, other) = rows(decoder(schema)(pa.array(values, pa.binary())))
+    assert good == ({"n": Decimal("5.25")}, None)
+    assert bad == other
+    assert bad[0] is None
+    assert bad[1].startswith("does not fit the column: ")
+
+
+def test_a_schema_may_refer_to_others(server: SchemaRegistry) -> None:
+    place = {"type": "record", "name": "air.Place", "fields": [{"name": "code", "type": "string"}]}
+    flight = {"type": "record", "name": "air.F", "fields": [{"name": "to", "type": "air.Place"}]}
+    server.add(place, id=1, subject="place")
+    server.add(flight, id=2, references=[{"name": "air.Place", "subject": "place", "version": 1}])
+    reader = Schema(json.dumps(flight), references=(json.dumps(place),))
+    decode = AvroDecoder(AvroFormat(reader, server.url))
+    value = struct.pack(">bI", 0, 2) + b"\x06JFK"
+    assert rows(decode(pa.array([value], pa.binary()))) == [({"to": {"code": "JFK"}}, None)]
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        (
+            {"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]},
+            "within itself",
+        ),
+        ({"type": "record", "name": "U", "fields": [{"name": "u", "type": ["int", "string"]}]}, "a union of"),
+        ({"type": "record", "name": "N", "fields": [{"name": "n", "type": "Nobody"}]}, "not an Avro schema"),
+        ({"fields": []}, "not an Avro schema"),
+    ],
+)
+def test_a_schema_that_is_no_column_is_refused(schema: Any, said: str) -> None:
+    with pytest.raises(InvalidConfig, match=said):
+        decoder(schema)
+
+
+def test_a_type_that_is_defined_nowhere_is_told() -> None:
+    with pytest.raises(InvalidConfig, match="'null', which is no type"):
+        arrow_type("null")
+
+
+def test_the_header_is_a_zero_and_the_id() -> None:
+    assert schema_id(b"\0\0\0\1\2rest") == 258
+    with pytest.raises(Undecodable):
+        schema_id(b'{"a":1}')
+
+
+def test_the_path_to_a_message_is_zigzag_varints_and_a_zero_is_the_first() -> None:
+    assert message_path(b"\x00rest", 0) == ((0,), 1)
+    assert message_path(b"\x04\x02\x00rest", 0) == ((1, 0), 3)
+    for cut in (b"", b"\x04\x02", b"\x80", b"\x80" * 6, b"\x01"):
+        with pytest.raises(Undecodable):
+            message_path(cut, 0)
