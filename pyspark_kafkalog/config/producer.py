@@ -179,6 +179,10 @@ class ProducerConfig(ClientConfig):
                 "enable.idempotence=true, which acks=all, message.format=v2 and "
                 f"max.in.flight.requests.per.connection of at most {MAX_IN_FLIGHT_IDEMPOTENT} go with"
             )
+        if self.transactional_id is not None and self.retries == 0:
+            raise InvalidConfig(
+                "retries=0 is not allowed; allowed: 1 or more, as long as transactional.id is set"
+            )
 
     def _check_level(self) -> None:
         level, levels = self.compression_level, LEVELS.get(Codec.named(self.compression_type), range(0))

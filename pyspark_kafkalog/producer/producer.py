@@ -289,8 +289,6 @@ class Producer:
         if not self._sender.join(deadline):
             self._sender.stop()
             self._sender.join(Deadline.after(self.config.request_timeout_ms / 1000, self._clock))
-        if self._transactions is not None:
-            self._transactions.disconnect(Deadline.after(max(deadline.left, 1.0), self._clock))
         self._callbacks.stop(Deadline.after(max(deadline.left, 1.0), self._clock))
 
     def __enter__(self) -> Producer:

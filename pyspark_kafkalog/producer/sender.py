@@ -92,18 +92,16 @@ class Sender:
                 logger.exception("the producer's thread goes on after an unexpected failure")
                 self._clock.sleep(self._policy.backoff(1))
         for batch in self._accumulator.unsettled():
-            self._accumulator.settle(
-                batch,
-                error=KafkaError(
-                    f"{batch.tp}: the producer was closed before {batch.count} records were delivered"
-                ),
-            )
+            text = f"{batch.tp}: the producer was closed before {batch.count} records were delivered"
+            self._accumulator.settle(batch, error=KafkaError(text))
         for link in self._links.values():
             if link.connection is not None:
                 link.connection.close()
         self._chores.close()
         self._poller.close()
         self._directory.close()
+        if self._transactions is not None:
+            self._transactions.disconnect()
 
     def _step(self) -> None:
         """Send what can be sent, wait for something to happen, and see to it."""
@@ -172,8 +170,8 @@ class Sender:
 
         if now >= self._adding_not_before:
             self._chores.start("transaction", lambda: transactions.add_partitions(missing), added)
-        again = self._adding_not_before if now < self._adding_not_before else inf
-        return [queue for queue in queues if queue.tp in held], again
+        held_now = [queue for queue in queues if queue.tp in held]
+        return held_now, self._adding_not_before if now < self._adding_not_before else inf
 
     def _send_to(self, link: Link, queues: list[PartitionQueue], now: float) -> None:
         """Fill requests, one batch of each partition in each, as long as the broker may have more."""

@@ -43,8 +43,8 @@ class TransactionManager:
     """*Thread-safe.* Owns the state, guarded by one lock, and its `Cluster`, guarded by another that is held
     over requests: so a transaction is not ended while a partition is being added to it.
 
-    Calls are the application's, but for `trouble`, `partitions` and `add_partitions`, which are the
-    sender's. The accumulator's lock may be held when the state's is taken, never the other way round.
+    Calls are the application's, but for `trouble`, `partitions`, `add_partitions` and `disconnect`, which
+    are the sender's. The accumulator's lock may be held when the state's is taken, never the other way round.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class TransactionManager:
         self._cluster = Cluster(config, clock=clock)
         self._coordinator = TransactionCoordinator(self._cluster, transactional_id)
         self._producer = ProducerEpoch(-1, -1)
+        self._closed = False
         accumulator.for_transactions(self._batch_failed)
         self._tell()
 
@@ -157,7 +158,7 @@ class TransactionManager:
                 self._state.added(missing)
 
     def close(self, deadline: Deadline) -> None:
-        """Abort what is neither committed nor prepared; `disconnect` is for later. Raises nothing."""
+        """Abort what is neither committed nor prepared. Raises nothing."""
         with self._guard:
             state = self._state.state
         if state in (State.OPEN, State.PREPARING, State.FAILED, State.ABORTING):
@@ -167,9 +168,10 @@ class TransactionManager:
             except KafkaError as e:
                 logger.warning("transactional id %r: not aborted while closing: %s", self._id, e)
 
-    def disconnect(self, deadline: Deadline) -> None:
-        """Close the connections, once no request is being answered any more or ``deadline`` has passed."""
-        if self._requests.acquire(timeout=deadline.left):
+    def disconnect(self) -> None:
+        """Close the connections, at once or when the present request ends. Does not wait."""
+        self._closed = True
+        if self._requests.acquire(blocking=False):
             self._cluster.close()
             self._requests.release()
 
@@ -245,6 +247,8 @@ class TransactionManager:
                 raise TransactionAbortable(f"{doing}: the transaction can only be aborted: {e}") from e
             raise
         finally:
+            if self._closed:
+                self._cluster.close()
             self._requests.release()
 
     def _deadline(self, timeout: float | None) -> Deadline:

@@ -455,6 +455,51 @@ def test_an_end_is_asked_for_until_the_coordinator_is_ready(
     assert len(broker.received(ApiKey.END_TXN)) == asked
 
 
+@pytest.fixture
+def of_0_11(broker: ScriptedBroker) -> None:
+    """The broker speaks what Kafka 0.11 did of transactions."""
+    broker.versions |= dict.fromkeys(
+        (
+            ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN,
+            ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN,
+        ),
+        (0, 0),
+    )  # fmt: skip
+    broker.versions |= {ApiKey.FIND_COORDINATOR: (0, 1), ApiKey.PRODUCE: (0, 3)}
+
+
+@pytest.mark.usefixtures("of_0_11")
+def test_a_coordinator_of_kafka_0_11_will_do(
+    broker: ScriptedBroker, coordinator: FakeTransactions, log: FakeLog, make: Make, cluster: Cluster
+) -> None:
+    producer = make()
+    producer.begin_transaction()
+    producer.send("t", b"v", partition=0)
+    producer.send_offsets_to_transaction({T0: CommittedOffset(1, -1, "x")}, "g")
+    prepared = producer.prepare_transaction()
+    end_transaction(cluster, prepared, commit=True)
+    assert (coordinator.ids["loads-1"].ends, log.values("t", 0)) == (["commit"], [b"v"])
+    broker.script(ApiKey.END_TXN, EndTxnResponse(error_code=ErrorCode.INVALID_PRODUCER_EPOCH))
+    with pytest.raises(ProducerFenced):
+        end_transaction(cluster, prepared, commit=True)
+
+
+@pytest.mark.usefixtures("of_0_11")
+def test_before_kafka_2_5_a_failure_that_used_up_numbers_ends_the_producer(
+    broker: ScriptedBroker, coordinator: FakeTransactions, make: Make
+) -> None:
+    producer = make()
+    producer.begin_transaction()
+    broker.script(ApiKey.PRODUCE, refusal(ErrorCode.MESSAGE_TOO_LARGE))
+    with pytest.raises(MessageTooLarge):
+        producer.send("t", b"large", partition=0).result(5)
+    with pytest.raises(UnsupportedVersion, match=r"from Kafka 2\.5 on"):
+        producer.abort_transaction()
+    assert coordinator.ids["loads-1"].ends == ["abort"]
+    with pytest.raises(UnsupportedVersion, match="is to be closed"):
+        producer.begin_transaction()
+
+
 def test_many_threads_send_in_one_transaction(
     coordinator: FakeTransactions, log: FakeLog, make: Make
 ) -> None:

@@ -55,6 +55,8 @@ class FakeTransactions:
             broker.default(key, answer)
 
     def find(self, request: Any) -> FindCoordinatorResponse:
+        if request.key:
+            return FindCoordinatorResponse(node_id=self._node_id, host=HOST, port=self._broker.port)
         return FindCoordinatorResponse(
             coordinators=tuple(
                 Coordinator(key=key, node_id=self._node_id, host=HOST, port=self._broker.port)

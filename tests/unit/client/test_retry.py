@@ -46,6 +46,13 @@ def test_the_wait_doubles_up_to_its_limit_and_varies_by_a_fifth() -> None:
         assert 0.8 * middle <= min(waits) < max(waits) <= 1.2 * middle
 
 
+def test_a_transaction_that_is_just_ending_is_asked_for_again_at_once() -> None:
+    policy, ending = RetryPolicy(backoff_ms=100), ServerError(ErrorCode.CONCURRENT_TRANSACTIONS)
+    for failures, middle in ((1, 0.02), (2, 0.04), (3, 0.08), (100, 1.0)):
+        assert policy.again(ending, failures) == pytest.approx(middle, rel=0.21)
+    assert RetryPolicy(backoff_ms=5).again(ending, 1) == pytest.approx(0.005, rel=0.21)
+
+
 def test_a_final_error_is_raised_as_it_is_and_at_once() -> None:
     clock = ManualClock(monotonic=0)
     error = InvalidRequest("nonsense")

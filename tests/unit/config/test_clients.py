@@ -81,6 +81,8 @@ def test_transactions_need_idempotence(other: dict[str, Any]) -> None:
         ProducerConfig("a:1", transactional_id="loads", **other)
     with pytest.raises(InvalidConfig, match="not empty"):
         ProducerConfig("a:1", transactional_id="")
+    with pytest.raises(InvalidConfig, match=r"^retries=0 is not allowed; .*transactional\.id"):
+        ProducerConfig("a:1", transactional_id="loads", retries=0)
 
 
 @pytest.mark.parametrize(("acks", "number"), [("all", -1), ("-1", -1), ("1", 1), ("0", 0)])

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import pytest
+
+from pyspark_kafkalog.formats.batch_header import CRC_POSITION
+from pyspark_kafkalog.producer.encoder import encode_batch
+from tests.support.vectors import Vector, vectors
+
+
+@pytest.mark.parametrize("vector", vectors("v2-kp-tx", "v2-aio-tx", "v2-confluent-txn"), ids=lambda v: v.file)
+def test_a_batch_of_a_transaction_is_byte_for_byte_that_of_other_clients(vector: Vector) -> None:
+    (golden,) = vector.batches
+    rows = vector.records(golden)
+    keys = [row.key for row in rows]
+    encoded = encode_batch(
+        [row.value for row in rows],
+        keys if any(keys) else None,
+        [row.timestamp for row in rows],
+        None,
+        producer_id=golden["producer_id"],
+        producer_epoch=golden["producer_epoch"],
+        base_sequence=golden["base_sequence"],
+        transactional=True,
+    )
+    # Up to the checksum stand what a broker sets: offset, length, leader epoch, magic.
+    assert encoded[CRC_POSITION:] == vector.data[CRC_POSITION:]
+    assert len(encoded) == len(vector.data)
