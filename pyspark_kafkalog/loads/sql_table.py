@@ -19,6 +19,7 @@ from pyspark_kafkalog.loads.archive import Archive
 from pyspark_kafkalog.loads.commit import Output
 from pyspark_kafkalog.loads.errors import IncompleteLoad, LoadError
 from pyspark_kafkalog.loads.ledger import Ledger
+from pyspark_kafkalog.loads.receipts import Receipt
 from pyspark_kafkalog.loads.records import utc_text
 from pyspark_kafkalog.loads.sql_cleaning import clean
 from pyspark_kafkalog.loads.sql_database import Connect, Database, Session, database_of
@@ -32,7 +33,7 @@ from pyspark_kafkalog.loads.sql_offsets import (
     range_key,
     range_row,
 )
-from pyspark_kafkalog.loads.sql_task import SqlTasks, Transform, shape, with_load
+from pyspark_kafkalog.loads.sql_task import SqlTasks, Transform, check_found, shape, with_load
 from pyspark_kafkalog.loads.target import Work
 
 if TYPE_CHECKING:
@@ -113,18 +114,16 @@ class SqlTable:
         Raises:
             LoadError: it is of another plan, or of other records than were read.
         """
-        tasks = self._tasks(work, ())
-        with self.database.session() as session:
-            rows = OffsetTables(session, self.table).of_load(work.plan.number)
+        rows = self._rows(work)
         there = {row.range: row for row in rows}
         for planned in work.plan.ranges:
             row = there.get(range_key(planned))
             if row is None:
                 return None
-            receipt = tasks.ledger.receipt(work.plan, planned) if tasks.ledger is not None else None
+            receipt = work.ledger.receipt(work.plan, planned) if work.has_receipts else None
             if receipt is None and work.has_receipts:
                 return None  # the commit needs it: the task reads again, and compares
-            tasks.check(row, planned, receipt)
+            check_found(self.database, row, work.plan, planned, receipt)
         return self._output(rows)
 
     def write(self, work: Work, /) -> Output:
@@ -138,8 +137,7 @@ class SqlTable:
             self._write_ranges(work)
         else:
             self._write_frame(work)
-        with self.database.session() as session:
-            rows = OffsetTables(session, self.table).of_load(work.plan.number)
+        rows = self._rows(work)
         there = {row.range for row in rows if row.state == WRITTEN and row.plan_sha256 == work.plan.sha256}
         missing = [r for r in work.plan.ranges if range_key(r) not in there]
         if missing:
@@ -151,14 +149,39 @@ class SqlTable:
             )
         return self._output(rows)
 
+    def tasks(self, work: Work) -> SqlTasks:
+        """What writes the load range by range; it asks the brokers where they are.
+
+        Raises:
+            KafkaError: the cluster could not be asked.
+        """
+        if work.source.load is None:
+            raise LoadError("these options name no load")
+        mine = replace(work.source.load, plan=work.plan.number, run=work.run)
+        reader = LoadReader(work.source, work.frame.columns, mine)
+        parts = cast("list[LoadInputPartition]", list(reader.partitions()))
+        return SqlTasks(
+            database=self.database,
+            table=self.table,
+            load_column=self._load_column,
+            transform=self._transform,
+            reader=reader,
+            plan=replace(work.plan, partitions=()),
+            parts=tuple(zip(parts, work.plan.ranges, strict=True)),
+            load_name=work.ledger.name,
+            ledger_at=_place(work.ledger) if work.has_receipts else None,
+            run=work.run,
+        )
+
     # ---- inside
+
+    def _rows(self, work: Work) -> list[RangeRow]:
+        with self.database.session() as session:
+            return OffsetTables(session, self.table).of_load(work.plan.number)
 
     def _write_ranges(self, work: Work) -> None:
         """One task for each range; whatever Spark makes of tasks, each range is written by whom it names."""
-        reader = self._reader(work)
-        parts = cast("list[LoadInputPartition]", list(reader.partitions()))
-        tasks = self._tasks(work, tuple(parts), reader)
-        count = len(parts)
+        tasks, count = self.tasks(work), len(work.plan.ranges)
 
         def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
@@ -171,25 +194,26 @@ class SqlTable:
     def _write_frame(self, work: Work) -> None:
         """All rows and the offsets of all ranges, in one transaction of the driver."""
         plan, ranges = work.plan, work.plan.ranges
+        found = self._rows(work)
+        if found and len(found) < len(ranges):
+            raise LoadError(
+                f"{self.database.name}: load {plan.number} of table {self.table} was begun range by range, "
+                f"and {len(found)} of {len(ranges)} are there: end it the same way, without df=; or give the "
+                "plan up with on_pending='discard', which removes them"
+            )
+        if found:
+            return  # and so are all rows
         with self.database.session() as session:
-            tables = OffsetTables(session, self.table)
-            found = tables.of_load(plan.number)
-            session.rollback()
-            if len(found) == len(ranges):
-                return
-            if found:
-                raise LoadError(
-                    f"{self.database.name}: load {plan.number} of table {self.table} was begun range by "
-                    f"range, and {len(found)} of {len(ranges)} are there: end it the same way, without df=; "
-                    "or give the plan up with on_pending='discard', which removes them"
-                )
             count = 0
             for batch in _batches(work.frame):
                 session.insert(self.table, with_load(batch, self._load_column, plan.number))
                 count += batch.num_rows
-            receipts = work.ledger.receipts(plan) if work.has_receipts else [None] * len(ranges)
+            receipts: list[Receipt | None] = [None] * len(ranges)
+            if work.has_receipts:
+                work.ledger.check_read(plan, work.run)  # receipts may be of an attempt that read more
+                receipts = [*work.ledger.receipts(plan)]
             now = utc_text(SYSTEM_CLOCK.time_ms())
-            tables.add(
+            OffsetTables(session, self.table).add(
                 range_row(
                     self.table, work.ledger.name, plan, planned, receipt,
                     ranges=len(ranges), rows=0 if at else count, run=work.run, now=now,
@@ -197,28 +221,6 @@ class SqlTable:
                 for at, (planned, receipt) in enumerate(zip(ranges, receipts, strict=True))
             )  # fmt: skip
             session.commit()
-
-    def _reader(self, work: Work) -> LoadReader:
-        source = work.source
-        assert source.load is not None
-        load = replace(source.load, plan=work.plan.number, run=work.run)
-        return LoadReader(source, work.frame.columns, load)
-
-    def _tasks(
-        self, work: Work, parts: tuple[LoadInputPartition, ...], reader: LoadReader | None = None
-    ) -> SqlTasks:
-        return SqlTasks(
-            database=self.database,
-            table=self.table,
-            load_column=self._load_column,
-            transform=self._transform,
-            reader=reader or self._reader(work),
-            plan=replace(work.plan, partitions=()),
-            parts=tuple(zip(parts, work.plan.ranges, strict=bool(parts))),
-            load_name=work.ledger.name,
-            ledger_at=_place(work.ledger) if work.has_receipts else None,
-            run=work.run,
-        )
 
     def _schema(self, work: Work) -> pa.Schema:
         """The columns of the rows that will come, the load's number not among them."""

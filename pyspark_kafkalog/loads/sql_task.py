@@ -64,7 +64,7 @@ class SqlTasks:
         if found is None:
             found = self._write(part, planned)
         else:
-            self.check(found, planned, self._receipt(part, planned))
+            check_found(self.database, found, self.plan, planned, self._receipt(part, planned))
         if self.ledger is not None:
             self.ledger.mark_read(self.plan, index, self.run)
         return found is None
@@ -73,31 +73,6 @@ class SqlTasks:
     def ledger(self) -> Ledger | None:
         """The load's ledger, where it can be reached from here."""
         return None if self.ledger_at is None else Ledger.at(self.ledger_at, self.load_name)
-
-    def check(self, found: RangeRow, planned: PlannedRange, receipt: Receipt | None) -> None:
-        """See that what is in the database is this range, and of the records that ``receipt`` tells of.
-
-        Raises:
-            LostRace: it is of a load that no longer counts.
-            ReceiptMismatch: it is of another plan, or of other records.
-        """
-        at = f"{self.database.name}: load {self.plan.number} of table {self.table}, {planned.key}"
-        if found.state != WRITTEN:
-            raise LostRace(
-                f"{at}: the load was given up or rewound over, and its rows must not come any more"
-            )
-        if (found.plan_sha256, found.end_offset) != (self.plan.sha256, planned.end):
-            raise ReceiptMismatch(
-                f"{at}: the rows of [{found.start_offset}, {found.end_offset}) are of another plan. Was the "
-                "ledger replaced by an older copy? Restore it, or write to another table"
-            )
-        there = found.record_count, found.digest
-        if receipt is not None and None not in there and there != (receipt.records, receipt.digest):
-            raise ReceiptMismatch(
-                f"{at}: {found.record_count} records of [{planned.start}, {planned.end}) are in the database "
-                f"(digest {found.digest}), and {receipt.records} were read ({receipt.digest}): the log "
-                "changed between two attempts. Check the topic"
-            )
 
     def _find(self, planned: PlannedRange) -> RangeRow | None:
         with self.database.session() as session:
@@ -121,7 +96,7 @@ class SqlTasks:
             found = self._find(planned)
             if found is None:
                 raise
-            self.check(found, planned, receipt)
+            check_found(self.database, found, self.plan, planned, receipt)
             return found
         return None
 
@@ -156,6 +131,32 @@ class SqlTasks:
         for one in shaped:
             session.insert(self.table, with_load(one, self.load_column, self.plan.number))
         return sum(one.num_rows for one in shaped)
+
+
+def check_found(
+    database: Database, found: RangeRow, plan: Plan, planned: PlannedRange, receipt: Receipt | None
+) -> None:
+    """See that what is in the database is this range, and of the records that ``receipt`` tells of.
+
+    Raises:
+        LostRace: it is of a load that no longer counts.
+        ReceiptMismatch: it is of another plan, or of other records.
+    """
+    at = f"{database.name}: load {plan.number} of table {found.table_name}, {planned.key}"
+    if found.state != WRITTEN:
+        raise LostRace(f"{at}: the load was given up or rewound over, and its rows must not come any more")
+    if (found.plan_sha256, found.end_offset) != (plan.sha256, planned.end):
+        raise ReceiptMismatch(
+            f"{at}: the rows of [{found.start_offset}, {found.end_offset}) are of another plan. Was the "
+            "ledger replaced by an older copy? Restore it, or write to another table"
+        )
+    there = found.record_count, found.digest
+    if receipt is not None and None not in there and there != (receipt.records, receipt.digest):
+        raise ReceiptMismatch(
+            f"{at}: {found.record_count} records of [{planned.start}, {planned.end}) are in the database "
+            f"(digest {found.digest}), and {receipt.records} were read ({receipt.digest}): the log "
+            "changed between two attempts. Check the topic"
+        )
 
 
 def shape(batch: pa.RecordBatch, transform: Transform | None) -> list[pa.RecordBatch]:
