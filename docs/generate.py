@@ -15,6 +15,7 @@ from pyspark_kafkalog.config.mirror import (
     SOURCE,
     SOURCE_LEFT_OUT,
     TARGET,
+    TARGET_07_LEFT_OUT,
     TARGET_LEFT_OUT,
     MirrorConfig,
     Target07Config,
@@ -97,10 +98,13 @@ def mirror_file() -> str:
                 ConnectorConfig, MIRROR_SOURCE_HEADING, source,
                 prefix=f"{SOURCE}main.", left_out=SOURCE_LEFT_OUT,
             ),
-            properties_file(ProducerConfig, MIRROR_TARGET_HEADING, target, prefix=TARGET, commented=codec),
+            properties_file(
+                ProducerConfig, MIRROR_TARGET_HEADING, target,
+                prefix=TARGET, left_out=TARGET_LEFT_OUT, commented=codec,
+            ),
             properties_file(
                 Target07Config, MIRROR_TARGET_07_HEADING,
-                prefix=TARGET, left_out=[*TARGET_LEFT_OUT, "protocol"], commented=all_of_07,
+                prefix=TARGET, left_out=[*TARGET_07_LEFT_OUT, "protocol"], commented=all_of_07,
             ),
         ]
     )  # fmt: skip

@@ -121,7 +121,10 @@ SOURCE_LEFT_OUT = {
 }
 """Fields of a source's configuration that a mirror sets by itself, and why."""
 
-TARGET_LEFT_OUT = {
+TARGET_LEFT_OUT = {"transactional_id": "it delivers at least once, and begins no transactions"}
+"""Fields of a target's configuration that a mirror leaves as they are, and why."""
+
+TARGET_07_LEFT_OUT = {
     "producer_type": "a mirror has a queue of its own",
     "enqueue_timeout_ms": "a mirror waits for room in the queue",
     "num_retries": "delivery.timeout.ms says for how long",
@@ -191,8 +194,8 @@ def _source(own: MirrorConfig, name: str, given: Mapping[str, object], source: s
 def _target(
     cls: type[ProducerConfig] | type[Target07Config], given: Mapping[str, object], source: str
 ) -> ProducerConfig | Target07Config:
-    if cls is Target07Config:
-        _refuse(cls, TARGET_LEFT_OUT, given, TARGET, source)
+    left_out = TARGET_07_LEFT_OUT if cls is Target07Config else TARGET_LEFT_OUT
+    _refuse(cls, left_out, given, TARGET, source)
     fixed = {"protocol": PROTOCOL_07} if cls is Target07Config else {}
     found: ProducerConfig | Target07Config = _parsed(cls, given, fixed, TARGET, source)
     if isinstance(found, ProducerConfig) and found.required_acks == 0:

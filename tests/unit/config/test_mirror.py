@@ -12,6 +12,7 @@ from pyspark_kafkalog.config.connector import ConnectorConfig
 from pyspark_kafkalog.config.definition import describe
 from pyspark_kafkalog.config.mirror import (
     SOURCE_LEFT_OUT,
+    TARGET_07_LEFT_OUT,
     TARGET_LEFT_OUT,
     MirrorConfig,
     Mirroring,
@@ -60,9 +61,11 @@ def test_the_file_has_each_property_of_either_target() -> None:
     expected |= {
         f"source.main.{item.name}" for item in describe(ConnectorConfig) if item.field not in SOURCE_LEFT_OUT
     }
-    expected |= {f"target.{item.name}" for item in describe(ProducerConfig)}
     expected |= {
-        f"target.{item.name}" for item in describe(Target07Config) if item.field not in TARGET_LEFT_OUT
+        f"target.{item.name}" for item in describe(ProducerConfig) if item.field not in TARGET_LEFT_OUT
+    }
+    expected |= {
+        f"target.{item.name}" for item in describe(Target07Config) if item.field not in TARGET_07_LEFT_OUT
     }
     assert named == expected
 
@@ -134,6 +137,7 @@ def test_an_unknown_name_is_told_with_the_nearest_one(
         (NEW | {"source.a.auto.commit.enable": "true"}, r"source\.a\.auto\.commit\.enable cannot be set"),
         (NEW | {"target.acks": "0"}, r"target\.acks=0 is not allowed in a mirror.*allowed: all"),
         (OLD | {"target.request.required.acks": "0"}, "which must know what has arrived; allowed: 1 and -1"),
+        (NEW | {"target.transactional.id": "m"}, r"target\.transactional\.id cannot be set .*at least once"),
         (OLD | {"target.num.retries": "1"}, r"target\.num\.retries cannot be set .*delivery\.timeout\.ms"),
         (OLD | {"target.compression.codec": "lz4"}, "allowed with protocol=0.7: none, gzip, snappy"),
         (OLD | {"source.a.zk.connect": "zk:2181/target"}, "source a and the target are the same cluster"),
