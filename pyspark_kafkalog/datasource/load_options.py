@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.loads.former import Former, parse_as_of, parse_between
 from pyspark_kafkalog.loads.ledger import Ledger
 from pyspark_kafkalog.loads.store import open_store
 
@@ -34,6 +35,15 @@ class LoadOptions:
     """The plan to read, which someone else commits."""
     run: str = ""
     """Who that is: it asks the tasks' marks whether all was read. Empty where nobody asks."""
+    former: Former | None = None
+    """The former loads that are read again; None where it is the next one."""
+    from_commit: bool = False
+    """Whether it is read from one of the load's commits on, which is no load either."""
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether this reads what the ledger says of former loads, and is no load itself."""
+        return self.from_commit or self.former is not None
 
     @property
     def commits(self) -> bool:
@@ -85,7 +95,27 @@ def parse_load_options(
     # Refuses what cannot be a ledger's at once, and not when the first action runs.
     location = open_store(path).location
     Ledger.at(location, name)
-    return LoadOptions(name, location, commit, on_pending, on_recreated, plan, run)
+    former = _former(options)
+    from_commit = options.get("startingoffsets", "").strip().lower().startswith("commit:")
+    if (former is not None or from_commit) and (plan is not None or commit != "none"):
+        raise InvalidConfig(
+            "startingOffsets=commit:N, asOf and between read what was loaded formerly, and are no load: "
+            f"leave commitOffsets={commit} out. `kafkalog rewind` makes the next load begin at a former one"
+        )
+    return LoadOptions(name, location, commit, on_pending, on_recreated, plan, run, former, from_commit)
+
+
+def _former(options: Mapping[str, str]) -> Former | None:
+    between, as_of = options.get("between"), options.get("asof")
+    if between is None and as_of is None:
+        return None
+    if between is not None and as_of is not None:
+        raise InvalidConfig("between and asOf say different things: give one of them")
+    for option in ("startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"):
+        if option.lower() in options:
+            given = "asOf" if between is None else "between"
+            raise InvalidConfig(f"{given} says which offsets are read, so leave {option} out")
+    return parse_between(between) if between is not None else parse_as_of(as_of or "")
 
 
 def _refuse_without_a_load(options: Mapping[str, str], commit: str) -> None:
@@ -94,7 +124,7 @@ def _refuse_without_a_load(options: Mapping[str, str], commit: str) -> None:
             f"commitOffsets={commit} needs loadName, the name of the load, and offsetsPath, the directory "
             "that keeps its offsets"
         )
-    for option in ("onPendingPlan", "onTopicRecreated", "loadPlan", "loadRun"):
+    for option in ("onPendingPlan", "onTopicRecreated", "loadPlan", "loadRun", "asOf", "between"):
         if option.lower() in options:
             raise InvalidConfig(
                 f"{option} has no meaning without loadName and offsetsPath; give them as well"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from pyspark_kafkalog.config.definition import INT_MAX, LONG_MAX
 from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.loads.former import parse_commit
 from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, NO_BROKER, TopicPartition
 
 OffsetsByPartition = dict[TopicPartition, int]
@@ -63,8 +64,16 @@ class OffsetFiles:
     directory: str
 
 
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Where a load stood after commit ``number``; ``offsets`` is None until its ledger was asked."""
+
+    number: int
+    offsets: Mapping[TopicPartition, int] | None = None
+
+
 OffsetLimit = Edge | SpecificOffsets | GlobalTimestamp | PartitionTimestamps
-StartLimit = OffsetLimit | GroupOffsets | OffsetFiles
+StartLimit = OffsetLimit | GroupOffsets | OffsetFiles | Committed
 
 EARLIEST = Edge(EARLIEST_OFFSET)
 LATEST = Edge(LATEST_OFFSET)
@@ -77,8 +86,8 @@ def is_reproducible(limit: StartLimit) -> bool:
     return limit == EARLIEST
 
 
-def parse_start(option: str, text: str) -> Edge | SpecificOffsets | GroupOffsets | OffsetFiles:
-    """What `parse_offsets` reads, and ``group`` or ``file:<directory>``.
+def parse_start(option: str, text: str) -> Edge | SpecificOffsets | GroupOffsets | OffsetFiles | Committed:
+    """What `parse_offsets` reads, and ``group``, ``file:<directory>`` or ``commit:<number>``.
 
     Raises:
         InvalidConfig: none of them; the text shows the forms.
@@ -86,8 +95,10 @@ def parse_start(option: str, text: str) -> Edge | SpecificOffsets | GroupOffsets
     word = text.strip()
     if word.lower() == "group":
         return GroupOffsets()
+    if word[:7].lower() == "commit:":
+        return Committed(parse_commit(option, word))
     if word[:5].lower() != "file:":
-        return parse_offsets(option, text, others=', "group", "file:<directory>"')
+        return parse_offsets(option, text, others=', "group", "file:<directory>", "commit:<number>"')
     directory = re.sub(r"^//(localhost)?(?=/)", "", word[5:])
     if not directory:
         raise InvalidConfig(f"{option}=file:<directory> lacks the directory that holds the part-* files")

@@ -42,7 +42,7 @@ OPTIONS = (
         '`{"topicA":{"0":23,"1":-2},"topicB":"earliest"}` that names '
         "every partition or its topic (-2 is earliest, -1 latest), `group` for the committed offsets of "
         "`kafka.group.id`, or `file:<directory>` for the offsets in its `part-*` files. With a load name: "
-        "where the first load begins.",
+        "where the first load begins; or `commit:37`, a read that begins where load 37 ended and is no load.",
     ),
     Option(
         "endingOffsets",
@@ -142,6 +142,20 @@ OPTIONS = (
         "fail",
         "Where a topic is not the one that was loaded: `fail`, `earliest` to read the new one whole, `skip` "
         "to leave it out.",
+        use="batch",
+    ),
+    Option(
+        "between",
+        "",
+        "`commit:30,commit:37`: read once more what loads 31 to 37 of `loadName` read, from `start` on with "
+        "`start,commit:37`. This is no load and moves nothing.",
+        use="batch",
+    ),
+    Option(
+        "asOf",
+        "",
+        "Read once more what `loadName` had loaded at this time, `2026-11-21T18:00:00Z` or milliseconds. The "
+        "same as `between` from the start to the newest commit not after it.",
         use="batch",
     ),
     Option(

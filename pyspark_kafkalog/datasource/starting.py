@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.config.definition import INT_MAX, LONG_MAX
 from pyspark_kafkalog.datasource import offsets
-from pyspark_kafkalog.datasource.offsets import GroupOffsets, OffsetFiles, OffsetsByPartition
+from pyspark_kafkalog.datasource.offsets import Committed, GroupOffsets, OffsetFiles, OffsetsByPartition
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.types import EARLIEST_OFFSET, NO_BROKER, TopicPartition
 
@@ -44,6 +44,13 @@ def locate_start(
         found = lookup.group_offsets(options.group_id or "", partitions)
     elif isinstance(start, OffsetFiles):
         found = read_offset_files(start.directory, lookup.broker_addresses())
+    elif isinstance(start, Committed):
+        if start.offsets is None:
+            raise InvalidConfig(
+                f"startingOffsets=commit:{start.number} is for batch reads with loadName and offsetsPath, "
+                "which say whose commit is meant; a load goes back with `kafkalog rewind`"
+            )
+        found = {p: offset for p, offset in start.offsets.items() if p in set(partitions)}
     else:
         return offsets.locate(
             start, partitions, look_up=lookup.offsets, missing_is_latest=options.missing_is_latest

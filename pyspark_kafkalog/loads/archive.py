@@ -113,10 +113,10 @@ class Archive:
         """All commits, oldest first, those that were rewound over included."""
         return [self.commit_at(number) for number in range(1, self.head_number() + 1)]
 
-    def lineage(self) -> list[Commit]:
-        """The commits in effect, oldest first: from the newest by ``parent``."""
+    def lineage(self, newest: int | None = None) -> list[Commit]:
+        """The commits in effect, oldest first: by ``parent`` from the newest, or from the one that was."""
         chain = []
-        at = self.head()
+        at = self.head() if newest is None else self.commit_at(newest)
         while at is not None:
             chain.append(at)
             at = self.commit_at(at.parent) if at.parent else None

@@ -30,6 +30,7 @@ from pyspark_kafkalog.loads.commit import ORC, PARQUET, Commit, Output
 from pyspark_kafkalog.loads.dead_letters import DeadLetters
 from pyspark_kafkalog.loads.errors import LoadError
 from pyspark_kafkalog.loads.file_table import FileTable
+from pyspark_kafkalog.loads.lake_table import DeltaTable, IcebergTable
 from pyspark_kafkalog.loads.ledger import Ledger
 from pyspark_kafkalog.loads.plan import Plan
 from pyspark_kafkalog.loads.records import utc_text
@@ -118,6 +119,11 @@ class Load:
             "onPendingPlan": on_pending,
         }
         self._options = parse_batch_options({**options, **self._ours})
+        if self._options.load is not None and self._options.load.looks_back:
+            raise InvalidConfig(
+                "startingOffsets=commit:N, asOf and between read what was loaded formerly; to load it again, "
+                "rewind: `kafkalog rewind --to commit:N`"
+            )
         self._run = uuid.uuid4().hex
         self._outputs: list[Output] = []
         self._modes: list[str] = []
@@ -269,6 +275,34 @@ class Load:
     def write_orc(self, path: str | os.PathLike[str], df: DataFrame | None = None, **how: Any) -> None:
         """`write_files` in ORC, with the same arguments."""
         self.write_files(path, df, format=ORC, **how)
+
+    def write_delta(
+        self,
+        table: str,
+        df: DataFrame | None = None,
+        *,
+        partition_by: str | Sequence[str] = (),
+        **options: object,
+    ) -> None:
+        """Append to a table of Delta Lake, a path or a name; its commit holds the position too.
+
+        Exactly once: a replay finds what is there. ``options`` are those of Delta's writer.
+
+        Raises:
+            LoadError: the table holds loads that the ledger does not know, or discarded.
+        """
+        self.write(DeltaTable(table, partition_by, option_texts(options)), df)
+
+    def write_iceberg(
+        self,
+        table: str,
+        df: DataFrame | None = None,
+        *,
+        partition_by: str | Sequence[str] = (),
+        **options: object,
+    ) -> None:
+        """`write_delta` for a table in a catalog of Iceberg."""
+        self.write(IcebergTable(table, partition_by, option_texts(options)), df)
 
     def dead_letters(
         self, df: DataFrame, *, reason: str = "reason", max_dead: float | None = None

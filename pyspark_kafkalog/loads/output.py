@@ -240,8 +240,13 @@ def spark_schema(output: Output) -> str | None:
     return None
 
 
-def published(ledger: Ledger, path: str | os.PathLike[str]) -> list[str]:
+def published(
+    ledger: Ledger, path: str | os.PathLike[str], after: int = 0, until: int | None = None
+) -> list[str]:
     """The files below ``path`` that count: those of the commits in effect, oldest first.
+
+    ``until`` is the commit that was the newest then; of what was in effect then, only loads after commit
+    ``after`` are meant.
 
     Raises:
         LoadError: nothing was committed for this path; or two loads partitioned it differently.
@@ -249,7 +254,8 @@ def published(ledger: Ledger, path: str | os.PathLike[str]) -> list[str]:
     where = local_path(path)
     owner = read_claim(where)
     known_as = str(where) if owner is None else owner.path
-    found = [(c, out) for c in ledger.lineage() for out in c.outputs if out.path == known_as]
+    commits = [c for c in ledger.lineage(until) if c.number > after]
+    found = [(c, out) for c in commits for out in c.outputs if out.path == known_as]
     if not found:
         raise LoadError(
             f"{where}: no load was committed yet. A load is published when its with block ends without "

@@ -151,3 +151,40 @@ def test_records_that_cannot_be_used_are_kept_as_they_were_with_the_reason(lake:
     lake.topic.add(6)
     with pytest.raises(InvalidConfig, match="the rows need key, value, "), lake.load() as load:
         load.dead_letters(load.df.select("topic", f.lit("x").alias("reason")))
+
+
+def test_what_was_loaded_formerly_is_read_again_from_the_topic_and_from_the_table(lake: Lake) -> None:
+    for values in (range(3), range(3, 5), range(5, 9)):
+        lake.topic.add(*values)
+        with lake.load() as load:
+            load.write_parquet(lake.table)
+    lake.topic.add(9)
+
+    def topic(**options: str) -> list[int]:
+        given = {"kafka.bootstrap.servers": lake.servers, "subscribe": lake.topic.name, **options}
+        given |= {"loadName": "events", "offsetsPath": str(lake.offsets)}
+        return [
+            int(row.value) for row in lake.spark.read.format("kafkalog").options(**given).load().collect()
+        ]
+
+    def table(**options: str) -> list[int]:
+        rows = kafkalog.read_load(lake.spark, lake.table, **options).collect()
+        return sorted(int(row.value) for row in rows)
+
+    second = lake.ledger().commit_at(2).created
+    assert topic() == [9]
+    assert topic(startingOffsets="commit:2") == [5, 6, 7, 8, 9]
+    assert topic(between="commit:1,commit:3") == [3, 4, 5, 6, 7, 8]
+    assert topic(asOf=second) == [0, 1, 2, 3, 4]
+    assert table() == list(range(9))
+    assert table(between="commit:1,commit:3") == [3, 4, 5, 6, 7, 8]
+    assert table(as_of=second) == [0, 1, 2, 3, 4]
+    lake.ledger().rewind(1, "run")
+    assert (table(), table(as_of=second)) == ([0, 1, 2], [0, 1, 2, 3, 4])
+    with pytest.raises(InvalidConfig, match="to load it again, rewind"), lake.load(asOf=second):
+        pass
+    rows = kafkalog.audit(lake.spark, "events", offsets=lake.offsets).orderBy("load").collect()
+    assert [(row.load, row.in_effect, row.start, row.end, row.records) for row in rows] == [
+        (1, True, 0, 3, 3), (2, False, 3, 5, 2), (3, False, 5, 9, 4),
+    ]  # fmt: skip
+    assert (rows[0].first_timestamp.timestamp(), rows[0].broker) == (1.0, None)

@@ -78,7 +78,10 @@ def test_a_plan_is_named_by_its_number() -> None:
         ({"startingOffsets": "group"}, "startingOffsets=group needs kafka.group.id"),
         ({"startingOffsets": "group", "kafka.group.id": " "}, "startingOffsets=group needs kafka.group.id"),
         ({"startingOffsets": "file:"}, "startingOffsets=file:<directory> lacks the directory"),
-        ({"startingOffsets": "grupp"}, 'is "earliest", "latest", "group", "file:<directory>" or JSON like'),
+        (
+            {"startingOffsets": "grupp"},
+            'is "earliest", "latest", "group", "file:<directory>", "commit:<number>" or',
+        ),
         ({"endingOffsets": "group"}, 'endingOffsets is "earliest", "latest" or JSON like'),
         ({"kafka.enable.auto.commit": "true"}, "commitOffsets=stage, with loadName and offsetsPath"),
     ],

@@ -1,0 +1,48 @@
+"""Loads into tables of Delta and Iceberg, run in a PySpark that has their JARs (`spark_environments`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyspark_kafkalog as kafkalog
+from pyspark_kafkalog.loads.ledger import Ledger
+
+
+def load(
+    spark: Any, *, servers: str, topic: str, offsets: str, table: str, kind: str, name: str = "events",
+    fail: str = "", **options: str,
+) -> dict[str, Any]:  # fmt: skip
+    """One load; ``fail`` is ``"before the commit"`` for a driver that dies between the two commits."""
+    given = {"kafka.bootstrap.servers": servers, "subscribe": topic, **options}
+    committing = Ledger.commit
+    if fail:
+
+        def die(*_: Any, **__: Any) -> Any:
+            raise RuntimeError(fail)
+
+        Ledger.commit = die  # type: ignore[method-assign]
+    try:
+        with kafkalog.load(spark, name=name, offsets=offsets, **given) as load:  # type: ignore[arg-type]
+            rows = load.df.selectExpr("partition", "offset", "cast(value AS string) AS value")
+            getattr(load, f"write_{kind}")(table, rows, partition_by="partition")
+    finally:
+        Ledger.commit = committing  # type: ignore[method-assign]
+    if load.commit is None:
+        return {}
+    (out,) = load.commit.outputs
+    return {
+        "number": load.commit.number, "mode": load.commit.mode, "records": load.commit.records,
+        "format": out.format, **out.evidence,
+    }  # fmt: skip
+
+
+def values(spark: Any, *, table: str, kind: str) -> list[int]:
+    frame = spark.read.format("delta").load(table) if kind == "delta" else spark.table(table)
+    return sorted(int(row.value) for row in frame.collect())
+
+
+def commits(spark: Any, *, table: str, kind: str) -> int:
+    """How many commits the table has."""
+    if kind == "delta":
+        return int(spark.sql(f"DESCRIBE HISTORY delta.`{table}`").count())
+    return int(spark.sql(f"SELECT * FROM {table}.snapshots").count())

@@ -1,0 +1,91 @@
+"""What the commits of a table mean for the plan that is to be written into it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from pyspark_kafkalog.loads import table_commits
+from pyspark_kafkalog.loads.errors import LoadError
+from pyspark_kafkalog.loads.ledger import Ledger
+from pyspark_kafkalog.loads.plan import Plan
+from pyspark_kafkalog.loads.table_commits import TableCommit
+from tests.support.loads import P0, P1, begun, facts, loaded
+from tests.support.memory_store import MemoryStore
+
+MORE = {P0: facts(0, 15), P1: facts(0, 4)}
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    made = Ledger(MemoryStore(), "flights")
+    made.identify("cluster-a", {"subscribe": "clicks"})
+    return made
+
+
+def noted(ledger: Ledger, plan: Plan, version: int) -> TableCommit:
+    found = table_commits.decode(version, table_commits.encode(ledger, plan, f"run-{version}"), 14)
+    assert found is not None
+    return found
+
+
+def test_a_record_tells_whose_load_it_is_and_the_next_offsets(ledger: Ledger) -> None:
+    plan = begun(ledger)
+    text = table_commits.encode(ledger, plan, "a-run")
+    assert table_commits.decode(7, text, 14) == TableCommit(
+        7, "flights", ledger.identity(), 1, plan.sha256, "a-run", 14
+    )
+    positions = json.loads(text)["kafkalog"]["positions"]
+    assert [(p["topic"], p["partition"], p["next"]) for p in positions] == [
+        ("clicks", 0, 10),
+        ("clicks", 1, 4),
+    ]
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "by hand", "[]", '{"kafkalog": 1}', '{"kafkalog": {"load": "x"}}']
+)
+def test_what_others_wrote_is_no_record(text: str | None) -> None:
+    assert table_commits.decode(1, text, None) is None
+
+
+def test_a_plan_that_is_in_the_table_is_found_and_one_that_is_not_is_to_be_written(ledger: Ledger) -> None:
+    plan = begun(ledger)
+    assert table_commits.already("t", [], ledger, plan) is None
+    mine = noted(ledger, plan, 3)
+    foreign = [replace(mine, load="other"), replace(mine, ledger="another")]
+    assert table_commits.already("t", foreign, ledger, plan) is None
+    assert table_commits.already("t", [*foreign, mine], ledger, plan) == mine
+
+
+def test_the_load_before_stands_in_table_and_ledger(ledger: Ledger) -> None:
+    first = loaded(ledger)
+    before = noted(ledger, ledger.plan(first.number), 1)
+    assert table_commits.already("t", [before], ledger, begun(ledger, MORE)) is None
+
+
+def test_a_load_that_was_discarded_and_is_in_the_table_would_come_twice(ledger: Ledger) -> None:
+    plan = begun(ledger)
+    written = noted(ledger, plan, 1)
+    ledger.discard(plan, "run")
+    with pytest.raises(LoadError, match="load 1 of 'flights', in its version 1, and the ledger discarded it"):
+        table_commits.already("t", [written], ledger, begun(ledger))
+
+
+def test_a_ledger_that_lags_behind_its_table_is_an_old_copy(ledger: Ledger) -> None:
+    plan = begun(ledger)
+    for commit in (
+        replace(noted(ledger, plan, 5), number=2),
+        replace(noted(ledger, plan, 5), plan_sha256="x"),
+    ):
+        with pytest.raises(LoadError, match="it is an old copy"):
+            table_commits.already("t", [commit], ledger, plan)
+
+
+def test_a_plan_that_is_there_twice_is_told(ledger: Ledger) -> None:
+    plan = begun(ledger)
+    with pytest.raises(LoadError, match="more than once, in versions 9, 8"):
+        table_commits.already("t", [noted(ledger, plan, 9), noted(ledger, plan, 8)], ledger, plan)
