@@ -64,6 +64,10 @@ class DefaultSource(DataSource):
         """
         options = parse_batch_options(options_for(self.options, schema))
         columns = columns_of(schema, per_broker=options.v07 is not None)
+        if options.load is not None and options.load.looks_back:
+            from pyspark_kafkalog.datasource.time_travel import former_read
+
+            options = former_read(options, options.load)
         if options.load is not None:
             from pyspark_kafkalog.datasource.load_reader import LoadReader
 
