@@ -20,10 +20,10 @@ from pyspark_kafkalog.datasource.generations import open_lookup
 from pyspark_kafkalog.datasource.load_planning import propose as propose_plan
 from pyspark_kafkalog.datasource.options import parse_batch_options
 from pyspark_kafkalog.loads.errors import LoadError
+from pyspark_kafkalog.loads.file_table import FileTable
 from pyspark_kafkalog.loads.ledger import Ledger
 from pyspark_kafkalog.loads.load import Load
 from pyspark_kafkalog.loads.load import load as begin_load
-from pyspark_kafkalog.loads.output import local_path
 from pyspark_kafkalog.loads.plan import Plan
 
 if TYPE_CHECKING:
@@ -43,14 +43,15 @@ def propose(name: str, offsets: str, on_pending: str, options: Mapping[str, str]
         lookup.close()
 
 
-def run(name: str, offsets: str, to: str, on_pending: str, options: Mapping[str, str], master: str) -> None:
+def run(
+    name: str, offsets: str, to: FileTable, on_pending: str, options: Mapping[str, str], master: str
+) -> None:
     """Make one load from its plan to its commit.
 
     Raises:
-        InvalidConfig: an option is wrong, or ``to`` is no local path.
+        InvalidConfig: an option is wrong.
         LoadError: it failed; unless the text says otherwise its plan stays and the next load replays it.
     """
-    local_path(to)  # refuses it before a plan is made and Spark started
     # Asked first: with nothing new, or a wrong option, nobody waits for Spark to start.
     if propose(name, offsets, on_pending, options) is None:
         typer.echo(f"{name}: nothing new")
@@ -64,7 +65,7 @@ def run(name: str, offsets: str, to: str, on_pending: str, options: Mapping[str,
             with load:
                 if load.plan is not None:
                     with _following(load.ledger, load.plan):
-                        load.write_parquet(to)
+                        load.write(to)
             _report(load)
         finally:
             spark.stop()

@@ -40,6 +40,8 @@ kafkalog load flights --offsets /lake/_offsets --topic flights --to /lake/flight
 
 kafkalog load flights --offsets /lake/_offsets --topic flights --dry-run
 
+kafkalog load days --offsets /lake/_offsets --topic flights --to /lake/days --partition-by-time timestamp
+
 kafkalog load all --offsets /lake/_offsets --subscribe-pattern 'fl.*' --to /lake/all --option minPartitions=8
 
 kafkalog load old --offsets /lake --topic old --to /lake/old --option protocol=0.7 --option zk.connect=zk:2181
@@ -81,7 +83,7 @@ def load(
     name: Name,
     offsets: Offsets,
     to: Annotated[
-        str | None, typer.Option("--to", help="The directory for the Parquet files; not for --dry-run.")
+        str | None, typer.Option("--to", help="The directory for the files; not for --dry-run.")
     ] = None,
     topics: Annotated[list[str] | None, typer.Option("--topic", help="A topic; again for more.")] = None,
     pattern: Annotated[
@@ -95,10 +97,16 @@ def load(
     on_pending: Annotated[
         str, typer.Option("--on-pending", help="A plan without a commit: replay, fail or discard.")
     ] = "replay",
+    file_format: Annotated[str, typer.Option("--format", help="Of the files: parquet or orc.")] = "parquet",
+    by_time: Annotated[
+        str | None,
+        typer.Option("--partition-by-time", help="Directories by this column, for example timestamp."),
+    ] = None,
+    grain: Annotated[str, typer.Option(help="Of these directories: day or hour, in UTC.")] = "day",
     master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be read.")] = False,
 ) -> None:
-    """Load what is new into Parquet files, exactly once."""
+    """Load what is new into Parquet or ORC files, exactly once."""
     options = _source_options(server, topics or [], pattern, option or [])
     if dry_run:
         from pyspark_kafkalog.cli.load_run import propose
@@ -106,10 +114,12 @@ def load(
         show_plan(propose(name, offsets, on_pending, options), name)
         return
     if to is None:
-        raise typer.BadParameter("say where the Parquet files go", param_hint="--to")
+        raise typer.BadParameter("say where the files go", param_hint="--to")
     from pyspark_kafkalog.cli.load_run import run
+    from pyspark_kafkalog.loads.file_table import FileTable
 
-    run(name, offsets, to, on_pending, options, master)
+    table = FileTable(to, format=file_format, partition_by_time=by_time, grain=grain)
+    run(name, offsets, table, on_pending, options, master)
 
 
 def _source_options(

@@ -167,6 +167,8 @@ def test_a_wrong_property_of_the_client_is_one_line(kafkalog: CommandLine) -> No
         (("--subscribe-pattern", ".*"), "or --subscribe-pattern"),
         (("--on-pending", "perhaps"), "onPendingPlan is one of"),
         (("--to", "s3://bucket/table"), "on local file systems only"),
+        (("--format", "csv"), "format is one of parquet, orc"),
+        (("--partition-by-time", "timestamp", "--grain", "week"), "grain is one of day, hour"),
     ],
 )
 def test_a_wrong_command_is_told_before_spark_starts(
