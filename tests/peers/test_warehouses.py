@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import broker
 from broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.loads.ledger import Ledger
+from tests.support.avro_bytes import avro_bytes
 from tests.support.clients07 import ClientError
 from tests.support.fetched import NotAvailable
 from tests.support.raw_client import RawClient
@@ -134,3 +136,9 @@ def test_two_loads_with_one_name_do_not_take_each_others_rows_for_their_own(ware
     (warehouse.root / "offsets").rename(warehouse.root / "elsewhere")  # begun anew: counts from 1 again
     assert warehouse.load()["rows"] == 15
     assert warehouse.values() == sorted([*range(15)] * 2)
+
+
+def test_values_are_decoded_in_the_oldest_pyspark_too(process: SparkProcess) -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}
+    values = {"avro": avro_bytes(schema, {"n": 5}, 1).hex(), "json": b'{"n": 6}'.hex()}
+    assert process.call(f"{JOBS}:decoded", schema=json.dumps(schema), **values) == [5, None, 6, None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyspark_kafkalog as kafkalog
+from pyspark_kafkalog import decoding
 from pyspark_kafkalog.loads.ledger import Ledger
 
 
@@ -46,3 +47,12 @@ def commits(spark: Any, *, table: str, kind: str) -> int:
     if kind == "delta":
         return int(spark.sql(f"DESCRIBE HISTORY delta.`{table}`").count())
     return int(spark.sql(f"SELECT * FROM {table}.snapshots").count())
+
+
+def decoded(spark: Any, *, schema: str, avro: str, json: str) -> list[Any]:
+    """Values in hexadecimal, decoded: Avro's field ``n`` and its reason, then JSON's."""
+    frame = spark.createDataFrame([(bytes.fromhex(avro), bytes.fromhex(json))], "avro BINARY, json BINARY")
+    row = frame.select(
+        decoding.avro("avro", schema).alias("a"), decoding.json("json", "n INT").alias("j")
+    ).first()
+    return [row.a.value.n, row.a.reason, row.j.value.n, row.j.reason]
