@@ -14,19 +14,20 @@ from pyspark_kafkalog.errors import InvalidConfig
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_AS_TEXT_OR_NUMBER = ("uuid", "time-millis", "time-micros", "duration")
-"""Logical types that Spark has no type for: they are read as what they are made of."""
+_KEPT = "decimal"
+"""The one logical type that is read as such. Times become numbers first, and columns of times together; for
+the others Spark has no type."""
 
 _MAX_DEPTH = 50
 
 
 def plain(schema: Any) -> Any:
-    """A schema without the logical types that are read as what they are made of."""
+    """A schema without the logical types that are read as the number or text they are made of."""
     if isinstance(schema, list):
         return [plain(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    dropped = schema.get("logicalType") in _AS_TEXT_OR_NUMBER
+    dropped = schema.get("logicalType") != _KEPT
     inner = {"type", "items", "values", "fields"}
     return {
         name: plain(value) if name in inner else value
@@ -35,20 +36,28 @@ def plain(schema: Any) -> Any:
     }
 
 
-def arrow_type(*schemas: Any) -> pa.DataType:
-    """The type of the last schema's values; the others define what it refers to.
+def arrow_types(*schemas: Any) -> list[pa.DataType]:
+    """The types of the last schema's values; the others define what it refers to.
+
+    The first is what values are read as, the last what their column is; each can be cast to the next.
 
     Raises:
         InvalidConfig: it is recursive, has a union of several types, or is no schema.
     """
-    types = _Types()
-    return [types.of(schema, "", 0) for schema in schemas][-1]
+    found: list[pa.DataType] = []
+    for stage in range(_STAGES):
+        types = _Types(stage)
+        kind = [types.of(schema, "", 0) for schema in schemas][-1]
+        if not found or kind != found[-1]:
+            found.append(kind)
+    return found
 
 
 class _Types:
     """One walk. *Not thread-safe.* Names are defined where they first stand."""
 
-    def __init__(self) -> None:
+    def __init__(self, stage: int) -> None:
+        self._stage = stage
         self._named: dict[str, Any] = {}
 
     def of(self, schema: Any, space: str, depth: int) -> pa.DataType:
@@ -62,7 +71,7 @@ class _Types:
             return self._primitive(schema, space, depth)
         if not isinstance(schema, dict) or "type" not in schema:
             raise InvalidConfig(f"not an Avro schema: {schema!r}")
-        if "logicalType" in schema and (found := _logical(schema)) is not None:
+        if "logicalType" in schema and (found := _logical(schema, self._stage)) is not None:
             self._define(schema, space)
             return found
         return self._complex(schema, space, depth)
@@ -129,16 +138,21 @@ class _Types:
         )
 
 
-def _logical(schema: Mapping[str, Any]) -> pa.DataType | None:
+_STAGES = 3
+
+
+def _logical(schema: Mapping[str, Any], stage: int) -> pa.DataType | None:
     import pyarrow as pa
 
     name = schema["logicalType"]
-    if name == "decimal":
+    if name == _KEPT:
         return pa.decimal128(schema["precision"], schema.get("scale", 0))
-    return {
-        "date": pa.date32(),
-        "timestamp-millis": pa.timestamp("us", "UTC"),
-        "timestamp-micros": pa.timestamp("us", "UTC"),
-        "local-timestamp-millis": pa.timestamp("us"),
-        "local-timestamp-micros": pa.timestamp("us"),
-    }.get(name)
+    micros, utc = pa.timestamp("us"), pa.timestamp("us", "UTC")
+    stages = {
+        "date": (pa.int32(), pa.date32(), pa.date32()),
+        "timestamp-millis": (pa.int64(), pa.timestamp("ms", "UTC"), utc),
+        "timestamp-micros": (pa.int64(), utc, utc),
+        "local-timestamp-millis": (pa.int64(), pa.timestamp("ms"), micros),
+        "local-timestamp-micros": (pa.int64(), micros, micros),
+    }
+    return stages[name][stage] if name in stages else None

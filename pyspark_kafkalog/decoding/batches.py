@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def decode_column(values: pa.Array, decode: Callable[[bytes], Any], kind: pa.DataType) -> pa.StructArray:
-    """``decode`` of each value, as ``kind``; where it raises `Undecodable`, null and the reason.
+def decode_column(
+    values: pa.Array, decode: Callable[[bytes], Any], column_of: Callable[[list[Any]], pa.Array]
+) -> pa.StructArray:
+    """``column_of`` what ``decode`` makes of each value; where it raises `Undecodable`, null and the reason.
 
     A value that is null, as a compacted topic's deletions are, gives null twice: there is nothing to decode.
     """
@@ -29,21 +31,24 @@ def decode_column(values: pa.Array, decode: Callable[[bytes], Any], kind: pa.Dat
                 reason = str(e)
         decoded.append(found)
         reasons.append(reason)
-    column = _as_column(decoded, reasons, kind)
+    column = _column(decoded, reasons, column_of)
     return pa.StructArray.from_arrays([column, pa.array(reasons, pa.string())], ["value", "reason"])
 
 
-def _as_column(decoded: list[Any], reasons: list[str | None], kind: pa.DataType) -> pa.Array:
+def _column(
+    decoded: list[Any], reasons: list[str | None], column_of: Callable[[list[Any]], pa.Array]
+) -> pa.Array:
     import pyarrow as pa
 
+    misfits = (pa.ArrowException, OverflowError, TypeError, ValueError)
     try:
-        return pa.array(decoded, kind)
-    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        return column_of(decoded)
+    except misfits:
         pass
     # One of them does not fit its type, as a damaged number may not: find out which.
     for index, value in enumerate(decoded):
         try:
-            pa.array([value], kind)
-        except (pa.ArrowException, OverflowError, TypeError, ValueError) as e:
+            column_of([value])
+        except misfits as e:
             decoded[index], reasons[index] = None, f"does not fit the column: {e}"
-    return pa.array(decoded, kind)
+    return column_of(decoded)

@@ -49,8 +49,8 @@ def avro(
     from pyspark_kafkalog.decoding.avro import AvroFormat, parsed
 
     reader = _reader(schema, registry, subject)
-    _, kind = parsed(reader)
-    return _decoded(column, AvroFormat(reader, registry, _writers(writers), framed), kind)
+    _, stages = parsed(reader)
+    return _decoded(column, AvroFormat(reader, registry, _writers(writers), framed), stages[-1])
 
 
 def protobuf(

@@ -60,7 +60,9 @@ class ProtobufDecoder:
 
     def __call__(self, values: pa.Array) -> pa.StructArray:
         """Columns ``value`` and ``reason`` of a column of values."""
-        return decode_column(values, self._decode, self.kind)
+        import pyarrow as pa
+
+        return decode_column(values, self._decode, lambda found: pa.array(found, self.kind))
 
     def _decode(self, value: bytes) -> Any:
         begin = 0

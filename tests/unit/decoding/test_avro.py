@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog.decoding.avro import AvroDecoder, AvroFormat
-from pyspark_kafkalog.decoding.avro_types import arrow_type
+from pyspark_kafkalog.decoding.avro_types import arrow_types
 from pyspark_kafkalog.decoding.registry import RegistryError, Schema
 from pyspark_kafkalog.decoding.wire import Undecodable, message_path, schema_id
 from pyspark_kafkalog.errors import InvalidConfig
@@ -178,7 +178,7 @@ def test_a_schema_that_is_no_column_is_refused(schema: Any, said: str) -> None:
 
 def test_a_type_that_is_defined_nowhere_is_told() -> None:
     with pytest.raises(InvalidConfig, match="'null', which is no type"):
-        arrow_type("null")
+        arrow_types("null")
 
 
 def test_the_header_is_a_zero_and_the_id() -> None:
