@@ -260,7 +260,6 @@ def test_b16_a_union_of_a_frame_with_itself_has_every_row_twice(three: Topic, lo
     [
         ({}, "One of the following options must be specified for Kafka source"),
         ({"subscribe": "a", "assign": '{"a":[0]}'}, "Only one of the following options can be specified"),
-        ({"subscribe": "a", "startingOffsets": "latest"}, "starting offset can't be latest for batch"),
         ({"subscribe": "a", "kafka.compression.codec": "x", "columns": "nonsense"}, "columns are some of"),
         ({"subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, "security.protocol"),
     ],
@@ -269,6 +268,12 @@ def test_b17_wrong_options_fail_at_load(load: Load, options: dict[str, str], sai
     with pytest.raises(AnalysisException) as raised:
         load(**options)
     assert said in str(raised.value)
+
+
+def test_b17_what_only_a_stream_may_say_fails_when_a_batch_begins(load: Load) -> None:
+    frame = load(subscribe="a", startingOffsets="latest")
+    with pytest.raises(AnalysisException, match="starting offset can't be latest for batch"):
+        frame.collect()
 
 
 def test_b20_ranges_must_name_the_partitions_there_are(three: Topic, load: Load) -> None:
