@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.loads.ledger import Ledger
     from pyspark_kafkalog.loads.load import load
     from pyspark_kafkalog.loads.reading import read_load
+    from pyspark_kafkalog.loads.sql_audit import audit_sql
     from pyspark_kafkalog.producer.async_producer import AsyncProducer
     from pyspark_kafkalog.producer.broker_writer import ProducerRequest
     from pyspark_kafkalog.producer.classic_producer import ClassicProducer, ProducerData
@@ -67,6 +68,7 @@ __all__ = [
     "Whitelist",
     "__version__",
     "audit",
+    "audit_sql",
     "create_partitions",
     "create_topics",
     "delete_topics",
@@ -102,6 +104,7 @@ _HOMES = {
     "SyncProducer": "producer.sync_producer",
     "Whitelist": "consumer.topic_filter",
     "audit": "loads.auditing",
+    "audit_sql": "loads.sql_audit",
     "create_partitions": "client.admin",
     "create_topics": "client.admin",
     "delete_topics": "client.admin",

@@ -20,11 +20,11 @@ from pyspark_kafkalog.datasource.generations import open_lookup
 from pyspark_kafkalog.datasource.load_planning import propose as propose_plan
 from pyspark_kafkalog.datasource.options import parse_batch_options
 from pyspark_kafkalog.loads.errors import LoadError
-from pyspark_kafkalog.loads.file_table import FileTable
 from pyspark_kafkalog.loads.ledger import Ledger
 from pyspark_kafkalog.loads.load import Load
 from pyspark_kafkalog.loads.load import load as begin_load
 from pyspark_kafkalog.loads.plan import Plan
+from pyspark_kafkalog.loads.target import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,8 +43,23 @@ def propose(name: str, offsets: str, on_pending: str, options: Mapping[str, str]
         lookup.close()
 
 
+def target_of(to: str, table: str | None, file_format: str, by_time: str | None, grain: str) -> Target:
+    """What ``--to`` names: files, or with a table a database.
+
+    Raises:
+        InvalidConfig: it names neither.
+    """
+    if table is None:
+        from pyspark_kafkalog.loads.file_table import FileTable
+
+        return FileTable(to, format=file_format, partition_by_time=by_time, grain=grain)
+    from pyspark_kafkalog.loads.sql_table import SqlTable
+
+    return SqlTable(to, table)
+
+
 def run(
-    name: str, offsets: str, to: FileTable, on_pending: str, options: Mapping[str, str], master: str
+    name: str, offsets: str, to: Target, on_pending: str, options: Mapping[str, str], master: str
 ) -> None:
     """Make one load from its plan to its commit.
 
@@ -176,5 +191,6 @@ def _report(load: Load) -> None:
         as_json=False,
     )
     for out in load.commit.outputs:
-        what = f"{counted(load.commit.records, 'record')} in {counted(len(out.files), 'file')}"
-        typer.echo(f"load {load.commit.number}: {what}: {out.path}/{out.directory}")
+        files = f" in {counted(len(out.files), 'file')}" if out.files else ""
+        what = f"{counted(load.commit.records, 'record')}{files}"
+        typer.echo(f"load {load.commit.number}: {what}: {out.place}")

@@ -42,6 +42,8 @@ kafkalog load flights --offsets /lake/_offsets --topic flights --dry-run
 
 kafkalog load days --offsets /lake/_offsets --topic flights --to /lake/days --partition-by-time timestamp
 
+kafkalog load flights --offsets /lake/_offsets --topic flights --to sqlite:////lake/db --table flights
+
 kafkalog load all --offsets /lake/_offsets --subscribe-pattern 'fl.*' --to /lake/all --option minPartitions=8
 
 kafkalog load old --offsets /lake --topic old --to /lake/old --option protocol=0.7 --option zk.connect=zk:2181
@@ -60,7 +62,13 @@ kafkalog gc flights --offsets /lake/_offsets --dry-run
 
 kafkalog gc flights --offsets /lake/_offsets --keep 10
 """
-VERIFY_EPILOG = "Example: kafkalog verify flights --offsets /lake/_offsets"
+VERIFY_EPILOG = """\
+Examples:
+
+kafkalog verify flights --offsets /lake/_offsets
+
+kafkalog verify flights --offsets /lake/_offsets --database sqlite:////lake/db
+"""
 REWIND_EPILOG = """\
 Examples:
 
@@ -83,8 +91,10 @@ def load(
     name: Name,
     offsets: Offsets,
     to: Annotated[
-        str | None, typer.Option("--to", help="The directory for the files; not for --dry-run.")
+        str | None,
+        typer.Option("--to", help="The directory for the files, or a database's URL; not for --dry-run."),
     ] = None,
+    table: Annotated[str | None, typer.Option(help="The table, where --to is a database.")] = None,
     topics: Annotated[list[str] | None, typer.Option("--topic", help="A topic; again for more.")] = None,
     pattern: Annotated[
         str | None, typer.Option("--subscribe-pattern", help="Or: topics whose whole name matches.")
@@ -106,7 +116,7 @@ def load(
     master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be read.")] = False,
 ) -> None:
-    """Load what is new into Parquet or ORC files, exactly once."""
+    """Load what is new into Parquet or ORC files or a table of a database, exactly once."""
     options = _source_options(server, topics or [], pattern, option or [])
     if dry_run:
         from pyspark_kafkalog.cli.load_run import propose
@@ -114,12 +124,11 @@ def load(
         show_plan(propose(name, offsets, on_pending, options), name)
         return
     if to is None:
-        raise typer.BadParameter("say where the files go", param_hint="--to")
-    from pyspark_kafkalog.cli.load_run import run
-    from pyspark_kafkalog.loads.file_table import FileTable
+        raise typer.BadParameter("say where the rows go", param_hint="--to")
+    from pyspark_kafkalog.cli.load_run import run, target_of
 
-    table = FileTable(to, format=file_format, partition_by_time=by_time, grain=grain)
-    run(name, offsets, table, on_pending, options, master)
+    target = target_of(to, table, file_format, by_time, grain)
+    run(name, offsets, target, on_pending, options, master)
 
 
 def _source_options(
@@ -237,12 +246,20 @@ def _history_row(commit: Commit, in_effect: bool) -> dict[str, object]:
         "bytes": commit.bytes if commit.bytes >= 0 else None,
         "after": commit.parent or "start",
         "in effect": "yes" if in_effect else "rewound",
-        "where": ", ".join(f"{out.path}/{out.directory}" for out in commit.outputs) or commit.note or None,
+        "where": ", ".join(out.place for out in commit.outputs) or commit.note or None,
     }
 
 
-def verify(name: Name, offsets: Offsets) -> None:
-    """Check a ledger and the files it published. Findings are printed; exit code 1 if there are any."""
+def verify(
+    name: Name,
+    offsets: Offsets,
+    database: Annotated[
+        str | None, typer.Option(help="The URL of a database that it wrote to: check that as well.")
+    ] = None,
+) -> None:
+    """Check a ledger and what it published; what is in a database with --database only. Findings are printed;
+    exit code 1 if there are any.
+    """
     ledger = open_ledger(name, offsets)
     from pyspark_kafkalog.loads.errors import LoadError
     from pyspark_kafkalog.loads.output import verify_outputs
@@ -254,6 +271,11 @@ def verify(name: Name, offsets: Offsets) -> None:
     except LoadError as e:
         findings = findings or [str(e)]
     findings += verify_outputs(commits)
+    if database is not None:
+        from pyspark_kafkalog.loads.sql_audit import audit_database
+        from pyspark_kafkalog.loads.sql_database import database_of
+
+        findings += audit_database(ledger, database_of(database))
     for finding in findings:
         typer.echo(finding)
     if findings:
@@ -288,7 +310,10 @@ def rewind(
             typer.echo("  nothing: that is where it stands")
         undone = [c.number for c in ledger.lineage() if c.number > target and c.outputs]
         if undone:
-            words(f"read_load no longer reads load {', '.join(map(str, undone))}; the files stay")
+            words(
+                f"load {', '.join(map(str, undone))} no longer counts: read_load leaves its files out, and "
+                "the next load into a database removes its rows"
+            )
         if not yes:
             typer.confirm("Rewind?", abort=True)
         commit = ledger.rewind(target, uuid.uuid4().hex)

@@ -49,6 +49,13 @@ class Output:
     evidence: Mapping[str, str | int] = field(default_factory=dict)
 
     @property
+    def place(self) -> str:
+        """Where it is, for people."""
+        if self.format in FILE_FORMATS:
+            return f"{self.path}/{self.directory}"
+        return f"{self.path} table {self.evidence['table']}" if "table" in self.evidence else self.path
+
+    @property
     def rows(self) -> int | None:
         """How many rows were written; None where nobody counted them."""
         if self.format in FILE_FORMATS:

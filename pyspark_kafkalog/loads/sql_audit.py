@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from pyspark_kafkalog.loads.archive import Archive
 from pyspark_kafkalog.loads.commit import Commit
@@ -22,25 +21,6 @@ from pyspark_kafkalog.loads.sql_offsets import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SqlOutput:
-    """A table that commits in effect say was written: in which database, by which loads."""
-
-    database: str
-    table: str
-    loads: tuple[int, ...]
-
-
-def sql_outputs(archive: Archive) -> list[SqlOutput]:
-    """The tables that the loads in effect wrote."""
-    found: dict[tuple[str, str], list[int]] = {}
-    for commit in archive.lineage():
-        for out in commit.outputs:
-            if out.format == SQL_FORMAT:
-                found.setdefault((out.path, str(out.evidence.get("table", ""))), []).append(commit.number)
-    return [SqlOutput(database, table, tuple(loads)) for (database, table), loads in found.items()]
-
-
 def audit_database(archive: Archive, database: Database) -> list[str]:
     """What differs between the ledger and this database, in words; [] where all is as it was committed.
 
@@ -48,12 +28,16 @@ def audit_database(archive: Archive, database: Database) -> list[str]:
         DatabaseFailed: it cannot be reached.
         LoadError: the ledger cannot be read.
     """
+    tables: dict[str, list[int]] = {}
+    for commit in archive.lineage():
+        for out in commit.outputs:
+            if (out.format, out.path) == (SQL_FORMAT, database.name):
+                tables.setdefault(str(out.evidence.get("table")), []).append(commit.number)
     with database.session() as session:
         return [
             finding
-            for output in sql_outputs(archive)
-            if output.database == database.name
-            for finding in _audit_table(archive, session, output)
+            for table, loads in tables.items()
+            for finding in _audit_table(archive, session, TableName.of(table), loads)
         ]
 
 
@@ -64,21 +48,21 @@ def audit_sql(name: str, offsets: str, url: str, connect: Connect | None = None)
     return audit_database(Ledger.at(offsets, name), database_of(url, connect))
 
 
-def _audit_table(archive: Archive, session: Session, output: SqlOutput) -> Iterator[str]:
-    table = TableName.of(output.table)
+def _audit_table(archive: Archive, session: Session, table: TableName, loads: Sequence[int]) -> Iterator[str]:
+    """One table; ``loads`` are those in effect that wrote it."""
     tables = OffsetTables(session, table)
-    at = f"{output.database}: table {table}"
+    at = f"{session.database.name}: table {table}"
     claim = tables.claimed() if tables.exist() else None
     if claim is None or claim.ledger != archive.identity():
         yield f"{at} is not this load's: {'nobody wrote to it' if claim is None else claim.offsets_path}"
         return
     pending = archive.pending()
-    known = {*output.loads, *([pending.number] if pending else [])}
+    known = {*loads, *([pending.number] if pending else [])}
     for number, states in sorted(tables.states().items()):
         if WRITTEN in states and number not in known:
             yield f"{at} has rows of load {number}, which is not in effect: the next load removes them"
-    rows = {number: tables.of_load(number) for number in output.loads}
-    for number in output.loads:
+    rows = {number: tables.of_load(number) for number in loads}
+    for number in loads:
         for finding in _audit_load(archive, archive.commit_at(number), rows[number]):
             yield f"{at}, load {number}: {finding}"
     yield from (f"{at}, {finding}" for finding in _audit_counts(session, table, claim, rows))
