@@ -37,6 +37,8 @@ BENCHMARKS = (
     Benchmark("view07", "Messages of Kafka 0.7 for today's clients"),
     Benchmark("old_fetch", "Clients of Kafka 0.8 to 0.10"),
     Benchmark("spark_read", "Spark"),
+    Benchmark("spark_connector", "Spark, beside its own Kafka connector"),
+    Benchmark("memory", "Memory of a worker"),
     Benchmark("loads", "Loads"),
 )
 

@@ -85,9 +85,9 @@ class RawClient:
         """Delete a topic."""
         _check(self.call(DeleteTopicsRequest(topic_names=(name,), timeout_ms=30_000)).responses[0].error_code)
 
-    def produce(self, topic: str, data: bytes, count: int, window: int = 16) -> float:
+    def produce(self, topic: str, data: bytes, count: int, window: int = 16, partition: int = 0) -> float:
         """Seconds for ``count`` produce requests of one batch, with ``window`` of them under way."""
-        frame = encode(produce_request(topic, data))
+        frame = encode(produce_request(topic, data, (partition,)))
         started = time.perf_counter()
         self._sock.sendall(frame)
         first = self._frame()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -170,7 +170,7 @@ def ready_made(rows: int, value_bytes: int) -> Any:
 
 
 @contextmanager
-def session(cores: int) -> Iterator[Any]:
+def session(cores: int, configs: Mapping[str, str] | None = None) -> Iterator[Any]:
     """A quiet session whose workers can import this module."""
     ensure_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -182,6 +182,7 @@ def session(cores: int) -> Iterator[Any]:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
+        .config(map=dict(configs or {}))
         .getOrCreate()
     )
     try:

@@ -1,0 +1,289 @@
+"""How does `kafkalog` compare with Spark's own Kafka connector, option for option, on one Apache Kafka?
+
+Both read and write the same topics of one broker in one Spark session of two cores, in turn; the broker runs
+on the same cores. The connector's JAR is of Spark 4.2.0, the newest there is, in this project's Spark.
+Topics have two partitions and batches of 64 KiB of hexadecimal digits, which compress to about half.
+
+Batch reads go to ``noop``; where the rows of a ready-made Arrow source (benchmarks/spark_read.py) come less
+than three times as fast as the connector's, that source is what bounds us. The write's own time, which is
+taken off both loads, is what writing the ready-made rows takes beyond reading them.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.harness import Measurement, Row, compare, interleave, table
+from benchmarks.raw_client import RawClient
+from benchmarks.spark_read import BATCH_BYTES, KEY, noop, session
+from pyspark_kafkalog.formats.batch import encode_batch
+from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.types import NewRecord
+from tests.support.apache_kafka import ApacheKafka, fetch
+from tests.support.spark_environments import connector_jars
+
+CORES = 2
+PARTITIONS = 2
+READS = ((100, 20_000_000), (1000, 5_000_000))
+"""Value bytes, and rows of the topic."""
+CODECS = (Codec.NONE, Codec.LZ4, Codec.SNAPPY, Codec.ZSTD)
+READ_GOAL, CEILING_GOAL, COLUMNS_GOAL, STREAM_GOAL, SINK_GOAL = 3.0, 0.8, 2.0, 2.0, 1.0
+FIRST_ROW_MORE = 0.3
+BATCH_MORE = 0.1
+"""Seconds that the first row, or a trigger, may take longer than the connector's."""
+TRIGGER_ROWS, TRIGGERS = 100_000, 20
+STREAM_ROWS = 2_000_000
+"""Rows of a trigger where Spark's bookkeeping no longer counts."""
+SINK_ROWS = 2_000_000
+FEW = 3
+"""Rounds of what takes many seconds; asked for fewer, fewer."""
+OURS, SPARKS, CEILING = "kafkalog", "Spark's connector", "ready-made Arrow batches"
+
+
+def run(rounds: int = 7) -> list[Row]:
+    """All rows of this question; about twenty minutes."""
+    jars = ",".join(map(str, connector_jars()))
+    with tempfile.TemporaryDirectory() as directory, session(CORES, {"spark.jars": jars}) as spark:
+        kafka = ApacheKafka(fetch(), Path(directory)).start()
+        try:
+            return Contest(spark, kafka.bootstrap_servers, rounds).rows()
+        finally:
+            kafka.stop()
+
+
+class Contest:
+    """The questions, in one session against one broker."""
+
+    def __init__(self, spark: Any, servers: str, rounds: int) -> None:
+        self.spark, self.servers = spark, servers
+        self.rounds, self.few = rounds, min(rounds, FEW)
+
+    def rows(self) -> list[Row]:
+        found: list[Row] = []
+        for value_bytes, count in READS:
+            for codec in CODECS:
+                with self.topic(value_bytes, count, codec) as name:
+                    found += self.read(name, value_bytes, count, codec)
+                    if (value_bytes, codec) == (READS[0][0], Codec.NONE):
+                        found += [self.first_row(name), self.columns(name, count)]
+                        found += self.load(name, value_bytes, count)
+                        found += self.stream(name)
+        return [*found, self.sink()]
+
+    @contextmanager
+    def topic(self, value_bytes: int, count: int, codec: Codec) -> Iterator[str]:
+        """A topic of about ``count`` records, and only for as long as it is measured."""
+        name = f"measured-{uuid.uuid4()}"
+        digits = random.Random(value_bytes)
+        per_batch = BATCH_BYTES // (value_bytes + len(KEY) + 10)
+        values = ["".join(digits.choices("0123456789abcdef", k=value_bytes)) for _ in range(per_batch)]
+        rows = [NewRecord(v.encode(), KEY, 1_700_000_000_000 + i) for i, v in enumerate(values)]
+        data = encode_batch(rows, codec=codec)
+        with RawClient(int(self.servers.rpartition(":")[2])) as client:
+            client.create_topic(name, PARTITIONS)
+            for number in range(PARTITIONS):
+                _until_led(partial(client.produce, name, data, 1, partition=number))
+                client.produce(name, data, max(1, count // per_batch // PARTITIONS), partition=number)
+            yield name
+            client.delete_topic(name)
+
+    def read(self, topic: str, value_bytes: int, count: int, codec: Codec) -> list[Row]:
+        """Rows per second and processor time of a whole read, against the connector and the ceiling."""
+        frames = {OURS: self.frame("kafkalog", topic), SPARKS: self.frame("kafka", topic)}
+        frames[CEILING] = self.ready_made(value_bytes, count)
+        spent: dict[str, list[float]] = {name: [] for name in frames}
+        calls = {name: partial(_timed_cpu, partial(noop, f), spent[name]) for name, f in frames.items()}
+        took = interleave(calls, self.few, amounts=dict.fromkeys(frames, float(count)))
+        what = f"Read {count // 10**6} M x {value_bytes} B, {codec.name.lower()}, to noop"
+        ceiling = took[CEILING].rate / took[SPARKS].rate
+        goal = min(READ_GOAL, CEILING_GOAL * ceiling)
+        note = "" if goal == READ_GOAL else f"goal: 80 % of the ready-made batches' {ceiling:.2f}x"
+        cpu = {name: statistics.median(seconds[1:]) * 1e6 / count for name, seconds in spent.items()}
+        return [
+            compare(what, took[OURS], took[SPARKS], goal=goal, unit="Mrows/s", scale=1e-6, note=note),
+            compare(what, took[OURS], took[CEILING], goal=CEILING_GOAL, unit="Mrows/s", scale=1e-6),
+            Row(
+                f"{what}: processor seconds for a million rows", cpu[OURS], cpu[SPARKS],
+                cpu[SPARKS] / cpu[OURS], None, "s", f"peer: {SPARKS}; JVM and Python workers",
+            ),
+        ]  # fmt: skip
+
+    def first_row(self, topic: str) -> Row:
+        """One row of a warm session, everything from ``load()`` on."""
+        calls = {
+            name: partial(lambda source: self.frame(source, topic).limit(1).collect(), source)
+            for name, source in ((OURS, "kafkalog"), (SPARKS, "kafka"))
+        }
+        took = interleave(calls, self.rounds, warm_up=2)
+        return _not_much_later(
+            f"First row of a warm session, {FIRST_ROW_MORE} s more allowed", took, FIRST_ROW_MORE
+        )
+
+    def columns(self, topic: str, count: int) -> Row:
+        """Two columns instead of seven."""
+        frames = {
+            "offset and timestamp": self.frame("kafkalog", topic, columns="offset,timestamp"),
+            "all columns": self.frame("kafkalog", topic),
+        }
+        took = interleave(
+            {name: partial(noop, frame) for name, frame in frames.items()},
+            self.few,
+            amounts=dict.fromkeys(frames, float(count)),
+        )
+        two, every = took.values()
+        return compare("columns=offset,timestamp", two, every, goal=COLUMNS_GOAL, unit="Mrows/s", scale=1e-6)
+
+    def load(self, topic: str, value_bytes: int, count: int) -> list[Row]:
+        """The topic into Parquet, whole and without the write's own time."""
+        ready = self.ready_made(value_bytes, count)
+        with tempfile.TemporaryDirectory() as directory:
+
+            def write(frame: Any) -> None:
+                frame.write.mode("overwrite").parquet(str(Path(directory) / "table"))
+
+            took = interleave(
+                {
+                    OURS: lambda: write(self.frame("kafkalog", topic)),
+                    SPARKS: lambda: write(self.frame("kafka", topic)),
+                    "write": lambda: write(ready),
+                    "read": lambda: noop(ready),
+                },
+                self.few,
+                amounts={OURS: float(count), SPARKS: float(count)},
+            )
+        own = took["write"].median - took["read"].median
+        ours, sparks = (max(took[name].median - own, 1e-9) for name in (OURS, SPARKS))
+        what = f"{count // 10**6} M x {value_bytes} B to Parquet"
+        return [
+            compare(what, took[OURS], took[SPARKS], goal=None, unit="Mrows/s", scale=1e-6),
+            Row(
+                f"{what}, without the write's own time", ours, sparks, sparks / ours, READ_GOAL, "s",
+                f"peer: {SPARKS}; the write's own time is {own:.1f} s",
+            ),
+        ]  # fmt: skip
+
+    def stream(self, topic: str) -> list[Row]:
+        """Triggers of a stream that has all its rows before it begins."""
+        triggers: dict[str, list[float]] = {OURS: [], SPARKS: []}
+        sustained = {OURS: Measurement(OURS), SPARKS: Measurement(SPARKS)}
+        for name, source in ((OURS, "kafkalog"), (SPARKS, "kafka")) * self.few:
+            small = self.progress(source, topic, TRIGGER_ROWS, TRIGGERS)
+            # The first triggers start workers and compile.
+            triggers[name] += [each["durationMs"]["triggerExecution"] / 1000 for each in small[3:]]
+            large = self.progress(source, topic, STREAM_ROWS, 6)[1:]
+            seconds = sum(each["durationMs"]["triggerExecution"] for each in large) / 1000
+            sustained[name].seconds.append(seconds / sum(each["numInputRows"] for each in large))
+        took = {name: Measurement(name, 1.0, seconds) for name, seconds in triggers.items()}
+        return [
+            _not_much_later(
+                f"Stream, {TRIGGER_ROWS} rows a trigger: a trigger, {BATCH_MORE} s more allowed",
+                took,
+                BATCH_MORE,
+            ),
+            compare(
+                f"Stream, {STREAM_ROWS // 10**6} M rows a trigger: sustained",
+                sustained[OURS], sustained[SPARKS], goal=STREAM_GOAL, unit="Mrows/s", scale=1e-6,
+            ),
+        ]  # fmt: skip
+
+    def progress(self, source: str, topic: str, rows: int, triggers: int) -> list[Any]:
+        """The reports of so many triggers of a new query that had rows."""
+        seen: list[Any] = []
+        end = str(rows * triggers // PARTITIONS)
+        options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(rows)}
+        reader = self.spark.readStream.format(source).option("kafka.bootstrap.servers", self.servers)
+        frame = reader.option("subscribe", topic).options(**options).load().where(f"offset < {end}")
+        with tempfile.TemporaryDirectory() as checkpoint:
+            query = (
+                frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
+                .trigger(processingTime="0 seconds").start()
+            )  # fmt: skip
+            try:
+                while len(seen) < triggers:
+                    if query.exception() is not None:
+                        raise RuntimeError(str(query.exception()))
+                    known = {each["batchId"] for each in seen}
+                    for each in query.recentProgress:
+                        if each["numInputRows"] and each["batchId"] not in known:
+                            seen.append(each)
+                    query.awaitTermination(0.05)
+            finally:
+                query.stop()
+        return seen[:triggers]
+
+    def sink(self) -> Row:
+        """Rows that Spark makes, written to a topic."""
+        rows = self.spark.range(SINK_ROWS).selectExpr(
+            "CAST(id AS STRING) AS key", "repeat(CAST(id AS STRING), 15) AS value"
+        )
+        with self.topic(100, 1, Codec.NONE) as name:
+
+            def write(source: str) -> None:
+                writer = rows.write.format(source).option("kafka.bootstrap.servers", self.servers)
+                writer.option("topic", name).mode("append").save()
+
+            calls = {OURS: partial(write, "kafkalog"), SPARKS: partial(write, "kafka")}
+            took = interleave(calls, self.few, amounts=dict.fromkeys(calls, float(SINK_ROWS)))
+        return compare(
+            f"Write {SINK_ROWS // 10**6} M rows of about 100 B to a topic",
+            took[OURS], took[SPARKS], goal=SINK_GOAL, unit="Mrows/s", scale=1e-6,
+        )  # fmt: skip
+
+    def frame(self, source: str, topic: str, **options: str) -> Any:
+        """The topic as a DataFrame of either source."""
+        reader = self.spark.read.format(source).option("kafka.bootstrap.servers", self.servers)
+        return reader.options(subscribe=topic, **options).load()
+
+    def ready_made(self, value_bytes: int, count: int) -> Any:
+        """As many rows from as many tasks of the source that only yields."""
+        options = {"rows": count // PARTITIONS, "valuebytes": value_bytes, "tasks": PARTITIONS}
+        return self.spark.read.format("ready_made").options(**options).load()
+
+
+def _until_led(produce: Callable[[], object]) -> None:
+    """A topic that was just made has no leader yet."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            produce()
+            return
+        except RuntimeError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+def _not_much_later(question: str, took: dict[str, Measurement], more: float) -> Row:
+    ours, sparks = took[OURS].median, took[SPARKS].median
+    return Row(question, ours, sparks, (sparks + more) / ours, 1.0, "s", f"peer: {SPARKS}")
+
+
+def _timed_cpu(work: Callable[[], object], spent: list[float]) -> None:
+    """Do ``work``, and note the processor seconds that Spark and its Python workers used for it."""
+    before = _cpu_seconds()
+    work()
+    spent.append(_cpu_seconds() - before)
+
+
+def _cpu_seconds() -> float:
+    total = 0.0
+    for child in psutil.Process().children():
+        if "spark.deploy" in " ".join(child.cmdline()):
+            for process in (child, *child.children(recursive=True)):
+                total += sum(process.cpu_times()[:4])
+    return total
+
+
+if __name__ == "__main__":
+    print(table(run()))
