@@ -297,8 +297,8 @@ def test_the_driver_says_what_was_written_where(
         writer.commit(messages)
         writer.abort([None])
     assert caplog.messages == [
-        f"batch 7 written: {said}",
+        f"batch 7 is done: {said}",
         f"batch 8 failed; what its tasks wrote stays: {said}",
-        f"written: {said}",
+        f"the write is done: {said}",
         "the write failed; what its tasks wrote stays: 0 records by 0 tasks (nothing)",
     ]
