@@ -108,7 +108,7 @@ def claim(path: str | os.PathLike[str], ledger: Ledger, format: str = PARQUET) -
             )
             + "One path belongs to one load: write somewhere else; what is there stays readable"
         )
-    _refuse_a_copy(found, ledger)
+    refuse_a_copy(found, ledger)
     if found.format != format:
         raise LoadError(
             f"{where} holds {found.format} files of load {found.name!r}, and {format} is to be written: one "
@@ -117,8 +117,12 @@ def claim(path: str | os.PathLike[str], ledger: Ledger, format: str = PARQUET) -
     return found
 
 
-def _refuse_a_copy(found: Claim, ledger: Ledger) -> None:
-    """Two ledgers with one seal would give one number to two loads, and each replace the other's files."""
+def refuse_a_copy(found: Claim, ledger: Ledger) -> None:
+    """Two ledgers with one seal would give one number to two loads, and each replace the other's output.
+
+    Raises:
+        LoadError: the one that claimed the output is still there, and ``ledger`` is another.
+    """
     theirs = Ledger.at(found.offsets, found.name)
     if theirs.identity() == found.ledger and not Path(theirs.location).samefile(ledger.location):
         raise LoadError(

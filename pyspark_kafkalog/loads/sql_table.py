@@ -17,8 +17,9 @@ from pyspark_kafkalog.datasource.load_reader import LoadInputPartition, LoadRead
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.loads.archive import Archive
 from pyspark_kafkalog.loads.commit import Output
-from pyspark_kafkalog.loads.errors import IncompleteLoad, LoadError
+from pyspark_kafkalog.loads.errors import IncompleteLoad, LoadError, ReceiptMismatch
 from pyspark_kafkalog.loads.ledger import Ledger
+from pyspark_kafkalog.loads.output import Claim, refuse_a_copy
 from pyspark_kafkalog.loads.receipts import Receipt
 from pyspark_kafkalog.loads.records import utc_text
 from pyspark_kafkalog.loads.sql_cleaning import clean
@@ -105,6 +106,8 @@ class SqlTable:
             tables = OffsetTables(session, self.table)
             tables.ensure()
             claim = tables.claim(self._ours(work.ledger))
+            where = f"{name}: table {table}"
+            refuse_a_copy(Claim(claim.load_name, claim.offsets_path, claim.ledger, where), work.ledger)
             self._check_columns(session, schema)
             clean(tables, work.ledger, claim, work.plan.parent)
 
@@ -115,11 +118,18 @@ class SqlTable:
             LoadError: it is of another plan, or of other records than were read.
         """
         rows = self._rows(work)
-        there = {row.range: row for row in rows}
-        for planned in work.plan.ranges:
-            row = there.get(range_key(planned))
-            if row is None:
-                return None
+        planned_ranges = {range_key(planned): planned for planned in work.plan.ranges}
+        for row in rows:
+            if row.plan_sha256 != work.plan.sha256 or row.range not in planned_ranges:
+                raise ReceiptMismatch(
+                    f"{self.database.name}: table {self.table} has rows of another load {work.plan.number} "
+                    "than the one that is planned. Was the ledger replaced by an older copy? Restore it, or "
+                    "write to another table"
+                )
+        if len(rows) < len(planned_ranges):
+            return None
+        for row in rows:
+            planned = planned_ranges[row.range]
             receipt = work.ledger.receipt(work.plan, planned) if work.has_receipts else None
             if receipt is None and work.has_receipts:
                 return None  # the commit needs it: the task reads again, and compares
