@@ -207,12 +207,16 @@ def datasource() -> str:
 
 def options_table() -> str:
     """The reader's options, and below them those that mean something to streams only."""
-    rows = "".join(f"| `{o.name}` | {_option_default(o)} | {o.doc} |\n" for o in OPTIONS if o.use != "stream")
-    streams = ", ".join(f"`{o.name}`" for o in OPTIONS if o.use == "stream")
-    return (
-        f"\n| Option | Default | Meaning |\n| --- | --- | --- |\n{rows}"
-        f"\nOptions of streams are ignored with a warning: {streams}.\n\n"
-    )
+    head = "\n| Option | Default | Meaning |\n| --- | --- | --- |\n"
+
+    def rows(of_streams: bool) -> str:
+        return "".join(
+            f"| `{o.name}` | {_option_default(o)} | {o.doc} |\n"
+            for o in OPTIONS
+            if (o.use == "stream") == of_streams
+        )
+
+    return f"{head}{rows(False)}\nOf streams only; a batch ignores them with a warning:\n{head}{rows(True)}\n"
 
 
 def _option_default(option: Option) -> str:

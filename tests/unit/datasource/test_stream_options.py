@@ -170,8 +170,8 @@ def test_the_schema_is_told_of_options_for_a_batch_and_for_a_stream(caplog: pyte
             "starting offset can't be latest for batch",
         ),
         (
-            {"minOffsetsPerTrigger": "2", "maxOffsetsPerTrigger": "1", "endingOffsets": "latest"},
-            "ending offset",
+            {"minOffsetsPerTrigger": "2", "maxOffsetsPerTrigger": "1", "startingOffsets": "latest"},
+            "The value of minOffsetPerTrigger",
         ),
     ],
 )
