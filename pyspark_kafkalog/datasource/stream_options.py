@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyspark_kafkalog.config.source07 import Source07Config
-from pyspark_kafkalog.datasource.offsets import LATEST
+from pyspark_kafkalog.datasource.offsets import LATEST, Committed
 from pyspark_kafkalog.datasource.option_values import BY_KEY, choice, duration_ms, positive
 from pyspark_kafkalog.datasource.options import (
     SourceOptions,
@@ -25,7 +25,7 @@ _ENDINGS = {
     "endingoffsetsbytimestamp": "ending timestamp not valid in streaming queries",
     "endingtimestamp": "ending timestamp not valid in streaming queries",
 }
-_OF_LOADS = ("loadname", "onpendingplan", "ontopicrecreated", "loadplan", "loadrun")
+_OF_LOADS = ("loadname", "onpendingplan", "ontopicrecreated", "loadplan", "loadrun", "between", "asof")
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
 
 
@@ -64,7 +64,13 @@ def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
 def stream_options(options: Mapping[str, str]) -> StreamOptions:
     """`parse_stream_options` of names in lower case, and without a word about what is ignored."""
     _refuse(options)
-    shared = shared_options(options, start_of(options, LATEST))
+    start = start_of(options, LATEST)
+    if isinstance(start, Committed):
+        raise InvalidConfig(
+            "startingOffsets=commit:N is for batches; startingOffsets=file:<offsetsPath>/<loadName>/offsets "
+            "begins a stream where the last load ended"
+        )
+    shared = shared_options(options, start)
     least, most = (positive(options, f"{bound}OffsetsPerTrigger") for bound in ("min", "max"))
     if least is not None and most is not None and least > most:
         raise InvalidConfig(
