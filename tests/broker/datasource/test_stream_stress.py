@@ -15,6 +15,9 @@ from tests.support.spark_topics import Topic
 
 Start = Callable[..., Run]
 
+# A task waits so long for records of a topic that was made anew, and shorter.
+PATIENCE = {"kafkaConsumer.pollTimeoutMs": "1000", "kafka.fetch.max.wait.ms": "50"}
+
 
 class Stress:
     """*Not thread-safe.* A query on ``<prefix>-.*`` and what is done to it; every value is sent once."""
@@ -110,7 +113,7 @@ def stressed(
 
     def begin() -> Run:
         return start(
-            checkpoint, subscribePattern=f"{name}-.*", **{"kafkaConsumer.pollTimeoutMs": "300"},
+            checkpoint, subscribePattern=f"{name}-.*", **PATIENCE,
             **limit, **more, **options,
         )  # fmt: skip
 
