@@ -19,6 +19,19 @@ SINK_OPTIONS = (
         "false",
         "Send the column `timestamp` as the record's time; without it the time of the write is sent.",
     ),
+    Option(
+        "transactional.id.prefix",
+        "",
+        "Write in [transactions](#exactly-once): each task in one named `<prefix>-<task>`, committed once "
+        "all tasks have succeeded. For this query alone; letters, digits, `.`, `_`, `-`.",
+    ),
+    Option(
+        "transactional.write.id",
+        "",
+        "Name of this write, with the prefix: a write that is run again under its name adds nothing to what "
+        "was committed. Streams have the numbers of their batches instead.",
+        use="batch",
+    ),
     Option("checkpointLocation", "", "Spark's own, of every streaming query.", use="stream"),
     Option("queryName", "", "Spark's own.", use="stream"),
 )

@@ -7,18 +7,29 @@ Keys arrive in lower case, whatever the user wrote; `sink_option_table` is the m
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.config.definition import describe, nearest, warn_unknown
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.datasource.option_table import OPTIONS
+from pyspark_kafkalog.datasource.sink_marks import Unit
 from pyspark_kafkalog.datasource.sink_option_table import SINK_OPTIONS
+from pyspark_kafkalog.datasource.table_options import options_for
 from pyspark_kafkalog.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 log = logging.getLogger(__name__)
 
 _PREFIX = "kafka."
+_SERVERS = "kafka.bootstrap.servers"
+_MOST_OPEN_MS = 15 * 60_000
+"""How long a transaction may stay open, unless it is said: the most that brokers allow by default."""
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _BY_KEY = {option.name.lower(): option for option in SINK_OPTIONS}
 _OF_READS = {option.name.lower(): option.name for option in OPTIONS}
 REFUSED = {
@@ -44,7 +55,15 @@ class SinkOptions:
     """Where all rows go; None where the column says it."""
     include_headers: bool
     include_timestamp: bool
+    transactional_prefix: str | None
+    """What the ids of the tasks' transactions begin with; None for a write without transactions."""
+    write_id: str | None
     producer: ProducerConfig
+
+    @property
+    def unit(self) -> Unit | None:
+        """What a batch write with an id writes once."""
+        return Unit(f"write {self.write_id}", 0) if self.write_id is not None else None
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
@@ -55,16 +74,29 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     """
     options = {key.lower(): value for key, value in given.items()}
     _check_names(options)
-    if not options.get("kafka.bootstrap.servers", "").strip():
-        raise InvalidConfig(
-            "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka producer"
-        )
+    if not options.get(_SERVERS, "").strip():
+        raise InvalidConfig(f"Option '{_SERVERS}' must be specified for configuring Kafka producer")
+    prefix = _name(options, "transactional.id.prefix")
+    write_id = _name(options, "transactional.write.id")
+    if write_id is not None and prefix is None:
+        raise InvalidConfig("transactional.write.id needs transactional.id.prefix")
     return SinkOptions(
         topic=options.get("topic", "").strip() or None,
         include_headers=_flag(options, "includeHeaders"),
         include_timestamp=_flag(options, "includeTimestamp"),
-        producer=_producer_config(options),
+        transactional_prefix=prefix,
+        write_id=write_id,
+        producer=_producer_config(options, prefix),
     )
+
+
+def sink_options_for(given: Mapping[str, str], schema: StructType) -> Mapping[str, str]:
+    """The options of a write: those that were given; of an insert into a table, which has none, the table's.
+
+    Rows that were read from a table keep what their columns say of it, and are not to go back there: a write
+    that says where it goes takes nothing from it.
+    """
+    return given if _SERVERS in {key.lower() for key in given} else options_for(given, schema)
 
 
 def _check_names(options: Mapping[str, str]) -> None:
@@ -85,10 +117,15 @@ def _check_names(options: Mapping[str, str]) -> None:
         raise InvalidConfig(f"Unknown option '{key}'. {hint}")
 
 
-def _producer_config(options: Mapping[str, str]) -> ProducerConfig:
-    """The producer's properties, each checked under the name that the user gave it."""
+def _producer_config(options: Mapping[str, str], prefix: str | None) -> ProducerConfig:
+    """The producer's properties, each checked under the name that the user gave it.
+
+    With a prefix they are such that transactions are possible.
+    """
     known = {_PREFIX + name: item for item in describe(ProducerConfig) for name in (item.name, *item.aliases)}
     values: dict[str, object] = dict(_DEFAULTS)
+    if prefix is not None:
+        values |= {"transactional_id": prefix, "transaction_timeout_ms": _MOST_OPEN_MS}
     for key, value in options.items():
         item = known.get(key)
         if item is not None:
@@ -96,6 +133,13 @@ def _producer_config(options: Mapping[str, str]) -> ProducerConfig:
         elif key.startswith(_PREFIX):
             warn_unknown(key, known, "options")
     return ProducerConfig(**values)  # type: ignore[arg-type]
+
+
+def _name(options: Mapping[str, str], name: str) -> str | None:
+    value = options.get(name, "").strip()
+    if value and not _NAME.fullmatch(value):
+        raise InvalidConfig(f"{name} is up to 200 letters, digits and '.', '_', '-'; got '{value}'")
+    return value or None
 
 
 def _flag(options: Mapping[str, str], name: str) -> bool:

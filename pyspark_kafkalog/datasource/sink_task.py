@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from pyspark.sql.datasource import WriterCommitMessage
 
+from pyspark_kafkalog.client.transactions import PreparedTransaction
 from pyspark_kafkalog.producer.delivery import BulkDelivery, DeliveredRange
 from pyspark_kafkalog.types import TopicPartition
 
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafkalog.producer.producer import Producer
+
+Rows: TypeAlias = "Iterator[tuple[str, pa.RecordBatch]]"
+"""Batches of rows, each with the topic that it goes to."""
 
 
 class Written(NamedTuple):
@@ -36,6 +41,10 @@ class TaskWritten(WriterCommitMessage):
     """What a task tells the driver: how many records it wrote to each partition, and where they are."""
 
     partitions: Mapping[TopicPartition, Written] = field(default_factory=dict)
+    transaction: PreparedTransaction | None = None
+    """What the driver is to commit; None for a write without transactions."""
+    rows_there: int = 0
+    """Rows that were not written, as an earlier run of this batch has committed them."""
 
     @property
     def record_count(self) -> int:
@@ -77,9 +86,7 @@ class Deliveries:
             self.written[where] = before.with_more(more) if before is not None else more
 
 
-def write_rows(
-    producer: Producer, rows: Iterator[tuple[str, pa.RecordBatch]]
-) -> dict[TopicPartition, Written]:
+def write_rows(producer: Producer, rows: Rows) -> dict[TopicPartition, Written]:
     """Send batches of rows to their topics; what was written, once all of it is.
 
     Waits while the producer's buffer is full, so memory is bounded by ``buffer.memory`` and a batch of rows.
@@ -93,3 +100,11 @@ def write_rows(
     producer.flush()
     deliveries.wait()
     return deliveries.written
+
+
+def unless_empty(rows: Rows) -> Rows | None:
+    """``rows``, if there is any: who has none need not ask a broker."""
+    for first in rows:
+        if first[1].num_rows:
+            return chain([first], rows)
+    return None

@@ -98,10 +98,10 @@ class DefaultSource(DataSource):
             InvalidConfig: an option is wrong, the mode is overwrite, or ``schema`` cannot be written: before
                 any task runs.
         """
-        from pyspark_kafkalog.datasource.sink_options import parse_sink_options
+        from pyspark_kafkalog.datasource.sink_options import parse_sink_options, sink_options_for
         from pyspark_kafkalog.datasource.writer import batch_writer
 
-        return batch_writer(parse_sink_options(options_for(self.options, schema)), schema, overwrite)
+        return batch_writer(parse_sink_options(sink_options_for(self.options, schema)), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: ARG002, N802
         """The writer of ``df.writeStream``; ``overwrite`` is complete mode, whose batches are written whole.
@@ -109,7 +109,7 @@ class DefaultSource(DataSource):
         Raises:
             InvalidConfig: an option is wrong, or ``schema`` cannot be written.
         """
-        from pyspark_kafkalog.datasource.sink_options import parse_sink_options
+        from pyspark_kafkalog.datasource.sink_options import parse_sink_options, sink_options_for
         from pyspark_kafkalog.datasource.writer import stream_writer
 
-        return stream_writer(parse_sink_options(options_for(self.options, schema)), schema)
+        return stream_writer(parse_sink_options(sink_options_for(self.options, schema)), schema)

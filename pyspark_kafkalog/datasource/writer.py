@@ -6,12 +6,15 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from pyspark_kafkalog.datasource.sink_marks import Unit
 from pyspark_kafkalog.datasource.sink_options import SinkOptions
 from pyspark_kafkalog.datasource.sink_rows import rows_by_topic
 from pyspark_kafkalog.datasource.sink_schema import check_sink_schema
-from pyspark_kafkalog.datasource.sink_task import TaskWritten, Written, write_rows
+from pyspark_kafkalog.datasource.sink_task import TaskWritten, Written, unless_empty, write_rows
+from pyspark_kafkalog.datasource.sink_transactions import abort_all, end_all, write_in_transaction
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.producer.producer import Producer
 from pyspark_kafkalog.types import TopicPartition
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
+"""How Spark tells tasks which batch of which query they belong to; the query's id is its checkpoint's."""
 _SHOWN_PARTITIONS = 20
 
 
@@ -32,22 +37,44 @@ class _Writer:
         self._options = options
         self._columns = check_sink_schema(schema, options)
 
-    def _write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    def _write(self, iterator: Iterator[pa.RecordBatch], *, stream: bool) -> WriterCommitMessage:
         options = self._options
+        rows = unless_empty(
+            part for batch in iterator for part in rows_by_topic(batch, self._columns, options.topic)
+        )
+        if rows is None:
+            return TaskWritten()
+        if options.transactional_prefix is not None:
+            context = TaskContext.get()
+            number = context.partitionId() if context is not None else 0
+            unit = _batch_of_stream(context) if stream else options.unit
+            transactional_id = f"{options.transactional_prefix}-{number}"
+            return write_in_transaction(options.producer, transactional_id, unit, rows)
         producer = Producer(options.producer)
         try:
-            rows = (part for batch in iterator for part in rows_by_topic(batch, self._columns, options.topic))
-            return TaskWritten(write_rows(producer, rows))
+            written = write_rows(producer, rows)
         except BaseException:
             # The task has failed: what is left is not waited for.
             producer.close(timeout=0)
             raise
-        finally:
-            producer.close()
+        producer.close()
+        return TaskWritten(written)
+
+    def _commit(self, what: str, messages: Sequence[WriterCommitMessage | None]) -> None:
+        if self._options.transactional_prefix is not None:
+            end_all(self._options.producer, messages)
+        log.info("%s is done: %s", what, summary(messages))
+
+    def _abort(self, what: str, messages: Sequence[WriterCommitMessage | None]) -> None:
+        if self._options.transactional_prefix is not None:
+            abort_all(self._options.producer, messages)
+            log.warning("%s failed; its transactions are aborted, unless committed before", what)
+        else:
+            log.warning("%s failed; what its tasks wrote stays: %s", what, summary(messages))
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
-    """A batch write: at least once."""
+    """A batch write: at least once; in transactions, seen once all tasks have succeeded."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send one task's rows; returns once all are stored.
@@ -55,31 +82,35 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         Raises:
             KafkaError: the first row that could not be delivered.
         """
-        return self._write(iterator)
+        return self._write(iterator, stream=False)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Say what was written. Rows are stored by now."""
-        log.info("written: %s", summary(messages))
+        """Commit the transactions, if it is done in such, and say what was written.
+
+        Raises:
+            KafkaError: a transaction could not be committed.
+        """
+        self._commit("the write", messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Say what stays of a write that failed: Kafka takes nothing back."""
-        log.warning("the write failed; what its tasks wrote stays: %s", summary(messages))
+        """Abort the transactions, or say what stays of a write that failed: Kafka takes nothing back."""
+        self._abort("the write", messages)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """A streaming write: at least once; a batch that is run again is written again."""
+    """A streaming write: at least once, a batch that is run again is written again; in transactions once."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """As `BatchWriter.write`."""
-        return self._write(iterator)
+        return self._write(iterator, stream=True)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Say what was written. Rows are stored by now."""
-        log.info("batch %d written: %s", batchId, summary(messages))
+        """As `BatchWriter.commit`."""
+        self._commit(f"batch {batchId}", messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Say what stays of a batch that failed; it will be written again."""
-        log.warning("batch %d failed; what its tasks wrote stays: %s", batchId, summary(messages))
+        """As `BatchWriter.abort`; the batch will be run again."""
+        self._abort(f"batch {batchId}", messages)
 
 
 def batch_writer(options: SinkOptions, schema: StructType, overwrite: bool) -> BatchWriter:
@@ -99,8 +130,10 @@ def stream_writer(options: SinkOptions, schema: StructType) -> StreamWriter:
     """The writer of ``df.writeStream``, in any output mode: in complete mode each batch is written whole.
 
     Raises:
-        InvalidConfig: ``schema`` cannot be written.
+        InvalidConfig: ``schema`` cannot be written, or the write has an id, which batches have of themselves.
     """
+    if options.unit is not None:
+        raise InvalidConfig("transactional.write.id has no meaning in a stream: its batches have numbers")
     return StreamWriter(options, schema)
 
 
@@ -118,4 +151,21 @@ def summary(messages: Sequence[WriterCommitMessage | None]) -> str:
     if len(total) > len(shown):
         shown.append(f"and {len(total) - len(shown)} partitions more")
     count = sum(written.record_count for written in total.values())
-    return f"{count} records by {len(tasks)} tasks ({'; '.join(shown) or 'nothing'})"
+    there = sum(task.rows_there for task in tasks)
+    before = f", {there} were there from an earlier run" if there else ""
+    return f"{count} records by {len(tasks)} tasks{before} ({'; '.join(shown) or 'nothing'})"
+
+
+def _batch_of_stream(context: TaskContext | None) -> Unit:
+    """The batch that a task of a stream belongs to.
+
+    Raises:
+        InvalidConfig: Spark does not tell.
+    """
+    query, batch = (context and context.getLocalProperty(key) for key in (_QUERY_ID, _BATCH_ID))
+    if not query or not batch:
+        raise InvalidConfig(
+            "transactional.id.prefix: Spark does not tell its tasks which batch they write; use foreachBatch "
+            "and a write with transactional.write.id"
+        )
+    return Unit(query, int(batch))

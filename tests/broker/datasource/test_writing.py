@@ -26,6 +26,7 @@ from pyspark_kafkalog.errors import (
     MessageTooLarge,
     RequestTimedOut,
     UnknownTopicOrPartition,
+    UnsupportedVersion,
 )
 from pyspark_kafkalog.producer.partitioner import partition_for
 from pyspark_kafkalog.protocol.exchange import ApiKey
@@ -276,6 +277,11 @@ def test_a_broker_that_is_not_there_fails_the_task_in_time(topic_name: str) -> N
 def test_a_task_without_rows_writes_nothing_and_asks_nobody(topic_name: str) -> None:
     given = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": topic_name}
     assert write_all(iter([]), given) == TaskWritten()
+
+
+def test_transactions_are_refused_by_a_broker_without_them(server: EmbeddedBroker, topic: str) -> None:
+    with pytest.raises(UnsupportedVersion, match=r"the broker has no transactions, which transactional\.id"):
+        write(server, rows(value=["v"]), topic=topic, **{"transactional.id.prefix": "p"})
 
 
 def test_the_driver_says_what_was_written_where(

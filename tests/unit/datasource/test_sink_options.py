@@ -6,8 +6,11 @@ import logging
 import re
 
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
-from pyspark_kafkalog.datasource.sink_options import REFUSED, parse_sink_options
+from pyspark_kafkalog.datasource.sink_marks import Unit
+from pyspark_kafkalog.datasource.sink_options import REFUSED, parse_sink_options, sink_options_for
+from pyspark_kafkalog.datasource.table_options import with_options
 from pyspark_kafkalog.errors import InvalidConfig
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
@@ -51,6 +54,9 @@ def test_properties_go_to_the_producer_under_todays_and_older_names() -> None:
         ({**SERVERS, "includeHeaders": "maybe"}, "includeHeaders is one of true, false; got 'maybe'"),
         ({**SERVERS, "topics": "t"}, "Unknown option 'topics'. Did you mean 'topic'?"),
         ({**SERVERS, "compression": "zstd"}, "Unknown option 'compression'. Known: kafka.bootstrap.servers,"),
+        ({**SERVERS, "transactional.id.prefix": "a b"}, "prefix is up to 200 letters, digits"),
+        ({**SERVERS, "transactional.write.id": "w"}, "transactional.write.id needs transactional.id.prefix"),
+        ({**SERVERS, "transactional.id.prefix": "p", "kafka.acks": "1"}, "transactional.id=p is not allowed"),
         ({**SERVERS, "path": "t"}, "Unknown option 'path'. The option 'topic' says where rows go"),
     ],
 )  # fmt: skip
@@ -82,6 +88,26 @@ def test_options_of_reads_and_of_spark_itself_are_no_mistakes(caplog: pytest.Log
         assert caplog.messages == []
         parse_sink_options({**SERVERS, "startingOffsets": "earliest"})
     assert caplog.messages == ["option startingOffsets has no meaning in a write and is ignored"]
+
+
+def test_a_prefix_makes_the_producer_one_of_transactions_that_may_stay_open_for_a_batch() -> None:
+    given = {**SERVERS, "transactional.id.prefix": "p", "transactional.write.id": "day-1"}
+    options = parse_sink_options(given)
+    assert options.transactional_prefix == "p"
+    assert options.unit == Unit("write day-1", 0)
+    assert options.producer.transaction_timeout_ms == 900_000
+    given["kafka.transaction.timeout.ms"] = "5000"
+    assert parse_sink_options(given).producer.transaction_timeout_ms == 5000
+    assert parse_sink_options(SERVERS).producer.transactional_id is None
+
+
+def test_a_write_that_says_where_it_goes_takes_nothing_from_the_table_that_its_rows_are_of() -> None:
+    field = StructField("value", StringType())
+    table = {"topic": "t", "kafka.bootstrap.servers": "127.0.0.1:9093"}
+    schema = with_options(StructType([field]), table)
+    assert sink_options_for({"topic": "u"}, schema) == {**table, "topic": "u"}
+    given = {"Kafka.Bootstrap.Servers": "127.0.0.1:9092"}
+    assert sink_options_for(given, schema) == given
 
 
 def test_an_unknown_property_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:

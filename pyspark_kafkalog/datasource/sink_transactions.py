@@ -1,0 +1,127 @@
+"""Writes in transactions: prepared by tasks, committed by the driver, done once however often they are run.
+
+A task's transactional id is the prefix and its number, so a later attempt fences an earlier one. What makes a
+write known again, the query and batch it belongs to, is committed with the rows: as the text of an
+offset of a group of the same name. So an attempt that comes after a driver died half way sees whether its
+rows are there. The partition of that offset is one that every cluster with groups has; nothing reads it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.client.groups import CommittedOffset, committed_offsets
+from pyspark_kafkalog.client.transactions import PreparedTransaction, end_transaction
+from pyspark_kafkalog.config.producer import ProducerConfig
+from pyspark_kafkalog.datasource.sink_marks import Mark, Unit, WrittenOtherwise
+from pyspark_kafkalog.datasource.sink_task import Rows, TaskWritten, write_rows
+from pyspark_kafkalog.errors import ErrorCode, KafkaError, error_for
+from pyspark_kafkalog.producer.producer import Producer
+from pyspark_kafkalog.types import INTERNAL_TOPICS, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import WriterCommitMessage
+
+log = logging.getLogger(__name__)
+
+MARKS_AT = TopicPartition(INTERNAL_TOPICS[0], 0)
+_CLOSE_SECONDS = 5.0
+"""For aborting the transaction of a task that failed: readers wait, and the coordinator would be late."""
+
+
+def write_in_transaction(
+    config: ProducerConfig, transactional_id: str, unit: Unit | None, rows: Rows
+) -> TaskWritten:
+    """Write ``rows`` in a transaction that is left open, for `end_all`; if ``unit`` is there, only count.
+
+    Raises:
+        WrittenOtherwise: ``unit`` is there with another number of rows, or a later one of the same name is.
+        KafkaError: the rows could not be written; the transaction is aborted.
+    """
+    producer = Producer(replace(config, transactional_id=transactional_id))
+    try:
+        producer.init_transactions()
+        before = _mark_of(config, transactional_id) if unit is not None else None
+        if before is not None and _is_there(before, unit, transactional_id):
+            return _counted(before, rows, transactional_id)
+        producer.begin_transaction()
+        written = write_rows(producer, rows)
+        if unit is not None:
+            count = sum(part.record_count for part in written.values())
+            mark = CommittedOffset(unit.batch, -1, Mark(unit, count).text())
+            producer.send_offsets_to_transaction({MARKS_AT: mark}, transactional_id)
+        return TaskWritten(written, producer.prepare_transaction())
+    finally:
+        producer.close(timeout=_CLOSE_SECONDS)
+
+
+def end_all(config: ProducerConfig, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Commit what the tasks have prepared.
+
+    Raises:
+        KafkaError: one could not be committed; how many were before it is said.
+    """
+    prepared = prepared_by(messages)
+    with closing(Cluster(config)) as cluster:
+        for done, transaction in enumerate(prepared):
+            try:
+                end_transaction(cluster, transaction, commit=True)
+            except KafkaError as e:
+                raise error_for(
+                    e.code,
+                    f"{e}. {done} of {len(prepared)} transactions of this write are committed, the others "
+                    "are not. Run again, batches of streams and writes with transactional.write.id go on",
+                ) from e
+
+
+def abort_all(config: ProducerConfig, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Abort what the tasks have prepared and nobody has committed. What fails is logged: it will time out."""
+    with closing(Cluster(config)) as cluster:
+        for transaction in prepared_by(messages):
+            try:
+                end_transaction(cluster, transaction, commit=False)
+            except KafkaError as e:
+                if e.code == ErrorCode.INVALID_TXN_STATE:
+                    log.warning("%s is committed and stays", transaction.transactional_id)
+                else:
+                    log.warning("not aborted, the coordinator will after transaction.timeout.ms: %s", e)
+
+
+def prepared_by(messages: Sequence[WriterCommitMessage | None]) -> list[PreparedTransaction]:
+    """The transactions that tasks have left open."""
+    tasks = (message for message in messages if isinstance(message, TaskWritten))
+    return [task.transaction for task in tasks if task.transaction is not None]
+
+
+def _mark_of(config: ProducerConfig, transactional_id: str) -> Mark | None:
+    """What was committed last under this id. Nothing is pending: the producer has taken over."""
+    with closing(Cluster(config)) as cluster:
+        found = committed_offsets(cluster, transactional_id, [MARKS_AT], stable=True)
+    return Mark.parse(found[MARKS_AT].metadata) if MARKS_AT in found else None
+
+
+def _is_there(before: Mark, unit: Unit | None, transactional_id: str) -> bool:
+    if unit is not None and before.unit.name == unit.name and before.unit.batch > unit.batch:
+        raise WrittenOtherwise(
+            f"{transactional_id}: batch {unit.batch} is to be written, and batch {before.unit.batch} of the "
+            "same query is there: the checkpoint was set back, or two queries run from copies of it. With "
+            "another transactional.id.prefix it is written again"
+        )
+    return before.unit == unit
+
+
+def _counted(before: Mark, rows: Rows, transactional_id: str) -> TaskWritten:
+    count = sum(batch.num_rows for _, batch in rows)
+    if count != before.row_count:
+        raise WrittenOtherwise(
+            f"{transactional_id}: {before.row_count} rows of {before.unit.name}, batch {before.unit.batch}, "
+            f"are committed, and now the task has {count}: the rows of a batch must come to the same tasks "
+            "when it is run again"
+        )
+    log.info("%s: batch %d is there already", transactional_id, before.unit.batch)
+    return TaskWritten(rows_there=count)
