@@ -6,6 +6,7 @@ It is pyspark's own daemon; before it forks, the steps of a load's task are wrap
     before receipt, after receipt
     before mark     commitOffsets=stage: the receipt is left, the mark that counts the task is not
     before commit, after commit     commitOffsets=stage: in the task that commits
+    before sql commit, after sql commit     of the transaction with a range's rows and offsets
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from pyspark import TaskContext
 from pyspark.daemon import manager
 
 from pyspark_kafkalog.loads import receipts
 from pyspark_kafkalog.loads.ledger import Ledger
+from pyspark_kafkalog.loads.sql_database import Session
 from tests.support.armed_faults import FAULTS_VARIABLE, ArmedFaults, Fault
 
 _EXECUTOR = "CoarseGrainedExecutorBackend"
@@ -46,8 +49,18 @@ def install() -> None:
     """Wrap the steps, for this process and those it forks."""
     receipts.Tally = _FaultyTally  # type: ignore[misc]
     _surround("leave_receipt", "receipt", _task_of)
-    _surround("mark_read", "mark", lambda plan, index, *_: str(plan.ranges[index]))
+    _surround("mark_read", "mark", lambda plan, index, *_: f"plan {plan.number}, range {index}")
     _surround("commit", "commit", lambda plan: f"plan {plan.number}")
+    commit = Session.commit
+
+    def faulty_commit(self: Session) -> None:
+        context = TaskContext.get()
+        task = f"task {context.partitionId() if context else None}"
+        _come_to("before sql commit", task)
+        commit(self)
+        _come_to("after sql commit", task)
+
+    Session.commit = faulty_commit  # type: ignore[method-assign]
 
 
 def _task_of(receipt: receipts.Receipt) -> str:

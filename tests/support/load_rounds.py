@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.datasource.source import DefaultSource
@@ -49,6 +49,12 @@ class LoadRound:
     load_count: int = 0
     struck: Counter[str] = field(default_factory=Counter)
 
+    driver_points: ClassVar = tuple(point for point in DRIVER_POINTS if "sql" not in point)
+    points_of_a_retry: ClassVar = ("before receipt", "after receipt")
+    """Where a task can be killed so that the repeated one finds something of the first."""
+    points_for_good: ClassVar = ("row", "before receipt", "after receipt")
+    """Where each attempt at a task can be killed."""
+
     def __post_init__(self) -> None:
         self.rng = random.Random(f"loads, seed {self.seed}")
         self.directory.mkdir(exist_ok=True)
@@ -84,11 +90,11 @@ class LoadRound:
 
     def worker_killed_after_receipt(self) -> None:
         """The repeated task finds its own receipt."""
-        self._with_fault(self.rng.choice(["before receipt", "after receipt"]), "kill")
+        self._with_fault(self.rng.choice(self.points_of_a_retry), "kill")
 
     def task_fails_for_good(self) -> None:
         """All attempts at one task are killed: the load fails, its plan stays."""
-        point = self.rng.choice(["row", "before receipt", "after receipt"])
+        point = self.rng.choice(self.points_for_good)
         answer = self._with_fault(
             point, "kill", times=MAX_ATTEMPTS, rows=self.rng.randrange(1, 300), fails=True
         )
@@ -127,7 +133,7 @@ class LoadRound:
 
     def driver_killed(self) -> None:
         """The driver dies at a named point. Another one runs the load again while its JVM may still run."""
-        point = self.rng.choice(DRIVER_POINTS)
+        point = self.rng.choice(self.driver_points)
         before = self._head()
         if self.ledger.pending() is not None and "plan" in point:
             point = "before commit"  # no plan is written when one is replayed
@@ -185,10 +191,10 @@ class LoadRound:
         def overtake() -> None:
             plan = self.ledger.pending()
             assert plan is not None
-            self._read_again(plan.number)
+            self.read_again(plan.number)
 
-        answer = self._with_fault("row", "wait", rows=self.rng.randrange(1, 600), then=overtake)
-        self._read_again(answer["number"])
+        answer = self._with_fault("row", "wait", rows=self.rows_before_a_wait(), then=overtake)
+        self.read_again(answer["number"])
 
     def rival(self) -> None:
         """Another driver wants the load while it runs, and is refused."""
@@ -327,7 +333,11 @@ class LoadRound:
             self.drivers.died(driver)
             return {"ok": False, "error": _DIED, "text": ""}
 
-    def _read_again(self, number: int) -> None:
+    def rows_before_a_wait(self) -> int:
+        """How many rows a task has read when others go on."""
+        return self.rng.randrange(1, 600)
+
+    def read_again(self, number: int) -> None:
         """Every task of a plan once more, here; each leaves its receipt again."""
         load = {"loadName": NAME, "offsetsPath": str(self.directory / "offsets"), "loadPlan": str(number)}
         source = DefaultSource({**self.options, **load})

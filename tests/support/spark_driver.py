@@ -33,6 +33,8 @@ DRIVER_POINTS = (
     "plan linked",
     "after plan",
     "before survey",
+    "before sql commit",
+    "after sql commit",
     "before commit",
     "commit written beside",
     "commit linked",
@@ -44,7 +46,8 @@ DRIVER_POINTS = (
     "after load",
 )
 """Where a driver can be killed, in the order in which a load comes to them. "Written beside" is the complete
-record under its temporary name; "linked" has its own name, and its directory is not forced to disk yet."""
+record under its temporary name; "linked" has its own name, and its directory is not forced to disk yet. A
+survey is made of files, a "sql commit" in a database, there of the driver's own transactions."""
 
 COMMITTED_FROM = DRIVER_POINTS.index("commit linked")
 """A driver killed here or later leaves a load that counts."""
@@ -186,6 +189,7 @@ def _record(name: str) -> str | None:
 def _install() -> None:
     """Wrap what the driver does to its store, so that it can be killed between any two steps."""
     from pyspark_kafkalog.loads import output
+    from pyspark_kafkalog.loads.sql_database import Session
     from pyspark_kafkalog.loads.store import LocalStore
 
     def surrounded(plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -200,7 +204,7 @@ def _install() -> None:
 
     LocalStore.create = surrounded(LocalStore.create)  # type: ignore[method-assign]
     LocalStore.replace = surrounded(LocalStore.replace)  # type: ignore[method-assign]
-    link, survey, hold = os.link, output.survey, LocalStore.hold
+    link, survey, hold, commit = os.link, output.survey, LocalStore.hold, Session.commit
 
     def faulty_link(source: Any, target: Any, **options: Any) -> None:
         kind = _record(str(target))
@@ -215,6 +219,12 @@ def _install() -> None:
     def faulty_hold(self: LocalStore, name: str, holder: str) -> Any:
         return nullcontext() if _lockless and name.endswith("/.lock") else hold(self, name, holder)
 
+    def faulty_commit(self: Session) -> None:
+        _come_to("before sql commit")
+        commit(self)
+        _come_to("after sql commit")
+
+    Session.commit = faulty_commit  # type: ignore[method-assign]
     LocalStore.hold = faulty_hold  # type: ignore[method-assign,assignment]
     os.link = faulty_link
     output.survey = faulty_survey
@@ -236,7 +246,10 @@ def _load(spark: Any, order: dict[str, Any]) -> dict[str, Any]:
     ) as load:
         found = {"number": load.number, "plan": load.plan and load.plan.sha256, "empty": load.is_empty}
         frame = load.df.where("offset >= 0") if order.get("transformed") else None
-        load.write_parquet(order["path"], frame)
+        if "database" in order:
+            load.write_sql(order["database"], order["table"], frame)
+        else:
+            load.write_parquet(order["path"], frame)
         if order.get("raise"):
             raise Refused(f"after the files of load {load.number} were written")
     _come_to("after load")
