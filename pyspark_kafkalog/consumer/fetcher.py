@@ -206,7 +206,8 @@ class PartitionFetcher:
         )
         request = FetchRequest(
             replica_id=_CONSUMER,
-            max_wait_ms=config.fetch_max_wait_ms,
+            # An answer that comes when time is over is a broker that says nothing.
+            max_wait_ms=min(config.fetch_max_wait_ms, int(deadline.left * 500)),
             min_bytes=config.fetch_min_bytes,
             max_bytes=max(config.fetch_max_bytes, self._size),
             isolation_level=int(config.isolation),
@@ -247,10 +248,10 @@ class PartitionFetcher:
 
     def _pause(self, empty_answers: int, answer: PartitionData, deadline: Deadline) -> None:
         """Wait a little after an answer without a whole batch, so that a broker that has none is not asked
-        in a tight loop; raise once there is no time left.
+        in a tight loop; raise once there is no time left for another answer.
         """
         wait = self._cluster.retry.backoff(empty_answers)
-        if wait >= deadline.left:
+        if wait + self._config.fetch_max_wait_ms / 1000 >= deadline.left:
             raise RequestTimedOut(
                 f"{self.tp}: nothing to read at offset {self._position} within {self._poll_timeout_ms} ms, "
                 f"and the read is to end at {self.end}; high watermark {answer.high_watermark}, "

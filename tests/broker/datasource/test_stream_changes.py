@@ -242,6 +242,21 @@ def test_s22_a_topic_deleted_while_a_batch_runs(
                 run._read(tasks[0])
 
 
+@pytest.mark.parametrize("patience_ms", ["300", "700", "1200"])
+def test_s22_a_topic_made_anew_with_fewer_records_while_a_batch_runs(
+    new_topic: NewTopic, start: Start, delete: Callable[[Topic], None], patience_ms: str
+) -> None:
+    """The broker waits half a second for records that do not come; that is no broker that says nothing."""
+    topic = new_topic()
+    topic.add(1, 2, 3)
+    run = start(Checkpoint(), subscribe=topic.name, **{"kafkaConsumer.pollTimeoutMs": patience_ms}, **GoOn)
+    begin = run.reader.initialOffset()
+    (task,) = run.reader.partitions(begin, run.reader.latestOffset(begin, run.reader.getDefaultReadLimit()))
+    delete(topic)
+    new_topic().add(4)
+    assert [row.value for row in run._read(task)] == ["4"]
+
+
 @pytest.fixture
 def log() -> Iterator[tuple[ScriptedLog, str]]:
     """Offsets 3 to 29 of topic t: 0 to 2 have aged out."""
