@@ -25,6 +25,7 @@ from pyspark_kafkalog.config.producer07 import ClassicProducerConfig
 from pyspark_kafkalog.config.reference import markdown, properties_file
 from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
 from pyspark_kafkalog.datasource.option_table import OPTIONS, Option
+from pyspark_kafkalog.datasource.sink_option_table import SINK_OPTIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -195,14 +196,20 @@ def file_map() -> str:
 
 DATASOURCE = ROOT / "docs" / "datasource.md"
 OPTIONS_BEGIN = "<!-- Written by `make docs` from pyspark_kafkalog/datasource/option_table.py. -->\n"
+SINK_OPTIONS_BEGIN = (
+    "<!-- Written by `make docs` from pyspark_kafkalog/datasource/sink_option_table.py. -->\n"
+)
 OPTIONS_END = "<!-- End of what is written. -->\n"
 
 
 def datasource() -> str:
-    """The text of ``docs/datasource.md``: its table of options, and by hand what stands around it."""
-    before, _, rest = DATASOURCE.read_text(encoding="utf-8").partition(OPTIONS_BEGIN)
-    _, _, after = rest.partition(OPTIONS_END)
-    return "".join([before, OPTIONS_BEGIN, options_table(), OPTIONS_END, after])
+    """The text of ``docs/datasource.md``: its tables of options, and by hand what stands around them."""
+    text = DATASOURCE.read_text(encoding="utf-8")
+    for begin, table in ((OPTIONS_BEGIN, options_table()), (SINK_OPTIONS_BEGIN, sink_options_table())):
+        before, _, rest = text.partition(begin)
+        _, _, after = rest.partition(OPTIONS_END)
+        text = "".join([before, begin, table, OPTIONS_END, after])
+    return text
 
 
 def options_table() -> str:
@@ -217,6 +224,13 @@ def options_table() -> str:
         )
 
     return f"{head}{rows(False)}\nOf streams only; a batch ignores them with a warning:\n{head}{rows(True)}\n"
+
+
+def sink_options_table() -> str:
+    """The writer's options; those of Spark itself are not shown."""
+    shown = (option for option in SINK_OPTIONS if option.use != "stream")
+    rows = "".join(f"| `{o.name}` | {_option_default(o)} | {o.doc} |\n" for o in shown)
+    return f"\n| Option | Default | Meaning |\n| --- | --- | --- |\n{rows}\n"
 
 
 def _option_default(option: Option) -> str:

@@ -12,7 +12,7 @@ SINK_OPTIONS = (
     Option(
         "includeHeaders",
         "true",
-        "`false` leaves out the column `headers`. (Spark's own sink writes it whatever the option says.)",
+        "`false` leaves out the column `headers`, which Spark's own sink writes whatever the option says.",
     ),
     Option(
         "includeTimestamp",

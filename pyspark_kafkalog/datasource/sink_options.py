@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pyspark_kafkalog.config.client07 import PROTOCOL_08
 from pyspark_kafkalog.config.definition import describe, nearest, warn_unknown
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.datasource.option_table import OPTIONS
@@ -73,6 +74,11 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         InvalidConfig: one is missing, unknown, contradictory or has a wrong value; the text names it.
     """
     options = {key.lower(): value for key, value in given.items()}
+    if options.get("protocol", PROTOCOL_08).strip() != PROTOCOL_08:
+        raise InvalidConfig(
+            "protocol=0.7 is for reads. Its topics are written with ClassicProducer, in foreachPartition, or "
+            "by a mirror from a topic that this sink writes"
+        )
     _check_names(options)
     if not options.get(_SERVERS, "").strip():
         raise InvalidConfig(f"Option '{_SERVERS}' must be specified for configuring Kafka producer")

@@ -8,6 +8,9 @@ from pathlib import Path
 from pyspark_kafkalog.datasource.option_table import OPTIONS
 from pyspark_kafkalog.datasource.options import _REFUSED
 from pyspark_kafkalog.datasource.schema import COLUMN_TYPES_07
+from pyspark_kafkalog.datasource.sink_option_table import SINK_OPTIONS
+from pyspark_kafkalog.datasource.sink_options import REFUSED
+from pyspark_kafkalog.datasource.sink_schema import SINK_COLUMNS
 
 ROOT = Path(__file__).parents[3]
 MANUAL = (ROOT / "docs" / "datasource.md").read_text(encoding="utf-8")
@@ -30,7 +33,7 @@ def test_every_line_of_the_checklist_is_held_or_told_to_be_different() -> None:
     told = re.sub(r"R3 to R11", " ".join(f"R{n}" for n in range(3, 12)), told)
     told = re.sub(r"S39 to S68", " ".join(f"S{n}" for n in range(39, 69)), told)
     lines = [f"B{n}" for n in range(1, 23)] + [f"R{n}" for n in range(1, 19)] + [f"C{n}" for n in range(1, 7)]
-    lines += [f"S{n}" for n in range(1, 81)]
+    lines += [f"S{n}" for n in range(1, 81)] + [f"W{n}" for n in range(1, 15)]
     assert [line for line in lines if not re.search(rf"\b{line}\b", told)] == []
 
 
@@ -38,7 +41,9 @@ def test_the_manual_shows_every_column_and_every_refused_option() -> None:
     row = chapter("The row")
     assert [name for name in COLUMN_TYPES_07 if f"`{name}`" not in row] == []
     assert [name for name in _REFUSED if f"`{name}`" not in chapter("Options")] == []
+    assert [name for name in SINK_COLUMNS if f"`{name}`" not in chapter("Writing")] == []
+    assert [name for name in REFUSED if f"`{name}`" not in chapter("Writing")] == []
 
 
 def test_every_option_has_a_sentence() -> None:
-    assert [option.name for option in OPTIONS if not option.doc.endswith(".")] == []
+    assert [option.name for option in (*OPTIONS, *SINK_OPTIONS) if not option.doc.endswith(".")] == []

@@ -57,6 +57,7 @@ def test_properties_go_to_the_producer_under_todays_and_older_names() -> None:
         ({**SERVERS, "transactional.id.prefix": "a b"}, "prefix is up to 200 letters, digits"),
         ({**SERVERS, "transactional.write.id": "w"}, "transactional.write.id needs transactional.id.prefix"),
         ({**SERVERS, "transactional.id.prefix": "p", "kafka.acks": "1"}, "transactional.id=p is not allowed"),
+        ({**SERVERS, "protocol": "0.7"}, "protocol=0.7 is for reads. Its topics are written with"),
         ({**SERVERS, "path": "t"}, "Unknown option 'path'. The option 'topic' says where rows go"),
     ],
 )  # fmt: skip
