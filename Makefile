@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Spark starts its workers with PYSPARK_PYTHON, or with whatever python3 is first on PATH.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
+# Container images like to forbid byte code caches; each of the processes that tests start would compile anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help install demo demo-07 test test-unit test-spark test-interop test-fault interop soak lint format bench notebooks docs clean
 

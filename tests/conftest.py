@@ -1,7 +1,7 @@
 """A test's directory is its marker: tests/spark/test_x.py is marked ``spark``.
 
-`make test` runs two processes of pytest-xdist, for most of the suite's time is waiting. A file's tests stay
-together, as they share fixtures; so do all that use the one Spark session.
+`make test` runs two processes of pytest-xdist. A file's tests stay together, as they share fixtures; so do
+all that use the one Spark session, and all that use the Spark drivers of the loads' faults.
 """
 
 from __future__ import annotations
@@ -34,11 +34,26 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+_LONGEST_FIRST = ("spark", "broker", "fault/loads", "notebooks", "interop", "fault", "property", "unit")
+"""The order of the suites: what is long and cannot be divided begins early, that both processes end together."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        suite = item.path.relative_to(_ROOT).parts[0]
-        item.add_marker(getattr(pytest.mark, suite))
-        item.add_marker(pytest.mark.xdist_group("spark" if suite == "spark" else str(item.path)))
+        item.add_marker(getattr(pytest.mark, _suite(item).partition("/")[0]))
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    items.sort(key=lambda item: _LONGEST_FIRST.index(_suite(item)) if _suite(item) in _LONGEST_FIRST else -1)
+
+
+def _suite(item: pytest.Item) -> str:
+    path = item.path.relative_to(_ROOT)
+    return "fault/loads" if path.is_relative_to("fault/loads") else path.parts[0]
+
+
+def _group(item: pytest.Item) -> str:
+    """Tests with one name run in one process: they share Spark's session, its drivers, or what a file makes."""
+    suite = _suite(item)
+    return suite if suite in ("spark", "fault/loads") else str(item.path)
 
 
 _chroots = itertools.count()
