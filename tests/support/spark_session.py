@@ -13,21 +13,29 @@ from pyspark_kafkalog.java_runtime import ensure_java
 
 @contextmanager
 def running_session(configs: Mapping[str, str] | None = None) -> Iterator[Any]:
-    """A session of two cores, in UTC; stopped at the end. ``configs`` are those of Spark that are added."""
+    """A session of two cores, in UTC; stopped at the end. ``configs`` are those of Spark that are added.
+
+    ``spark.remote`` among them makes it one of Spark Connect, ``spark.master`` one of a local cluster.
+    """
     ensure_java()
     # Spark starts its workers with this interpreter, not with the one that runs the tests.
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    given = dict(configs or {})
+    if "spark.remote" in given:
+        # Then the local server of Connect takes any free port, and else one that another may have.
+        os.environ.setdefault("SPARK_TESTING", "true")
+    else:
+        given.setdefault("spark.master", "local[2]")
     from pyspark.sql import SparkSession
 
     session = (
-        SparkSession.builder.master("local[2]")
-        .appName("kafkalog tests")
+        SparkSession.builder.appName("kafkalog tests")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
-        .config(map=dict(configs or {}))
+        .config(map=given)
         .getOrCreate()
     )
     yield session

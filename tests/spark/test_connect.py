@@ -1,0 +1,202 @@
+"""Through Spark Connect, where there is neither a SparkContext nor py4j: all that users do, once each."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.embedded import EmbeddedBroker
+from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.client.groups import committed_offsets
+from pyspark_kafkalog.config.client import ClientConfig
+from tests.support.avro_bytes import avro_bytes
+from tests.support.clients07 import ClientError
+from tests.support.spark_environments import SparkProcess
+from tests.support.spark_topics import Topic, record
+
+NewTopic = Callable[..., Topic]
+Errand = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def do(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Errand]:
+    """``do("read", options=...)``: an errand of `spark_errands`, in a program with a session of Connect."""
+    directory = tmp_path_factory.mktemp("connect")
+    configs = {
+        "spark.remote": "local[2]",
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+    }
+    process = SparkProcess(directory / "spark.log", configs=configs)
+    yield lambda errand, /, **named: process.call(f"tests.support.spark_errands:{errand}", **named)
+    process.close()
+
+
+@pytest.fixture
+def options(server: EmbeddedBroker) -> Callable[..., dict[str, str]]:
+    """``options(topic, startingOffsets="latest")``: what names the broker and the topic, and more."""
+
+    def of(topic: Topic, **more: str) -> dict[str, str]:
+        named = {"kafka.bootstrap.servers": server.bootstrap_servers, "subscribe": topic.name}
+        return {**named, **more}
+
+    return of
+
+
+def target(server: EmbeddedBroker, topic: Topic) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": server.bootstrap_servers, "topic": topic.name}
+
+
+def test_the_session_is_one_of_connect(do: Errand) -> None:
+    assert do("kind") == "pyspark.sql.connect.session"
+
+
+def test_a_batch_has_the_rows_and_is_split_into_tasks(
+    do: Errand, new_topic: NewTopic, options: Callable[..., dict[str, str]]
+) -> None:
+    topic = new_topic(partitions=2)
+    topic.add_records([record(b"a", b"k", 5, (("h", b"v"),)), record(None, None, 6)])
+    topic.add("x", "y", partition=1)
+    assert do("full_rows", options=options(topic)) == [
+        ["k", "a", 0, 0, 5, 0, ["h=v"]],
+        [None, None, 0, 1, 6, 0, None],
+        [None, "x", 1, 0, 1000, 0, None],
+        [None, "y", 1, 1, 1000, 0, None],
+    ]
+    assert do("read", options=options(topic, minPartitions="4", columns="value,partition,offset")) == {
+        "columns": ["value", "partition", "offset"],
+        "rows": [[0, 0, "a"], [0, 1, None], [1, 0, "x"], [1, 1, "y"]],
+        "tasks": 4,
+    }
+
+
+def test_what_is_wrong_is_told_by_driver_and_tasks(
+    do: Errand, new_topic: NewTopic, options: Callable[..., dict[str, str]]
+) -> None:
+    topic = new_topic()
+    topic.add("a")
+    with pytest.raises(ClientError, match=r"Unknown option 'startingofset'\. Did you mean 'startingOffsets'"):
+        do("read", options=options(topic, startingOfset="earliest"))
+    ends = {"startingOffsets": topic.offsets(p0=7), "endingOffsets": topic.offsets(p0=9)}
+    said = re.escape(f"Could not read offsets [7, 9) of {topic.name}-0: the log holds [0, 1)")
+    with pytest.raises(ClientError, match=said):
+        do("read", options=options(topic, **ends))
+
+
+def test_loads_go_on_where_the_last_one_ended(
+    do: Errand, new_topic: NewTopic, options: Callable[..., dict[str, str]], tmp_path: Path
+) -> None:
+    topic = new_topic(partitions=2)
+    load = {
+        "options": options(topic), "name": "connect",
+        "offsets": str(tmp_path / "offsets"), "path": str(tmp_path / "table"),
+    }  # fmt: skip
+    topic.add(*range(3))
+    assert do("load", **load)["records"] == 3
+    topic.add(*range(2), partition=1)
+    topic.add(3)
+    second = do("load", **load)
+    assert second["records"] == 3
+    assert [row[:3] for row in second["rows"]] == [
+        [1, 0, 0], [1, 0, 1], [1, 0, 2], [2, 0, 3], [2, 1, 0], [2, 1, 1],
+    ]  # fmt: skip
+    assert do("load", **load)["records"] == 0
+    assert do("audited", name="connect", offsets=load["offsets"]) == [
+        [1, 0, 0, 3, 3], [2, 0, 3, 4, 1], [2, 1, 0, 2, 2],
+    ]  # fmt: skip
+
+
+def test_a_load_into_sqlite_has_each_row_once(
+    do: Errand, new_topic: NewTopic, options: Callable[..., dict[str, str]], tmp_path: Path
+) -> None:
+    topic = new_topic(partitions=2)
+    database = tmp_path / "loaded.db"
+    load = {
+        "options": options(topic), "name": "sql", "offsets": str(tmp_path / "offsets"),
+        "url": f"sqlite:///{database}", "table": "clicks",
+    }  # fmt: skip
+    topic.add("a", "b")
+    assert do("load_sql", **load) == 2
+    topic.add("c", partition=1)
+    assert do("load_sql", **load) == 1
+    with closing(sqlite3.connect(database)) as connection:
+        found = connection.execute('SELECT _kl_load, "partition", "offset", value FROM clicks').fetchall()
+    assert sorted(found) == [(1, 0, 0, b"a"), (1, 0, 1, b"b"), (2, 1, 0, b"c")]
+
+
+def test_a_stream_goes_on_from_its_checkpoint_into_a_topic_and_its_listener_tells_lag_and_group(
+    do: Errand,
+    server: EmbeddedBroker,
+    new_topic: NewTopic,
+    options: Callable[..., dict[str, str]],
+    tmp_path: Path,
+) -> None:
+    source, sink = new_topic(partitions=2), new_topic()
+    source.add(*range(9))
+    given = options(source, startingOffsets="earliest", maxOffsetsPerTrigger="4")
+    query = {
+        "options": given, "target": target(server, sink),
+        "checkpoint": str(tmp_path / "checkpoint"), "group": f"group-{source.name}",
+    }  # fmt: skip
+    assert do("stream", **query) == {"batches": [4, 4, 1], "behind": [5, 1, 0]}
+    source.add(9, 10, partition=1)
+    assert do("stream", **query) == {"batches": [2], "behind": [0]}
+    rows = do("read", options=options(sink))["rows"]
+    assert sorted(int(value) for _, _, value in rows) == list(range(11))
+    cluster = Cluster(ClientConfig(bootstrap_servers=server.bootstrap_servers))
+    committed = committed_offsets(cluster, query["group"])
+    cluster.close()
+    assert {p.partition: c.offset for p, c in committed.items()} == {0: 9, 1: 2}
+
+
+def test_rows_made_by_the_caller_are_written(
+    do: Errand, server: EmbeddedBroker, new_topic: NewTopic, options: Callable[..., dict[str, str]]
+) -> None:
+    topic = new_topic()
+    do("write", target=target(server, topic), values=["a", "b", "c"])
+    assert sorted(value for _, _, value in do("read", options=options(topic))["rows"]) == ["a", "b", "c"]
+    with pytest.raises(ClientError, match="topic option required when no 'topic' attribute is present"):
+        do("write", target={"kafka.bootstrap.servers": server.bootstrap_servers}, values=["a"])
+
+
+def test_the_probe_of_pushed_filters_runs(do: Errand) -> None:
+    found = do("probe")
+    # Which of the two it is depends on the Spark that runs.
+    if found["leak"]:
+        assert found["leak"].startswith("counting all rows, those of one partition and all again gave")
+        assert found["leak"] in found["refusal"]
+    assert found["setting"] == ("false" if found["leak"] else "true")
+
+
+def test_values_are_decoded(do: Errand, new_topic: NewTopic, options: Callable[..., dict[str, str]]) -> None:
+    schema = {"type": "record", "name": "N", "fields": [{"name": "n", "type": "int"}]}
+    topic = new_topic()
+    topic.add_records([record(b'{"n": 2}', avro_bytes(schema, {"n": 1})), record(b"{", b"\xff")])
+    good, bad = do("decoded", options=options(topic), avro=json.dumps(schema))
+    assert good == [0, 1, None, 2, None]
+    assert (bad[:2], bad[3:]) == ([1, None], [None, "not a JSON object"])
+    assert bad[2].startswith("not Avro of the schema")
+
+
+def test_tables_and_views_of_sql(do: Errand, server: EmbeddedBroker, new_topic: NewTopic) -> None:
+    topic = new_topic(partitions=2)
+    topic.add("a", "b", partition=1)
+    name = topic.name
+    given = f"'kafka.bootstrap.servers' '{server.bootstrap_servers}', subscribe '{name}', topic '{name}'"
+    counted = do("sql", statements=[
+        f"CREATE TABLE clicks USING kafkalog OPTIONS ({given})",
+        "SELECT partition, count(*) FROM clicks GROUP BY partition",
+    ])  # fmt: skip
+    assert counted == [[1, 2]]
+    inserted = do("sql", statements=[
+        f"CREATE TEMPORARY VIEW target (key STRING, value STRING) USING kafkalog OPTIONS ({given})",
+        "INSERT INTO target VALUES ('k', 'c')",
+        "SELECT cast(value AS string) FROM clicks ORDER BY 1",
+    ])  # fmt: skip
+    assert inserted == [["a"], ["b"], ["c"]]
