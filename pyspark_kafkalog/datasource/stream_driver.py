@@ -22,6 +22,7 @@ from pyspark_kafkalog.datasource.stream_planning import (
     check_fixed_end,
     losses,
     ranges_between,
+    start_not_kept,
 )
 from pyspark_kafkalog.datasource.stream_starts import StartKeeper, keeper_for
 from pyspark_kafkalog.errors import KafkaError, UnknownTopicOrPartition
@@ -94,7 +95,7 @@ class StreamDriver:
         """Where the batch that begins at ``start`` ends; ``start`` itself where there is nothing to read yet.
 
         None for ``start`` is Spark 4.1, which does not say it: then it is where the last batch of this run
-        ended. Where there was none, the limits cannot be held.
+        ended. For the first one, asked before `initial`, the limits cannot be held.
 
         Raises:
             OffsetsLost: with ``failOnDataLoss``.
@@ -108,7 +109,7 @@ class StreamDriver:
         self._newest = dict(ends)
         if begin is None:
             if limits != NO_LIMITS:
-                log.warning("the first batch of a restarted query has no limit: Spark 4.1 tells no start")
+                log.warning("the first batch of this run has no limit: Spark 4.1 does not tell its start")
             return ends
         ends |= self._of_brokers_away(begin, ends)
         new = self._earliest_of_new(begin, ends)
@@ -145,6 +146,8 @@ class StreamDriver:
         if repeated and start == self._initial:
             # Where the first batch begins is resolved anew if nobody kept it; partitions may have come since.
             gone = gone - self._leaders.keys()
+            self._tell(start_not_kept(start, end))
+            start = {p: min(offset, end.get(p, offset)) for p, offset in start.items()}
         self._tell(self._losses(start, end, new, gone=gone))
         self._planned, self._position = True, end
         ranges = self._lookup.split(ranges_between(start, end, new))
@@ -173,8 +176,8 @@ class StreamDriver:
 
     def _resolve(self, partitions: list[TopicPartition]) -> OffsetsByPartition:
         asked = locate_start(self._options, self._lookup, partitions)
-        # An end that was fixed before is what "latest" means; what came since is not to be read.
-        fixed = self._fixed_end or {}
+        # An end that was told before (AvailableNow, Spark 4.1) is what "latest" means: none begins behind it.
+        fixed = self._fixed_end or self._newest or {}
         asked = {p: fixed.get(p, o) if o == LATEST_OFFSET else o for p, o in asked.items()}
         found = dict(self._lookup.resolve(asked))
         self._lookup.check_positions(found)

@@ -81,6 +81,21 @@ def losses(
     return found
 
 
+def start_not_kept(start: Offsets, end: Offsets) -> list[OffsetsLost]:
+    """What is lost of a first batch that is repeated, and now would begin behind its end."""
+    behind = [p for p in sorted(end.keys() & start.keys()) if end[p] < start[p]]
+    if not behind:
+        return []
+    return [
+        OffsetsLost(
+            "START_OF_FIRST_BATCH_NOT_KEPT",
+            f"The first batch of this query is repeated. It ends at {[end[p] for p in behind]} in "
+            f"{_list(behind)}, and startingOffsets means {[start[p] for p in behind]} by now: where it began "
+            "was kept nowhere (streamName and offsetsPath keep it). Begin with a new checkpoint.",
+        )
+    ]
+
+
 def ranges_between(start: Offsets, end: Offsets, earliest: Offsets) -> list[OffsetRange]:
     """What is read of each partition of ``end``: new ones from their ``earliest``, lost ones not at all."""
     starts = {**earliest, **start}

@@ -13,6 +13,7 @@ import pytest
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets
 from pyspark_kafkalog.datasource.stream_listener import LagListener
+from pyspark_kafkalog.datasource.stream_planning import OffsetsLost
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.spark_stream import Checkpoint, Died, Run
@@ -69,6 +70,24 @@ def test_s6_without_a_place_a_warning_says_what_may_happen(
         caplog.clear()
         start(Checkpoint(), subscribe=topic.name, **options).batch()
         assert caplog.text.count("is resolved now and kept nowhere") == warned
+
+
+def test_a_repeated_first_batch_whose_start_nobody_kept_is_data_loss(
+    new_topic: NewTopic, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, checkpoint = new_topic(), Checkpoint()
+    topic.add(1)
+    options = {"subscribe": topic.name, **LATEST}
+    with pytest.raises(Died):
+        start(checkpoint, **options).batch(dies="running")
+    topic.add(2)
+    said = (
+        r"START_OF_FIRST_BATCH_NOT_KEPT\] .* It ends at \[1\] in .*, and startingOffsets means \[2\] by now"
+    )
+    with pytest.raises(OffsetsLost, match=said):
+        start(checkpoint, **options).batch()
+    assert values(start(checkpoint, **options, failOnDataLoss="false")) == [[], [2]]
+    assert "where it began was kept nowhere" in caplog.text
 
 
 def test_a_query_with_a_new_checkpoint_begins_anew(
