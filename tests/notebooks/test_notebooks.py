@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
-QUICKSTART, WAREHOUSE = "01_quickstart.ipynb", "03_warehouse_load.ipynb"
+QUICKSTART, WAREHOUSE, GROUPS = "01_quickstart.ipynb", "03_warehouse_load.ipynb", "04_consumer_groups.ipynb"
 
 SAME_EACH_TIME = {
     QUICKSTART: ["produce", "read", "first-rows", "places", "window", "show-headers", "cli-consume"],
@@ -23,6 +23,7 @@ SAME_EACH_TIME = {
         *("produce", "load-1", "load-nothing", "load-2", "crash-3", "replay", "load-5-to-7"),
         *("cli-rewind", "load-9", "stage"),
     ],
+    GROUPS: ["two", "kill", "third", "promise", "cli-lag", "cli-reset"],
 }
 """Cells whose text depends on the data alone; others show times, ids, or how records fell into batches."""
 
@@ -115,6 +116,17 @@ def test_the_warehouse_load_has_every_event_once(executed: Any) -> None:
     assert "count() read 195,583 rows and committed load 1, mode stage" in text_of(cells["stage"])
     assert "load 10 would read 29,327 offsets in 4 tasks" in text_of(cells["cli-dry-run"])
     assert sorted(pictures_of(cells)) == ["plot-delays", "plot-loads"]
+
+
+def test_the_consumers_of_a_group_take_over_from_one_that_was_killed(executed: Any) -> None:
+    cells = executed(GROUPS)
+    for cell, owners in {"two": "AAABBB", "kill": "AAAAAA", "third": "AAACCC"}.items():
+        assert "".join(re.findall(r": '(\w)'", text_of(cells[cell]))) == owners
+    assert text_of(cells["promise"]) == "1,785 flights sent, 1,785 read, none left out\n"
+    assert re.fullmatch(r"\d+ of them were read a second time\n", text_of(cells["again"]))
+    assert re.search(r"total .* 0 │\n", text_of(cells["cli-lag"]))
+    assert re.search(r"total .* 205 │\n", text_of(cells["cli-reset"]))
+    assert sorted(pictures_of(cells)) == ["plot-lag", "plot-owners"]
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
