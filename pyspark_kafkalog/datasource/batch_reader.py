@@ -126,7 +126,7 @@ class BatchReader(TaskReader, DataSourceReader):
         ends = offsets.locate(options.end, partitions, look_up=lookup.offsets, missing_is_latest=True)
         offsets.check_order(starts, ends, resolved=False)
         asked = [OffsetRange(p, starts[p], ends[p]) for p in partitions]
-        if not options.splits:
+        if not options.divides(len(partitions)):
             return asked
         first, last = lookup.resolve(starts), lookup.resolve(ends)
         offsets.check_order(first, last, resolved=True)

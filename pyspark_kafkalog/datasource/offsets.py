@@ -157,7 +157,7 @@ def parse_partitions(option: str, text: str) -> list[TopicPartition]:
     """
     expected = f'{option} is JSON like {{"topicA":[0,1]}}; with protocol=0.7 {{"topicA":["1-0","2-0"]}}'
     found: set[TopicPartition] = set()
-    for topic, numbers in _json_object(expected, text).items():
+    for topic, numbers in _json_object(expected, text if text.strip() else "{}").items():
         named = [_named(topic, n) for n in numbers] if isinstance(numbers, list) else [None]
         if None in named:
             raise InvalidConfig(f"{expected}; got {numbers!r} for {topic!r}")
@@ -296,12 +296,12 @@ def check_order(
             "The specified start offset and end offset should have the same topic-partitions. "
             f"Start: {_list(starts)}. End: {_list(ends)}"
         )
-    kind = "resolved" if resolved else "specified"
+    kind, of_end = ("resolved", "resolved ") if resolved else ("specified", "")  # Spark's own words
     for partition, start in sorted(starts.items()):
         end = ends[partition]
         if 0 <= end < start:
             raise InvalidConfig(
-                f"The {kind} start offset {start} is greater than the {kind} end offset {end} for topic "
+                f"The {kind} start offset {start} is greater than the {of_end}end offset {end} for topic "
                 f"{partition.topic} partition {partition.number}"
             )
 

@@ -89,6 +89,15 @@ class SourceOptions:
         """Whether a partition may become several tasks."""
         return not (self.min_partitions is self.max_records is self.max_bytes is None)
 
+    def divides(self, count: int) -> bool:
+        """Whether a batch of ``count`` partitions may become more tasks than these.
+
+        A minimum that they reach by themselves divides none of them, empty ones counted: as Spark's connector
+        has it.
+        """
+        limited = self.max_records is not None or self.max_bytes is not None
+        return limited or (self.min_partitions or 0) > count
+
     @property
     def v07(self) -> Source07Config | None:
         """Where topics of Kafka 0.7 are; None for a read over the wire since 0.8."""

@@ -1,4 +1,4 @@
-"""Peers for all tests: Apache Kafka and its tools, clients of 0.7. What cannot be had is skipped."""
+"""Peers for all tests: Apache Kafka and its tools, Spark's connector, clients of 0.7. The rest is skipped."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from typing import Any
 
 import pytest
 
+import broker
+from broker.embedded import EmbeddedBroker
 from tests.support.apache_kafka import ApacheKafka, fetch, run_tool
+from tests.support.both_connectors import Both
 from tests.support.clients07 import Driver
 from tests.support.fetched import NotAvailable
+from tests.support.spark_environments import connector_jars
 from tests.support.spark_session import running_session
 
 _numbers = itertools.count()
@@ -66,10 +70,59 @@ def python2_clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    """One session for all tests that read with Spark."""
-    with running_session() as session:
+def connector() -> list[Path]:
+    """The jars of Spark's own Kafka connector; none where they cannot be had."""
+    try:
+        return connector_jars()
+    except NotAvailable:
+        return []
+
+
+@pytest.fixture(scope="session")
+def spark(connector: list[Path]) -> Iterator[Any]:
+    """One session for all tests that read with Spark; ``format("kafka")`` too, if it can be had."""
+    jars = {"spark.jars": ",".join(map(str, connector))} if connector else {}
+    with running_session(jars) as session:
         yield session
+
+
+@pytest.fixture(scope="session")
+def own_broker() -> Iterator[EmbeddedBroker]:
+    """The bundled broker, for all tests: each makes topics of its own."""
+    settings = {"auto.create.topics.enable": "false", "log.retention.ms": "-1"}
+    with broker.start_broker(settings) as running:
+        yield running
+
+
+BROKERS = ("Apache Kafka", "the bundled broker")
+
+
+@pytest.fixture(scope="session", params=BROKERS)
+def servers_of_each(request: pytest.FixtureRequest) -> str:
+    """Where a test is run twice: with a Kafka of Apache, and with our broker."""
+    fixture = "apache_kafka" if request.param == BROKERS[0] else "own_broker"
+    servers: str = request.getfixturevalue(fixture).bootstrap_servers
+    return servers
+
+
+@pytest.fixture(scope="session")
+def both_of(spark: Any, connector: list[Path]) -> Callable[[str], Both]:
+    """Spark's connector and ours at the servers given; skips the test where there is but one of them."""
+    if not connector:
+        pytest.skip("Spark's Kafka connector is not here")
+    return lambda servers: Both(spark, servers)
+
+
+@pytest.fixture
+def both(both_of: Callable[[str], Both], servers_of_each: str) -> Both:
+    """The two, at each of the brokers."""
+    return both_of(servers_of_each)
+
+
+@pytest.fixture
+def both_at_kafka(both_of: Callable[[str], Both], apache_kafka: ApacheKafka) -> Both:
+    """The two at Apache Kafka, for what our broker cannot."""
+    return both_of(apache_kafka.bootstrap_servers)
 
 
 @pytest.fixture

@@ -282,7 +282,7 @@ def test_b20_ranges_must_name_the_partitions_there_are(three: Topic, load: Load)
 
 
 def test_b21_a_start_after_its_end_as_given(three: Topic, load: Load) -> None:
-    with pytest.raises(AnalysisException, match="The specified start offset 3 is greater than the spec"):
+    with pytest.raises(AnalysisException, match="The specified start offset 3 is greater than the end"):
         load(
             subscribe=three.name,
             startingOffsets=three.offsets(p0=3, p1=0, p2=0),

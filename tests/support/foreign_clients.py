@@ -125,8 +125,10 @@ class Confluent:
         from confluent_kafka import TopicPartition
 
         consumer = self._consumer(servers, "asks-for-ends")
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=WAIT_SECONDS)
-        consumer.close()
+        try:
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=WAIT_SECONDS)
+        finally:
+            consumer.close()
         return low, high
 
     def _consumer(self, servers: str, group: str) -> Any:

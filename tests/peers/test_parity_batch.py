@@ -1,0 +1,238 @@
+"""Batch reads by Spark's own connector and by ours: the same options, the same rows in the same tasks."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.both_connectors import OURS, THEIRS, Both, ParityTopic, failure, load, read
+from tests.support.foreign_face import CODECS, Message, messages
+
+_numbers = itertools.count()
+FIRST = messages()[0].timestamp
+LOST = r"[Cc]ould not read (records in offset|offsets) \[0, "
+STEP = 7
+"""Between the times of two records."""
+
+
+def told(text: str, timestamp: int = FIRST) -> Message:
+    return Message(text.encode(), None, timestamp, ())
+
+
+@pytest.fixture(scope="module")
+def four(servers_of_each: str) -> ParityTopic:
+    """60 records in partition 0, in 1 the next 31, none in 2, one in 3: of every codec, key, header."""
+    topic = ParityTopic.make(servers_of_each, f"parity-four-{next(_numbers)}", 4)
+    sent = messages(92)
+    for codec, start in zip(CODECS, range(0, 60, 12), strict=True):
+        topic.add(0, sent[start : start + 12], codec)
+    topic.add(1, sent[60:91], "lz4")
+    topic.add(3, sent[91:])
+    return topic
+
+
+Given = Callable[[ParityTopic], dict[str, object]]
+
+CASES: dict[str, tuple[Given, int]] = {
+    "b1 by default": (lambda t: {}, 92),
+    "b2 earliest to latest in words": (
+        lambda t: {"startingOffsets": "earliest", "endingOffsets": "latest"},
+        92,
+    ),
+    "b3 placeholders and numbers": (
+        lambda t: {
+            "startingOffsets": t.offsets(p0=-2, p1=4, p2=0, p3=-2),
+            "endingOffsets": t.offsets(p0=3, p1=-1, p2=-1, p3=1),
+        },
+        3 + 27 + 1,
+    ),
+    "b3 empty ranges": (
+        lambda t: {
+            "startingOffsets": t.offsets(p0=5, p1=31, p2=0, p3=1),
+            "endingOffsets": t.offsets(p0=5, p1=31, p2=0, p3=1),
+        },
+        0,
+    ),
+    "b6 headers": (lambda t: {"includeHeaders": "true"}, 92),
+    "b7 times on both sides": (
+        lambda t: {
+            "startingOffsetsByTimestamp": t.offsets(p0=FIRST + 20 * STEP, p1=FIRST, p2=FIRST, p3=FIRST),
+            "startingOffsetsByTimestampStrategy": "latest",
+            "endingOffsetsByTimestamp": t.offsets(
+                p0=FIRST + 50 * STEP, p1=FIRST + 70 * STEP + 1, p2=FIRST, p3=FIRST + 10**9
+            ),
+        },
+        30 + 11 + 1,
+    ),
+    "b8 a time and an offset": (
+        lambda t: {
+            "startingOffsetsByTimestamp": t.offsets(p0=FIRST + 1, p1=FIRST, p2=FIRST, p3=FIRST),
+            "startingOffsetsByTimestampStrategy": "latest",
+            "endingOffsets": t.offsets(p0=9, p1=10, p2=-1, p3=-1),
+        },
+        8 + 10 + 1,
+    ),
+    "b9 an offset and a time": (
+        lambda t: {
+            "startingOffsets": t.offsets(p0=2, p1=-2, p2=-2, p3=-2),
+            "endingTimestamp": str(FIRST + 65 * STEP),
+        },
+        58 + 5,
+    ),
+    "b12 one time for all": (
+        lambda t: {
+            "startingTimestamp": str(FIRST + 59 * STEP),
+            "startingOffsetsByTimestampStrategy": "latest",
+            "endingTimestamp": str(FIRST + 91 * STEP),
+        },
+        1 + 31,
+    ),
+    "b15 the global time wins": (
+        lambda t: {
+            "startingTimestamp": str(FIRST + 30 * STEP),
+            "startingOffsetsByTimestampStrategy": "latest",
+            "startingOffsetsByTimestamp": t.offsets(p0=FIRST, p1=FIRST, p2=FIRST, p3=FIRST),
+            "startingOffsets": t.offsets(p0=0, p1=0, p2=0, p3=0),
+        },
+        30 + 31 + 1,
+    ),
+    "b19 minPartitions": (lambda t: {"minPartitions": "9"}, 92),
+    "r a minimum that splits nothing": (lambda t: {"minPartitions": "1"}, 92),
+    "r both": (lambda t: {"maxRecordsPerPartition": "25", "minPartitions": "12"}, 92),
+    "r a split between times": (
+        lambda t: {
+            "startingTimestamp": str(FIRST + 10 * STEP),
+            "startingOffsetsByTimestampStrategy": "latest",
+            "minPartitions": "8",
+        },
+        82,
+    ),
+    "assign": (lambda t: {"subscribe": None, "assign": json.dumps({t.name: [0, 3]})}, 61),
+    "pattern": (lambda t: {"subscribe": None, "subscribePattern": t.name[:-2] + ".*"}, 92),
+    "s75 words and names in any case": (
+        lambda t: {"STARTINGOFFSETS": "earLiEst", "endingoffsets": "laTest", "IncludeHeaders": "TRUE"},
+        92,
+    ),
+    "committed only, of a topic without transactions": (
+        lambda t: {"kafka.isolation.level": "read_committed"},
+        92,
+    ),
+    "a group's name": (lambda t: {"kafka.group.id": "parity", "groupIdPrefix": "other"}, 92),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_both_read_the_same(both: Both, four: ParityTopic, case: str) -> None:
+    given, count = CASES[case]
+    answer = both.read(**{"subscribe": four.name, **given(four)})
+    assert len(answer.rows) == count
+
+
+@pytest.mark.parametrize("form", ["startingOffsets", "endingOffsets"])
+def test_a_whole_topic_may_be_named_with_ours_only(both: Both, four: ParityTopic, form: str) -> None:
+    words = {"startingOffsets": "earliest", "endingOffsets": "latest"}
+    options = {"subscribe": four.name, form: json.dumps({four.name: words[form]})}
+    assert "Expected e.g." in failure(both.spark, THEIRS, both.servers, options)
+    assert len(read(both.spark, OURS, both.servers, options).rows) == 92
+
+
+def test_records_per_task_are_limited_without_min_partitions_by_ours_only(
+    both: Both, four: ParityTopic
+) -> None:
+    theirs, ours = both.each(subscribe=four.name, maxRecordsPerPartition="7")
+    assert ours.rows == theirs.rows
+    assert max(map(len, ours.tasks)) == 7
+    assert max(map(len, theirs.tasks)) == 60, "Spark's connector has mended this: see docs/datasource.md"
+    both.read(subscribe=four.name, maxRecordsPerPartition="7", minPartitions="5")
+
+
+def test_b4_and_b16_a_frame_sees_what_came_since_and_may_be_united_with_itself(
+    both: Both, topic_name: str
+) -> None:
+    topic = ParityTopic.make(both.servers, topic_name, 2)
+    topic.add(0, messages(20))
+    frames = [load(both.spark, source, both.servers, {"subscribe": topic_name}) for source in (THEIRS, OURS)]
+    assert [frame.count() for frame in frames] == [20, 20]
+    assert [frame.union(frame).count() for frame in frames] == [40, 40]
+    topic.add(0, messages(5))
+    topic.add(1, messages(3))
+    assert [frame.count() for frame in frames] == [28, 28]
+
+
+def test_b5_and_s80_what_was_deleted_is_missed_where_it_was_named(
+    both_at_kafka: Both, topic_name: str
+) -> None:
+    both = both_at_kafka
+    topic = ParityTopic.make(both.servers, topic_name, 2)
+    topic.add(0, messages(30))
+    topic.add(1, messages(10))
+    frames = [load(both.spark, source, both.servers, {"subscribe": topic_name}) for source in (THEIRS, OURS)]
+    assert [frame.count() for frame in frames] == [40, 40]
+    topic.delete_before(p0=12)
+    assert [frame.count() for frame in frames] == [28, 28]
+    assert both.read(subscribe=topic_name).rows[0].offset == 12
+    from_zero = {"subscribe": topic_name, "startingOffsets": topic.offsets(p0=0, p1=0)}
+    left = both.read(**from_zero, failOnDataLoss="false")
+    assert [len(task) for task in left.tasks] == [18, 10]
+    both.fail(LOST, **from_zero)
+    gone = {"endingOffsets": topic.offsets(p0=7, p1=2)}
+    assert len(both.read(**from_zero, **gone, failOnDataLoss="false").rows) == 2
+    both.fail(LOST, **from_zero, **gone)
+
+
+ISOLATION = ("read_committed", "read_uncommitted")
+
+
+@pytest.mark.parametrize("isolation", ISOLATION)
+def test_b18_and_s27_markers_and_aborted_records_wherever_they_are(
+    both_at_kafka: Both, topic_name: str, isolation: str
+) -> None:
+    topic = ParityTopic.make(both_at_kafka.servers, topic_name, 5)
+    sent = messages(40)
+    topic.add_transactions(
+        (0, sent[:10], True), (0, sent[10:20], False), (0, sent[20:30], True)
+    )  # in the middle
+    topic.add_transactions((1, sent[:5], False), (1, sent[5:10], True))  # first
+    topic.add_transactions((2, sent[:5], True), (2, sent[5:10], False))  # last
+    topic.add_transactions((3, sent[:5], False))  # nothing else
+    topic.add(4, sent[:3])
+    topic.add_transactions((4, sent[3:6], True), codec="zstd")
+    counts = {"read_committed": 20 + 5 + 5 + 6, "read_uncommitted": 30 + 10 + 10 + 5 + 6}
+    options = {"subscribe": topic_name, "includeHeaders": "true", "kafka.isolation.level": isolation}
+    assert len(both_at_kafka.read(**options).rows) == counts[isolation]
+    assert len(both_at_kafka.read(**options, minPartitions="12").rows) == counts[isolation]
+    # From a marker to a marker, and behind each.
+    inside = {
+        "startingOffsets": topic.offsets(p0=10, p1=5, p2=5, p3=5, p4=3),
+        "endingOffsets": topic.offsets(p0=32, p1=-1, p2=11, p3=6, p4=7),
+    }
+    both_at_kafka.read(**options, **inside)
+
+
+@pytest.mark.parametrize("isolation", ISOLATION)
+def test_b18_the_end_is_the_last_stable_offset_for_those_who_read_committed(
+    both_at_kafka: Both, topic_name: str, isolation: str
+) -> None:
+    from confluent_kafka import Producer
+
+    topic = ParityTopic.make(both_at_kafka.servers, topic_name, 1)
+    topic.add(0, messages(4))
+    open_one = Producer({"bootstrap.servers": topic.servers, "transactional.id": topic_name})
+    open_one.init_transactions(30)
+    open_one.begin_transaction()
+    open_one.produce(topic_name, b"not yet", partition=0)
+    open_one.flush(30)
+    topic.add(0, messages(2))
+    found = both_at_kafka.read(subscribe=topic_name, **{"kafka.isolation.level": isolation})
+    assert len(found.rows) == (4 if isolation == "read_committed" else 7)
+    open_one.abort_transaction(30)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_large_values_and_many_batches_of_every_codec(both: Both, topic_name: str, codec: str) -> None:
+    topic = ParityTopic.make(both.servers, topic_name, 1)
+    topic.add(0, [told(f"{n} " * n, FIRST + n) for n in range(700)], codec)
+    assert len(both.read(subscribe=topic_name, **{"kafka.max.partition.fetch.bytes": "20000"}).rows) == 700

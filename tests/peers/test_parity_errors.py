@@ -1,0 +1,183 @@
+"""Wrong options: both connectors refuse the same, with the same words in what they say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.apache_kafka import ApacheKafka
+from tests.support.both_connectors import OURS, THEIRS, Both, ParityTopic, failure, load, read
+from tests.support.foreign_face import messages
+
+FIRST = messages()[0].timestamp
+
+
+@pytest.fixture(scope="module")
+def two(apache_kafka: ApacheKafka) -> ParityTopic:
+    """Ten records in partition 0, five in 1."""
+    topic = ParityTopic.make(apache_kafka.bootstrap_servers, "parity-errors", 2)
+    topic.add(0, messages(10))
+    topic.add(1, messages(5))
+    return topic
+
+
+Given = Callable[[ParityTopic], dict[str, object]]
+LATE = FIRST + 10**6
+
+CASES: dict[str, tuple[Given, str]] = {
+    "b17 latest start": (
+        lambda t: {"startingOffsets": "latest"},
+        "starting offset can't be latest for batch queries on Kafka",
+    ),
+    "b17 a latest start in JSON": (
+        lambda t: {"startingOffsets": t.offsets(p0=-1, p1=0)},
+        r"startingOffsets for .*-0 can't be latest for batch queries on Kafka",
+    ),
+    "b17 earliest end": (
+        lambda t: {"endingOffsets": "earliest"},
+        "ending offset can't be earliest for batch queries on Kafka",
+    ),
+    "b17 an earliest end in JSON": (
+        lambda t: {"endingOffsets": t.offsets(p0=-2, p1=1)},
+        r"ending offset for .*-0 can't be earliest for batch queries on Kafka",
+    ),
+    "s73 no topics": (lambda t: {"subscribe": None}, "One of the following options must be specified"),
+    "s73 two ways of subscribing": (
+        lambda t: {"assign": json.dumps({t.name: [0]})},
+        "Only one of the following options can be specified",
+    ),
+    "s73 an empty list": (lambda t: {"subscribe": " , "}, "No topics to subscribe to as specified value"),
+    "s73 an empty pattern": (
+        lambda t: {"subscribe": None, "subscribePattern": ""},
+        "Pattern to subscribe is empty",
+    ),
+    "s73 nothing assigned": (
+        lambda t: {"subscribe": None, "assign": ""},
+        "No topicpartitions to assign as specified value",
+    ),
+    "s73 no servers": (
+        lambda t: {"kafka.bootstrap.servers": None},
+        "Option 'kafka.bootstrap.servers' must be specified",
+    ),
+    "s32 no parts": (lambda t: {"minPartitions": "0"}, "(?i)minPartitions must be positive"),
+    "s32 parts below zero": (lambda t: {"minPartitions": "-1"}, "(?i)minPartitions must be positive"),
+    "no records in a part": (
+        lambda t: {"maxRecordsPerPartition": "0"},
+        "(?i)maxRecordsPerPartition must be positive",
+    ),
+    "s73 a time that is none": (
+        lambda t: {"startingTimestamp": "today"},
+        "Expected a single long value, got today",
+    ),
+    "s73 JSON that is none": (
+        lambda t: {"startingOffsets": "{t:1}"},
+        r'Expected .*\{"topicA":\{"0":23,"1":-1\}.*got .?\{t:1\}',
+    ),
+    "b13 a start after the last record": (
+        lambda t: {"startingTimestamp": str(LATE)},
+        "No offset matched from request of topic-partition .*-[01] and timestamp " + str(LATE),
+    ),
+    "b13 one partition's start": (
+        lambda t: {"startingOffsetsByTimestamp": t.offsets(p0=FIRST, p1=LATE)},
+        "No offset matched from request of topic-partition .*-1 and timestamp " + str(LATE),
+    ),
+    "b20 other partitions in start and end": (
+        lambda t: {"startingOffsets": t.offsets(p0=1), "endingOffsets": t.offsets(p0=2, p1=1)},
+        "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED|should have the same|don't match assigned|do not match",
+    ),
+    "r18 too few partitions": (
+        lambda t: {"startingOffsets": t.offsets(p0=1)},
+        r"(?i)partitions.*must be (specified|named)|DOES_NOT_MATCH_ASSIGNED|specify -2|don't match",
+    ),
+    "r18 too many partitions": (
+        lambda t: {"endingOffsets": t.offsets(p0=1, p1=1, p2=1)},
+        r"(?i)partitions.*must be (specified|named)|DOES_NOT_MATCH_ASSIGNED|specify -2|don't match",
+    ),
+    "r18 times for too few": (
+        lambda t: {"startingOffsetsByTimestamp": t.offsets(p0=FIRST)},
+        r"(?i)partitions.*must be (specified|named)|DOES_NOT_MATCH_ASSIGNED|don't match",
+    ),
+    "b21 a start after its end": (
+        lambda t: {"startingOffsets": t.offsets(p0=3, p1=0), "endingOffsets": t.offsets(p0=2, p1=1)},
+        "The specified start offset 3 is greater than the end offset 2 for topic",
+    ),
+    "b22 a start after the log": (
+        lambda t: {"startingOffsets": t.offsets(p0=300, p1=0)},
+        "The resolved start offset 300 is greater than the resolved end offset 10 for",
+    ),
+    "b22 a start after an end by time": (
+        lambda t: {"startingOffsets": t.offsets(p0=9, p1=0), "endingTimestamp": str(FIRST + 14)},
+        "(specified|resolved) start offset 9 is greater than the (resolved )?end offset 2 for",
+    ),
+    "r17 an isolation level": (
+        lambda t: {"kafka.isolation.level": "read_some"},
+        "(?i)isolation.*read_some|read_some.*isolation",
+    ),
+    "s74 auto.offset.reset": (
+        lambda t: {"kafka.auto.offset.reset": "latest"},
+        "auto.offset.reset' is not supported",
+    ),
+    "s74 a deserializer": (
+        lambda t: {"kafka.value.deserializer": "any"},
+        "value.deserializer' is not supported",
+    ),
+    "s74 interceptors": (
+        lambda t: {"kafka.interceptor.classes": "any"},
+        "interceptor.classes' is not supported",
+    ),
+    "s74 automatic commits": (
+        lambda t: {"kafka.enable.auto.commit": "true"},
+        "enable.auto.commit' is not supported",
+    ),
+    "s71 a strategy": (
+        lambda t: {"startingOffsetsByTimestampStrategy": "guess", "startingTimestamp": "1"},
+        "(?i)guess",
+    ),
+    "r16 a topic that is not there": (
+        lambda t: {"subscribe": t.name + "-not", "fetchOffset.numRetries": "1"},
+        "(?i)does not exist|UnknownTopicOrPartition|does not host this topic",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_both_refuse_in_the_same_words(both_at_kafka: Both, two: ParityTopic, case: str) -> None:
+    given, words = CASES[case]
+    both_at_kafka.fail(words, **{"subscribe": two.name, **given(two)})
+
+
+def test_an_empty_assignment_is_refused_by_ours_only(both_at_kafka: Both) -> None:
+    assert read(both_at_kafka.spark, THEIRS, both_at_kafka.servers, {"assign": "{}"}).rows == []
+    text = failure(both_at_kafka.spark, OURS, both_at_kafka.servers, {"assign": "{}"})
+    assert "No topicpartitions to assign" in text
+
+
+def test_a_name_that_is_no_option_is_refused_by_ours_only(both_at_kafka: Both, two: ParityTopic) -> None:
+    options = {"subscribe": two.name, "startingOffset": "latest"}
+    assert len(read(both_at_kafka.spark, THEIRS, both_at_kafka.servers, options).rows) == 15
+    assert "startingOffsets" in failure(both_at_kafka.spark, OURS, both_at_kafka.servers, options)
+
+
+def test_columns_are_chosen_by_a_schema_with_ours_only(both_at_kafka: Both, two: ParityTopic) -> None:
+    reader = both_at_kafka.spark.read.format(THEIRS).schema("offset bigint")
+    options = {"kafka.bootstrap.servers": both_at_kafka.servers, "subscribe": two.name}
+    with pytest.raises(Exception, match="USER_SPECIFIED_AND_ACTUAL_SCHEMA_MISMATCH"):
+        reader.options(**options).load().count()
+    ours = both_at_kafka.spark.read.format(OURS).schema("offset bigint").options(**options).load()
+    assert sorted(row.offset for row in ours.collect()) == sorted([*range(10), *range(5)])
+
+
+def test_options_of_streams_mean_nothing_to_a_batch(both_at_kafka: Both, two: ParityTopic) -> None:
+    limits = {"maxOffsetsPerTrigger": "2", "minOffsetsPerTrigger": "1", "maxTriggerDelay": "5s"}
+    assert len(both_at_kafka.read(subscribe=two.name, **limits).rows) == 15
+
+
+def test_the_schema_is_the_same(both_at_kafka: Both, two: ParityTopic) -> None:
+    for headers in ("false", "true"):
+        options = {"subscribe": two.name, "includeHeaders": headers}
+        theirs, ours = (
+            load(both_at_kafka.spark, source, both_at_kafka.servers, options) for source in (THEIRS, OURS)
+        )
+        assert ours.schema == theirs.schema

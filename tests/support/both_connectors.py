@@ -1,0 +1,226 @@
+"""Spark's own Kafka connector and ours, asked for the same in one session, and what each answers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tests.support.foreign_clients import Confluent
+from tests.support.foreign_face import CODECS, WAIT_SECONDS, Message
+
+THEIRS, OURS = "kafka", "kafkalog"
+"""Names of the two as Spark knows them."""
+
+_ROW = (
+    "spark_partition_id() task", "key", "value", "topic", "partition", "offset",
+    "unix_micros(timestamp) timestamp", "timestampType",
+)  # fmt: skip
+_POLL_MS = "20000"
+
+Options = Mapping[str, object]
+
+
+class Row(NamedTuple):
+    """One row of either; the time in microseconds."""
+
+    key: bytes | None
+    value: bytes | None
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    headers: tuple[tuple[str, bytes | None], ...] | str | None = "not asked for"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one read gave: the rows of each task that had some, in their order, and how many tasks ran."""
+
+    tasks: list[list[Row]]
+    task_count: int
+
+    @property
+    def rows(self) -> list[Row]:
+        """All rows, by topic, partition and offset."""
+        return [row for task in self.tasks for row in task]
+
+    @property
+    def ranges(self) -> list[tuple[str, int, int, int]]:
+        """Topic, partition, first and last offset of each task with rows."""
+        return [(t[0].topic, t[0].partition, t[0].offset, t[-1].offset) for t in self.tasks]
+
+
+def read(spark: Any, source: str, servers: str, options: Options) -> Answer:
+    """A batch read."""
+    frame = load(spark, source, servers, options)
+    return Answer(rows_of(frame), frame.rdd.getNumPartitions())
+
+
+def rows_of(frame: Any) -> list[list[Row]]:
+    """The rows of each task that has some, the tasks in the order of topic, partition and offset."""
+    columns = [*_ROW, *(["headers"] if "headers" in frame.columns else [])]
+    found: dict[int, list[Row]] = {}
+    for row in frame.selectExpr(*columns).collect():
+        task, *values = row
+        found.setdefault(task, []).append(_row(values))
+    return sorted(found.values(), key=lambda rows: (rows[0].topic, rows[0].partition, rows[0].offset))
+
+
+def load(spark: Any, source: str, servers: str, options: Options) -> Any:
+    """The DataFrame."""
+    return spark.read.format(source).options(**_given(servers, options)).load()
+
+
+def load_stream(spark: Any, source: str, servers: str, options: Options) -> Any:
+    """The streaming DataFrame."""
+    return spark.readStream.format(source).options(**_given(servers, options)).load()
+
+
+def _given(servers: str, options: Options) -> dict[str, Any]:
+    """With what every read here says, unless it says None: one that waits in vain shall fail soon."""
+    shared = {"kafka.bootstrap.servers": servers, "kafkaConsumer.pollTimeoutMs": _POLL_MS}
+    return {name: value for name, value in {**shared, **options}.items() if value is not None}
+
+
+def _row(values: Sequence[Any]) -> Row:
+    key, value, *others = values
+    if len(others) == 6 and others[5] is not None:
+        others[5] = tuple((header.key, _bytes(header.value)) for header in others[5])
+    return Row(_bytes(key), _bytes(value), *others)
+
+
+def _bytes(data: bytearray | None) -> bytes | None:
+    return None if data is None else bytes(data)
+
+
+def failure(spark: Any, source: str, servers: str, options: Options) -> str:
+    """The text of the error that a read ends with. Raises `AssertionError` if it ends well."""
+    try:
+        answer = read(spark, source, servers, options)
+    except Exception as e:
+        return f"{type(e).__name__}: {e}"
+    raise AssertionError(f"{source} reads {len(answer.rows)} rows with {options}")
+
+
+def brief(text: str) -> str:
+    """An error without the places it came through."""
+    lines = [line for line in text.splitlines() if not re.match(r"\s+(at |File |\^)", line)]
+    return "\n".join(lines)[:1500]
+
+
+class Both:
+    """*Not thread-safe.* The two of them at one cluster."""
+
+    def __init__(self, spark: Any, servers: str) -> None:
+        self.spark, self.servers = spark, servers
+
+    def read(self, **options: object) -> Answer:
+        """What both read: the same rows, in the same tasks."""
+        theirs, ours = self.each(**options)
+        assert ours.rows == theirs.rows
+        assert ours.tasks == theirs.tasks, (ours.ranges, theirs.ranges)
+        assert ours.task_count == theirs.task_count
+        return ours
+
+    def each(self, **options: object) -> tuple[Answer, Answer]:
+        """What theirs reads and what ours reads, whether it is the same or not."""
+        with ThreadPoolExecutor(1) as aside:
+            theirs = aside.submit(read, self.spark, THEIRS, self.servers, options)
+            ours = read(self.spark, OURS, self.servers, options)
+            return theirs.result(), ours
+
+    def fail(self, words: str, **options: object) -> None:
+        """Have both fail, with words of this regular expression in both texts."""
+        for source in (THEIRS, OURS):
+            text = failure(self.spark, source, self.servers, options)
+            assert re.search(words, text), f"{source}: {brief(text)}"
+
+
+class ParityTopic:
+    """A topic that librdkafka fills, so that neither connector reads what its own side wrote."""
+
+    def __init__(self, servers: str, name: str) -> None:
+        self.servers, self.name = servers, name
+        self._client = Confluent()
+        self._transactions = itertools.count()
+
+    @classmethod
+    def make(cls, servers: str, name: str, partitions: int) -> ParityTopic:
+        """Make it; it is there when this returns."""
+        topic = cls(servers, name)
+        topic._client.create_topic(servers, name, partitions)
+        topic.await_partitions(partitions)
+        return topic
+
+    def await_partitions(self, count: int) -> None:
+        """Wait until the broker leads what there is: its controller says so a moment before."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        for partition in range(count):
+            while not self._is_led(partition):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+
+    def await_gone(self) -> None:
+        """Wait until a deleted topic is no longer there."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while self.name in self._client.topics(self.servers):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    def _is_led(self, partition: int) -> bool:
+        from confluent_kafka import KafkaException
+
+        try:
+            self._client.ends(self.servers, self.name, partition)
+        except KafkaException:
+            return False
+        return True
+
+    def add(self, partition: int, messages: Sequence[Message], codec: str = CODECS[0]) -> None:
+        """Records of one producer, in batches of up to fifty."""
+        self._client.produce(self.servers, self.name, partition, messages, codec, idempotent=False)
+
+    def add_transactions(self, *parts: tuple[int, Sequence[Message], bool], codec: str = CODECS[0]) -> None:
+        """A transaction for each: partition, records, and whether it is committed or aborted."""
+        from confluent_kafka import Producer
+
+        identity = f"{self.name}-{next(self._transactions)}"
+        out = Producer(
+            {"bootstrap.servers": self.servers, "transactional.id": identity, "compression.type": codec}
+        )
+        out.init_transactions(WAIT_SECONDS)
+        for partition, messages, committed in parts:
+            out.begin_transaction()
+            for m in messages:
+                out.produce(
+                    self.name,
+                    m.value,
+                    m.key,
+                    partition,
+                    timestamp=m.timestamp,
+                    headers=list(m.headers) or None,
+                )
+            assert out.flush(WAIT_SECONDS) == 0
+            end = out.commit_transaction if committed else out.abort_transaction
+            end(WAIT_SECONDS)
+
+    def delete_before(self, **offsets: int) -> None:
+        """Have the broker forget what is before these offsets: ``delete_before(p0=3)``."""
+        from confluent_kafka import TopicPartition
+        from confluent_kafka.admin import AdminClient
+
+        places = [TopicPartition(self.name, int(name[1:]), offset) for name, offset in offsets.items()]
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        for done in admin.delete_records(places).values():
+            done.result(WAIT_SECONDS)
+
+    def offsets(self, **by_partition: int) -> str:
+        """JSON of offsets or times: ``topic.offsets(p0=3, p1=-1)``."""
+        return json.dumps({self.name: {name[1:]: offset for name, offset in by_partition.items()}})
