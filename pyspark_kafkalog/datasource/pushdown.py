@@ -95,7 +95,10 @@ def _offset_bound(bounds: Bounds, kind: str, value: int) -> Bounds:
 def _since(bounds: Bounds, time: datetime) -> Bounds:
     # Microseconds are cut off: the log knows milliseconds, and an earlier bound leaves out less.
     since = time if time.tzinfo else time.replace(tzinfo=timezone.utc)
-    milliseconds = max(0, (since - _EPOCH) // timedelta(milliseconds=1))
+    milliseconds = (since - _EPOCH) // timedelta(milliseconds=1)
+    if milliseconds < 0:
+        # Records without a time are of -1 in the column, and no look-up finds them.
+        return bounds
     return replace(bounds, since_ms=max(milliseconds, bounds.since_ms or 0))
 
 

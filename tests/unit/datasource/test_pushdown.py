@@ -77,8 +77,11 @@ def test_a_millisecond_that_no_float_has_exactly_is_that_millisecond() -> None:
     assert bounds_of([GreaterThanOrEqual(("timestamp",), time)]) == Bounds(since_ms=1007)
 
 
-def test_a_time_before_the_epoch_bounds_nothing_that_has_a_time() -> None:
-    assert bounds_of([GreaterThan(("timestamp",), datetime(1960, 1, 1, tzinfo=timezone.utc))]).since_ms == 0
+def test_a_time_before_the_epoch_bounds_nothing_for_records_without_a_time_are_of_minus_one() -> None:
+    before = datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=timezone.utc)
+    for filter_ in (GreaterThan(("timestamp",), datetime(1960, 1, 1)), EqualTo(("timestamp",), before)):
+        assert bounds_of([filter_]) == Bounds()
+    assert bounds_of([GreaterThanOrEqual(("timestamp",), before + timedelta(milliseconds=1))]).since_ms == 0
 
 
 def test_a_partition_is_admitted_by_topic_and_number() -> None:
