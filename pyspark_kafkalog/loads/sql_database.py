@@ -286,18 +286,32 @@ def _paramstyle(connection: Any) -> str:
 
 def _shown(scheme: str, url: str) -> str:
     """A URL without user, password and all parameters but those that say where the database is."""
-    parts = urlsplit(url)
+    parts = urlsplit("//" + _user_and_place(url)[1])
     shown = urlencode([pair for pair in parse_qsl(parts.query) if pair[0] in _SHOWN_PARAMETERS], safe="/")
-    return f"{scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" + (f"?{shown}" if shown else "")
+    return f"{scheme}://{parts.netloc}{parts.path}" + (f"?{shown}" if shown else "")
 
 
 def _secrets(url: str) -> tuple[str, ...]:
     """What of a URL may be shown nowhere, longest first."""
-    parts = urlsplit(url)
-    password = parts.netloc.rpartition("@")[0].partition(":")[2]
-    hidden = [value for name, value in parse_qsl(parts.query) if name not in _SHOWN_PARAMETERS]
+    user, place = _user_and_place(url)
+    password = user.partition(":")[2]
+    hidden = [value for name, value in parse_qsl(place.partition("?")[2]) if name not in _SHOWN_PARAMETERS]
     found = {url, password, unquote(password), *(value for value in hidden if len(value) > 3)}
     return tuple(sorted(found - {""}, key=len, reverse=True))
+
+
+def _user_and_place(url: str) -> tuple[str, str]:
+    """What stands before the last ``@`` that can end a password, and what comes after it.
+
+    libpq takes a password with ``?`` and ``#`` in it, which `urlsplit` takes for the end of the host; a
+    ``/`` in one is a mistake, and is not to be shown for that.
+    """
+    rest = url.partition(":")[2].removeprefix("//")
+    user, _, place = rest.partition("/")[0].rpartition("@")
+    if user:
+        return user, rest[len(user) + 1 :]
+    user, _, place = rest.partition("?")[0].rpartition("@")
+    return user, place + rest[len(rest.partition("?")[0]) :]
 
 
 def _head(statement: str) -> str:

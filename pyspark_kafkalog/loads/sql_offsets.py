@@ -9,7 +9,7 @@ They lie in the schema of the table that they tell of. Described in docs/loads.m
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 
 from pyspark_kafkalog.loads.errors import DatabaseFailed, LoadError
 from pyspark_kafkalog.loads.plan import Plan, PlannedRange
@@ -199,7 +199,8 @@ class OffsetTables:
         """Make the table this load's, or see that it is; commits.
 
         Raises:
-            LoadError: it is another load's, or that of a ledger that was made anew.
+            LoadError: it is another load's, or that of a ledger that was made anew; or its rows were written
+                with another ``load_column``.
         """
         found = self.claimed()
         if found is None:
@@ -224,7 +225,21 @@ class OffsetTables:
                 f"{ours.load_name!r} with its offsets in {ours.offsets_path}. One table belongs to one "
                 f"ledger: write to another table, or delete its rows in {self._tables} and {self._offsets}"
             )
-        return found
+        return found if found.load_column == ours.load_column else self._other_column(found, ours.load_column)
+
+    def _other_column(self, found: TableRow, column: str | None) -> TableRow:
+        """Rows of a load that no longer counts are found by one column, so all rows must have that one."""
+        if any(WRITTEN in states for states in self.states().values()):
+            raise LoadError(
+                f"{self.session.database.name}: table {self.table} has rows that were written with "
+                f"load_column={found.load_column!r}, and now it is {column!r}: after a rewind those of one "
+                "load could not be told from others. Keep it, or write to another table"
+            )
+        self.session.run(
+            f"UPDATE {self._tables_sql} SET load_column = ? WHERE table_name = ?", (column, str(self.table))
+        )
+        self.session.commit()
+        return replace(found, load_column=column)
 
     def claimed(self) -> TableRow | None:
         """Whose the table is; None where nobody claimed it."""

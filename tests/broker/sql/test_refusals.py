@@ -50,6 +50,32 @@ def test_without_a_load_column_rows_of_a_rewound_load_are_not_guessed(warehouse:
     assert warehouse.findings() == []
 
 
+@pytest.mark.parametrize("columns", [("_kl_load", None), (None, "_kl_load")])
+def test_all_loads_of_a_table_have_one_load_column(
+    warehouse: Warehouse, columns: tuple[str | None, str | None]
+) -> None:
+    with warehouse.database.session() as session:
+        session.run(f'CREATE TABLE "{warehouse.table}" (value INTEGER, "_kl_load" INTEGER)')
+        session.commit()
+    warehouse.run(load_column=columns[0], transform=_ones)
+    warehouse.topic.add(15)
+    with pytest.raises(LoadError, match="has rows that were written with load_column="):
+        warehouse.run(load_column=columns[1], transform=_ones)
+    assert warehouse.run(load_column=columns[0], transform=_ones).records == 1
+
+
+def test_a_load_column_counts_from_the_first_rows_on(warehouse: Warehouse) -> None:
+    with warehouse.database.session() as session:
+        session.run(f'CREATE TABLE "{warehouse.table}" (value INTEGER, number INTEGER)')
+        session.commit()
+    with pytest.raises(LoadError, match="has no column _kl_load"):
+        warehouse.run(transform=_ones)
+    warehouse.run(load_column="number", transform=_ones)
+    warehouse.ledger.rewind(0, "back")
+    warehouse.run(load_column="number", transform=_ones)
+    assert warehouse.query(f'SELECT number, COUNT(*) FROM "{warehouse.table}" GROUP BY number') == [(3, 15)]
+
+
 def test_other_records_than_were_written_are_refused(warehouse: Warehouse) -> None:
     with warehouse.load() as first:
         first.write_sql(warehouse.url, warehouse.table)
