@@ -1,0 +1,58 @@
+"""Pages of the manual that say which test shows what: the tests exist, and so do the chapters linked to."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pyspark_kafkalog.datasource.option_table import OPTIONS
+from pyspark_kafkalog.datasource.options import _REFUSED
+from pyspark_kafkalog.datasource.sink_options import REFUSED
+
+ROOT = Path(__file__).parents[3]
+PAGES = ["guarantees.md", "migration.md"]
+
+
+def text_of(page: str) -> str:
+    return (ROOT / "docs" / page).read_text(encoding="utf-8")
+
+
+def anchors_of(page: str) -> set[str]:
+    titles = re.findall(r"^#+ (.*)$", text_of(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_every_guarantee_is_shown_by_a_test_that_exists() -> None:
+    named = set(re.findall(r"`(test_\w+)`", text_of("guarantees.md")))
+    sources = (path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    defined = {
+        name for source in sources for name in re.findall(r"^ *def (test_\w+)\(", source, re.MULTILINE)
+    }
+    assert len(named) > 40
+    assert named - defined == set()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_chapters_that_exist(page: str) -> None:
+    links = re.findall(r"\]\(([\w-]*\.md)?(?:#([\w-]+))?\)", text_of(page))
+    assert len(links) > 10
+    for target, anchor in links:
+        assert (ROOT / "docs" / (target or page)).exists(), target
+        assert not anchor or anchor in anchors_of(target or page), (target, anchor)
+
+
+def test_the_way_from_sparks_connector_names_each_of_its_options() -> None:
+    ours = {"protocol", "zookeeper.connect", "zk.connect", "broker.list"}
+    theirs = (
+        "assign subscribe subscribePattern startingTimestamp startingOffsetsByTimestamp startingOffsets "
+        "endingTimestamp endingOffsetsByTimestamp endingOffsets startingOffsetsByTimestampStrategy "
+        "failOnDataLoss kafkaConsumer.pollTimeoutMs fetchOffset.numRetries fetchOffset.retryIntervalMs "
+        "maxOffsetsPerTrigger minOffsetsPerTrigger maxTriggerDelay minPartitions maxRecordsPerPartition "
+        "groupIdPrefix kafka.group.id includeHeaders kafka.isolation.level kafka.bootstrap.servers"
+    ).split()
+    assert set(theirs) <= {option.name for option in OPTIONS} - ours
+    shown = text_of("migration.md")
+    missing = [name for name in [*theirs, *_REFUSED, *REFUSED] if f"`{name}`" not in shown]
+    assert missing == ["kafka.transactional.id"]
