@@ -16,11 +16,13 @@ from tests.support.load_rounds import LoadRound
 from tests.support.spark_drivers import LOCAL_CLUSTER, Drivers
 
 ROUNDS = {
-    1: ["worker killed", "broker killed", "second attempt", "driver killed"],
-    2: ["worker killed at its receipt", "raised", "partition added", "rival", "task fails for good"],
-    3: ["broker away", "task fails for good", "discarded", "worker killed"],
-    4: ["partition added", "second attempt", "rewound", "broker killed", "driver killed in its tasks"],
+    1: [
+        *("worker killed at its receipt", "task fails for good", "broker away", "rival", "discarded"),
+        "driver killed in its tasks",
+    ],
+    2: ["worker killed", "second attempt", "broker killed", "rewound", "partition added", "driver killed"],
 }
+"""Each kind of fault once; `test_soak` repeats and mixes them."""
 
 
 def run_round(seed: int, steps: list[str], drivers: Drivers, directory: Path) -> LoadRound:
@@ -43,9 +45,7 @@ def test_every_offset_is_loaded_once_whatever_is_killed(seed: int, local: Driver
 def test_every_offset_is_loaded_once_when_executors_are_killed(tmp_path: Path) -> None:
     drivers = Drivers(tmp_path / "cluster", [LOCAL_CLUSTER])
     try:
-        done = run_round(
-            5, ["executor killed", "executor killed", "worker killed"], drivers, tmp_path / "round"
-        )
+        done = run_round(5, ["executor killed", "worker killed"], drivers, tmp_path / "round")
     finally:
         drivers.stop()
-    assert done.struck["kill executor"] == 2
+    assert done.struck["kill executor"] == 1
