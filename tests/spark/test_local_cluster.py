@@ -121,7 +121,7 @@ def test_a_stream_into_a_topic_has_each_row_once(
         "target": {"kafka.bootstrap.servers": server.bootstrap_servers, "topic": target.name},
         "checkpoint": str(tmp_path / "checkpoint"),
     }
-    assert do("stream", **query) == {"batches": [400, 200], "behind": [100, 0]}
+    assert do("stream", **query, name="streamed") == {"batches": [400, 200], "behind": [100, 0]}
     written = Counter(int(value) for _, _, value in do("read", options=options(target))["rows"])
     assert written == dict.fromkeys(range(ROWS), PARTITIONS)
 
@@ -130,10 +130,8 @@ def test_a_batch_is_written_by_tasks(
     do: Errand, server: EmbeddedBroker, new_topic: NewTopic, options: Options
 ) -> None:
     topic = new_topic()
-    values = [str(n) for n in range(20)]
-    target = {"kafka.bootstrap.servers": server.bootstrap_servers, "topic": topic.name}
-    do("write", target=target, values=values)
-    assert sorted((value for _, _, value in do("read", options=options(topic))["rows"]), key=int) == values
+    do("write", target={"kafka.bootstrap.servers": server.bootstrap_servers, "topic": topic.name}, count=20)
+    assert sorted(int(value) for _, _, value in do("read", options=options(topic))["rows"]) == list(range(20))
 
 
 def test_executors_write_into_one_sqlite_file(

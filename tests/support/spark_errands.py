@@ -59,6 +59,19 @@ def load(spark: Any, *, options: Options, name: str, offsets: str, path: str) ->
     }
 
 
+def load_numbers(spark: Any, *, options: Options, name: str, offsets: str, path: str) -> dict[str, Any]:
+    """One load of values that are numbers; those that are none become dead letters."""
+    with kafkalog.load(spark, name=name, offsets=offsets, **options) as one:  # type: ignore[arg-type]
+        tried = one.df.selectExpr("*", "try_cast(cast(value AS string) AS int) n")
+        numbers = tried.selectExpr("*", "if(n IS NULL, concat('no number at ', offset), null) reason")
+        one.write_parquet(path, one.dead_letters(numbers, max_dead=1).select("n"))
+    dead = kafkalog.read_dead(spark, name, offsets=offsets).selectExpr("cast(value AS string)", "reason")
+    return {
+        "numbers": sorted(row.n for row in kafkalog.read_load(spark, path).collect()),
+        "dead": [list(row) for row in dead.collect()],
+    }
+
+
 def audited(spark: Any, *, name: str, offsets: str) -> list[list[int]]:
     """Of each load and partition the load, the partition, start, end and records."""
     rows = kafkalog.audit(spark, name, offsets=offsets).select("load", "partition", "start", "end", "records")
@@ -73,35 +86,35 @@ def load_sql(spark: Any, *, options: Options, name: str, offsets: str, url: str,
 
 
 def stream(
-    spark: Any, *, options: Options, target: Options, checkpoint: str, group: str | None = None
+    spark: Any, *, options: Options, target: Options, checkpoint: str, name: str, group: str | None = None
 ) -> dict[str, Any]:
     """A stream into a topic until nothing is left, with a listener that tells its group and its lag.
 
-    Returns the rows of each batch, and the most offsets behind after each.
+    Returns the rows of each batch, and the most offsets behind after each. ``name`` is this run's alone.
     """
     seen: list[int] = []
     commit = None if group is None else {**options, "kafka.group.id": group}
-    listener = kafkalog.LagListener(lambda lag: seen.append(lag.max_offsets_behind), commit=commit)
+    listener = kafkalog.LagListener(
+        lambda lag: seen.append(lag.max_offsets_behind), commit=commit, query=name
+    )
+    # It is not removed: through Connect that waits for ever if one more event comes meanwhile.
     spark.streams.addListener(listener)
-    try:
-        frame = spark.readStream.format("kafkalog").options(**options).load().select("key", "value")
-        query = (
-            frame.writeStream.format("kafkalog").options(**target)
-            .option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-        )  # fmt: skip
-        assert query.awaitTermination(SECONDS)
-        counts = [progress.numInputRows for progress in query.recentProgress]
-        deadline = time.monotonic() + SECONDS
-        while len(seen) < len(counts) and time.monotonic() < deadline:
-            time.sleep(0.02)
-    finally:
-        spark.streams.removeListener(listener)
+    frame = spark.readStream.format("kafkalog").options(**options).load().select("key", "value")
+    query = (
+        frame.writeStream.format("kafkalog").options(**target).queryName(name)
+        .option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    )  # fmt: skip
+    assert query.awaitTermination(SECONDS)
+    counts = [progress.numInputRows for progress in query.recentProgress]
+    deadline = time.monotonic() + SECONDS
+    while len(seen) < len(counts) and time.monotonic() < deadline:
+        time.sleep(0.02)
     return {"batches": counts, "behind": seen}
 
 
-def write(spark: Any, *, target: Options, values: Sequence[str]) -> None:
-    """Values as a batch of two tasks, in a frame made by the caller."""
-    frame = spark.createDataFrame([(value,) for value in values], "value string").repartition(2)
+def write(spark: Any, *, target: Options, count: int) -> None:
+    """The numbers below ``count`` as values, written by two tasks."""
+    frame = spark.range(0, count, 1, 2).selectExpr("cast(id AS string) value")
     frame.write.format("kafkalog").options(**target).mode("append").save()
 
 
