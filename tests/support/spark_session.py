@@ -20,7 +20,7 @@ def running_session(configs: Mapping[str, str] | None = None) -> Iterator[Any]:
     ensure_java()
     # Spark starts its workers with this interpreter, not with the one that runs the tests.
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    given = dict(configs or {})
+    given: dict[str, Any] = dict(configs or {})
     if "spark.remote" in given:
         # Then the local server of Connect takes any free port, and else one that another may have.
         os.environ.setdefault("SPARK_TESTING", "true")
