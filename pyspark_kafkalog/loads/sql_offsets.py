@@ -15,7 +15,7 @@ from pyspark_kafkalog.loads.errors import DatabaseFailed, LoadError
 from pyspark_kafkalog.loads.plan import Plan, PlannedRange
 from pyspark_kafkalog.loads.receipts import Receipt
 from pyspark_kafkalog.loads.sql_database import Session, marks
-from pyspark_kafkalog.loads.sql_dialect import TableName
+from pyspark_kafkalog.loads.sql_dialect import SQLITE, TableName
 
 SQL_FORMAT = "sql"
 """Of an output in a commit."""
@@ -199,11 +199,12 @@ class OffsetTables:
         """Make the table this load's, or see that it is; commits.
 
         Raises:
-            LoadError: it is another load's, or that of a ledger that was made anew; or its rows were written
-                with another ``load_column``.
+            LoadError: it is another load's, or that of a ledger that was made anew; it was written to under
+                another name, or its rows with another ``load_column``.
         """
         found = self.claimed()
         if found is None:
+            self._refuse_another_name()
             try:
                 names = ", ".join(_TABLES_COLUMNS)
                 values = astuple(ours)
@@ -226,6 +227,22 @@ class OffsetTables:
                 f"ledger: write to another table, or delete its rows in {self._tables} and {self._offsets}"
             )
         return found if found.load_column == ours.load_column else self._other_column(found, ours.load_column)
+
+    def _refuse_another_name(self) -> None:
+        """These tables lie in the schema of those they tell of, so a name without its schema is the same one;
+        SQLite does not tell small letters from large ones either.
+        """
+
+        def bare(name: str) -> str:
+            last = name.rpartition(".")[2]
+            return last.lower() if self.session.database.dialect is SQLITE else last
+
+        for (name,) in self.session.query(f"SELECT table_name FROM {self._tables_sql}"):
+            if bare(str(name)) == bare(str(self.table)):
+                raise LoadError(
+                    f"{self.session.database.name}: table {self.table} is the one that loads have written to "
+                    f"as {name}: what belongs to which load is noted under that name. Use it"
+                )
 
     def _other_column(self, found: TableRow, column: str | None) -> TableRow:
         """Rows of a load that no longer counts are found by one column, so all rows must have that one."""

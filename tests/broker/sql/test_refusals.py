@@ -102,6 +102,18 @@ def test_one_table_belongs_to_one_load(warehouse: Warehouse) -> None:
             twice.write_sql(warehouse.url, warehouse.table)
 
 
+@pytest.mark.parametrize("another", [str.upper, "main.{}".format])
+def test_a_table_is_not_claimed_again_under_another_name_of_it(warehouse: Warehouse, another: Any) -> None:
+    warehouse.run()
+    warehouse.topic.add(15)
+    with (
+        pytest.raises(LoadError, match=f"loads have written to as {warehouse.table}: .* Use it"),
+        warehouse.load("other") as other,
+    ):
+        other.write_sql(warehouse.url, another(warehouse.table))
+    assert warehouse.run().records == 1
+
+
 def test_a_table_without_the_columns_is_refused_by_their_names(either: Warehouse) -> None:
     with either.database.session() as session:
         session.run(f'CREATE TABLE "{either.table}" (value INTEGER, other INTEGER)')
