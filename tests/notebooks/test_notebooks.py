@@ -15,10 +15,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
-QUICKSTART, WAREHOUSE, GROUPS = "01_quickstart.ipynb", "03_warehouse_load.ipynb", "04_consumer_groups.ipynb"
+QUICKSTART, STREAMING = "01_quickstart.ipynb", "02_streaming.ipynb"
+WAREHOUSE, GROUPS = "03_warehouse_load.ipynb", "04_consumer_groups.ipynb"
 
 SAME_EACH_TIME = {
     QUICKSTART: ["produce", "read", "first-rows", "places", "window", "show-headers", "cli-consume"],
+    STREAMING: ["produce", "backlog", "live", "stop-query", "cli-lag", "checkpoint", "restart", "late"],
     WAREHOUSE: [
         *("produce", "load-1", "load-nothing", "load-2", "crash-3", "replay", "load-5-to-7"),
         *("cli-rewind", "load-9", "stage"),
@@ -99,6 +101,17 @@ def test_the_quickstart_reads_what_it_sent(executed: Any) -> None:
     assert (first["partition"], first["offset"], first["key"]) == (1, 923, "JFK")
     assert "isvalid: true" in text_of(cells["dump-log"])
     assert sorted(pictures_of(cells)) == ["plot-storm", "plot-year"]
+
+
+def test_the_stream_goes_on_where_it_was_and_writes_each_late_flight_once(executed: Any) -> None:
+    cells = executed(STREAMING)
+    assert text_of(cells["produce"]) == "6,099 flights in the first week\n"
+    assert "12,127 flights came and were read; the last lag: 0\n" in text_of(cells["live"])
+    assert re.search(r"total .* 2,712 │\n", text_of(cells["cli-lag"]))
+    ends = json.loads(text_of(cells["checkpoint"]))["offsets"]["flights"]
+    assert sum(ends.values()) == 6_099 + 12_127
+    assert text_of(cells["late"]) == "1,202 of 20,938 flights left an hour late or more\n"
+    assert sorted(pictures_of(cells)) == ["plot-lag", "plot-late", "plot-throughput"]
 
 
 def test_the_warehouse_load_has_every_event_once(executed: Any) -> None:
