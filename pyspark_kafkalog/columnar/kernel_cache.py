@@ -24,14 +24,18 @@ _log = logging.getLogger(__name__)
 
 Kernel = Callable[..., int]
 
-KernelName = Literal["fill_columns", "fill_messages", "walk_messages", "fill_entries"]
-"""The kernels there are: for v2 batches, for messages of v0 and v1, and for 0.7's entries."""
+KernelName = Literal[
+    "fill_columns", "fill_messages", "walk_messages", "fill_entries", "encode_records", "choose_partitions"
+]
+"""The kernels there are: for v2 batches, for messages of v0 and v1, for 0.7's entries, and the way back."""
 
 _MODULES: dict[KernelName, str] = {
     "fill_columns": "kernels",
     "fill_messages": "message_kernels",
     "walk_messages": "message_kernels",
     "fill_entries": "v07_kernels",
+    "encode_records": "encode_kernels",
+    "choose_partitions": "encode_kernels",
 }
 
 _DEPENDED_ON = (

@@ -39,6 +39,15 @@ def _get8(typingctx: Any, address: Any) -> Any:
     return types.int64(types.int64), codegen
 
 
+def _read32(typingctx: Any, address: Any) -> Any:
+    """The four bytes at an address, wherever it is, as an unsigned number."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.zext(builder.load(_pointer(builder, args[0], 32), align=1), ir.IntType(64))
+
+    return types.int64(types.int64), codegen
+
+
 def _read64(typingctx: Any, address: Any) -> Any:
     """The eight bytes at an address, wherever it is, as a number; the first is the lowest on the machines
     that numba knows.
@@ -100,6 +109,7 @@ copy: Any = intrinsic(_copy)
 get8: Any = intrinsic(_get8)
 get32: Any = intrinsic(_get32)
 get64: Any = intrinsic(_get64)
+read32: Any = intrinsic(_read32)
 read64: Any = intrinsic(_read64)
 put8: Any = _putter(8)
 put32: Any = _putter(32)

@@ -10,8 +10,10 @@ from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.errors import KafkaError, MessageTooLarge, RequestTimedOut, error_for
+from pyspark_kafkalog.producer.arrow_rows import ArrowRows
 from pyspark_kafkalog.producer.batch import ProducerBatch
-from pyspark_kafkalog.producer.columns import Columns
+from pyspark_kafkalog.producer.block_batch import BlockBatch
+from pyspark_kafkalog.producer.columns import Rows
 from pyspark_kafkalog.producer.delivery import Delivery, OnDelivery
 from pyspark_kafkalog.producer.encoder import BATCH_HEADER_BYTES
 from pyspark_kafkalog.producer.partition_queue import PartitionQueue, ProducerIdentity
@@ -125,7 +127,7 @@ class Accumulator:
     def append_rows(
         self,
         queue: PartitionQueue,
-        rows: Columns,
+        rows: Rows,
         start: int,
         stop: int,
         watcher: Callable[[], object] | None = None,
@@ -140,17 +142,21 @@ class Accumulator:
         """
         with self._lock:
             first = rows.size(start, start + 1)
-            batch = self._batch_with_room(queue, first, deadline)
+            kind = BlockBatch if isinstance(rows, ArrowRows) else ProducerBatch
+            batch = self._batch_with_room(queue, first, deadline, kind)
             room = min(self._batch_size - batch.size, self._limit - self._used)
             end = max(start + 1, rows.most_within(start, stop, room))
             size = rows.size(start, end)
-            index = batch.extend(
-                rows.values[start:end],
-                rows.keys[start:end] if rows.keys is not None else None,
-                rows.times[start:end],
-                rows.headers[start:end] if rows.headers is not None else None,
-                size,
-            )
+            if isinstance(rows, ArrowRows):
+                index = batch.extend_rows(rows.part(start, end), size)
+            else:
+                index = batch.extend(
+                    rows.values[start:end],
+                    rows.keys[start:end] if rows.keys is not None else None,
+                    rows.times[start:end],
+                    rows.headers[start:end] if rows.headers is not None else None,
+                    size,
+                )
             self._used += size
             if watcher is not None and watcher not in batch.watchers:
                 batch.watchers.append(watcher)
@@ -289,7 +295,13 @@ class Accumulator:
         with self._lock:
             return self._closed and not self._active
 
-    def _batch_with_room(self, queue: PartitionQueue, size: int, deadline: Deadline | None) -> ProducerBatch:
+    def _batch_with_room(
+        self,
+        queue: PartitionQueue,
+        size: int,
+        deadline: Deadline | None,
+        kind: type[ProducerBatch] = ProducerBatch,
+    ) -> ProducerBatch:
         """The queue's growing batch, with room for a record. Caller holds the lock."""
         needed = size + BATCH_HEADER_BYTES
         self._check_taking("the producer is closed")
@@ -304,12 +316,12 @@ class Accumulator:
             queue.waiting.append(batch)
             queue.open = batch = None
             self._wake_sender(0.0)
-        return batch if batch is not None else self._open_batch(queue)
+        return batch if batch is not None else self._open_batch(queue, kind)
 
-    def _open_batch(self, queue: PartitionQueue) -> ProducerBatch:
+    def _open_batch(self, queue: PartitionQueue, kind: type[ProducerBatch]) -> ProducerBatch:
         now = self._clock.monotonic()
         self._batches += 1
-        batch = queue.open = ProducerBatch(
+        batch = queue.open = kind(
             queue.tp,
             (self._batches, 0),
             self.changed,

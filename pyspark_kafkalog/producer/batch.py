@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.producer.encoder import BATCH_HEADER_BYTES
 from pyspark_kafkalog.producer.encoding import Encoding
 from pyspark_kafkalog.types import Header, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.producer.arrow_rows import ArrowRows
 
 Callbacks = list[tuple[int, Callable[..., object]]]
 """Index of a record, and what is to be told of it."""
@@ -126,6 +129,11 @@ class ProducerBatch:
         self.size += size
         self.count = index + len(values)
         return index
+
+    def extend_rows(self, rows: ArrowRows, size: int) -> int:
+        """As `extend`, for rows that are in an Arrow batch."""
+        values, keys = rows.lists()
+        return self.extend(values, keys, rows.times(), None, size)
 
     def number(self, producer_id: int, epoch: int, base_sequence: int) -> None:
         """Give the batch the identity that it keeps over all its repetitions."""

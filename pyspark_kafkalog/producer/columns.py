@@ -5,9 +5,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark_kafkalog.errors import InvalidRecord
+from pyspark_kafkalog.producer.arrow_rows import ANYWHERE, KERNELS, ArrowRows, Cells, Kernels, can_stay
 from pyspark_kafkalog.producer.encoder import own_headers, record_size_bound
 from pyspark_kafkalog.types import Header
 
@@ -87,14 +88,24 @@ class Columns:
         )
 
 
+Rows: TypeAlias = Columns | ArrowRows
+"""Rows on their way to the accumulator: as lists of Python objects, or in their Arrow batch."""
+
+
 def arrow_columns(
-    data: pa.Table | pa.RecordBatch, now_ms: int, size_bound: SizeBound = record_size_bound
-) -> Iterator[Columns]:
+    data: pa.Table | pa.RecordBatch,
+    now_ms: int,
+    size_bound: SizeBound = record_size_bound,
+    *,
+    record_batches: bool = False,
+    kernels: Kernels | None = None,
+) -> Iterator[Rows]:
     """The rows of an Arrow table or batch, at most 65,536 at a time.
 
     Columns ``value`` (binary or string), ``key`` (the same), ``headers`` (list of name and value),
     ``timestamp`` (timestamp, or milliseconds as int64) and ``partition`` (integer); only ``value`` is
-    required. Rows without a time get ``now_ms``. ``size_bound`` is that of the records' encoding.
+    required. Rows without a time get ``now_ms``. ``size_bound`` is that of the records' encoding. With
+    ``record_batches`` they are to become such, and stay in Arrow where ``kernels``, the process's, can do it.
 
     Raises:
         InvalidRecord: a column is missing, unknown or of a type that cannot be sent.
@@ -107,9 +118,30 @@ def arrow_columns(
             f"{', '.join(_ALLOWED[1:])}, each once"
         )
     batches = data.to_batches(max_chunksize=_MAX_ROWS) if hasattr(data, "to_batches") else [data]
+    stay = record_batches and can_stay(data.schema)
+    kernels = kernels or KERNELS
     for batch in batches:
         for start in range(0, batch.num_rows, _MAX_ROWS):
-            yield _columns(batch.slice(start, _MAX_ROWS), now_ms, size_bound)
+            part = batch.slice(start, _MAX_ROWS)
+            rows = _staying(part, now_ms) if stay and kernels.ready(part.num_rows) else None
+            yield rows if rows is not None else _columns(part, now_ms, size_bound)
+
+
+def _staying(batch: pa.RecordBatch, now_ms: int) -> ArrowRows | None:
+    import numpy as np
+
+    found = {name: batch.column(index) for index, name in enumerate(batch.schema.names)}
+    numbers: dict[str, Any] = {}
+    for name, read, default in (("timestamp", _milliseconds, now_ms), ("partition", _whole, ANYWHERE)):
+        if name in found:
+            filled = read(found[name]).fill_null(default)
+            numbers[name] = filled.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    return ArrowRows.of(
+        Cells.of(found["value"]),
+        Cells.of(found["key"]) if "key" in found else None,
+        numbers.get("timestamp", now_ms),
+        numbers.get("partition"),
+    )
 
 
 def _columns(batch: pa.RecordBatch, now_ms: int, size_bound: SizeBound) -> Columns:
@@ -157,6 +189,12 @@ def _bytes(name: str, column: Any) -> list[bytes | None]:
 
 
 def _times(column: Any) -> list[int | None]:
+    times: list[int | None] = _milliseconds(column).to_pylist()
+    return times
+
+
+def _milliseconds(column: Any) -> Any:
+    """Times as a column of int64. Raises `InvalidRecord`."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(column.type):
@@ -165,19 +203,26 @@ def _times(column: Any) -> list[int | None]:
     if not pa.types.is_integer(column.type):
         raise InvalidRecord(f"column timestamp is of type {column.type}; it must be timestamp or int64")
     try:
-        times: list[int | None] = column.cast(pa.int64()).to_pylist()
+        return column.cast(pa.int64())
     except pa.ArrowInvalid as e:
         raise InvalidRecord(f"column timestamp: {e}") from None
-    return times
 
 
 def _partitions(column: Any) -> list[int | None]:
+    partitions: list[int | None] = _whole(column).to_pylist()
+    return partitions
+
+
+def _whole(column: Any) -> Any:
+    """Partitions as a column of int64. Raises `InvalidRecord`."""
     import pyarrow as pa
 
     if not (pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
         raise InvalidRecord(f"column partition is of type {column.type}; it must be an integer")
-    partitions: list[int | None] = column.to_pylist()
-    return partitions
+    try:
+        return column.cast(pa.int64())
+    except pa.ArrowInvalid as e:
+        raise InvalidRecord(f"column partition: {e}") from None
 
 
 def _headers(column: Any) -> list[Sequence[Header]] | None:

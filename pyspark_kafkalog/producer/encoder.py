@@ -36,17 +36,22 @@ _MOST_OVERHEAD = 32
 BATCH_HEADER_BYTES = HEADER_SIZE
 
 SMALL_CONTENT = 4096
-SMALL_OVERHEAD = 16
+SMALL_OVERHEAD, BIG_OVERHEAD = 16, 24
 """What a record of less than `SMALL_CONTENT` bytes of key and value takes at most on top of them, without
-headers and with the producer's own time."""
+headers and with the producer's own time; and what a larger one takes."""
+
+OWN_TIME_BYTES = 6
+"""More of it where the caller chose the time: those can be far apart within a batch."""
 
 
 def record_size_bound(content_bytes: int, headers: Sequence[Header], own_time: bool) -> int:
     """No record whose key and value have ``content_bytes`` takes more before compression.
 
-    ``own_time`` is whether the caller chose the timestamp: those can be far apart within a batch.
+    ``own_time`` is whether the caller chose the timestamp.
     """
-    size = content_bytes + (SMALL_OVERHEAD if content_bytes < SMALL_CONTENT else 24) + (6 if own_time else 0)
+    size = content_bytes + (SMALL_OVERHEAD if content_bytes < SMALL_CONTENT else BIG_OVERHEAD)
+    if own_time:
+        size += OWN_TIME_BYTES
     for name, value in headers:
         size += 4 * len(name) + 10 + (len(value) if value is not None else 0)
     return size
@@ -137,14 +142,32 @@ def encode_batch(
         UnsupportedCompression: the codec's library is not installed.
     """
     block = encode_block(values, keys, times, headers)
+    identity = (producer_id, producer_epoch, base_sequence)
+    return sealed(block, times, codec=codec, level=level, producer=identity, transactional=transactional)
+
+
+def sealed(
+    block: bytes,
+    times: Sequence[int],
+    *,
+    codec: Codec,
+    level: int | None,
+    producer: tuple[int, int, int],
+    transactional: bool,
+) -> bytes:
+    """The batch of a ``block`` of encoded records with these times.
+
+    Raises:
+        InvalidRecord, UnsupportedCompression: as `encode_batch`.
+    """
     return seal_batch(
         compress(codec, block, level),
         attributes=int(codec) | (TRANSACTIONAL_BIT if transactional else 0),
-        last_offset_delta=len(values) - 1,
+        last_offset_delta=len(times) - 1,
         base_timestamp=times[0],
         max_timestamp=max(times),
-        producer=(producer_id, producer_epoch, base_sequence),
-        record_count=len(values),
+        producer=producer,
+        record_count=len(times),
     )
 
 

@@ -11,7 +11,7 @@ from pyspark_kafkalog.errors import UnsupportedCompression, UnsupportedVersion
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.formats.legacy_entry import MIN_ENTRY_BYTES
-from pyspark_kafkalog.producer.encoder import SMALL_OVERHEAD, encode_batch, record_size_bound
+from pyspark_kafkalog.producer.encoder import SMALL_OVERHEAD, encode_batch, record_size_bound, sealed
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import NO_TIMESTAMP, Header, NewRecord
 
@@ -109,6 +109,17 @@ class RecordBatches:
             producer_id=producer_id,
             producer_epoch=epoch,
             base_sequence=base_sequence,
+            transactional=self._transactional,
+        )
+
+    def sealed(self, block: bytes, times: Sequence[int], producer: tuple[int, int, int]) -> bytes:
+        """As `encode`, of records that are encoded already."""
+        return sealed(
+            block,
+            times,
+            codec=self._codec,
+            level=self._level,
+            producer=producer,
             transactional=self._transactional,
         )
 

@@ -19,7 +19,7 @@ from pyspark_kafkalog.errors import InvalidRecord, InvalidTxnState, KafkaError, 
 from pyspark_kafkalog.formats.record import check_timestamp
 from pyspark_kafkalog.producer.accumulator import Accumulator
 from pyspark_kafkalog.producer.callbacks import CallbackRunner
-from pyspark_kafkalog.producer.columns import Columns, arrow_columns
+from pyspark_kafkalog.producer.columns import Columns, Rows, arrow_columns
 from pyspark_kafkalog.producer.delivery import BulkDelivery, Delivery, OnBulkDelivery, OnDelivery
 from pyspark_kafkalog.producer.directory import Directory
 from pyspark_kafkalog.producer.encoder import (
@@ -27,7 +27,7 @@ from pyspark_kafkalog.producer.encoder import (
     as_bytes,
     own_headers,
 )
-from pyspark_kafkalog.producer.encoding import encoding_of
+from pyspark_kafkalog.producer.encoding import RecordBatches, encoding_of
 from pyspark_kafkalog.producer.partition_queue import PartitionQueue
 from pyspark_kafkalog.producer.routing import Route
 from pyspark_kafkalog.producer.sender import Sender
@@ -165,8 +165,9 @@ class Producer:
         """
         delivery = BulkDelivery(on_delivery)
         try:
-            for rows in arrow_columns(data, self._time_ms(), self._encoding.size_bound):
-                if rows.headers is not None:
+            new = isinstance(self._encoding, RecordBatches)
+            for rows in arrow_columns(data, self._time_ms(), self._encoding.size_bound, record_batches=new):
+                if isinstance(rows, Columns) and rows.headers is not None:
                     self._check_headers(topic)
                 if (largest := rows.largest()) > self.config.max_request_size:
                     raise self._too_large(topic, largest)
@@ -327,26 +328,18 @@ class Producer:
             )
         return route
 
-    def _send_rows(self, route: Route, rows: Columns, delivery: BulkDelivery) -> None:
+    def _send_rows(self, route: Route, rows: Rows, delivery: BulkDelivery) -> None:
         """Append ``rows`` to the queues they belong to, each queue's in their order."""
-        if rows.partitions is None and (rows.keys is None or route.by_key is None):
-            position = 0
-            while position < len(rows):
-                queue = route.sticky(rows.size(position, position + 1))
-                taken = self._append(queue, rows, position, delivery)
-                route.spread(rows.size(position, position + taken))
-                position += taken
-            return
-        chosen: dict[PartitionQueue, list[int]] = {}
-        for row, queue in enumerate(route.choose(rows)):
-            chosen.setdefault(queue, []).append(row)
-        for queue, indexes in chosen.items():
-            own = rows if len(indexes) == len(rows) else rows.select(indexes)
+        for chosen, own in route.parts(rows):
             position = 0
             while position < len(own):
-                position += self._append(queue, own, position, delivery)
+                queue = chosen or route.sticky(own.size(position, position + 1))
+                taken = self._append(queue, own, position, delivery)
+                if chosen is None:
+                    route.spread(own.size(position, position + taken))
+                position += taken
 
-    def _append(self, queue: PartitionQueue, rows: Columns, start: int, delivery: BulkDelivery) -> int:
+    def _append(self, queue: PartitionQueue, rows: Rows, start: int, delivery: BulkDelivery) -> int:
         part = self._accumulator.append_rows(queue, rows, start, len(rows), delivery.watcher)
         delivery.add(*part)
         return part[2]

@@ -8,7 +8,8 @@ from pyspark_kafkalog.client.discovery import NO_LEADER, TopicMetadata
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.errors import UnknownTopicOrPartition
 from pyspark_kafkalog.producer.accumulator import Accumulator
-from pyspark_kafkalog.producer.columns import Columns
+from pyspark_kafkalog.producer.arrow_rows import ANYWHERE, ArrowRows
+from pyspark_kafkalog.producer.columns import Columns, Rows
 from pyspark_kafkalog.producer.partition_queue import PartitionQueue
 from pyspark_kafkalog.producer.partitioner import KeyPartitioner, StickyPartitioner
 from pyspark_kafkalog.types import TopicPartition
@@ -87,6 +88,32 @@ class Route:
     def spread(self, size: int) -> None:
         """``size`` more bytes went where `sticky` said."""
         self._spread_bytes += size
+
+    def parts(self, rows: Rows) -> Iterator[tuple[PartitionQueue | None, Rows]]:
+        """The rows of each queue, in their order; None comes with those that `sticky` is to be asked for.
+
+        Raises:
+            UnknownTopicOrPartition: a row names a partition that there is not; nothing was yielded by then.
+        """
+        if isinstance(rows, ArrowRows):
+            numbered = rows.by_partition(len(self.queues), by_key=self.by_key is not None)
+            if len(numbered) > 1 and numbered[0][0] == ANYWHERE:
+                # They may share a partition with others, and are to stay in order: all to the same one.
+                size = numbered[0][1].size(0, len(numbered[0][1]))
+                number = self.sticky(size).tp.partition
+                numbered = rows.by_partition(
+                    len(self.queues), by_key=self.by_key is not None, otherwise=number
+                )
+            yield from [(None if n == ANYWHERE else self.queue(n), own) for n, own in numbered]
+            return
+        if rows.partitions is None and (rows.keys is None or self.by_key is None):
+            yield None, rows
+            return
+        chosen: dict[PartitionQueue, list[int]] = {}
+        for row, queue in enumerate(self.choose(rows)):
+            chosen.setdefault(queue, []).append(row)
+        for queue, indexes in chosen.items():
+            yield queue, rows if len(indexes) == len(rows) else rows.select(indexes)
 
     def choose(self, rows: Columns) -> Iterator[PartitionQueue]:
         """The queue of each row: its own partition's, else its key's, else the sticky one's.

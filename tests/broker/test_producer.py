@@ -21,6 +21,8 @@ from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.consumer.fetcher import PartitionFetcher
 from pyspark_kafkalog.errors import InvalidRecord, MessageTooLarge
 from pyspark_kafkalog.formats.message_set import records
+from pyspark_kafkalog.producer.arrow_rows import Kernels
+from pyspark_kafkalog.producer.partitioner import partition_for
 from pyspark_kafkalog.producer.producer import Producer
 from pyspark_kafkalog.types import LATEST_TIMESTAMP, Record, TopicPartition
 
@@ -232,3 +234,28 @@ def test_the_flights_are_sent_in_seconds(kafka: EmbeddedBroker) -> None:
     assert time.monotonic() - started < 20
     found = read(kafka, "flights")
     assert [json.loads(r.value or b"")["flight"] for r in found[::1000]] == list(range(0, 336_776, 1000))
+
+
+@pytest.mark.parametrize("warm", [0, 1 << 30])
+def test_rows_of_a_table_keep_their_order_whether_they_have_keys_or_not(
+    kafka: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, warm: int
+) -> None:
+    """By compiled code, where there is any, and by plain Python."""
+    monkeypatch.setattr("pyspark_kafkalog.producer.columns.KERNELS", Kernels(warm))
+    topic = f"in-order-{warm}"
+    create_topics(kafka.bootstrap_servers, [NewTopic(topic, 3)])
+    keys = [None if n % 3 else b"%d" % (n % 7) for n in range(3000)]
+    table = pa.table({"key": keys, "value": [b"%d" % n for n in range(3000)]})
+    with producer(kafka) as out:
+        ranges = [out.send_arrow(topic, table).result(10) for _ in range(2)]
+        out.send(topic, b"3000", partition=0)
+    assert sum(one.record_count for sent in ranges for one in sent) == 6000
+    found = [read(kafka, topic, partition) for partition in range(3)]
+    for part in found:
+        numbers = [int(record.value or b"") for record in part]
+        turn = next(place for place in range(1, len(numbers)) if numbers[place] < numbers[place - 1])
+        assert numbers[:turn] == sorted(numbers[:turn])
+        assert numbers[turn:] == sorted(numbers[turn:])
+    assert sorted(int(r.value or b"") for part in found for r in part) == sorted([*range(3000)] * 2 + [3000])
+    by_key = {(r.key, partition) for partition, part in enumerate(found) for r in part if r.key}
+    assert by_key == {(key, partition_for(key, 3)) for key in keys if key}
