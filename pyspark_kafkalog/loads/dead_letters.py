@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.loads import output
-from pyspark_kafkalog.loads.commit import Output
+from pyspark_kafkalog.loads.commit import ORC, PARQUET, Output
 from pyspark_kafkalog.loads.errors import LoadError, TooManyDead
 from pyspark_kafkalog.loads.file_table import FileTable
 from pyspark_kafkalog.loads.ledger import Ledger
@@ -55,8 +55,13 @@ class DeadLetters:
 
         Raises:
             InvalidConfig: a column is missing, or a share is asked for where nothing counts what was read.
-            LoadError: dead letters were written in this block before.
+            LoadError: dead letters were written in this block before, or rows that nothing takes back.
         """
+        if any(done.format not in (PARQUET, ORC) for done in work.before):
+            raise LoadError(
+                "dead letters are kept before write_sql, write_delta and write_iceberg: what these have "
+                "written stays when there are too many dead, and a mended query would not write it again"
+            )
         missing = [name for name in (*_ORIGINAL, self._reason) if name not in work.frame.columns]
         if missing:
             raise InvalidConfig(

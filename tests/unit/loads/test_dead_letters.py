@@ -1,0 +1,28 @@
+"""When dead letters may be kept."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from pyspark_kafkalog.loads.commit import Output
+from pyspark_kafkalog.loads.dead_letters import DeadLetters
+from pyspark_kafkalog.loads.errors import LoadError
+from pyspark_kafkalog.loads.ledger import Ledger
+from pyspark_kafkalog.loads.target import Work
+from tests.support.loads import begun
+from tests.support.memory_store import MemoryStore
+
+
+@pytest.mark.parametrize("format", ["sql", "delta", "iceberg"])
+def test_dead_letters_come_before_what_nobody_takes_back(format: str) -> None:
+    ledger = Ledger(MemoryStore(), "flights")
+    ledger.identify("cluster-a", {"subscribe": "clicks"})
+    nothing = cast(Any, None)
+    work = Work(
+        spark=nothing, ledger=ledger, plan=begun(ledger), run="run", frame=nothing, is_whole=False,
+        has_receipts=True, before=(Output("there", format=format),), source=nothing,
+    )  # fmt: skip
+    with pytest.raises(LoadError, match="dead letters are kept before write_sql, write_delta and write_iceb"):
+        DeadLetters(ledger, "reason", None).check(work)
