@@ -221,6 +221,10 @@ class ParityTopic:
         for done in admin.delete_records(places).values():
             done.result(WAIT_SECONDS)
 
+    def end(self, partition: int) -> int:
+        """The offset that the next record gets."""
+        return self._client.ends(self.servers, self.name, partition)[1]
+
     def offsets(self, **by_partition: int) -> str:
         """JSON of offsets or times: ``topic.offsets(p0=3, p1=-1)``."""
         return json.dumps({self.name: {name[1:]: offset for name, offset in by_partition.items()}})
