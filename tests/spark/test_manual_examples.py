@@ -1,0 +1,78 @@
+"""What README.md and docs/migration.md show is run as it stands there, but for addresses and paths."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.embedded import EmbeddedBroker
+from tests.support.spark_topics import Topic
+
+NewTopic = Callable[..., Topic]
+Run = Callable[[str], dict[str, Any]]
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def topics(new_topic: NewTopic) -> dict[str, Topic]:
+    """What the examples call flights, with eight records, and flights-copy."""
+    found = {"flights": new_topic(partitions=2), "flights-copy": new_topic()}
+    found["flights"].add(*range(5), partition=0)
+    found["flights"].add(*range(3), partition=1)
+    return found
+
+
+@pytest.fixture
+def run(spark: Any, server: EmbeddedBroker, topics: dict[str, Topic], tmp_path: Path) -> Run:
+    """``run(page)``: each example of it after the other; the names that they left."""
+
+    def execute(page: str) -> dict[str, Any]:
+        names: dict[str, Any] = {"spark": spark}
+        for code in re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL):
+            here = code.replace("localhost:9092", server.bootstrap_servers).replace("/lake", str(tmp_path))
+            for name, topic in topics.items():
+                here = re.sub(rf'(option\("\w+", )"{name}"', rf'\1"{topic.name}"', here)
+                here = here.replace(f'"subscribe": "{name}"', f'"subscribe": "{topic.name}"')
+            exec(compile(here, page, "exec"), names)
+            for query in spark.streams.active:
+                query.processAllAvailable()
+                query.stop()
+        return names
+
+    return execute
+
+
+def copied(load: Callable[..., Any], topics: dict[str, Topic]) -> int:
+    return int(load(subscribe=topics["flights-copy"].name).count())
+
+
+def test_the_examples_of_the_front_page(
+    spark: Any, run: Run, load: Callable[..., Any], topics: dict[str, Topic]
+) -> None:
+    topics["flights"].add(8)
+    names = run("README.md")
+    spark.streams.removeListener(names["listener"])
+    assert names["df"].count() == names["load"].commit.records == 9
+    assert copied(load, topics) == 9
+
+
+def test_the_examples_of_the_way_from_sparks_connector(
+    spark: Any, run: Run, load: Callable[..., Any], topics: dict[str, Topic], tmp_path: Path
+) -> None:
+    old = tmp_path / "_checkpoints" / "flights"
+    (old / "commits").mkdir(parents=True)
+    (old / "commits" / "0").write_text("v1\n{}")
+    (old / "offsets").mkdir()
+    (old / "offsets" / "0").write_text(f'v1\n{{}}\n{{"{topics["flights"].name}":{{"0":3,"1":3}}}}')
+    try:
+        names = run("docs/migration.md")
+        assert names["df"].count() == 8
+        written = [tuple(row) for row in spark.table("flights").select("partition", "offset").collect()]
+        assert sorted(written) == [(0, 3), (0, 4)]
+        assert copied(load, topics) == 8
+    finally:
+        spark.sql("DROP TABLE IF EXISTS flights")
