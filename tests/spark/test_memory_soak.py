@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,13 @@ def fill(broker: EmbeddedBroker, data_dir: Path) -> int:
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_one_worker_reads_fifty_gib_and_its_memory_stays_flat(tmp_path: Path) -> None:
-    with start_broker({"log.retention.ms": -1}, data_dir=tmp_path) as broker, session(1) as spark:
-        records = fill(broker, tmp_path)
+def test_one_worker_reads_fifty_gib_and_its_memory_stays_flat() -> None:
+    with (
+        tempfile.TemporaryDirectory() as directory,  # gone with the test, unlike pytest's
+        start_broker({"log.retention.ms": -1}, data_dir=Path(directory)) as broker,
+        session(1) as spark,
+    ):
+        records = fill(broker, broker.data_dir)
 
         def frame(end: int) -> Any:
             ends = json.dumps({TOPIC: dict.fromkeys(map(str, range(PARTITIONS)), end)})
