@@ -16,6 +16,7 @@ from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.data_directories import write_log
 from tests.support.logs import crash_all
 from tests.support.raw_client import RawClient
+from tests.support.wire07 import Wire07
 
 _numbers = itertools.count()
 
@@ -31,6 +32,20 @@ def running_broker() -> Iterator[EmbeddedBroker]:
 def client(running_broker: EmbeddedBroker) -> Iterator[RawClient]:
     with RawClient(running_broker.port) as client:
         yield client
+
+
+@pytest.fixture
+def modern(broker: EmbeddedBroker) -> Iterator[RawClient]:
+    """Today's protocol, of the ``broker`` of two listeners that the test's module has."""
+    with RawClient(broker.port_of("PLAINTEXT")) as client:
+        yield client
+
+
+@pytest.fixture
+def first(broker: EmbeddedBroker) -> Iterator[Wire07]:
+    """The other listener of that broker: the protocol of 0.7."""
+    with Wire07(broker.port_of("KAFKA07")) as wire:
+        yield wire
 
 
 @pytest.fixture

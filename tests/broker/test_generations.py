@@ -44,18 +44,6 @@ def broker() -> Iterator[EmbeddedBroker]:
         yield broker
 
 
-@pytest.fixture
-def modern(broker: EmbeddedBroker) -> Iterator[RawClient]:
-    with RawClient(broker.port_of("PLAINTEXT")) as client:
-        yield client
-
-
-@pytest.fixture
-def first(broker: EmbeddedBroker) -> Iterator[Wire07]:
-    with Wire07(broker.port_of("KAFKA07")) as wire:
-        yield wire
-
-
 def metadata_errors(client: RawClient, *names: str) -> dict[str, ErrorCode]:
     topics = tuple(MetadataRequestTopic(name=name) for name in names) or None
     answer = client.ask(MetadataRequest(topics=topics, allow_auto_topic_creation=False))

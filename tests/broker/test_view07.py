@@ -60,18 +60,6 @@ def broker() -> Iterator[EmbeddedBroker]:
         yield broker
 
 
-@pytest.fixture
-def modern(broker: EmbeddedBroker) -> Iterator[RawClient]:
-    with RawClient(broker.port_of("PLAINTEXT")) as client:
-        yield client
-
-
-@pytest.fixture
-def first(broker: EmbeddedBroker) -> Iterator[Wire07]:
-    with Wire07(broker.port_of("KAFKA07")) as wire:
-        yield wire
-
-
 def written(wire: Wire07, topic: str, *sets: bytes) -> str:
     """The topic with these sets in its partition 0, each produced alone; all can be read."""
     for data in sets:
