@@ -115,7 +115,8 @@ def test_s16_a_topic_made_anew_with_fewer_records_is_told_alike(
     delete_topics(both.servers, [topic.name])
     topic.await_gone()
     again = ParityTopic.make(both.servers, topic.name, 3)
-    again.add(2, messages(5))
+    for partition, count in ((0, 1), (1, 10), (2, 5)):
+        again.add(partition, messages(count))
     for text in streams.errors():
         assert re.search(rf"{topic.name}-2.* was changed from 80 to 5", text), brief(text)
 
