@@ -17,7 +17,7 @@ from pyspark_kafkalog.loads.table_commits import TableCommit
 from pyspark_kafkalog.loads.target import Work
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 _APP_ID_CHARACTERS = 12
 
@@ -100,13 +100,18 @@ class DeltaTable(LakeTable):
     def _commits(self, spark: SparkSession) -> list[TableCommit]:
         if not self._exists(spark):
             return []
-        rows = spark.sql(f"DESCRIBE HISTORY {self._quoted}").select(
-            "version", "userMetadata", "operationMetrics"
+        history = spark.sql(f"DESCRIBE HISTORY {self._quoted}")
+        noted = (
+            history.where("userMetadata IS NOT NULL OR operation = 'RESTORE'")
+            .select("version", "userMetadata", "operation", "operationParameters", "operationMetrics")
+            .orderBy("version", ascending=False)
+            .collect()
         )
-        noted = rows.where("userMetadata IS NOT NULL").orderBy("version", ascending=False).collect()
+        counts = {*table_commits.not_undone((row.version, _restored(history, row)) for row in noted)}
         found = (
             table_commits.decode(row.version, row.userMetadata, _count(row.operationMetrics, "numOutputRows"))
             for row in noted
+            if row.version in counts
         )
         return [one for one in found if one is not None]
 
@@ -175,6 +180,22 @@ class IcebergTable(LakeTable):
             first, *others = (f.col(name) for name in self._columns)
             writer = writer.partitionedBy(first, *others)
         writer.create()
+
+
+def _restored(history: DataFrame, row: Row) -> int | None:
+    """The version that this one of Delta made the table again; None where it did something else."""
+    if row.operation != "RESTORE":
+        return None
+    said = row.operationParameters or {}
+    if said.get("version") is not None:
+        return int(said["version"])
+    from pyspark.sql import functions as f
+
+    then = history.where(f.col("timestamp") <= f.lit(said.get("timestamp")).cast("timestamp"))
+    found: int | None = then.agg(f.max("version")).head()[0]  # type: ignore[index]
+    if found is None:
+        raise LoadError(f"version {row.version} restored the table as it was at {said}: no version is so old")
+    return found
 
 
 def _count(metrics: Mapping[str, Any] | None, name: str) -> int | None:

@@ -7,7 +7,7 @@ of the two can miss. Afterwards ours is made; where a crash came between, the ne
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from pyspark_kafkalog.loads.commit import LOAD_MODES
@@ -62,6 +62,18 @@ def decode(version: int, text: str | None, rows: int | None) -> TableCommit | No
         return None
 
 
+def not_undone(history: Iterable[tuple[int, int | None]]) -> Iterator[int]:
+    """The versions of a table that count, of all or some of them, newest first.
+
+    Each comes with the version that it made the table again, where it did: what lies between does not count.
+    """
+    last: int | None = None
+    for version, restored in history:
+        if last is None or version <= last:
+            yield version
+            last = restored if restored is not None else last
+
+
 def already(table: str, commits: Iterable[TableCommit], ledger: Ledger, plan: Plan) -> TableCommit | None:
     """The commit of the table that holds this very plan; None where it has to be written yet.
 
@@ -91,12 +103,17 @@ def already(table: str, commits: Iterable[TableCommit], ledger: Ledger, plan: Pl
 def _check(table: str, newest: TableCommit, ledger: Ledger, plan: Plan) -> None:
     """See that the newest load in the table is one that the ledger committed too."""
     commit = ledger.commit_of(newest.number) if newest.number < plan.number else None
+    why = ""
     if commit is not None and commit.plan_sha256 == newest.plan_sha256 and commit.mode in LOAD_MODES:
-        return
-    if commit is not None and commit.mode == "discard":
+        if _counts(ledger, newest.number, plan.parent):
+            return
+        why = "the ledger was rewound to before it"
+    elif commit is not None and commit.mode == "discard":
+        why = "the ledger discarded it"
+    if why:
         raise LoadError(
             f"{table} holds load {newest.number} of {ledger.name!r}, in its version {newest.version}, and "
-            "the ledger discarded it: its rows would come twice. Roll the table back to before that version, "
+            f"{why}: its rows would come twice. Roll the table back to before that version, "
             "or rewind the ledger and write to another table"
         )
     raise LoadError(
@@ -104,3 +121,11 @@ def _check(table: str, newest: TableCommit, ledger: Ledger, plan: Plan) -> None:
         f"{ledger.location} does not: it is an old copy. Restore the newer one; to go on without it, begin a "
         "load of another name from the positions that the table's commit tells"
     )
+
+
+def _counts(ledger: Ledger, number: int, newest: int) -> bool:
+    """Whether commit ``number`` is in effect, as seen from commit ``newest``."""
+    at = newest
+    while at > number:
+        at = ledger.commit_at(at).parent
+    return at == number

@@ -121,8 +121,8 @@ class OutcomeHandler:
         """No producer id is to be had: nothing can be sent idempotently."""
         if isinstance(error, UnsupportedVersion):
             error = UnsupportedVersion(
-                f"{error}; idempotent producers need Kafka 0.11 or later. Others take enable.idempotence=false "
-                "and the message.format of their time: v1 in 0.10, v0 in 0.8 and 0.9"
+                f"{error}; idempotent producers need Kafka 0.11 or later. Others take "
+                "enable.idempotence=false and the message.format of their time: v1 in 0.10, v0 in 0.8 and 0.9"
             )
         for batch in self._accumulator.unsettled():
             self._accumulator.settle(batch, error=error)

@@ -74,6 +74,9 @@ class Warehouse:
     def values(self) -> list[int]:
         return list(self._process.call(f"{JOBS}:values", table=self.table, kind=self.kind))
 
+    def roll_back(self, *, by_time: bool) -> None:
+        self._process.call(f"{JOBS}:roll_back", table=self.table, kind=self.kind, by_time=by_time)
+
     def commits(self) -> int:
         return int(self._process.call(f"{JOBS}:commits", table=self.table, kind=self.kind))
 
@@ -129,6 +132,22 @@ def test_a_load_that_is_in_the_table_cannot_be_discarded_unseen(warehouse: Wareh
     with pytest.raises(ClientError, match="the ledger discarded it: its rows would come twice"):
         warehouse.load()
     assert warehouse.values() == list(range(15))
+
+
+@pytest.mark.parametrize("by_time", [False, True])
+def test_a_table_that_was_rolled_back_takes_the_rows_of_a_rewound_load_again(
+    warehouse: Warehouse, by_time: bool
+) -> None:
+    warehouse.load()
+    warehouse.topic.add(15, 16)
+    warehouse.load()
+    warehouse.ledger.rewind(1, "back")
+    with pytest.raises(ClientError, match="the ledger was rewound to before it: its rows would come twice"):
+        warehouse.load()
+    warehouse.roll_back(by_time=by_time)
+    assert warehouse.values() == list(range(15))
+    assert warehouse.load()["rows"] == 2
+    assert warehouse.values() == list(range(17))
 
 
 def test_two_loads_with_one_name_do_not_take_each_others_rows_for_their_own(warehouse: Warehouse) -> None:

@@ -49,6 +49,17 @@ def commits(spark: Any, *, table: str, kind: str) -> int:
     return int(spark.sql(f"SELECT * FROM {table}.snapshots").count())
 
 
+def roll_back(spark: Any, *, table: str, kind: str, by_time: bool = False) -> None:
+    """Make the table again what it was before its newest commit."""
+    if kind == "delta":
+        before = spark.sql(f"DESCRIBE HISTORY delta.`{table}`").orderBy("version", ascending=False).take(2)[1]
+        to = f"TIMESTAMP AS OF '{before.timestamp}'" if by_time else f"VERSION AS OF {before.version}"
+        spark.sql(f"RESTORE TABLE delta.`{table}` TO {to}")
+        return
+    (before, _) = spark.sql(f"SELECT snapshot_id FROM {table}.history ORDER BY made_current_at").collect()
+    spark.sql(f"CALL ice.system.rollback_to_snapshot('{table.partition('.')[2]}', {before.snapshot_id})")
+
+
 def decoded(spark: Any, *, schema: str, avro: str, json: str) -> list[Any]:
     """Values in hexadecimal, decoded: Avro's field ``n`` and its reason, then JSON's."""
     frame = spark.createDataFrame([(bytes.fromhex(avro), bytes.fromhex(json))], "avro BINARY, json BINARY")

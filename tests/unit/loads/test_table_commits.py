@@ -75,6 +75,33 @@ def test_a_load_that_was_discarded_and_is_in_the_table_would_come_twice(ledger: 
         table_commits.already("t", [written], ledger, begun(ledger))
 
 
+def test_a_load_that_was_rewound_over_and_is_in_the_table_would_come_twice(ledger: Ledger) -> None:
+    first = noted(ledger, ledger.plan(loaded(ledger).number), 1)
+    plan = begun(ledger, MORE)
+    ledger.commit(plan, mode="sink", run="run", receipts=False)
+    second = noted(ledger, plan, 2)
+    ledger.rewind(1, "back")
+    again = begun(ledger, MORE)
+    with pytest.raises(LoadError, match="load 2 of 'flights', in its version 2, and the ledger was rewound"):
+        table_commits.already("t", [second, first], ledger, again)
+    assert table_commits.already("t", [first], ledger, again) is None
+
+
+@pytest.mark.parametrize(
+    ("history", "counts"),
+    [
+        ([], []),
+        ([(3, None), (2, None), (0, None)], [3, 2, 0]),
+        ([(6, None), (5, 2), (4, None), (3, None), (2, None), (1, None)], [6, 5, 2, 1]),
+        ([(7, 4), (6, None), (5, 1), (4, None), (3, 1), (2, None), (1, None)], [7, 4, 3, 1]),
+    ],
+)
+def test_what_lies_between_a_version_and_the_one_that_it_restored_does_not_count(
+    history: list[tuple[int, int | None]], counts: list[int]
+) -> None:
+    assert list(table_commits.not_undone(history)) == counts
+
+
 def test_a_ledger_that_lags_behind_its_table_is_an_old_copy(ledger: Ledger) -> None:
     plan = begun(ledger)
     for commit in (
