@@ -60,6 +60,19 @@ def write_in_transaction(
         producer.close(timeout=_CLOSE_SECONDS)
 
 
+def write_nothing(config: ProducerConfig, transactional_id: str, unit: Unit | None) -> TaskWritten:
+    """For a task without rows, which needs no transaction.
+
+    Raises:
+        WrittenOtherwise: ``unit`` is there with rows, which another task has by now; or a later one is.
+        KafkaError: nobody would say.
+    """
+    before = _mark_of(config, transactional_id, stable=False) if unit is not None else None
+    if before is not None and _is_there(before, unit, transactional_id):
+        return _counted(before, iter(()), transactional_id)
+    return TaskWritten()
+
+
 def end_all(config: ProducerConfig, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Commit what the tasks have prepared.
 
@@ -98,10 +111,12 @@ def prepared_by(messages: Sequence[WriterCommitMessage | None]) -> list[Prepared
     return [task.transaction for task in tasks if task.transaction is not None]
 
 
-def _mark_of(config: ProducerConfig, transactional_id: str) -> Mark | None:
-    """What was committed last under this id. Nothing is pending: the producer has taken over."""
+def _mark_of(config: ProducerConfig, transactional_id: str, *, stable: bool = True) -> Mark | None:
+    """What was committed last under this id; with ``stable``, once nothing is pending, which is soon where a
+    producer has taken the id over.
+    """
     with closing(Cluster(config)) as cluster:
-        found = committed_offsets(cluster, transactional_id, [MARKS_AT], stable=True)
+        found = committed_offsets(cluster, transactional_id, [MARKS_AT], stable=stable)
     return Mark.parse(found[MARKS_AT].metadata) if MARKS_AT in found else None
 
 

@@ -14,7 +14,12 @@ from pyspark_kafkalog.datasource.sink_options import SinkOptions
 from pyspark_kafkalog.datasource.sink_rows import rows_by_topic
 from pyspark_kafkalog.datasource.sink_schema import check_sink_schema
 from pyspark_kafkalog.datasource.sink_task import TaskWritten, Written, unless_empty, write_rows
-from pyspark_kafkalog.datasource.sink_transactions import abort_all, end_all, write_in_transaction
+from pyspark_kafkalog.datasource.sink_transactions import (
+    abort_all,
+    end_all,
+    write_in_transaction,
+    write_nothing,
+)
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.producer.producer import Producer
 from pyspark_kafkalog.types import TopicPartition
@@ -42,14 +47,16 @@ class _Writer:
         rows = unless_empty(
             part for batch in iterator for part in rows_by_topic(batch, self._columns, options.topic)
         )
-        if rows is None:
-            return TaskWritten()
         if options.transactional_prefix is not None:
             context = TaskContext.get()
             number = context.partitionId() if context is not None else 0
             unit = _batch_of_stream(context) if stream else options.unit
             transactional_id = f"{options.transactional_prefix}-{number}"
+            if rows is None:
+                return write_nothing(options.producer, transactional_id, unit)
             return write_in_transaction(options.producer, transactional_id, unit, rows)
+        if rows is None:
+            return TaskWritten()
         producer = Producer(options.producer)
         try:
             written = write_rows(producer, rows)

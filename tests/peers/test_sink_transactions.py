@@ -181,6 +181,16 @@ def test_rows_that_come_to_other_tasks_than_before_are_told(
         query.run(0, (4, 4, 4))
 
 
+def test_rows_that_left_a_task_whose_rows_are_committed_are_told(
+    servers: str, topic: str, query: Query, cluster: Cluster
+) -> None:
+    first = query.run(0, (2, 2))
+    assert first[1].transaction is not None
+    end_transaction(cluster, first[1].transaction, commit=True)
+    with pytest.raises(WrittenOtherwise, match="2 rows of q, batch 0, are committed, and now the task has 0"):
+        query.run(0, (4, 0))
+
+
 def test_a_checkpoint_that_was_set_back_is_told_and_another_query_begins_anew(
     servers: str, topic: str, query: Query
 ) -> None:
