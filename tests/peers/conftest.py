@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ import pytest
 
 import broker
 from broker.embedded import EmbeddedBroker
+from pyspark_kafkalog.client.admin import NewTopic, create_topics
+from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.config.consumer import ConsumerConfig
 from tests.support.apache_kafka import ApacheKafka, fetch, run_tool
 from tests.support.both_connectors import Both
 from tests.support.clients07 import Driver
@@ -129,3 +133,23 @@ def both_at_kafka(both_of: Callable[[str], Both], apache_kafka: ApacheKafka) -> 
 def topic_name() -> str:
     """A name that no other test uses."""
     return f"peers-{next(_numbers)}"
+
+
+@pytest.fixture
+def servers(apache_kafka: ApacheKafka) -> str:
+    """Where Apache Kafka listens."""
+    return apache_kafka.bootstrap_servers
+
+
+@pytest.fixture
+def topic(servers: str, topic_name: str) -> str:
+    """A topic of Apache Kafka with two partitions."""
+    create_topics(servers, [NewTopic(topic_name, 2)])
+    return topic_name
+
+
+@pytest.fixture
+def cluster(servers: str) -> Iterator[Cluster]:
+    """Apache Kafka as our clients see it."""
+    with closing(Cluster(ConsumerConfig(bootstrap_servers=servers))) as made:
+        yield made

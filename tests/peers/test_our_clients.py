@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,31 +14,11 @@ from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.errors import InvalidConfig, TopicAlreadyExists, UnknownTopicOrPartition
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Record, TopicPartition
-from tests.support.apache_kafka import ApacheKafka
 from tests.support.foreign_clients import CLIENTS
 from tests.support.foreign_face import CODECS, Message, messages
 from tests.support.old_clients import OLD_CODECS, as_told
 
 READ_COMMITTED = "read_committed"
-
-
-@pytest.fixture
-def servers(apache_kafka: ApacheKafka) -> str:
-    return apache_kafka.bootstrap_servers
-
-
-@pytest.fixture
-def topic(servers: str, topic_name: str) -> str:
-    """A topic with two partitions."""
-    create_topics(servers, [NewTopic(topic_name, 2)])
-    return topic_name
-
-
-@pytest.fixture
-def cluster(servers: str) -> Iterator[Cluster]:
-    cluster = Cluster(ConsumerConfig(bootstrap_servers=servers))
-    yield cluster
-    cluster.close()
 
 
 def offset(cluster: Cluster, tp: TopicPartition, timestamp: int) -> int:

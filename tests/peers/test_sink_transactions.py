@@ -23,7 +23,6 @@ from pyspark_kafkalog.datasource.sink_task import TaskWritten
 from pyspark_kafkalog.datasource.source import DefaultSource
 from pyspark_kafkalog.errors import InvalidConfig, ProducerFenced, ServerError
 from pyspark_kafkalog.types import LATEST_TIMESTAMP, TopicPartition
-from tests.support.apache_kafka import ApacheKafka
 from tests.support.spark_tasks import task
 
 SCHEMA = t.StructType([t.StructField("value", t.StringType())])
@@ -62,11 +61,6 @@ def rows_of(batch: int, rows: Sequence[int] = (3, 4, 5)) -> list[str]:
 
 
 @pytest.fixture
-def servers(apache_kafka: ApacheKafka) -> str:
-    return apache_kafka.bootstrap_servers
-
-
-@pytest.fixture
 def topic(servers: str, topic_name: str) -> str:
     create_topics(servers, [NewTopic(topic_name, 1)])
     return topic_name
@@ -75,12 +69,6 @@ def topic(servers: str, topic_name: str) -> str:
 @pytest.fixture
 def query(servers: str, topic: str) -> Query:
     return Query(servers, topic)
-
-
-@pytest.fixture
-def cluster(servers: str) -> Iterator[Cluster]:
-    with closing(Cluster(ConsumerConfig(bootstrap_servers=servers))) as made:
-        yield made
 
 
 def committed(servers: str, topic: str) -> list[str]:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -26,30 +25,11 @@ from pyspark_kafkalog.client.transactions import PreparedTransaction, end_transa
 from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.errors import InvalidTxnState, ProducerFenced, TransactionAbortable
 from pyspark_kafkalog.types import LATEST_TIMESTAMP, TopicPartition
-from tests.support.apache_kafka import ApacheKafka, run_tool
+from tests.support.apache_kafka import run_tool
 from tests.support.fetched import ROOT
 
 READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
 WAIT_SECONDS = 30.0
-
-
-@pytest.fixture
-def servers(apache_kafka: ApacheKafka) -> str:
-    return apache_kafka.bootstrap_servers
-
-
-@pytest.fixture
-def topic(servers: str, topic_name: str) -> str:
-    """A topic with two partitions."""
-    create_topics(servers, [NewTopic(topic_name, 2)])
-    return topic_name
-
-
-@pytest.fixture
-def cluster(servers: str) -> Iterator[Cluster]:
-    made = Cluster(ConsumerConfig(bootstrap_servers=servers))
-    yield made
-    made.close()
 
 
 def producer(servers: str, transactional_id: str, **changes: object) -> Producer:
