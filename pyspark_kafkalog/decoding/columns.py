@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import StructType
 
-    from pyspark_kafkalog.decoding.avro import AvroFormat
-    from pyspark_kafkalog.decoding.protobuf import ProtobufFormat
+    from pyspark_kafkalog.decoding.avro_values import AvroFormat
+    from pyspark_kafkalog.decoding.protobuf_values import ProtobufFormat
     from pyspark_kafkalog.decoding.registry import Schema
 
 _CORRUPT = "_kafkalog_corrupt"
@@ -46,7 +46,7 @@ def avro(
         InvalidConfig: what is given is no schema, or no column can be made of it.
         RegistryError: the registry cannot be asked.
     """
-    from pyspark_kafkalog.decoding.avro import AvroFormat, parsed
+    from pyspark_kafkalog.decoding.avro_values import AvroFormat, parsed
 
     reader = _reader(schema, registry, subject)
     _, stages = parsed(reader)
@@ -63,7 +63,7 @@ def protobuf(
     Raises:
         InvalidConfig: the file is none, or lacks the type.
     """
-    from pyspark_kafkalog.decoding.protobuf import ProtobufDecoder, ProtobufFormat
+    from pyspark_kafkalog.decoding.protobuf_values import ProtobufDecoder, ProtobufFormat
 
     format = ProtobufFormat(_bytes_of(descriptors), message, framed)
     return _decoded(column, format, ProtobufDecoder(format).kind)
@@ -133,8 +133,8 @@ _DECODERS: dict[AvroFormat | ProtobufFormat, Callable[[pa.Array], pa.StructArray
 
 def _decoder(format: AvroFormat | ProtobufFormat) -> Callable[[pa.Array], pa.StructArray]:
     if format not in _DECODERS:
-        from pyspark_kafkalog.decoding.avro import AvroDecoder, AvroFormat
-        from pyspark_kafkalog.decoding.protobuf import ProtobufDecoder
+        from pyspark_kafkalog.decoding.avro_values import AvroDecoder, AvroFormat
+        from pyspark_kafkalog.decoding.protobuf_values import ProtobufDecoder
 
         _DECODERS[format] = AvroDecoder(format) if isinstance(format, AvroFormat) else ProtobufDecoder(format)
     return _DECODERS[format]

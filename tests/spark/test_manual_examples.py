@@ -63,6 +63,8 @@ def test_the_examples_of_the_front_page(
 def test_the_examples_of_the_way_from_sparks_connector(
     spark: Any, run: Run, load: Callable[..., Any], topics: dict[str, Topic], tmp_path: Path
 ) -> None:
+    # A view of this name, as another test has made one, would come before the table.
+    spark.catalog.dropTempView("flights")
     old = tmp_path / "_checkpoints" / "flights"
     (old / "commits").mkdir(parents=True)
     (old / "commits" / "0").write_text("v1\n{}")

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyspark_kafkalog.decoding.avro import AvroDecoder, AvroFormat
+from pyspark_kafkalog.decoding.avro_values import AvroDecoder, AvroFormat
 from pyspark_kafkalog.decoding.registry import Schema
 from tests.support.avro_bytes import avro_bytes
 

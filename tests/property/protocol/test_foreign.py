@@ -158,6 +158,7 @@ def test_kio_is_asked_about_every_version_but_those_that_kafka_4_has_dropped() -
     assert dropped == [
         ("CREATE_TOPICS", 0),
         ("CREATE_TOPICS", 1),
+        ("DELETE_TOPICS", 0),
         *(("FETCH", version) for version in range(4)),
         ("LIST_OFFSETS", 0),
         ("OFFSET_COMMIT", 0),

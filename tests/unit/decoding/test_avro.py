@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_kafkalog.decoding.avro import AvroDecoder, AvroFormat
 from pyspark_kafkalog.decoding.avro_types import arrow_types
+from pyspark_kafkalog.decoding.avro_values import AvroDecoder, AvroFormat
 from pyspark_kafkalog.decoding.registry import RegistryError, Schema
 from pyspark_kafkalog.decoding.wire import Undecodable, message_path, schema_id
 from pyspark_kafkalog.errors import InvalidConfig
