@@ -31,17 +31,17 @@ demo: $(STAMP)  ## The main job: real events into the bundled broker, out of it 
 demo-07: $(STAMP)  ## The same the first generation's way: ZooKeeper, two brokers, the 0.7 wire
 	@$(BIN)/python examples/flight_delays_07.py
 
-test: $(STAMP)  ## Every test a fresh machine can run (under 10 minutes)
-	@$(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "not soak and not peers"
+test: $(STAMP)  ## Every test a fresh machine can run
+	@$(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "not soak and not peers and not clusters"
 
 test-unit: $(STAMP)  ## Unit and property tests only: seconds
 	@$(BIN)/pytest tests/unit tests/property
 
 test-spark: $(STAMP)  ## The tests that need a Spark session
-	@$(BIN)/pytest tests/spark
+	@$(BIN)/pytest tests/spark -m "not soak"
 
 test-interop: $(STAMP)  ## Foreign clients against our broker
-	@$(BIN)/pytest tests/broker tests/interop
+	@$(BIN)/pytest tests/broker tests/interop -m "not soak"
 
 test-fault: $(STAMP)  ## Kills, torn writes, full disks: a few seeded rounds
 	@$(BIN)/pytest tests/fault -m "not soak"
@@ -52,7 +52,7 @@ interop: $(STAMP)  ## Apache Kafka itself, its old clients, those of 0.7 and Spa
 	@$(BIN)/python -m tests.support.old_java
 	@$(BIN)/python -m tests.support.old_kafka
 	@$(BIN)/python -m tests.support.spark_environments
-	@$(BIN)/pytest tests/peers
+	@$(BIN)/pytest tests/peers tests/spark -m "(peers or clusters) and not soak"
 
 soak: $(STAMP)  ## The long rounds of the fault drivers
 	@$(BIN)/pytest tests -m soak --timeout 3600

@@ -21,6 +21,8 @@ from tests.support.clients07 import ClientError
 from tests.support.spark_environments import SparkProcess
 from tests.support.spark_topics import Topic, record
 
+pytestmark = pytest.mark.clusters
+
 NewTopic = Callable[..., Topic]
 Errand = Callable[..., Any]
 

@@ -22,6 +22,8 @@ from tests.support.spark_environments import SparkProcess
 from tests.support.spark_jvm import JVM_FLAGS
 from tests.support.spark_topics import Topic
 
+pytestmark = pytest.mark.clusters
+
 NewTopic = Callable[..., Topic]
 Errand = Callable[..., Any]
 Options = Callable[..., dict[str, str]]

@@ -19,8 +19,7 @@ from tests.support.spark_drivers import LOCAL, LOCAL_CLUSTER, Drivers
 from tests.support.sql_rounds import SqlRound, sqlite_in
 
 ROUNDS = {
-    "sqlite 1": ["worker killed at its receipt", "second attempt", "driver killed"],
-    "sqlite 4": ["task fails for good", "discarded", "rewound"],
+    "sqlite 1": ["worker killed at its receipt", "second attempt", "driver killed", "rewound"],
     "postgresql 2": ["worker killed at its receipt", "second attempt"],
 }
 LOADS = int(os.environ.get("KAFKALOG_SOAK_LOADS", "100"))
