@@ -311,8 +311,8 @@ def rewind(
         undone = [c.number for c in ledger.lineage() if c.number > target and c.outputs]
         if undone:
             words(
-                f"load {', '.join(map(str, undone))} no longer counts: read_load leaves its files out, and "
-                "the next load into a database removes its rows"
+                f"no longer in effect: load {', '.join(map(str, undone))}. read_load leaves their files out, "
+                "and the next load into a database removes their rows"
             )
         if not yes:
             typer.confirm("Rewind?", abort=True)

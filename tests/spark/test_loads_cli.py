@@ -113,7 +113,7 @@ def test_a_load_its_history_its_check_and_the_way_back(kafkalog: CommandLine, sp
     back = kafkalog("rewind", "--to", "commit:1", said="y\n")
     assert back.returncode == 0, back.stderr
     assert f"{kafkalog.topic.name}-0\t[10, 12)\t2 offsets\n" in back.stdout
-    assert "load 2 no longer counts: read_load leaves its files out" in back.stderr
+    assert "no longer in effect: load 2. read_load leaves their files out" in back.stderr
     assert "rewound: commit 3" in back.stdout
     lines = [json.loads(line) for line in kafkalog("history", "--json").stdout.splitlines()]
     assert [(c["number"], c["mode"], c["in_effect"]) for c in lines] == [
