@@ -11,8 +11,10 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from tests.support.spark_jvm import hurry_jvms
@@ -37,11 +39,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 _LONGEST_FIRST = ("spark", "broker", "fault/loads", "notebooks", "interop", "fault", "property", "unit")
 """The order of the suites: what is long and cannot be divided begins early, to end with the rest."""
 
+_ONE_PROCESS = ("tests/spark/", "tests/fault/loads/")
+"""Directories whose tests are one group; elsewhere a file is."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker(getattr(pytest.mark, _suite(item).partition("/")[0]))
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
     items.sort(key=lambda item: _LONGEST_FIRST.index(_suite(item)) if _suite(item) in _LONGEST_FIRST else -1)
 
 
@@ -50,10 +54,21 @@ def _suite(item: pytest.Item) -> str:
     return "fault/loads" if path.is_relative_to("fault/loads") else path.parts[0]
 
 
-def _group(item: pytest.Item) -> str:
-    """Tests with one name run in one process: they share Spark's session, its drivers, or fixtures."""
-    suite = _suite(item)
-    return suite if suite in ("spark", "fault/loads") else str(item.path)
+class _Grouped(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist's schedulers are not typed
+    """Tests of one group run in one process: they share Spark's session, its drivers, or fixtures.
+
+    Marks of `xdist_group` would say the same, but pytest 9.2 loses them on the way to the scheduler of
+    pytest-xdist 3.8 (pytest-xdist's issue 1386).
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        return next((group for group in _ONE_PROCESS if path.startswith(group)), path)
+
+
+@pytest.hookimpl
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    return _Grouped(config, log)
 
 
 _chroots = itertools.count()

@@ -51,6 +51,10 @@ class Acceptor:
         self._refused_count = 0
         self._next_complaint = 0.0
         self._wakeup = Wakeup()
+        # Made here and not in the thread, which would end unseen where descriptors are short.
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listener, selectors.EVENT_READ)
+        self._selector.register(self._wakeup, selectors.EVENT_READ)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kafkalog-acceptor", daemon=True)
 
@@ -68,22 +72,20 @@ class Acceptor:
         self._stopping.set()
         self._wakeup.wake()
         self._thread.join()
+        self._selector.close()
         self._wakeup.close()
         self._listener.close()
 
     def _run(self) -> None:
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._listener, selectors.EVENT_READ)
-            selector.register(self._wakeup, selectors.EVENT_READ)
-            while not self._stopping.is_set():
-                selector.select()
-                try:
-                    self._accept_all()
-                except OSError as e:
-                    self._accept_failed(e)
-                except Exception:
-                    # A failure with one connection must not end the thread: nobody could connect again.
-                    _log.exception("could not take up a connection")
+        while not self._stopping.is_set():
+            self._selector.select()
+            try:
+                self._accept_all()
+            except OSError as e:
+                self._accept_failed(e)
+            except Exception:
+                # A failure with one connection must not end the thread: nobody could connect again.
+                _log.exception("could not take up a connection")
 
     def _accept_all(self) -> None:
         while not self._stopping.is_set():

