@@ -16,6 +16,9 @@ from pyspark_kafkalog.client.admin import NewTopic, create_partitions, create_to
 from pyspark_kafkalog.errors import KafkaError, UnknownTopicOrPartition
 from pyspark_kafkalog.producer.producer import Producer
 
+HOURS = 3
+"""Over how many hours, the last one now, the times of the records are spread."""
+
 _PREFILL = 400
 _FLUSH_SECONDS = 60.0
 _TICK_SECONDS = 0.02
@@ -95,7 +98,10 @@ class GrowingTopic:
                 self._settled(partition, offset, where, error)
 
             value, key = value_at(partition, offset), key_at(partition, offset)
-            self._producer.send(self.name, value, key, partition=partition, on_delivery=settled)
+            made = int(time.time() - offset % HOURS * 3600) * 1000
+            self._producer.send(
+                self.name, value, key, partition=partition, timestamp_ms=made, on_delivery=settled
+            )
             self.sent[partition] = offset + 1
 
     def _settled(self, partition: int, offset: int, where: object, error: object) -> None:

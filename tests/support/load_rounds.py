@@ -29,6 +29,10 @@ NAME = "growing"
 MAX_ATTEMPTS = 4
 """Spark's ``spark.task.maxFailures``."""
 
+ORC_FILES = {"format": "orc"}
+BY_HOUR = {"partition_by_time": "timestamp", "grain": "hour"}
+"""How files are written: what `Load.write_files` is told."""
+
 _LAST_LOADS = 5
 _ATTEMPTS_AFTER_A_DEATH = 3
 _DIED = "DriverDied"
@@ -46,6 +50,8 @@ class LoadRound:
     rng: random.Random = field(init=False)
     ledger: Ledger = field(init=False)
     options: dict[str, str] = field(init=False)
+    how: dict[str, str] = field(default_factory=dict)
+    """What the writer of files is told."""
     load_count: int = 0
     struck: Counter[str] = field(default_factory=Counter)
 
@@ -54,6 +60,8 @@ class LoadRound:
     """Where a task can be killed so that the repeated one finds something of the first."""
     points_for_good: ClassVar = ("row", "before receipt", "after receipt")
     """Where each attempt at a task can be killed."""
+    replays_read: ClassVar = True
+    """Whether the tasks of a plan that was left read it again, even if all of its rows were written."""
 
     def __post_init__(self) -> None:
         self.rng = random.Random(f"loads, seed {self.seed}")
@@ -148,6 +156,7 @@ class LoadRound:
 
     def driver_killed_in_its_tasks(self) -> None:
         """The driver dies while a task reads, and its tasks may go on for a while."""
+        self._have_tasks_read()
         before = self._head()
         answer = self._with_fault("row", "kill process", rows=self.rng.randrange(1, 300), fails=True)
         assert answer["error"] == _DIED, answer
@@ -219,11 +228,14 @@ class LoadRound:
         """What a reader sees now is what is committed now."""
         if not any(commit.outputs for commit in self.ledger.lineage()):
             return
-        answer = self._ask(
-            self.drivers.pick(self.rng), {"do": "read", "path": str(self.path), "to": self._seen}
-        )
+        self.note(f"seen: {check_table(self._read({'path': str(self.path)}), self.ledger)} rows")
+
+    def _read(self, what: dict[str, str]) -> Path:
+        """A file with what a reader sees."""
+        seen = self.directory / "seen.parquet"
+        answer = self._ask(self.drivers.pick(self.rng), {"do": "read", "to": str(seen), **what})
         assert answer["ok"], answer
-        self.note(f"seen: {check_table(Path(self._seen), self.ledger)} rows")
+        return seen
 
     def finish(self) -> None:
         """The topic stops; the loads that are left; and everything is looked at."""
@@ -241,6 +253,11 @@ class LoadRound:
 
     # ---- how they are done
 
+    def _have_tasks_read(self) -> None:
+        """End a pending plan whose tasks may find that nothing is left to do: no fault would strike them."""
+        if not self.replays_read and self.ledger.pending() is not None:
+            self._must_succeed("what is pending")
+
     def _with_fault(
         self,
         point: str,
@@ -254,6 +271,7 @@ class LoadRound:
         then: Callable[[], None] = lambda: None,
     ) -> dict[str, Any]:
         """A load in which a task runs into a fault; ``then`` is done once it struck."""
+        self._have_tasks_read()
         driver = driver or self.drivers.pick(self.rng)
         rows = rows if point == "row" else 0
         fault = Fault(point, action, times, rows, driver.process.pid)
@@ -322,6 +340,7 @@ class LoadRound:
             "options": self.options,
             "on_pending": on_pending,
             "transformed": self.transformed,
+            "how": self.how,
         }
 
     def _ask(
@@ -355,10 +374,6 @@ class LoadRound:
     def _head(self) -> int:
         head = self.ledger.head()
         return 0 if head is None else head.number
-
-    @property
-    def _seen(self) -> str:
-        return str(self.directory / "seen.parquet")
 
     def note(self, event: str) -> None:
         print(f"{time.strftime('%H:%M:%S')} {event}", flush=True)  # noqa: T201

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from datetime import timezone
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
 from pyspark_kafkalog.loads.commit import LOAD_MODES
 from pyspark_kafkalog.loads.ledger import Ledger
-from tests.support.growing_topic import key_at, value_at
+from pyspark_kafkalog.loads.plan import Plan
+from tests.support.growing_topic import HOURS, key_at, value_at
 
 Place = tuple[int, int]
 """Partition and offset."""
+
+
+def places_of(plan: Plan) -> Iterator[Place]:
+    """Every offset that a plan reads."""
+    return ((r.partition, offset) for r in plan.ranges for offset in range(r.start, r.end))
 
 
 def committed_places(ledger: Ledger) -> dict[Place, int]:
@@ -21,11 +29,9 @@ def committed_places(ledger: Ledger) -> dict[Place, int]:
     for commit in ledger.lineage():
         if commit.mode not in LOAD_MODES:
             continue
-        for planned in ledger.plan(commit.number).ranges:
-            for offset in range(planned.start, planned.end):
-                place = (planned.partition, offset)
-                assert place not in found, f"{place} is in loads {found[place]} and {commit.number}"
-                found[place] = commit.number
+        for place in places_of(ledger.plan(commit.number)):
+            assert place not in found, f"{place} is in loads {found[place]} and {commit.number}"
+            found[place] = commit.number
     return found
 
 
@@ -43,13 +49,19 @@ def check_positions(ledger: Ledger) -> None:
     assert reached == positions, f"loads end at {dict(reached)}, the commit says {positions}"
 
 
-def check_table(file: Path, ledger: Ledger, *, with_load: bool = True) -> int:
-    """A Parquet file with what a reader sees has the rows that are committed; how many they are."""
-    names = ["partition", "offset", "key", "value", *(["load"] if with_load else [])]
-    columns = pq.read_table(file, columns=names).to_pydict()
+def check_table(file: Path, ledger: Ledger, *, with_load: bool = True, with_pending: bool = False) -> int:
+    """A Parquet file with what a reader sees has the rows that are committed; how many they are.
+
+    ``with_pending`` says that it may have the rows of the plan that is pending too, all or none. Where there
+    are columns of directories by hour, they are those of the rows' times.
+    """
+    columns = pq.read_table(file).to_pydict()
     places = list(zip(columns["partition"], columns["offset"], strict=True))
     expected = committed_places(ledger)
     counted = Counter(places)
+    pending = ledger.pending() if with_pending else None
+    if pending is not None and counted.keys() & {*places_of(pending)}:
+        expected |= dict.fromkeys(places_of(pending), pending.number)
     assert [place for place, count in counted.items() if count > 1] == [], (
         "rows that are there more than once"
     )
@@ -59,4 +71,9 @@ def check_table(file: Path, ledger: Ledger, *, with_load: bool = True) -> int:
     assert columns["key"] == [key_at(*place) for place in places]
     if with_load:
         assert columns["load"] == [expected[place] for place in places]
+    if "hour" in columns:
+        times = [time.astimezone(timezone.utc) for time in columns["timestamp"]]
+        assert columns["day"] == [time.date() for time in times]
+        assert columns["hour"] == [time.hour for time in times]
+        assert len({*zip(columns["day"], columns["hour"], strict=True)}) >= HOURS
     return len(places)

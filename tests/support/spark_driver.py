@@ -249,7 +249,7 @@ def _load(spark: Any, order: dict[str, Any]) -> dict[str, Any]:
         if "database" in order:
             load.write_sql(order["database"], order["table"], frame)
         else:
-            load.write_parquet(order["path"], frame)
+            load.write_files(order["path"], frame, **order["how"])
         if order.get("raise"):
             raise Refused(f"after the files of load {load.number} were written")
     _come_to("after load")

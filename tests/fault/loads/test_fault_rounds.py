@@ -12,7 +12,7 @@ import pytest
 
 from broker.embedded import start_broker
 from tests.support.growing_topic import growing
-from tests.support.load_rounds import LoadRound
+from tests.support.load_rounds import BY_HOUR, ORC_FILES, LoadRound
 from tests.support.spark_drivers import LOCAL_CLUSTER, Drivers
 
 ROUNDS = {
@@ -24,6 +24,9 @@ ROUNDS = {
 }
 """Each kind of fault once; `test_soak` repeats and mixes them."""
 
+HOW = {2: ORC_FILES | BY_HOUR}
+"""What is written where it is not plain Parquet."""
+
 
 def run_round(seed: int, steps: list[str], drivers: Drivers, directory: Path) -> LoadRound:
     rng = random.Random(f"round {seed}")
@@ -31,7 +34,7 @@ def run_round(seed: int, steps: list[str], drivers: Drivers, directory: Path) ->
         start_broker() as broker,
         growing(broker.bootstrap_servers, f"growing-{seed}", rng.randint(2, 4), rng) as topic,
     ):
-        done = LoadRound(seed, drivers, broker, topic, directory)
+        done = LoadRound(seed, drivers, broker, topic, directory, how=HOW.get(seed, {}))
         done.run(["plain", *rng.sample(steps, len(steps))])
         done.finish()
         return done
