@@ -105,12 +105,15 @@ class SourceLookup(Protocol):
         """What the cluster calls itself; empty where it has no name."""
         ...
 
-    def group_offsets(
-        self, group: str, partitions: Iterable[TopicPartition], *, note: str | None = None
-    ) -> dict[TopicPartition, int]:
-        """The offsets that ``group`` has committed; partitions without one are left out.
+    def group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offsets that ``group`` has committed; partitions without one are left out."""
+        ...
 
-        With ``note``, only those that were committed with this note: none in ZooKeeper, which keeps no notes.
+    def noted_offsets(
+        self, group: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, str]]:
+        """The same with the notes of `commit_group`, "" where there is none; nothing of ZooKeeper, which
+        keeps no notes.
         """
         ...
 

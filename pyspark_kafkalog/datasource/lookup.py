@@ -143,17 +143,24 @@ class Lookup:
         """What the cluster calls itself; empty where it has no name."""
         return self._again(lambda: self.cluster.metadata([], refresh=True)).cluster_id or ""
 
-    def group_offsets(
-        self, group: str, partitions: Iterable[TopicPartition], *, note: str | None = None
-    ) -> dict[TopicPartition, int]:
-        """The offsets that ``group`` has committed, with ``note`` if one is given; see `SourceLookup`."""
+    def group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offsets that ``group`` has committed; see `SourceLookup`."""
         asked = list(partitions)
         store = self._options.group_store
         if store is not None:
             kept = _kept_by(store, group)
-            return self._again(lambda: kept.offsets(asked)) if note is None else {}
+            return self._again(lambda: kept.offsets(asked))
+        return {p: offset for p, (offset, _) in self.noted_offsets(group, asked).items()}
+
+    def noted_offsets(
+        self, group: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, str]]:
+        """The same with their notes; see `SourceLookup`."""
+        if self._options.group_store is not None:
+            return {}
+        asked = list(partitions)
         found = self._again(lambda: groups.committed_offsets(self.cluster, group, asked))
-        return {p: committed.offset for p, committed in found.items() if note in (None, committed.metadata)}
+        return {p: (committed.offset, committed.metadata) for p, committed in found.items()}
 
     def commit_group(self, group: str, positions: Mapping[TopicPartition, int], *, note: str = "") -> None:
         """Have ``group`` stand at these offsets. Raises `KafkaError` where it may not."""

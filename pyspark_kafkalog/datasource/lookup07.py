@@ -207,16 +207,22 @@ class Lookup07:
         """What stands in ``/cluster/id`` of ZooKeeper, as our brokers write it; empty where nothing does."""
         return self._again(self._registry.cluster_id)
 
-    def group_offsets(
-        self, group: str, partitions: Iterable[TopicPartition], *, note: str | None = None
-    ) -> dict[TopicPartition, int]:
+    def group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The positions that ``group`` keeps in ZooKeeper; partitions without one are left out.
 
         Raises:
             InvalidConfig: there is no ZooKeeper to ask.
         """
         kept, asked = self._registry.group(group), list(partitions)
-        return self._again(lambda: kept.offsets(asked)) if note is None else {}
+        return self._again(lambda: kept.offsets(asked))
+
+    def noted_offsets(
+        self,
+        group: str,  # noqa: ARG002
+        partitions: Iterable[TopicPartition],  # noqa: ARG002
+    ) -> dict[TopicPartition, tuple[int, str]]:
+        """None: ZooKeeper keeps no notes."""
+        return {}
 
     def commit_group(
         self,

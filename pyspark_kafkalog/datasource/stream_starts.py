@@ -9,13 +9,15 @@ query with a new checkpoint begins anew.
 from __future__ import annotations
 
 import json
+import logging
 import re
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_kafkalog.datasource.offsets import OffsetsByPartition
 from pyspark_kafkalog.datasource.stream_offsets import decode_offsets, encode_offsets
-from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 from pyspark_kafkalog.loads.layout import LOAD
 from pyspark_kafkalog.loads.store import Below, Store, open_store
 from pyspark_kafkalog.types import TopicPartition
@@ -24,10 +26,22 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.datasource.generations import SourceLookup
     from pyspark_kafkalog.datasource.stream_options import StreamOptions
 
-NOTE = "kafkalog start"
-"""The metadata of a group's offsets that are a start. Brokers may allow few characters."""
+_NOTE = "kafkalog start"
+"""The metadata of a group's offsets that are a start. Brokers may allow few characters.
 
-_RECORD = re.compile(r"start-([0-9]{8})\.json")
+Version 2, ``kafkalog start 2:12``, says of how many partitions; version 1 was these two words.
+"""
+_NOTED = re.compile(_NOTE + r"(?: ([0-9]{1,9})(?::([0-9]{1,9}))?.*)?")
+_VERSION = 2
+
+log = logging.getLogger(__name__)
+
+_START, _SPENT = "json", "done"
+_RECORD = re.compile(rf"start-([0-9]{{8}})\.({_START}|{_SPENT})")
+
+
+class StartSuperseded(KafkaError):
+    """Another run of this stream keeps where it begins, and is further."""
 
 
 class StartKeeper(Protocol):
@@ -49,12 +63,16 @@ class StartKeeper(Protocol):
 class FileStarts:
     """*Not thread-safe.* Starts in files: ``start-00000001.json``, and ``.done`` beside it when it is spent.
 
-    Each query with a new checkpoint has the next number; the newest counts.
+    Each query with a new checkpoint has the next number; the newest counts, and takes those before it away.
+    So the newest is always there, and no number comes a second time: a driver that was given up and goes on
+    can do nothing to the start of the one that took its place.
     """
 
     def __init__(self, store: Store) -> None:
         """``store`` holds this query's files and no other's."""
         self._store = store
+        self._number: int | None = None
+        """That of this run's start, or of the spent one before it."""
         self._spent = False
 
     def kept(self, partitions: Collection[TopicPartition]) -> OffsetsByPartition | None:  # noqa: ARG002
@@ -62,28 +80,58 @@ class FileStarts:
             raise InvalidConfig(
                 f"streamName: {self._store.location} is the ledger of a load; give the stream another name"
             )
-        number = self._newest()
-        return None if number == 0 or self._store.exists(_done(number)) else self._read(number)
+        while True:
+            self._number = number = self._newest()
+            if number == 0 or self._store.exists(_done(number)):
+                return None
+            found = self._read(number)
+            if found is not None:
+                return found
+            # Another driver has taken it away since, for a newer one.
 
     def keep(self, start: OffsetsByPartition) -> OffsetsByPartition:
-        number = self._newest() + 1
+        number = (self._newest() if self._number is None else self._number) + 1
         data = json.dumps(encode_offsets(start), indent=2).encode() + b"\n"
-        self._spent = False
-        return dict(start) if self._store.create(_name(number), data) else self._read(number)
+        created = self._store.create(_name(number), data)
+        counts = dict(start) if created else self._read(number)
+        if counts is None or self._newest() > number or (not created and self._store.exists(_done(number))):
+            # What another driver has spent says nothing of where this one is to begin.
+            raise StartSuperseded(
+                f"{self._store.location}: another run of this stream began while this one did, and is "
+                "further: stop one of the two, or give it another streamName"
+            )
+        self._number, self._spent = number, False
+        self._remove_before(number)
+        return counts
 
     def spend(self) -> None:
-        number = 0 if self._spent else self._newest()
+        if self._spent:
+            return
+        number = self._newest() if self._number is None else self._number
         if number:
             self._store.create(_done(number), b"")
         self._spent = True
 
     def _newest(self) -> int:
-        found = [_RECORD.fullmatch(name) for name in self._store.names("")]
-        return max((int(one[1]) for one in found if one), default=0)
+        return max((number for number, ending in self._records() if ending == _START), default=0)
 
-    def _read(self, number: int) -> OffsetsByPartition:
+    def _records(self) -> list[tuple[int, str]]:
+        found = [_RECORD.fullmatch(name) for name in self._store.names("")]
+        return [(int(one[1]), one[2]) for one in found if one]
+
+    def _remove_before(self, newest: int) -> None:
+        """Take older starts away, each before the note that it is spent: none looks as if it were not."""
+        for number, ending in sorted(self._records(), key=lambda record: (record[0], record[1] != _START)):
+            if number < newest:
+                self._store.remove(_name(number) if ending == _START else _done(number))
+
+    def _read(self, number: int) -> OffsetsByPartition | None:
+        """None where it is not there any more."""
+        data = self._store.read(_name(number))
+        if data is None:
+            return None
         try:
-            return decode_offsets(json.loads(self._store.read(_name(number)) or b""))
+            return decode_offsets(json.loads(data))
         except (ValueError, InvalidConfig) as e:
             raise InvalidConfig(
                 f"{self._store.location}/{_name(number)} does not tell where the stream began: {e}. Remove "
@@ -92,7 +140,7 @@ class FileStarts:
 
 
 class GroupStarts:
-    """*Not thread-safe.* A start among the committed offsets of a group, told from others by `NOTE`.
+    """*Not thread-safe.* A start among the committed offsets of a group, told from others by their notes.
 
     It is spent when the group is told other offsets, which `StreamDriver` does anyway.
     """
@@ -101,10 +149,38 @@ class GroupStarts:
         self._lookup, self._group = lookup, group
 
     def kept(self, partitions: Collection[TopicPartition]) -> OffsetsByPartition | None:
-        return self._lookup().group_offsets(self._group, partitions, note=NOTE) or None
+        """As `StartKeeper.kept`.
+
+        A start of which a part is missing is none: a commit was cut short, either the one that was to keep
+        it, and then no batch was planned from it, or the one that spent it.
+
+        Raises:
+            InvalidConfig: a later version has kept a start.
+        """
+        by_count: dict[int, OffsetsByPartition] = defaultdict(dict)
+        for partition, (offset, note) in self._lookup().noted_offsets(self._group, partitions).items():
+            noted = _NOTED.fullmatch(note)
+            if noted is None:
+                continue
+            version, count = int(noted[1] or 1), int(noted[2] or 0)
+            if version > _VERSION:
+                raise InvalidConfig(
+                    f"group {self._group} keeps where the stream began in version {version} ({note!r}), and "
+                    f"this pyspark-kafkalog knows {_VERSION} at most: use the newer one"
+                )
+            by_count[count][partition] = offset
+        for count, found in sorted(by_count.items(), reverse=True):
+            if len(found) >= count:
+                return found
+            log.warning(
+                "of where the query began group %s has %d of %d partitions: that is no start, and "
+                "startingOffsets is resolved anew",
+                self._group, len(found), count,
+            )  # fmt: skip
+        return None
 
     def keep(self, start: Mapping[TopicPartition, int]) -> OffsetsByPartition:
-        self._lookup().commit_group(self._group, start, note=NOTE)
+        self._lookup().commit_group(self._group, start, note=f"{_NOTE} {_VERSION}:{len(start)}")
         return dict(start)
 
     def spend(self) -> None:
@@ -122,8 +198,8 @@ def keeper_for(options: StreamOptions, lookup: Callable[[], SourceLookup]) -> St
 
 
 def _name(number: int) -> str:
-    return f"start-{number:08}.json"
+    return f"start-{number:08}.{_START}"
 
 
 def _done(number: int) -> str:
-    return f"start-{number:08}.done"
+    return f"start-{number:08}.{_SPENT}"

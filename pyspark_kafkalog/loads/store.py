@@ -49,7 +49,7 @@ class Store(Protocol):
         ...
 
     def remove(self, name: str) -> None:
-        """Take a hint, what a proof left, or a receipt that a summary replaces, away; it need not be there.
+        """Take a hint, what a proof left, or what a newer record replaces, away; it need not be there.
 
         A directory is taken away where it is empty. Plans and commits are never removed.
         """

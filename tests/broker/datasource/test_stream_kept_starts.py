@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from pyspark_kafkalog.client.admin import create_partitions
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets
+from pyspark_kafkalog.datasource.lookup import Lookup
 from pyspark_kafkalog.datasource.stream_listener import LagListener
 from pyspark_kafkalog.datasource.stream_planning import OffsetsLost
 from pyspark_kafkalog.errors import InvalidConfig
@@ -139,6 +141,70 @@ def test_a_query_that_died_before_anything_was_planned_begins_where_it_began(
     assert values(start(checkpoint, **options)) == [[1]]
 
 
+def test_s6_partitions_that_came_since_do_not_change_a_first_batch_that_was_kept(
+    new_topic: NewTopic, start: Start, kept: dict[str, str]
+) -> None:
+    topic, checkpoint = new_topic(2), Checkpoint()
+    topic.add(1, 2)
+    options = {"subscribe": topic.name, **LATEST, **kept}
+    run = start(checkpoint, **options)
+    run.reader.initialOffset()
+    topic.add(3)
+    with pytest.raises(Died):
+        run.batch(dies="running")
+    create_partitions(run.reader._options.consumer.bootstrap_servers, {topic.name: 3})
+    topic.add(4, partition=2)
+    assert values(start(checkpoint, **options)) == [[3], [4]]
+
+
+def test_s6_a_start_that_was_kept_by_half_is_none(
+    new_topic: NewTopic,
+    start: Start,
+    cluster: Cluster,
+    topic_name: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is missing is no new partition, to be read from its first record on."""
+    topic, checkpoint = new_topic(2), Checkpoint()
+    topic.add(1)
+    topic.add(2, partition=1)
+    options = {"subscribe": topic.name, **LATEST, "kafka.group.id": topic_name, "commitOffsets": "group"}
+
+    def half(lookup: Lookup, group: str, positions: dict[TopicPartition, int], *, note: str = "") -> None:
+        commit_offsets(cluster, group, {p: positions[p] for p in list(positions)[:1]}, metadata=note)
+        raise Died
+
+    with monkeypatch.context() as cut:
+        cut.setattr(Lookup, "commit_group", half)
+        with pytest.raises(Died):
+            start(checkpoint, **options).batch()
+    assert committed(cluster, topic_name) == {"0": (1, "kafkalog start 2:2")}
+    run = start(checkpoint, **options)
+    begun = run.reader.initialOffset()["offsets"]
+    assert begun == {topic.name: {"0": 1, "1": 1}}
+    assert "has 1 of 2 partitions: that is no start" in caplog.text
+    topic.add(3)
+    with pytest.raises(Died):
+        run.batch(dies="running")
+    topic.add(4)
+    assert values(start(checkpoint, **options)) == [[3], [4]]
+
+
+def test_a_start_that_an_earlier_release_kept_counts_and_a_later_ones_is_told(
+    new_topic: NewTopic, start: Start, cluster: Cluster, topic_name: str
+) -> None:
+    topic = new_topic(2)
+    topic.add(1, 2, 3)
+    options = {"subscribe": topic.name, **LATEST, "kafka.group.id": topic_name, "commitOffsets": "group"}
+    places = {TopicPartition(topic.name, 0): 1, TopicPartition(topic.name, 1): 0}
+    commit_offsets(cluster, topic_name, places, metadata="kafkalog start")
+    assert values(start(Checkpoint(), **options)) == [[2, 3]]
+    commit_offsets(cluster, topic_name, places, metadata="kafkalog start 3:x")
+    with pytest.raises(InvalidConfig, match=r"in version 3 .* knows 2 at most: use the newer one"):
+        start(Checkpoint(), **options).batch()
+
+
 def test_partitions_that_came_before_the_repeated_first_batch_are_no_loss(
     new_topic: NewTopic, start: Start
 ) -> None:
@@ -186,7 +252,7 @@ def test_the_group_is_told_each_batch_once_it_is_done(
     }  # fmt: skip
     run = start(checkpoint, **options)
     assert run.batch() is not None
-    assert committed(cluster, topic_name) == {"0": (0, "kafkalog start"), "1": (0, "kafkalog start")}
+    assert committed(cluster, topic_name) == dict.fromkeys("01", (0, "kafkalog start 2:2"))
     assert run.batch() is not None
     assert committed(cluster, topic_name) == {"0": (4, ""), "1": (0, "")}
     assert run.batch() is None  # Spark has asked for more, so the second one is done
