@@ -107,7 +107,7 @@ class AsyncProducer:
         Raises:
             TimeoutError: not all of it within ``timeout`` seconds.
         """
-        if threading.current_thread() is self._thread:
+        if self.runs_here():
             return  # A hook that waited for its own end would wait for ever.
         deadline = Deadline.after(timeout, self._clock) if timeout is not None else None
         if not self._queue.flush(deadline):
@@ -134,6 +134,10 @@ class AsyncProducer:
         self._join(None)
         return [*self._retired, *left]
 
+    def runs_here(self) -> bool:
+        """Whether this is the thread that sends: hooks are called by it."""
+        return threading.current_thread() is self._thread
+
     def __enter__(self) -> AsyncProducer:
         return self
 
@@ -142,7 +146,7 @@ class AsyncProducer:
 
     def _join(self, timeout: float | None) -> None:
         _open_producers.discard(self)
-        if self._thread is not threading.current_thread():
+        if not self.runs_here():
             self._thread.join(timeout)
             if self._thread.is_alive():
                 raise TimeoutError(

@@ -120,8 +120,10 @@ class ClassicProducer:
     def flush(self, timeout: float | None = None) -> None:
         """Return when all that was queued was sent or is lost, and the brokers have dealt with it.
 
+        What was queued for a broker that is gone is among it, wherever it goes.
+
         Raises:
-            TimeoutError: not within ``timeout`` seconds for one of the brokers.
+            TimeoutError: not within ``timeout`` seconds.
             ConnectionLost: with ``request.required.acks=0``, a broker refused something.
         """
         self._pool.flush(timeout)

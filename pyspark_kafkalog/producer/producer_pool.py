@@ -39,6 +39,10 @@ class Channel(Protocol):
         """Close at once; what was queued and not sent is given back."""
         ...
 
+    def runs_here(self) -> bool:
+        """Whether this is the thread that sends what is queued: closing waits for it."""
+        ...
+
 
 class SyncChannel:
     """*Thread-safe: its producer is.* Sends before it returns."""
@@ -65,6 +69,9 @@ class SyncChannel:
         self.close(None)
         return []
 
+    def runs_here(self) -> bool:
+        return False
+
 
 class AsyncChannel:
     """*Thread-safe: its producer is.* Queues."""
@@ -89,6 +96,9 @@ class AsyncChannel:
     def retire(self) -> list[QueueItem]:
         return self._producer.retire()
 
+    def runs_here(self) -> bool:
+        return self._producer.runs_here()
+
 
 class ProducerPool:
     """*Thread-safe: its lock guards the channels by broker.*
@@ -105,7 +115,7 @@ class ProducerPool:
         self._make, self._send_elsewhere = make, send_elsewhere
         self._lock = threading.Lock()
         self._channels: dict[int, tuple[BrokerNode, Channel]] = {}
-        self._retiring: list[threading.Thread] = []
+        self._retiring: list[tuple[threading.Thread, Channel]] = []
         self._closing = self._closed = False
 
     @property
@@ -130,11 +140,29 @@ class ProducerPool:
                 self._channel(broker)
 
     def flush(self, timeout: float | None) -> None:
-        """Flush every channel. Raises `TimeoutError`."""
-        with self._lock:
-            channels = [channel for _, channel in self._channels.values()]
-        for channel in channels:
-            channel.flush(timeout)
+        """Flush every channel, once those have it all that are being retired, and again if one is meanwhile.
+
+        Raises:
+            TimeoutError: not all within ``timeout`` seconds.
+        """
+        deadline = Deadline.after(timeout) if timeout is not None else None
+        while True:
+            with self._lock:
+                retiring, threads = self._retiring, self._waited_for()
+                channels = [channel for _, channel in self._channels.values()]
+            for thread in threads:
+                thread.join(deadline.left if deadline is not None else None)
+                if thread.is_alive():
+                    raise TimeoutError(
+                        "what was queued for a broker that is gone is not with another one yet"
+                    )
+            if threads:
+                continue
+            for channel in channels:
+                channel.flush(deadline.left if deadline is not None else None)
+            with self._lock:
+                if self._retiring is retiring:
+                    return
 
     def close(self, timeout: float | None) -> None:
         """Wait for those that are being retired, then close every channel, each within ``timeout`` seconds.
@@ -158,7 +186,7 @@ class ProducerPool:
             with self._lock:
                 self._closing = True
                 # One that ends may have begun another: the broker that it found had moved.
-                threads = [t for t in self._retiring if t.is_alive() and t is not threading.current_thread()]
+                threads = self._waited_for()
                 if not threads or (deadline is not None and deadline.passed):
                     self._closed = True
                     channels = [channel for _, channel in self._channels.values()]
@@ -166,6 +194,13 @@ class ProducerPool:
                     return channels
             for thread in threads:
                 thread.join(deadline.left if deadline is not None else None)
+
+    def _waited_for(self) -> list[threading.Thread]:
+        """Those that are retiring a channel, unless they wait for this one. Caller holds the lock."""
+        here = threading.current_thread()
+        return [
+            t for t, channel in self._retiring if t.is_alive() and t is not here and not channel.runs_here()
+        ]
 
     def _channel(self, broker: BrokerNode) -> Channel:
         if self._closed:
@@ -186,7 +221,7 @@ class ProducerPool:
         thread = threading.Thread(
             target=self._retire, args=(channel,), name=f"kafkalog-retiring-{id}", daemon=True
         )
-        self._retiring = [*(one for one in self._retiring if one.is_alive()), thread]
+        self._retiring = [*(one for one in self._retiring if one[0].is_alive()), (thread, channel)]
         thread.start()
 
     def _retire(self, channel: Channel) -> None:

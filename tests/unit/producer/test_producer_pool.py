@@ -22,13 +22,16 @@ class Channel:
 
     def __init__(self, broker: BrokerNode, left: Sequence[QueueItem] = ()) -> None:
         self.broker, self.left = broker, list(left)
-        self.closed = self.retired = 0
+        self.closed = self.retired = self.flushed = 0
 
     def send(self, items: Sequence[QueueItem]) -> Sequence[QueueItem]:
         return []
 
     def flush(self, timeout: float | None) -> None:
-        pass
+        self.flushed += 1
+
+    def runs_here(self) -> bool:
+        return False
 
     def close(self, timeout: float | None) -> None:
         self.closed += 1
@@ -141,3 +144,72 @@ def test_closing_waits_for_those_that_are_found_gone_meanwhile() -> None:
     threading.Timer(0.05, closing.set).start()
     pool.close(10)
     assert arrived == [*ITEMS, *ITEMS]
+
+
+def test_flushing_waits_for_what_is_moved_off_a_broker_that_is_gone_and_then_for_those_it_went_to() -> None:
+    moving, may_arrive = threading.Event(), threading.Event()
+    made: list[Channel] = []
+    flushed_before: list[int] = []
+
+    def send_elsewhere(items: Sequence[QueueItem]) -> None:
+        moving.set()
+        assert may_arrive.wait(10)
+        flushed_before.append(made[1].flushed)
+
+    def make(broker: BrokerNode) -> Channel:
+        made.append(Channel(broker, ITEMS if broker.host == "full" else ()))
+        return made[-1]
+
+    pool = ProducerPool(make, send_elsewhere)
+    pool.keep({1: node(1, "full"), 2: node(2)})
+    pool.keep({2: node(2)})
+    assert moving.wait(10)
+    with pytest.raises(TimeoutError, match="a broker that is gone is not with another one yet"):
+        pool.flush(0.05)
+    threading.Timer(0.05, may_arrive.set).start()
+    pool.flush(10)
+    assert (flushed_before, made[1].flushed) == ([0], 1)
+    pool.close(10)
+
+
+def test_flushing_begins_again_when_a_broker_goes_meanwhile() -> None:
+    """What waited there may have gone to one that was flushed before."""
+    arrived: list[QueueItem] = []
+
+    class Going(Channel):
+        def flush(self, timeout: float | None) -> None:
+            super().flush(timeout)
+            if self.broker.id == 2 and self.flushed == 1:
+                pool.keep({1: node(1)})
+
+    made: list[Going] = []
+
+    def make(broker: BrokerNode) -> Channel:
+        made.append(Going(broker, ITEMS if broker.id == 2 else ()))
+        return made[-1]
+
+    pool = ProducerPool(make, arrived.extend)
+    pool.keep({1: node(1), 2: node(2)})
+    pool.flush(10)
+    assert arrived == ITEMS
+    assert [channel.flushed for channel in made] == [2, 1]
+
+
+def test_a_hook_of_a_broker_that_is_gone_may_flush_without_waiting_for_itself() -> None:
+    class Here(Channel):
+        def runs_here(self) -> bool:
+            return threading.current_thread() is sender
+
+        def retire(self) -> list[QueueItem]:
+            sender.join(10)
+            return super().retire()
+
+    pool = ProducerPool(Here, lambda items: None)
+    pool.keep({1: node(1)})
+    sender = threading.Thread(target=lambda: (may_flush.wait(10), pool.flush(None)))
+    may_flush = threading.Event()
+    sender.start()
+    pool.keep({})
+    may_flush.set()
+    sender.join(10)
+    assert not sender.is_alive()
