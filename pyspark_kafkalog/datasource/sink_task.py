@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from pyspark.sql.datasource import WriterCommitMessage
 
 from pyspark_kafkalog.client.transactions import PreparedTransaction
+from pyspark_kafkalog.datasource.sink_marks import Unit
 from pyspark_kafkalog.producer.delivery import BulkDelivery, DeliveredRange
 from pyspark_kafkalog.types import TopicPartition
 
@@ -45,6 +46,8 @@ class TaskWritten(WriterCommitMessage):
     """What the driver is to commit; None for a write without transactions."""
     rows_there: int = 0
     """Rows that were not written, as an earlier run of this batch has committed them."""
+    unit: Unit | None = None
+    """What is written once and known again; None for a write that is written anew each time."""
 
     @property
     def record_count(self) -> int:

@@ -55,7 +55,7 @@ def write_in_transaction(
             count = sum(part.record_count for part in written.values())
             mark = CommittedOffset(unit.batch, -1, Mark(unit, count).text())
             producer.send_offsets_to_transaction({MARKS_AT: mark}, transactional_id)
-        return TaskWritten(written, producer.prepare_transaction())
+        return TaskWritten(written, producer.prepare_transaction(), unit=unit)
     finally:
         producer.close(timeout=_CLOSE_SECONDS)
 
@@ -70,17 +70,20 @@ def write_nothing(config: ProducerConfig, transactional_id: str, unit: Unit | No
     before = _mark_of(config, transactional_id, stable=False) if unit is not None else None
     if before is not None and _is_there(before, unit, transactional_id):
         return _counted(before, iter(()), transactional_id)
-    return TaskWritten()
+    return TaskWritten(unit=unit)
 
 
-def end_all(config: ProducerConfig, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Commit what the tasks have prepared.
+def end_all(config: ProducerConfig, prefix: str, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Commit what the tasks have prepared; ``prefix`` is that of their transactional ids.
 
     Raises:
+        WrittenOtherwise: an earlier run of the same had more tasks, and committed rows of those; nothing is
+            committed now.
         KafkaError: one could not be committed; how many were before it is said.
     """
     prepared = prepared_by(messages)
     with closing(Cluster(config)) as cluster:
+        _check_task_count(cluster, prefix, messages)
         for done, transaction in enumerate(prepared):
             try:
                 end_transaction(cluster, transaction, commit=True)
@@ -111,12 +114,42 @@ def prepared_by(messages: Sequence[WriterCommitMessage | None]) -> list[Prepared
     return [task.transaction for task in tasks if task.transaction is not None]
 
 
+def _check_task_count(cluster: Cluster, prefix: str, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Rows of tasks that this run does not have are with others now, or nowhere.
+
+    Transactions are committed in the order of the tasks, so a first run is known by its own marks: it asks
+    for one more. A run that found rows there looks at all that have a mark at all.
+    """
+    tasks = [message for message in messages if isinstance(message, TaskWritten)]
+    unit = next((task.unit for task in tasks if task.unit is not None), None)
+    again = any(task.rows_there for task in tasks)
+    number = len(messages)
+    while unit is not None:
+        beyond = f"{prefix}-{number}"
+        mark = _mark_at(cluster, beyond, stable=False)
+        if mark is not None and mark.unit == unit:
+            raise WrittenOtherwise(
+                f"{beyond}: {mark.row_count} rows of {unit.name}, batch {unit.batch}, are committed by a "
+                f"task that this run of it does not have: it has {len(messages)} tasks, and had more. The "
+                "rows of a batch must come to the same tasks when it is run again: set what decides their "
+                "number (minPartitions, maxRecordsPerPartition, spark.sql.shuffle.partitions) as it was and "
+                "start again. With another transactional.id.prefix all of it is written once more"
+            )
+        if mark is None or not again:
+            return
+        number += 1
+
+
 def _mark_of(config: ProducerConfig, transactional_id: str, *, stable: bool = True) -> Mark | None:
+    with closing(Cluster(config)) as cluster:
+        return _mark_at(cluster, transactional_id, stable=stable)
+
+
+def _mark_at(cluster: Cluster, transactional_id: str, *, stable: bool) -> Mark | None:
     """What was committed last under this id; with ``stable``, once nothing is pending, which is soon where a
     producer has taken the id over.
     """
-    with closing(Cluster(config)) as cluster:
-        found = committed_offsets(cluster, transactional_id, [MARKS_AT], stable=stable)
+    found = committed_offsets(cluster, transactional_id, [MARKS_AT], stable=stable)
     return Mark.parse(found[MARKS_AT].metadata) if MARKS_AT in found else None
 
 
@@ -139,4 +172,4 @@ def _counted(before: Mark, rows: Rows, transactional_id: str) -> TaskWritten:
             "when it is run again"
         )
     log.info("%s: batch %d is there already", transactional_id, before.unit.batch)
-    return TaskWritten(rows_there=count)
+    return TaskWritten(rows_there=count, unit=before.unit)

@@ -69,7 +69,7 @@ class _Writer:
 
     def _commit(self, what: str, messages: Sequence[WriterCommitMessage | None]) -> None:
         if self._options.transactional_prefix is not None:
-            end_all(self._options.producer, messages)
+            end_all(self._options.producer, self._options.transactional_prefix, messages)
         log.info("%s is done: %s", what, summary(messages))
 
     def _abort(self, what: str, messages: Sequence[WriterCommitMessage | None]) -> None:

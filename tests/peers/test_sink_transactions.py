@@ -179,6 +179,29 @@ def test_rows_that_left_a_task_whose_rows_are_committed_are_told(
         query.run(0, (4, 0))
 
 
+def test_fewer_tasks_than_a_committed_batch_had_are_told(servers: str, topic: str, query: Query) -> None:
+    query.commit(query.run(0, (2, 3, 4)), 0)
+    again = query.run(0, (2, 3))
+    with pytest.raises(
+        WrittenOtherwise, match=f"{topic}-2: 4 rows of q, batch 0, are committed by a task .* it has 2 tasks"
+    ):
+        query.commit(again, 0)
+    query.commit(query.run(0, (2, 3, 4)), 0)
+    query.commit(query.run(1, (2,)), 1)
+    settled(servers, topic, rows_of(0, (2, 3, 4)) + rows_of(1, (2,)))
+
+
+def test_rows_that_came_to_a_task_that_had_none_are_told_before_anything_is_committed(
+    servers: str, topic: str, query: Query
+) -> None:
+    query.commit(query.run(0, (0, 5)), 0)
+    moved = query.run(0, (5,))
+    with pytest.raises(WrittenOtherwise, match=f"{topic}-1: 5 rows of q, batch 0"):
+        query.commit(moved, 0)
+    query.writer().abort(moved, 0)
+    settled(servers, topic, rows_of(0, (0, 5)))
+
+
 def test_a_checkpoint_that_was_set_back_is_told_and_another_query_begins_anew(
     servers: str, topic: str, query: Query
 ) -> None:

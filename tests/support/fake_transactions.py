@@ -15,6 +15,12 @@ from pyspark_kafkalog.protocol.api.add_partitions_to_txn import (
 from pyspark_kafkalog.protocol.api.end_txn import EndTxnResponse
 from pyspark_kafkalog.protocol.api.find_coordinator import Coordinator, FindCoordinatorResponse
 from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdResponse
+from pyspark_kafkalog.protocol.api.offset_fetch import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
 from pyspark_kafkalog.protocol.api.txn_offset_commit import (
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
@@ -34,6 +40,7 @@ class Transaction:
     state: str = "Empty"
     partitions: set[tuple[str, int]] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
+    offsets: dict[tuple[str, str, int], tuple[int, str | None]] = field(default_factory=dict)
     ends: list[str] = field(default_factory=list)
 
 
@@ -51,6 +58,7 @@ class FakeTransactions:
             (ApiKey.ADD_OFFSETS_TO_TXN, self.add_offsets),
             (ApiKey.TXN_OFFSET_COMMIT, self.commit_offsets),
             (ApiKey.END_TXN, self.end),
+            (ApiKey.OFFSET_FETCH, self.fetch_offsets),
         ):
             broker.default(key, answer)
 
@@ -101,8 +109,33 @@ class FakeTransactions:
         for topic in request.topics:
             for p in topic.partitions:
                 key = (request.group_id, topic.name, p.partition_index)
-                self.offsets[key] = (p.committed_offset, p.committed_metadata)
+                if known is not None:
+                    known.offsets[key] = (p.committed_offset, p.committed_metadata)
         return refused_offsets(request, code)
+
+    def fetch_offsets(self, request: Any) -> OffsetFetchResponse:
+        """What transactions have committed."""
+        return OffsetFetchResponse(
+            groups=tuple(
+                OffsetFetchResponseGroup(
+                    group.group_id,
+                    tuple(
+                        OffsetFetchResponseTopics(
+                            topic.name,
+                            tuple(
+                                OffsetFetchResponsePartitions(index, offset, metadata=text)
+                                for index in topic.partition_indexes
+                                for offset, text in [
+                                    self.offsets.get((group.group_id, topic.name, index), (-1, ""))
+                                ]
+                            ),
+                        )
+                        for topic in group.topics
+                    ),
+                )
+                for group in request.groups
+            )
+        )
 
     def end(self, request: Any) -> EndTxnResponse:
         code, known = self._known(request.transactional_id, request.producer_id, request.producer_epoch)
@@ -116,7 +149,9 @@ class FakeTransactions:
     def _end(self, known: Transaction, how: str) -> None:
         known.state = how
         known.ends.append(how)
-        known.partitions, known.groups = set(), set()
+        if how == "commit":
+            self.offsets |= known.offsets
+        known.partitions, known.groups, known.offsets = set(), set(), {}
 
     def _known(self, name: str, producer_id: int, epoch: int) -> tuple[ErrorCode, Transaction | None]:
         known = self.ids.get(name)
