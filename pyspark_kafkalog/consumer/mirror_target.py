@@ -196,6 +196,7 @@ class RequestTarget:
         self._producers: dict[tuple[str, int], SyncProducer] = {}
         self._retry = RetryPolicy(config.retry_backoff_ms, 10 * config.retry_backoff_ms, patient=True)
         self._given_up = self._dropping_told = False
+        self._gathered_bytes = 0  # the thread's, of the batch that it gathers
         self._room = threading.Condition()  # guards the number below
         self._queued_bytes = 0
         self._router = router_of(config, ByNumber() if as_source else None)
@@ -246,23 +247,17 @@ class RequestTarget:
 
     def _run(self) -> None:
         """The thread: gather, send, until the queue is closed and empty."""
-        items: list[QueueItem] = []
-        size, due = 0, self._due()
-        while True:
-            try:
-                item = self._queue.take(due)
-            except QueueClosed:
-                break
-            if item is not None:
-                items.append(item)
-                size += len(item.data.data)
-            if item is None or len(items) >= self._config.batch_size or size >= _BATCH_BYTES:
-                self._hand_over(items)
-                with self._room:
-                    self._queued_bytes -= size
-                    self._room.notify_all()
-                items, size, due = [], 0, self._due()
-        self._hand_over(items)
+        for items, _ in self._queue.batches(self._config.queue_time_ms / 1000, self._gather):
+            self._hand_over(items)
+            with self._room:
+                self._queued_bytes -= self._gathered_bytes
+                self._room.notify_all()
+            self._gathered_bytes = 0
+
+    def _gather(self, items: list[QueueItem], item: QueueItem) -> bool:
+        items.append(item)
+        self._gathered_bytes += len(item.data.data)
+        return len(items) >= self._config.batch_size or self._gathered_bytes >= _BATCH_BYTES
 
     def _hand_over(self, items: Sequence[QueueItem]) -> None:
         try:
@@ -272,9 +267,6 @@ class RequestTarget:
             failed = KafkaError(f"sending to the target failed: {e!r}")
             self._given_up = not self._lost(len(items), failed)
         self._queue.settle()
-
-    def _due(self) -> Deadline:
-        return Deadline.after(self._config.queue_time_ms / 1000, self._clock)
 
     def _deliver(self, items: Sequence[QueueItem]) -> None:
         attempts = Attempts(

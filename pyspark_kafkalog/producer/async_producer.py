@@ -13,7 +13,7 @@ from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.producer07 import AsyncProducerConfig, handler_props, producer_config
 from pyspark_kafkalog.producer.event_handler import CallbackHandler, DefaultEventHandler, EventHandler
-from pyspark_kafkalog.producer.event_queue import EventQueue, QueueClosed, QueueFull, QueueItem
+from pyspark_kafkalog.producer.event_queue import EventQueue, QueueFull, QueueItem
 from pyspark_kafkalog.producer.message_encoder import ENCODERS, Encoder, made
 from pyspark_kafkalog.producer.sync_producer import SyncProducer
 from pyspark_kafkalog.protocol.v07 import ANY_PARTITION
@@ -155,28 +155,15 @@ class AsyncProducer:
 
     def _run(self) -> None:
         """The thread: gather, hand over, until the queue is closed and empty."""
-        events: list[QueueItem] = []
-        due = self._due()
-        while True:
-            try:
-                item = self._queue.take(due)
-            except QueueClosed:
-                break
-            if item is not None:
-                events += self._dequeued(item)
-            if item is None or len(events) >= self.config.batch_size:
-                self._handle(events)
-                events, due = [], self._due()
-        if self._retired is None:
-            events += self._hooked([], lambda callbacks: callbacks.last_batch_before_close())
-        self._handle(events)
+        for events, last in self._queue.batches(self.config.queue_time_ms / 1000, self._gather):
+            if last and self._retired is None:
+                events.extend(self._hooked([], lambda callbacks: callbacks.last_batch_before_close()))
+            self._handle(events)
         self._close_hooks()
 
-    def _due(self) -> Deadline:
-        return Deadline.after(self.config.queue_time_ms / 1000, self._clock)
-
-    def _dequeued(self, item: QueueItem) -> Sequence[QueueItem]:
-        return self._hooked([item], lambda callbacks: callbacks.after_dequeuing_existing_data(item))
+    def _gather(self, events: list[QueueItem], item: QueueItem) -> bool:
+        events += self._hooked([item], lambda callbacks: callbacks.after_dequeuing_existing_data(item))
+        return len(events) >= self.config.batch_size
 
     def _handle(self, events: Sequence[QueueItem]) -> None:
         if events and self._retired is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +81,26 @@ class EventQueue:
             self._taken += 1
             self._changed.notify_all()
             return self._items.popleft()
+
+    def batches(
+        self, seconds: float, add: Callable[[list[QueueItem], QueueItem], bool]
+    ) -> Iterator[tuple[list[QueueItem], bool]]:
+        """Every event, in batches, until the queue is closed and empty; and whether it is the last batch.
+
+        ``add`` puts an event into a batch and says whether that is full. A batch also ends ``seconds`` after
+        the one before and when somebody waits in `flush`; it may then be empty, and so may the last.
+        """
+        batch: list[QueueItem] = []
+        due = Deadline.after(seconds, self._clock)
+        while True:
+            try:
+                item = self.take(due)
+            except QueueClosed:
+                break
+            if item is None or add(batch, item):
+                yield batch, False
+                batch, due = [], Deadline.after(seconds, self._clock)
+        yield batch, True
 
     def settle(self) -> None:
         """What has become of every event taken so far is known: sent, handed on or lost."""
