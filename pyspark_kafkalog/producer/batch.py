@@ -115,6 +115,7 @@ class ProducerBatch:
         size: int,
     ) -> int:
         """Take many records of at most ``size`` bytes together; the index of the first."""
+        self._as_lists()
         index = self.count
         self.values += values
         self.times += times
@@ -158,6 +159,7 @@ class ProducerBatch:
 
         Every record keeps its sequence number, so those after the batch stay right.
         """
+        self._as_lists()
         half = self.count // 2
         parts = [self._slice(0, half), self._slice(half, self.count)]
         self.parts = parts
@@ -196,6 +198,9 @@ class ProducerBatch:
         self.base_offset, self.append_time, self.error = base_offset, append_time, error
         self._release()
         self.settled = True
+
+    def _as_lists(self) -> None:
+        """Have the records as lists, which these are."""
 
     def _slice(self, start: int, stop: int) -> ProducerBatch:
         part = ProducerBatch(

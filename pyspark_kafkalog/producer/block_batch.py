@@ -32,35 +32,19 @@ class BlockBatch(ProducerBatch):
     def add(
         self, value: bytes | None, key: bytes | None, time: int, headers: Sequence[Header], size: int
     ) -> int:
-        self._unpack()
+        self._as_lists()
         return super().add(value, key, time, headers, size)
-
-    def extend(
-        self,
-        values: Sequence[bytes | None],
-        keys: Sequence[bytes | None] | None,
-        times: Sequence[int],
-        headers: Sequence[Sequence[Header]] | None,
-        size: int,
-    ) -> int:
-        self._unpack()
-        return super().extend(values, keys, times, headers, size)
 
     def encode(self, encoding: Encoding) -> bytes:
         if self.values or not isinstance(encoding, RecordBatches):
-            self._unpack()
+            self._as_lists()
             return super().encode(encoding)
         if self.encoded is None:
             identity = (self.producer_id, self.epoch, self.base_sequence)
             self.encoded = encoding.sealed(b"".join(self._blocks), self.times, identity)
         return self.encoded
 
-    def split(self) -> list[ProducerBatch]:
-        self._unpack()
-        return super().split()
-
-    def _unpack(self) -> None:
-        """Have the records as lists."""
+    def _as_lists(self) -> None:
         if self.values or not self.count:
             return
         fields = read_fields(b"".join(self._blocks), self.count)
