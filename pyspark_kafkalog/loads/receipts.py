@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from array import array
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.loads.plan_record import key_fields
 from pyspark_kafkalog.loads.records import Fields, seal, unseal
@@ -20,13 +20,41 @@ TALLY_COLUMNS = ("offset", "timestamp", "key", "value")
 """The columns that a `Tally` looks at."""
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """Proof that a task read offsets ``[start, end)`` to the end, and what it saw there.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What is in a range of offsets: ``bytes`` are those of keys and values, ``lost`` what retention deleted.
 
-    ``next`` is where reading would go on; ``bytes`` are those of keys and values. ``digest`` is three
-    CRC-32s: of the offsets, of the keys' lengths and of the values' lengths. ``lost`` are ranges that
-    retention had deleted. First and last are None where there was no record, or none with a timestamp.
+    First and last are None where there was no record, or none with a timestamp.
+    """
+
+    records: int
+    bytes: int
+    first_offset: int | None
+    last_offset: int | None
+    first_timestamp_ms: int | None
+    last_timestamp_ms: int | None
+    lost: tuple[tuple[int, int], ...]
+
+
+def read_found(fields: Fields) -> dict[str, Any]:
+    """The fields of a `Found` in a record."""
+    return {
+        "records": fields.number("records"),
+        "bytes": fields.number("bytes"),
+        "first_offset": fields.optional_number("first_offset"),
+        "last_offset": fields.optional_number("last_offset"),
+        "first_timestamp_ms": fields.optional_number("first_timestamp_ms"),
+        "last_timestamp_ms": fields.optional_number("last_timestamp_ms"),
+        "lost": fields.pairs("lost"),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt(Found):
+    """Proof that a task read offsets ``[start, end)`` to the end, and what it found there.
+
+    ``next`` is where reading would go on. ``digest`` is three CRC-32s: of the offsets, of the keys' lengths
+    and of the values' lengths.
     """
 
     plan: int
@@ -37,14 +65,7 @@ class Receipt:
     start: int
     end: int
     next: int
-    records: int
-    bytes: int
-    first_offset: int | None
-    last_offset: int | None
-    first_timestamp_ms: int | None
-    last_timestamp_ms: int | None
     digest: str
-    lost: tuple[tuple[int, int], ...]
     attempt: int
     host: str
     duration_ms: int
@@ -194,18 +215,12 @@ def decode_receipt(data: bytes, where: str) -> Receipt:
         start=fields.number("start"),
         end=fields.number("end"),
         next=fields.number("next"),
-        records=fields.number("records"),
-        bytes=fields.number("bytes"),
-        first_offset=fields.optional_number("first_offset"),
-        last_offset=fields.optional_number("last_offset"),
-        first_timestamp_ms=fields.optional_number("first_timestamp_ms"),
-        last_timestamp_ms=fields.optional_number("last_timestamp_ms"),
         digest=fields.text("digest"),
-        lost=fields.pairs("lost"),
         attempt=fields.number("attempt"),
         host=fields.text("host"),
         duration_ms=fields.number("duration_ms"),
         broker=fields.broker(),
+        **read_found(fields),
     )
     if receipt.next != receipt.end or receipt.start >= receipt.end:
         raise fields.refuse(f"next {receipt.next} is not the end of [{receipt.start}, {receipt.end})")

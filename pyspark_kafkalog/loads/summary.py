@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import groupby
 
 from pyspark_kafkalog.loads.plan_record import key_fields
-from pyspark_kafkalog.loads.receipts import Receipt
+from pyspark_kafkalog.loads.receipts import Found, Receipt, read_found
 from pyspark_kafkalog.loads.records import Fields, seal, unseal
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionSummary:
-    """What a load found in a partition; the fields are those of `Receipt`, of all its ranges together."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSummary(Found):
+    """What a load found in a partition, in all its ranges together."""
 
     key: TopicPartition
-    records: int
-    bytes: int
-    first_offset: int | None
-    last_offset: int | None
-    first_timestamp_ms: int | None
-    last_timestamp_ms: int | None
-    lost: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +42,18 @@ def _together(key: TopicPartition, found: Sequence[Receipt]) -> PartitionSummary
             start = lost.pop()[0]  # noqa: PLW2901
         lost.append((start, end))
     return PartitionSummary(
-        key,
-        sum(r.records for r in found),
-        sum(r.bytes for r in found),
-        min(offsets, default=None),
-        max(offsets, default=None),
-        min(times, default=None),
-        max(times, default=None),
-        tuple(lost),
+        key=key,
+        records=sum(r.records for r in found),
+        bytes=sum(r.bytes for r in found),
+        first_offset=min(offsets, default=None),
+        last_offset=max(offsets, default=None),
+        first_timestamp_ms=min(times, default=None),
+        last_timestamp_ms=max(times, default=None),
+        lost=tuple(lost),
     )
 
 
-_FOUND = (
-    "records", "bytes", "first_offset", "last_offset", "first_timestamp_ms", "last_timestamp_ms", "lost",
-)  # fmt: skip
+_FOUND = tuple(field.name for field in fields(Found))
 
 
 def encode_summary(summary: Summary) -> bytes:
@@ -86,26 +77,18 @@ def decode_summary(data: bytes, where: str) -> Summary:
     Raises:
         DamagedRecord: it is torn or edited, or holds what no summary does.
     """
-    fields = Fields(unseal("summary", data, where), where)
+    record = Fields(unseal("summary", data, where), where)
     found = Summary(
-        fields.number("plan", 1),
-        fields.text("plan_sha256"),
-        tuple(_decode_partition(one) for one in fields.entries("partitions")),
+        record.number("plan", 1),
+        record.text("plan_sha256"),
+        tuple(_decode_partition(one) for one in record.entries("partitions")),
     )
     keys = [p.key for p in found.partitions]
     if keys != sorted(set(keys)):
-        raise fields.refuse("its partitions are not in order, or one is there twice")
+        raise record.refuse("its partitions are not in order, or one is there twice")
     return found
 
 
-def _decode_partition(fields: Fields) -> PartitionSummary:
-    return PartitionSummary(
-        TopicPartition(fields.text("topic"), fields.number("partition"), fields.broker()),
-        records=fields.number("records"),
-        bytes=fields.number("bytes"),
-        first_offset=fields.optional_number("first_offset"),
-        last_offset=fields.optional_number("last_offset"),
-        first_timestamp_ms=fields.optional_number("first_timestamp_ms"),
-        last_timestamp_ms=fields.optional_number("last_timestamp_ms"),
-        lost=fields.pairs("lost"),
-    )
+def _decode_partition(record: Fields) -> PartitionSummary:
+    key = TopicPartition(record.text("topic"), record.number("partition"), record.broker())
+    return PartitionSummary(key=key, **read_found(record))

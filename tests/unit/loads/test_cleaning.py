@@ -17,8 +17,11 @@ from pyspark_kafkalog.loads.summary import (
     encode_summary,
     summarize,
 )
+from pyspark_kafkalog.types import TopicPartition
 from tests.support.loads import B1, B2, P0, P1, begun, facts, facts07, loaded, plan_of, read, read_all
 from tests.support.memory_store import Crash, MemoryStore, WatchedStore
+
+Pairs = tuple[tuple[int, int], ...]
 
 
 @pytest.fixture
@@ -136,8 +139,15 @@ def test_a_summary_of_another_plan_is_refused(ledger: Ledger) -> None:
 
 
 def test_a_summary_is_read_as_it_was_written() -> None:
-    p = PartitionSummary(P0, 3, 12, 1, 9, None, None, ((2, 4), (6, 7)))
-    of_brokers = Summary(2, "seal", (PartitionSummary(B1, 0, 0, None, None, None, None, ()),))
+    def summary_of(key: TopicPartition, count: int, *found: int | None, lost: Pairs = ()) -> PartitionSummary:
+        first, last, *times = found
+        return PartitionSummary(
+            key=key, records=count, bytes=4 * count, first_offset=first, last_offset=last,
+            first_timestamp_ms=times[0], last_timestamp_ms=times[1], lost=lost,
+        )  # fmt: skip
+
+    p = summary_of(P0, 3, 1, 9, None, 7, lost=((2, 4), (6, 7)))
+    of_brokers = Summary(2, "seal", (summary_of(B1, 0, None, None, None, None),))
     for summary in (Summary(1, "seal", (p,)), of_brokers):
         assert decode_summary(encode_summary(summary), "") == summary
     with pytest.raises(DamagedRecord, match="not in order"):
