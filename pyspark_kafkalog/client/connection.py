@@ -14,12 +14,11 @@ from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, InvalidRequest, KafkaError, UnsupportedVersion
 from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, decode_response, encode_request
+from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, api_of, decode_response, encode_request
 from pyspark_kafkalog.protocol.releases import RELEASES
 
 logger = logging.getLogger(__name__)
 
-_KEY_OF = {api.request: key for key, api in APIS.items()}
 
 _FIRST_API_VERSIONS = 3
 """What every broker since 2.4 knows; an older one answers with the versions it knows."""
@@ -230,7 +229,7 @@ class Connection:
         return deadline.within(seconds) if deadline else Deadline.after(seconds, self._clock)
 
     def _prepare(self, message: Any, version: int | None) -> tuple[Ticket, list[Any]]:
-        key = _KEY_OF[type(message)]
+        key = api_of(type(message)).key
         version = self.version(key) if version is None else version
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         ticket = Ticket(key, version, self._correlation_id, self._clock.monotonic())

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.loads.former import Former, parse_as_of, parse_between
-from pyspark_kafkalog.loads.ledger import Ledger
 from pyspark_kafkalog.loads.store import open_store
 
 _NUMBER_MAX = 99_999_999
@@ -92,6 +91,8 @@ def parse_load_options(
             f"offsetsPath is '{path}', a relative path: planner and tasks run in directories of their own, "
             "and through Spark Connect in one that goes with the session. Give the whole path, from / on"
         )
+    from pyspark_kafkalog.loads.ledger import Ledger  # what reads without a load can do without
+
     # Refuses what cannot be a ledger's at once, and not when the first action runs.
     location = open_store(path).location
     Ledger.at(location, name)

@@ -18,16 +18,15 @@ from pyspark_kafkalog.datasource.idle_clusters import IDLE_CLUSTERS
 from pyspark_kafkalog.datasource.offsets import GlobalTimestamp, PartitionTimestamps
 from pyspark_kafkalog.datasource.options import BatchOptions, SourceOptions
 from pyspark_kafkalog.datasource.planning import OffsetRange, split_ranges
-from pyspark_kafkalog.datasource.sampling import sample
 from pyspark_kafkalog.datasource.subscription import Assign, SubscribePattern
 from pyspark_kafkalog.errors import ErrorCode, UnknownTopicOrPartition, error_for
-from pyspark_kafkalog.loads.plan import PartitionFacts
 from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, IsolationLevel, TopicPartition, encode_id
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
     from pyspark_kafkalog.datasource.range_reader08 import RangeReader08
     from pyspark_kafkalog.datasource.zookeeper_group import ZooKeeperGroup
+    from pyspark_kafkalog.loads.plan import PartitionFacts
 
 T = TypeVar("T")
 
@@ -89,6 +88,9 @@ class Lookup:
         """First by bytes, then as `planning.split_ranges`."""
         options = self._options
         if options.max_bytes is not None:
+            # Tasks never split, and readers of messages are long to import.
+            from pyspark_kafkalog.datasource.sampling import sample
+
             asked = density.by_partition(ranges)
             samples = self._again(lambda: sample(self.cluster, asked))
             ranges = [
@@ -227,6 +229,9 @@ def _kept_by(store: ZooKeeperConfig, group: str) -> ZooKeeperGroup:
 
 
 def _facts(seen: ClusterMetadata, partition: TopicPartition, earliest: int, latest: int) -> PartitionFacts:
+    # Only a load's plan asks; tasks do without the modules of loads.
+    from pyspark_kafkalog.loads.plan import PartitionFacts
+
     topic = seen.topics[partition.topic]
     found = topic.partitions[partition.partition]
     address = seen.brokers.get(found.leader)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.loads import output
 from pyspark_kafkalog.loads.errors import LoadError
-from pyspark_kafkalog.loads.former import Former, last_of, parse_as_of, parse_between
+from pyspark_kafkalog.loads.former import Former, parse_as_of, parse_between
+from pyspark_kafkalog.loads.former_ranges import last_of
 from pyspark_kafkalog.loads.texts import option_texts
 
 if TYPE_CHECKING:

@@ -8,39 +8,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache, cached_property
+from importlib import import_module
 from struct import Struct
 from struct import error as StructError  # noqa: N812  (it is an exception class)
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, UnsupportedVersion
 from pyspark_kafkalog.protocol import headers, primitives
-from pyspark_kafkalog.protocol.api.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from pyspark_kafkalog.protocol.api.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-)
-from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from pyspark_kafkalog.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
-from pyspark_kafkalog.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from pyspark_kafkalog.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from pyspark_kafkalog.protocol.api.end_txn import EndTxnRequest, EndTxnResponse
-from pyspark_kafkalog.protocol.api.fetch import FetchRequest, FetchResponse
-from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from pyspark_kafkalog.protocol.api.list_groups import ListGroupsRequest, ListGroupsResponse
-from pyspark_kafkalog.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataResponse
-from pyspark_kafkalog.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from pyspark_kafkalog.protocol.api.produce import ProduceRequest, ProduceResponse
-from pyspark_kafkalog.protocol.api.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from pyspark_kafkalog.protocol.codec import Codec, codec
 from pyspark_kafkalog.protocol.headers import RequestHeader
 from pyspark_kafkalog.protocol.primitives import Output
 
+if TYPE_CHECKING:
+    from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsResponse
+
 _SIZE = Struct(">i")
+_MESSAGES = "pyspark_kafkalog.protocol.api"
 
 
 class _Sized(Protocol):
@@ -85,15 +69,32 @@ class VersionRange(NamedTuple):
         return isinstance(version, int) and self.min <= version <= self.max
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Api:
-    """One API: its messages, the versions that our tables hold, and the first that is flexible."""
+    """One API: its messages, the versions that our tables hold, and the first that is flexible.
+
+    The messages stand in the module of `protocol.api` that has the API's name, and are imported when they
+    are first asked for: each costs milliseconds, and a Spark worker needs four of them for its first row.
+    """
 
     key: ApiKey
-    request: type[Any]
-    response: type[Any]
     versions: VersionRange
     first_flexible: int
+
+    @cached_property
+    def request(self) -> type[Any]:
+        """The class of its requests."""
+        return self._message("Request")
+
+    @cached_property
+    def response(self) -> type[Any]:
+        """The class of its answers."""
+        return self._message("Response")
+
+    def _message(self, kind: str) -> type[Any]:
+        name = self.key.name.lower()
+        found: type[Any] = getattr(import_module(f"{_MESSAGES}.{name}"), name.title().replace("_", "") + kind)
+        return found
 
     def flexible(self, version: int) -> bool:
         """Whether requests and answers of this version have compact lengths and tagged fields."""
@@ -111,35 +112,25 @@ class Api:
 APIS: dict[ApiKey, Api] = {
     api.key: api
     for api in (
-        Api(ApiKey.PRODUCE, ProduceRequest, ProduceResponse, VersionRange(0, 11), 9),
-        Api(ApiKey.FETCH, FetchRequest, FetchResponse, VersionRange(0, 12), 12),
-        Api(ApiKey.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse, VersionRange(0, 7), 6),
-        Api(ApiKey.METADATA, MetadataRequest, MetadataResponse, VersionRange(0, 12), 9),
-        Api(ApiKey.OFFSET_COMMIT, OffsetCommitRequest, OffsetCommitResponse, VersionRange(0, 8), 8),
-        Api(ApiKey.OFFSET_FETCH, OffsetFetchRequest, OffsetFetchResponse, VersionRange(0, 8), 6),
-        Api(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest, FindCoordinatorResponse, VersionRange(0, 4), 3),
-        Api(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest, DescribeGroupsResponse, VersionRange(0, 5), 5),
-        Api(ApiKey.LIST_GROUPS, ListGroupsRequest, ListGroupsResponse, VersionRange(0, 4), 3),
-        Api(ApiKey.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse, VersionRange(0, 4), 3),
-        Api(ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse, VersionRange(0, 7), 5),
-        Api(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse, VersionRange(0, 6), 4),
-        Api(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse, VersionRange(0, 4), 2),
-        Api(
-            ApiKey.ADD_PARTITIONS_TO_TXN,
-            AddPartitionsToTxnRequest,
-            AddPartitionsToTxnResponse,
-            VersionRange(0, 3),
-            3,
-        ),
-        Api(
-            ApiKey.ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, VersionRange(0, 4), 3
-        ),
-        Api(ApiKey.END_TXN, EndTxnRequest, EndTxnResponse, VersionRange(0, 4), 3),
-        Api(ApiKey.TXN_OFFSET_COMMIT, TxnOffsetCommitRequest, TxnOffsetCommitResponse, VersionRange(0, 4), 3),
-        Api(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse, VersionRange(1, 4), 4),
-        Api(
-            ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsResponse, VersionRange(0, 3), 2
-        ),
+        Api(ApiKey.PRODUCE, VersionRange(0, 11), 9),
+        Api(ApiKey.FETCH, VersionRange(0, 12), 12),
+        Api(ApiKey.LIST_OFFSETS, VersionRange(0, 7), 6),
+        Api(ApiKey.METADATA, VersionRange(0, 12), 9),
+        Api(ApiKey.OFFSET_COMMIT, VersionRange(0, 8), 8),
+        Api(ApiKey.OFFSET_FETCH, VersionRange(0, 8), 6),
+        Api(ApiKey.FIND_COORDINATOR, VersionRange(0, 4), 3),
+        Api(ApiKey.DESCRIBE_GROUPS, VersionRange(0, 5), 5),
+        Api(ApiKey.LIST_GROUPS, VersionRange(0, 4), 3),
+        Api(ApiKey.API_VERSIONS, VersionRange(0, 4), 3),
+        Api(ApiKey.CREATE_TOPICS, VersionRange(0, 7), 5),
+        Api(ApiKey.DELETE_TOPICS, VersionRange(0, 6), 4),
+        Api(ApiKey.INIT_PRODUCER_ID, VersionRange(0, 4), 2),
+        Api(ApiKey.ADD_PARTITIONS_TO_TXN, VersionRange(0, 3), 3),
+        Api(ApiKey.ADD_OFFSETS_TO_TXN, VersionRange(0, 4), 3),
+        Api(ApiKey.END_TXN, VersionRange(0, 4), 3),
+        Api(ApiKey.TXN_OFFSET_COMMIT, VersionRange(0, 4), 3),
+        Api(ApiKey.DESCRIBE_CONFIGS, VersionRange(1, 4), 4),
+        Api(ApiKey.CREATE_PARTITIONS, VersionRange(0, 3), 2),
     )
 }
 """Everything that we can read and write. What a broker serves of it stands in the broker's registry."""
@@ -148,12 +139,15 @@ _NEVER = 1 << 15
 _FIRST_FLEXIBLE = {int(api.key): api.first_flexible for api in APIS.values()}
 """By plain number: read for every request, of APIs that we do not know as well."""
 
-_BY_CLASS: dict[type[Any], Api] = {cls: api for api in APIS.values() for cls in (api.request, api.response)}
-
 
 def api_of(message: type[Any]) -> Api:
     """The API to which a request or response class belongs."""
-    return _BY_CLASS[message]
+    return _api_in(message.__module__)
+
+
+@cache
+def _api_in(module: str) -> Api:
+    return APIS[ApiKey[module.rpartition(".")[2].upper()]]
 
 
 def encode_request(request: Any, *, version: int, correlation_id: int, client_id: str | None) -> list[Part]:
@@ -163,7 +157,7 @@ def encode_request(request: Any, *, version: int, correlation_id: int, client_id
         UnsupportedVersion: the tables do not hold this version.
         InvalidRequest: a value does not fit its type, or this version has no place for it.
     """
-    api = _BY_CLASS[type(request)]
+    api = api_of(type(request))
     message = _codec(api, api.request, version)
     out = Output(bytes(_SIZE.size))
     header = RequestHeader(api.key, version, correlation_id, client_id)
@@ -182,7 +176,7 @@ def encode_response(response: Any, *, version: int, correlation_id: int) -> list
         UnsupportedVersion: the tables do not hold this version.
         InvalidRequest: a value does not fit its type, or this version has no place for it.
     """
-    api = _BY_CLASS[type(response)]
+    api = api_of(type(response))
     message = _codec(api, api.response, version)
     out = Output(bytes(_SIZE.size))
     headers.write_response_header(out, correlation_id, flexible=api.flexible_answer_header(version))
@@ -255,8 +249,9 @@ def decode_response(key: ApiKey, version: int, frame: bytes | bytearray | memory
 
 def _refusal(buf: memoryview, pos: int) -> ApiVersionsResponse | None:
     """What a broker says that does not know the version asked, if these bytes are that."""
+    api = APIS[ApiKey.API_VERSIONS]
     try:
-        answer: ApiVersionsResponse = codec(ApiVersionsResponse, 0, False).read(buf, pos)
+        answer: ApiVersionsResponse = _codec(api, api.response, 0).read(buf, pos)
     except InvalidRequest:
         return None
     return answer if answer.error_code == ErrorCode.UNSUPPORTED_VERSION else None

@@ -10,14 +10,8 @@ from pyspark_kafkalog.datasource.subscription import Assign
 from pyspark_kafkalog.datasource.time_travel import former_read
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.loads.errors import LoadError, TopicRecreated
-from pyspark_kafkalog.loads.former import (
-    Former,
-    last_of,
-    parse_as_of,
-    parse_between,
-    positions_after,
-    ranges_of,
-)
+from pyspark_kafkalog.loads.former import Former, parse_as_of, parse_between
+from pyspark_kafkalog.loads.former_ranges import last_of, positions_after, ranges_of
 from pyspark_kafkalog.loads.ledger import Ledger
 from tests.support.loads import P0, P1, facts, loaded
 from tests.support.manual_clock import ManualClock
