@@ -14,7 +14,7 @@ from pyspark_kafkalog.cli.connecting import (
     chosen_partitions,
     connected,
 )
-from pyspark_kafkalog.cli.lag import Rows, group_rows, without_tp
+from pyspark_kafkalog.cli.group_rows import Rows, group_rows, without_tp
 from pyspark_kafkalog.cli.positions import EARLIEST, FORMS, LATEST, Offset, parse_position, resolve
 from pyspark_kafkalog.cli.progress import counted
 from pyspark_kafkalog.cli.showing import show

@@ -15,11 +15,10 @@ from pyspark_kafkalog.cli.connecting import (
     properties,
     speaks_07,
 )
+from pyspark_kafkalog.cli.group_rows import Rows, behind, partition_rows, stored_offsets, without_tp
 from pyspark_kafkalog.cli.loads import open_ledger
-from pyspark_kafkalog.cli.positions import EARLIEST, LATEST, resolve
 from pyspark_kafkalog.cli.showing import show
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.client.groups import committed_offsets
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition, encode_id
 
@@ -37,8 +36,6 @@ kafkalog lag flights --group dashboard --load flights --offsets /lake/_offsets -
 
 kafkalog lag --load old --offsets /lake/_offsets --option protocol=0.7 --option zk.connect=localhost:2181
 """
-
-Rows = list[dict[str, Any]]
 
 
 def lag(
@@ -84,10 +81,10 @@ def lag(
         reached = row.pop("committed"), row.pop("load_next")
         if group is not None:
             row["group"] = group
-            row["committed"], row["lag"] = _behind(reached[0], row)
+            row["committed"], row["lag"] = behind(reached[0], row)
         if load is not None:
             row["load"] = load
-            row["load_next"], row["load_lag"] = _behind(reached[1], row)
+            row["load_next"], row["load_lag"] = behind(reached[1], row)
     columns = ["topic", "partition", "latest"]
     columns += ["committed", "lag"] if group is not None else []
     columns += ["load_next", "load_lag"] if load is not None else []
@@ -108,67 +105,13 @@ def _todays_rows(
 ) -> Rows:
     """A row for each partition, with where group and load stand."""
     with connected(server) as cluster:
-        stored = _stored(cluster, group)
+        stored = stored_offsets(cluster, group) if group is not None else {}
         named = set(topics) if topics else {tp.topic for tp in (*stored, *positions)}
-        rows = _rows(cluster, named, [*stored, *positions])
+        rows = partition_rows(cluster, named, [*stored, *positions])
         for row in rows:
             row["committed"] = stored.get(row["tp"])
             row["load_next"] = _next(cluster, positions, row)
     return rows
-
-
-def group_rows(cluster: Cluster, group: str, also: Iterable[TopicPartition] = ()) -> Rows:
-    """A row for each partition of the topics of which ``group`` has committed something, and of ``also``."""
-    stored = _stored(cluster, group)
-    known = [*stored, *also]
-    rows = _rows(cluster, {tp.topic for tp in known}, known)
-    for row in rows:
-        row["committed"], row["lag"] = _behind(stored.get(row["tp"]), row)
-    return rows
-
-
-def without_tp(rows: Rows) -> Rows:
-    """The rows as they are shown."""
-    return [{name: value for name, value in row.items() if name != "tp"} for row in rows]
-
-
-def offsets_behind(position: int | None, first: int, last: int) -> int:
-    """How many offsets are left to read from ``position``, or from the beginning where there is none.
-
-    What has aged out cannot be read any more and does not count.
-    """
-    return max(last - max(first if position is None else position, first), 0)
-
-
-def _behind(position: int | None, row: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """Position and lag; no lag where the partition is gone."""
-    if row["latest"] is None:
-        return position, None
-    return position, offsets_behind(position, row["earliest"], row["latest"])
-
-
-def _stored(cluster: Cluster, group: str | None) -> dict[TopicPartition, int]:
-    if group is None:
-        return {}
-    return {tp: found.offset for tp, found in committed_offsets(cluster, group).items()}
-
-
-def _rows(cluster: Cluster, topics: Collection[str], known: Iterable[TopicPartition]) -> Rows:
-    """A row for each partition of ``topics``; those ``known`` of are shown also when they are gone."""
-    seen = cluster.metadata(sorted(topics)).topics
-    there = [TopicPartition(name, number) for name in sorted(topics) for number in seen[name].partitions]
-    gone = {tp for tp in known if tp.topic in topics} - set(there)
-    first, last = resolve(cluster, there, EARLIEST), resolve(cluster, there, LATEST)
-    return [
-        {
-            "tp": tp,
-            "topic": tp.topic,
-            "partition": tp.partition,
-            "earliest": first.get(tp),
-            "latest": last.get(tp),
-        }
-        for tp in sorted({*there, *gone})
-    ]
 
 
 def _positions(name: str, directory: str) -> dict[TopicPartition, Position]:

@@ -15,7 +15,7 @@ from pyspark_kafkalog.cli.connecting import (
     chosen_partitions,
     connected,
 )
-from pyspark_kafkalog.cli.lag import offsets_behind
+from pyspark_kafkalog.cli.group_rows import offsets_behind
 from pyspark_kafkalog.cli.positions import EARLIEST, LATEST, parse_time, resolve
 from pyspark_kafkalog.cli.showing import show
 from pyspark_kafkalog.client.discovery import Cluster
