@@ -32,6 +32,9 @@ topics = typer.Typer(
 )
 Name = Annotated[str, typer.Argument(help="The topic.")]
 
+_REPLICAS_MAX = 2**15 - 1
+"""What the request can say."""
+
 
 @topics.command(
     "create",
@@ -42,13 +45,22 @@ def create(
     partitions: Annotated[
         int | None, typer.Option(min=1, help="How many; the broker's default if left out.")
     ] = None,
+    replication_factor: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=_REPLICAS_MAX,
+            help="Copies of each partition; the broker's default if left out, one before Kafka 2.4.",
+        ),
+    ] = None,
     config: Annotated[list[str] | None, typer.Option(help="A property of the topic, name=value.")] = None,
     server: Servers = DEFAULT_SERVER,
 ) -> None:
     """Make a topic."""
     configs = properties(config, "--config")
     with connected(server) as cluster:
-        admin.create_topics(cluster, [admin.NewTopic(name, partitions or -1, configs=configs)])
+        topic = admin.NewTopic(name, partitions or -1, replication_factor or -1, configs)
+        admin.create_topics(cluster, [topic])
     typer.echo(f"created {name}")
 
 

@@ -42,7 +42,10 @@ _TOPIC_STATES_VERSION = 6
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to be made; -1 leaves a number to the broker's own default."""
+    """A topic to be made; -1 leaves a number to the broker's own default.
+
+    Brokers before Kafka 2.4 have none: there the partitions must be given, and one replica is made.
+    """
 
     name: str
     partitions: int = -1
@@ -72,28 +75,19 @@ def create_topics(
     Raises:
         TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidConfig, ...: the first that could not be
             made; the message has all of them.
-        UnsupportedVersion: the brokers are too old to make topics, or to choose a number.
+        ServerError: INVALID_REPLICATION_FACTOR: there are not as many brokers.
+        UnsupportedVersion: the brokers are too old to make topics, or to choose a number of partitions.
     """
     topics = tuple(topics)
-    wanted = tuple(
-        CreatableTopic(
-            name=topic.name,
-            num_partitions=topic.partitions,
-            replication_factor=topic.replication_factor,
-            configs=tuple(
-                CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()
-            ),
-        )
-        for topic in topics
-    )
 
     def request(connection: Connection) -> CreateTopicsRequest:
-        _check_creation(connection, topics)
+        replicas = _check_creation(connection, topics)
+        wanted = tuple(_creatable(topic, replicas) for topic in topics)
         return CreateTopicsRequest(topics=wanted, timeout_ms=timeout_ms, validate_only=validate_only)
 
     with _cluster(where) as cluster:
         answer = _ask_controller(cluster, "creating topics", request, timeout_ms, lambda a: a.topics)
-    _check("topic", answer.topics, [topic.name for topic in wanted])
+    _check("topic", answer.topics, [topic.name for topic in topics])
 
 
 def delete_topics(where: Cluster | str, names: Sequence[str], *, timeout_ms: int = 30_000) -> None:
@@ -173,20 +167,36 @@ def describe_configs(
     }
 
 
-def _check_creation(connection: Connection, topics: Iterable[NewTopic]) -> None:
-    """Raise `UnsupportedVersion` where a broker cannot make ``topics``."""
+def _creatable(topic: NewTopic, replicas: int) -> CreatableTopic:
+    """``topic`` with ``replicas`` where it does not say how many."""
+    return CreatableTopic(
+        name=topic.name,
+        num_partitions=topic.partitions,
+        replication_factor=replicas if topic.replication_factor == -1 else topic.replication_factor,
+        configs=tuple(CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()),
+    )
+
+
+def _check_creation(connection: Connection, topics: Iterable[NewTopic]) -> int:
+    """The number of replicas that stands for a broker's own: -1, or 1 where it has none.
+
+    Raises:
+        UnsupportedVersion: the broker cannot make ``topics``.
+    """
     if connection.served(ApiKey.CREATE_TOPICS) is None:
         raise UnsupportedVersion(
             f"{connection.peer}: brokers before Kafka 0.10.1 make no topics: kafka-topics.sh --zookeeper "
             "does, and auto.create.topics.enable for a producer"
         )
-    version = connection.version(ApiKey.CREATE_TOPICS)
+    if connection.version(ApiKey.CREATE_TOPICS) >= _DEFAULTS_VERSION:
+        return -1
     for topic in topics:
-        if version < _DEFAULTS_VERSION and -1 in (topic.partitions, topic.replication_factor):
+        if topic.partitions == -1:
             raise UnsupportedVersion(
-                f"{connection.peer}: topic {topic.name}: brokers before Kafka 2.4 have no numbers of their "
-                "own for partitions and replication_factor: both must be given"
+                f"{connection.peer}: topic {topic.name}: brokers before Kafka 2.4 have no number of their "
+                "own for the partitions of a topic: it must be given"
             )
+    return 1
 
 
 @contextmanager
@@ -248,4 +258,6 @@ def _check(what: str, results: Iterable[Any], asked: Sequence[str]) -> None:
 
 
 def _text(what: str, name: str, result: Any) -> str:
-    return f"{what} {name}: {getattr(result, 'error_message', None) or result.error_code.name}"
+    said = getattr(result, "error_message", None) or result.error_code.name
+    # The error that is raised has the code's name in front, as some brokers' own texts have.
+    return f"{what} {name}: {said.removeprefix(f'{result.error_code.name}: ')}"

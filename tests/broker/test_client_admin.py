@@ -18,10 +18,15 @@ from pyspark_kafkalog.errors import (
     InvalidConfig,
     InvalidPartitions,
     InvalidTopic,
+    ServerError,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
+    UnsupportedVersion,
 )
+from pyspark_kafkalog.protocol.api.create_topics import CreatableTopicResult, CreateTopicsResponse
+from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
+from tests.support.scripted_broker import ScriptedBroker
 
 
 def test_a_topic_is_made_as_asked_for(cluster: Cluster, topic_name: str) -> None:
@@ -53,6 +58,30 @@ def test_topics_that_can_be_made_are_made_beside_those_that_cannot(cluster: Clus
     assert "a/b" in str(raised.value)
     assert "c/d" in str(raised.value)
     assert cluster.metadata([topic_name]).topics[topic_name].error == ErrorCode.NONE
+
+
+def test_more_copies_than_brokers_are_refused_in_the_brokers_words(cluster: Cluster, topic_name: str) -> None:
+    said = f"^INVALID_REPLICATION_FACTOR: topic {topic_name}: replication factor 2; with 1 broker it can be 1"
+    with pytest.raises(ServerError, match=said):
+        create_topics(cluster, [NewTopic(topic_name, 1, replication_factor=2)])
+    create_topics(cluster, [NewTopic(topic_name, 1, replication_factor=1)])
+
+
+@pytest.mark.parametrize(("newest", "sent"), [(3, [1, 2]), (5, [-1, 2])])
+def test_brokers_that_have_no_default_are_asked_for_one_copy(newest: int, sent: list[int]) -> None:
+    with ScriptedBroker(versions={ApiKey.CREATE_TOPICS: (0, newest)}) as broker:
+        broker.default(
+            ApiKey.CREATE_TOPICS,
+            lambda request: CreateTopicsResponse(
+                topics=tuple(CreatableTopicResult(name=topic.name) for topic in request.topics)
+            ),
+        )
+        create_topics(broker.address, [NewTopic("a", 4), NewTopic("b", 4, 2)])
+        (request,) = broker.received(ApiKey.CREATE_TOPICS)
+        assert [(t.num_partitions, t.replication_factor) for t in request.topics] == [(4, n) for n in sent]
+        if newest == 3:
+            with pytest.raises(UnsupportedVersion, match=r"before Kafka 2\.4 .* the partitions of a topic"):
+                create_topics(broker.address, [NewTopic("c", replication_factor=1)])
 
 
 def test_a_wrong_property_is_refused(cluster: Cluster, topic_name: str) -> None:

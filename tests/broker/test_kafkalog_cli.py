@@ -16,7 +16,9 @@ def server(running_broker: EmbeddedBroker) -> str:
 
 def test_a_topic_is_made_listed_described_and_deleted(server: str, client: RawClient) -> None:
     made = kafkalog(
-        "topics", "create", "of-the-cli", "--partitions", "2", "--config", "retention.ms=60000", server=server
+        *("topics", "create", "of-the-cli", "--partitions", "2", "--replication-factor", "1"),
+        *("--config", "retention.ms=60000"),
+        server=server,
     )
     assert (made.returncode, made.stdout) == (0, "created of-the-cli\n"), made.stderr
     client.produce("of-the-cli", batch(b"a", b"b", b"c"), 1)
@@ -40,6 +42,12 @@ def test_a_topic_is_made_listed_described_and_deleted(server: str, client: RawCl
         (("topics", "create", "x", "--config", "nonsense"), 2, "'nonsense' is not name=value"),
         (("topics", "create", "x", "--config", "retention.ms=soon"), 2, "retention.ms"),
         (("topics", "create", "x", "--partitions", "0"), 2, "greater than or equal to 1"),
+        (("topics", "create", "x", "--replication-factor", "0"), 2, "greater than or equal to 1"),
+        (
+            ("topics", "create", "x", "--replication-factor", "3"),
+            1,
+            "topic x: replication factor 3; with 1 broker it can be 1 or -1 only",
+        ),
         (("topics", "list", "--bootstrap-server", "nowhere"), 2, "bootstrap.servers"),
     ],
 )

@@ -37,6 +37,12 @@ def topic(server: str, topic_name: str) -> str:
     return topic_name
 
 
+def test_more_copies_than_there_are_brokers_are_refused_in_kafkas_words(server: str, topic_name: str) -> None:
+    ran = kafkalog("topics", "create", topic_name, "--replication-factor", "3", server=server)
+    assert ran.returncode == 1
+    assert f"topic {topic_name}: Unable to replicate the partition 3 time(s)" in " ".join(ran.stderr.split())
+
+
 @pytest.fixture
 def member(server: str, topic: str) -> Iterator[Any]:
     """A consumer of librdkafka in a group of the topic's name, which has committed offset 4."""
