@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from pyspark_kafkalog.client import groups
 from pyspark_kafkalog.client.discovery import ClusterMetadata, TopicMetadata
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.client.transport import peer_name
@@ -160,6 +159,8 @@ class Lookup:
         """The same with their notes; see `SourceLookup`."""
         if self._options.group_store is not None:
             return {}
+        from pyspark_kafkalog.client import groups  # tasks never ask for these
+
         asked = list(partitions)
         found = self._again(lambda: groups.committed_offsets(self.cluster, group, asked))
         return {p: (committed.offset, committed.metadata) for p, committed in found.items()}
@@ -168,6 +169,8 @@ class Lookup:
         """Have ``group`` stand at these offsets. Raises `KafkaError` where it may not."""
         store = self._options.group_store
         if store is None:
+            from pyspark_kafkalog.client import groups
+
             groups.commit_offsets(self.cluster, group, positions, metadata=note)
         else:
             _kept_by(store, group).commit(positions)
