@@ -16,28 +16,22 @@ from tests.support.avro_bytes import avro_bytes
 from tests.support.clients07 import ClientError
 from tests.support.fetched import NotAvailable
 from tests.support.raw_client import RawClient
-from tests.support.spark_environments import SparkProcess, oldest_pyspark, warehouse_jars
+from tests.support.spark_environments import (
+    SparkProcess,
+    oldest_pyspark,
+    warehouse_configs,
+    warehouse_jars,
+)
 from tests.support.spark_topics import Topic
 
 JOBS = "tests.support.warehouse_jobs"
-EXTENSIONS = (
-    "io.delta.sql.DeltaSparkSessionExtension,"
-    "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-)
 
 
 @pytest.fixture(scope="module")
 def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkProcess]:
     root = tmp_path_factory.mktemp("warehouses")
-    configs = {
-        "spark.sql.extensions": EXTENSIONS,
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.ice.type": "hadoop",
-        "spark.sql.catalog.ice.warehouse": str(root / "ice"),
-    }
     try:
-        running = SparkProcess(root / "log", oldest_pyspark(), warehouse_jars(), configs)
+        running = SparkProcess(root / "log", oldest_pyspark(), warehouse_jars(), warehouse_configs(root))
     except NotAvailable as e:
         pytest.skip(str(e))
     yield running

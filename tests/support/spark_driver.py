@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,10 +22,10 @@ from typing import Any
 
 import psutil
 
+from tests.support import warehouse_jobs
 from tests.support.armed_faults import FAULTS_VARIABLE, ArmedFaults
 from tests.support.spark_jvm import JVM_FLAGS
-
-ROOT = Path(__file__).parent.parent.parent
+from tests.support.spark_session import ROOT, environment_of
 
 DRIVER_POINTS = (
     "before plan",
@@ -78,24 +78,27 @@ class SparkDriver:
     began: float = field(default_factory=time.monotonic)
 
     @classmethod
-    def start(cls, master: str, directory: Path) -> SparkDriver:
-        """Start a session on ``master``; it is ready when it answers. ``directory`` is this driver's own."""
+    def start(
+        cls,
+        master: str,
+        directory: Path,
+        pyspark: Path | None = None,
+        configs: Mapping[str, str] | None = None,
+    ) -> SparkDriver:
+        """Start a session on ``master``; it is ready when it answers. ``directory`` is this driver's own.
+
+        ``pyspark`` is where another than the suite's is, ``configs`` are those of Spark that are added.
+        """
         directory.mkdir(parents=True)
         log = directory / "driver.log"
         with log.open("ab") as errors:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.support.spark_driver", master],
+                [sys.executable, "-m", "tests.support.spark_driver", master, json.dumps(dict(configs or {}))],
                 cwd=ROOT,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env=os.environ
-                | {
-                    "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
-                    "PYSPARK_PYTHON": sys.executable,
-                    "SPARK_LOCAL_IP": "127.0.0.1",
-                    FAULTS_VARIABLE: str(directory),
-                },
+                env=os.environ | environment_of(pyspark) | {FAULTS_VARIABLE: str(directory)},
             )
         return cls(master, ArmedFaults(directory), process, log)
 
@@ -248,6 +251,9 @@ def _load(spark: Any, order: dict[str, Any]) -> dict[str, Any]:
         frame = load.df.where("offset >= 0") if order.get("transformed") else None
         if "database" in order:
             load.write_sql(order["database"], order["table"], frame)
+        elif "lake" in order:
+            rows = (frame or load.df).selectExpr("*", f"{load.number or 0} AS load")
+            getattr(load, f"write_{order['lake']}")(order["table"], rows, partition_by="partition")
         else:
             load.write_files(order["path"], frame, **order["how"])
         if order.get("raise"):
@@ -269,10 +275,18 @@ def _read(spark: Any, order: dict[str, Any]) -> dict[str, Any]:
 
     import pyspark_kafkalog as kafkalog
 
-    frame = (
-        spark.read.parquet(order["path"]) if order.get("plain") else kafkalog.read_load(spark, order["path"])
-    )
+    if "lake" in order:
+        frame = warehouse_jobs.rows(spark, order["table"], order["lake"])
+    elif order.get("plain"):
+        frame = spark.read.parquet(order["path"])
+    else:
+        frame = kafkalog.read_load(spark, order["path"])
     pq.write_table(frame.toArrow(), order["to"])
+    return {}
+
+
+def _roll_back(spark: Any, order: dict[str, Any]) -> dict[str, Any]:
+    warehouse_jobs.restore(spark, order["table"], order["lake"], order["version"])
     return {}
 
 
@@ -280,11 +294,11 @@ def _hello(spark: Any, _: dict[str, Any]) -> dict[str, Any]:
     return {"application": spark.sparkContext.applicationId}
 
 
-_ORDERS = {"load": _load, "stage": _stage, "read": _read, "hello": _hello}
+_ORDERS = {"load": _load, "stage": _stage, "read": _read, "roll back": _roll_back, "hello": _hello}
 
 
 @contextmanager
-def _session(master: str) -> Iterator[Any]:
+def _session(master: str, configs: Mapping[str, str]) -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
     from pyspark_kafkalog.java_runtime import ensure_java
@@ -306,19 +320,20 @@ def _session(master: str) -> Iterator[Any]:
         .config("spark.python.daemon.module", "tests.support.faulty_workers")
         .config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
         .config(f"spark.executorEnv.{FAULTS_VARIABLE}", faults)
+        .config(map=dict(configs))
         .getOrCreate()
     )
     yield spark
     spark.stop()
 
 
-def main(master: str) -> None:
+def main(master: str, configs: Mapping[str, str]) -> None:
     """The child's life: orders in, answers out, until ``stop`` or the end of input."""
     global _die_at, _lockless
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     _install()
-    with _session(master) as spark:
+    with _session(master, configs) as spark:
         for line in sys.stdin:
             order = json.loads(line)
             if order["do"] == "stop":
@@ -334,4 +349,4 @@ def main(master: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], json.loads(sys.argv[2]))

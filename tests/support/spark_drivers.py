@@ -6,7 +6,7 @@ import itertools
 import random
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,8 +25,19 @@ LOCAL_CLUSTER = "local-cluster[2,1,900]"
 class Drivers:
     """*Not thread-safe.* One driver for each master; a dead one is replaced when it is needed, or at once."""
 
-    def __init__(self, directory: Path, masters: Sequence[str], *, replace_at_once: bool = False) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        masters: Sequence[str],
+        *,
+        replace_at_once: bool = False,
+        pyspark: Path | None = None,
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
+        """``pyspark`` is where another than the suite's is, ``configs`` are those of Spark that are added."""
         self._directory = directory
+        self._pyspark = pyspark
+        self._configs = dict(configs or {})
         self._masters = tuple(masters)
         self._replace_at_once = replace_at_once
         self._numbers = itertools.count()
@@ -70,10 +81,12 @@ class Drivers:
             process.kill()
         # A local cluster's workers keep their files in Spark's own directory, whatever they are told.
         for application in self._applications:
-            shutil.rmtree(Path(pyspark.__file__).parent / "work" / application, ignore_errors=True)
+            home = self._pyspark / "pyspark" if self._pyspark else Path(pyspark.__file__).parent
+            shutil.rmtree(home / "work" / application, ignore_errors=True)
 
     def _start(self, master: str) -> SparkDriver:
-        self._started.append(SparkDriver.start(master, self._directory / f"driver-{next(self._numbers)}"))
+        own = self._directory / f"driver-{next(self._numbers)}"
+        self._started.append(SparkDriver.start(master, own, self._pyspark, self._configs))
         return self._started[-1]
 
     def _rise(self) -> None:

@@ -8,7 +8,6 @@ put before the suite's on PYTHONPATH, and all other packages are the suite's; se
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from tests.support.clients07 import Driver
 from tests.support.fetched import ROOT, announce, fetched, with_maven
+from tests.support.spark_session import environment_of
 
 _SOURCES = ROOT / "tests" / "peers" / "spark"
 
@@ -43,6 +43,24 @@ def warehouse_jars() -> list[Path]:
     """Delta Lake and Iceberg, for Spark of `OLDEST`. Raises `NotAvailable` as `connector_jars`."""
     pom = _SOURCES / "warehouses" / "pom.xml"
     return sorted(with_maven("spark-warehouses", "Delta Lake and Iceberg", pom).glob("*.jar"))
+
+
+def warehouse_configs(directory: Path) -> dict[str, str]:
+    """What a session needs beside the JARs; tables of Iceberg are ``ice.db.name``, in ``directory``."""
+    extensions = (
+        "io.delta.sql.DeltaSparkSessionExtension",
+        "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    )
+    return {
+        "spark.sql.extensions": ",".join(extensions),
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.ice.type": "hadoop",
+        "spark.sql.catalog.ice.warehouse": str(directory / "ice"),
+        # Small tables: Delta else reads its log in fifty tasks.
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.sql.shuffle.partitions": "2",
+    }
 
 
 def oldest_pyspark() -> Path:
@@ -76,13 +94,7 @@ class SparkProcess:
         jars: Sequence[Path] = (),
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        path = [*([str(pyspark)] if pyspark else []), str(ROOT)]
-        environment = {
-            "PYTHONPATH": os.pathsep.join(path),
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            **({"SPARK_HOME": str(pyspark / "pyspark")} if pyspark else {}),
-        }
+        environment = environment_of(pyspark)
         configs = {"spark.jars": ",".join(map(str, jars)), **(configs or {})}
         child = [sys.executable, "-m", "tests.support.spark_calls", json.dumps(configs)]
         self._driver = Driver(

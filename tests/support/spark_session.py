@@ -6,9 +6,26 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from pyspark_kafkalog.java_runtime import ensure_java
+
+ROOT = Path(__file__).parents[2]
+
+
+def environment_of(pyspark: Path | None = None) -> dict[str, str]:
+    """Variables for a process that runs the suite's PySpark, or the one in this directory, as Spark's driver.
+
+    Its workers find the suite's packages.
+    """
+    path = [*([str(pyspark)] if pyspark else []), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    return {
+        "PYTHONPATH": os.pathsep.join(filter(None, path)),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        **({"SPARK_HOME": str(pyspark / "pyspark")} if pyspark else {}),
+    }
 
 
 @contextmanager

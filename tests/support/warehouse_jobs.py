@@ -37,9 +37,13 @@ def load(
     }  # fmt: skip
 
 
+def rows(spark: Any, table: str, kind: str) -> Any:
+    """The table as a DataFrame."""
+    return spark.read.format("delta").load(table) if kind == "delta" else spark.table(table)
+
+
 def values(spark: Any, *, table: str, kind: str) -> list[int]:
-    frame = spark.read.format("delta").load(table) if kind == "delta" else spark.table(table)
-    return sorted(int(row.value) for row in frame.collect())
+    return sorted(int(row.value) for row in rows(spark, table, kind).collect())
 
 
 def commits(spark: Any, *, table: str, kind: str) -> int:
@@ -51,13 +55,23 @@ def commits(spark: Any, *, table: str, kind: str) -> int:
 
 def roll_back(spark: Any, *, table: str, kind: str, by_time: bool = False) -> None:
     """Make the table again what it was before its newest commit."""
-    if kind == "delta":
-        before = spark.sql(f"DESCRIBE HISTORY delta.`{table}`").orderBy("version", ascending=False).take(2)[1]
-        to = f"TIMESTAMP AS OF '{before.timestamp}'" if by_time else f"VERSION AS OF {before.version}"
-        spark.sql(f"RESTORE TABLE delta.`{table}` TO {to}")
+    if kind == "iceberg":
+        (before, _) = spark.sql(f"SELECT snapshot_id FROM {table}.history ORDER BY made_current_at").collect()
+        restore(spark, table, kind, before.snapshot_id)
         return
-    (before, _) = spark.sql(f"SELECT snapshot_id FROM {table}.history ORDER BY made_current_at").collect()
-    spark.sql(f"CALL ice.system.rollback_to_snapshot('{table.partition('.')[2]}', {before.snapshot_id})")
+    before = spark.sql(f"DESCRIBE HISTORY delta.`{table}`").orderBy("version", ascending=False).take(2)[1]
+    if by_time:
+        spark.sql(f"RESTORE TABLE delta.`{table}` TO TIMESTAMP AS OF '{before.timestamp}'")
+    else:
+        restore(spark, table, kind, before.version)
+
+
+def restore(spark: Any, table: str, kind: str, version: int) -> None:
+    """Make the table again what it was in this version."""
+    if kind == "delta":
+        spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF {version}")
+    else:
+        spark.sql(f"CALL ice.system.rollback_to_snapshot('{table.partition('.')[2]}', {version})")
 
 
 def decoded(spark: Any, *, schema: str, avro: str, json: str) -> list[Any]:
