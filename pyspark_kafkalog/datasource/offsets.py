@@ -284,16 +284,20 @@ def _check_same(condition: str, named: Iterable[TopicPartition], assigned: Itera
 
 
 def check_order(
-    starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], *, resolved: bool
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    *,
+    resolved: bool,
+    what: str = "offset",
 ) -> None:
-    """Refuse a range that ends before it starts; placeholders are not compared.
+    """Refuse a range that ends before it starts; placeholders are not compared. ``what`` the numbers are.
 
     Raises:
-        InvalidConfig: with the partition and both offsets.
+        InvalidConfig: with the partition and both numbers.
     """
     if set(starts) != set(ends):
         raise InvalidConfig(
-            "The specified start offset and end offset should have the same topic-partitions. "
+            f"The specified start {what} and end {what} should have the same topic-partitions. "
             f"Start: {_list(starts)}. End: {_list(ends)}"
         )
     kind, of_end = ("resolved", "resolved ") if resolved else ("specified", "")  # Spark's own words
@@ -301,19 +305,23 @@ def check_order(
         end = ends[partition]
         if 0 <= end < start:
             raise InvalidConfig(
-                f"The {kind} start offset {start} is greater than the {of_end}end offset {end} for topic "
+                f"The {kind} start {what} {start} is greater than the {of_end}end {what} {end} for topic "
                 f"{partition.topic} partition {partition.number}"
             )
 
 
 def check_batch_edges(start: StartLimit, end: OffsetLimit) -> None:
-    """A batch may not start at the latest offset, nor end at the earliest.
+    """A batch may not start at the latest offset, nor end at the earliest, nor at a time before its start's.
+
+    One time for all partitions is not compared, as in Spark's connector: what it stands for is, later.
 
     Raises:
         InvalidConfig: it would.
     """
     _refuse_edge(start, LATEST_OFFSET, "starting offset", "startingOffsets")
     _refuse_edge(end, EARLIEST_OFFSET, "ending offset", "ending offset")
+    if isinstance(start, PartitionTimestamps) and isinstance(end, PartitionTimestamps):
+        check_order(start.timestamps, end.timestamps, resolved=False, what="timestamp")
 
 
 def _refuse_edge(limit: StartLimit, edge: int, what: str, what_of_one: str) -> None:

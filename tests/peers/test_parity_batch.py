@@ -216,19 +216,13 @@ def test_b18_and_s27_markers_and_aborted_records_wherever_they_are(
 def test_b18_the_end_is_the_last_stable_offset_for_those_who_read_committed(
     both_at_kafka: Both, topic_name: str, isolation: str
 ) -> None:
-    from confluent_kafka import Producer
-
     topic = ParityTopic.make(both_at_kafka.servers, topic_name, 1)
     topic.add(0, messages(4))
-    open_one = Producer({"bootstrap.servers": topic.servers, "transactional.id": topic_name})
-    open_one.init_transactions(30)
-    open_one.begin_transaction()
-    open_one.produce(topic_name, b"not yet", partition=0)
-    open_one.flush(30)
+    topic.leave_open(0, messages(1))
     topic.add(0, messages(2))
     found = both_at_kafka.read(subscribe=topic_name, **{"kafka.isolation.level": isolation})
     assert len(found.rows) == (4 if isolation == "read_committed" else 7)
-    open_one.abort_transaction(30)
+    topic.close()
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 
 import pytest
@@ -25,6 +26,12 @@ def two(apache_kafka: ApacheKafka) -> ParityTopic:
 
 Given = Callable[[ParityTopic], dict[str, object]]
 LATE = FIRST + 10**6
+
+
+def refused(name: str, value: str) -> tuple[Given, str]:
+    """A property of consumers that neither takes, whatever its value."""
+    return (lambda t: {f"kafka.{name}": value}), f"{re.escape(name)}' is not supported"
+
 
 CASES: dict[str, tuple[Given, str]] = {
     "b17 latest start": (
@@ -103,6 +110,13 @@ CASES: dict[str, tuple[Given, str]] = {
         lambda t: {"startingOffsets": t.offsets(p0=3, p1=0), "endingOffsets": t.offsets(p0=2, p1=1)},
         "The specified start offset 3 is greater than the end offset 2 for topic",
     ),
+    "b21 a time after its end": (
+        lambda t: {
+            "startingOffsetsByTimestamp": t.offsets(p0=FIRST, p1=FIRST + 7),
+            "endingOffsetsByTimestamp": t.offsets(p0=FIRST, p1=FIRST + 6),
+        },
+        f"The specified start timestamp {FIRST + 7} is greater than the end timestamp {FIRST + 6} for topic",
+    ),
     "b22 a start after the log": (
         lambda t: {"startingOffsets": t.offsets(p0=300, p1=0)},
         "The resolved start offset 300 is greater than the resolved end offset 10 for",
@@ -115,22 +129,10 @@ CASES: dict[str, tuple[Given, str]] = {
         lambda t: {"kafka.isolation.level": "read_some"},
         "(?i)isolation.*read_some|read_some.*isolation",
     ),
-    "s74 auto.offset.reset": (
-        lambda t: {"kafka.auto.offset.reset": "latest"},
-        "auto.offset.reset' is not supported",
-    ),
-    "s74 a deserializer": (
-        lambda t: {"kafka.value.deserializer": "any"},
-        "value.deserializer' is not supported",
-    ),
-    "s74 interceptors": (
-        lambda t: {"kafka.interceptor.classes": "any"},
-        "interceptor.classes' is not supported",
-    ),
-    "s74 automatic commits": (
-        lambda t: {"kafka.enable.auto.commit": "true"},
-        "enable.auto.commit' is not supported",
-    ),
+    "s74 auto.offset.reset": refused("auto.offset.reset", "latest"),
+    "s74 a deserializer": refused("value.deserializer", "any"),
+    "s74 interceptors": refused("interceptor.classes", "any"),
+    "s74 automatic commits": refused("enable.auto.commit", "true"),
     "s71 a strategy": (
         lambda t: {"startingOffsetsByTimestampStrategy": "guess", "startingTimestamp": "1"},
         "(?i)guess",

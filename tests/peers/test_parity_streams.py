@@ -4,54 +4,26 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
+import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, seed, settings
-from hypothesis import strategies as st
 
-from pyspark_kafkalog import create_partitions, delete_topics
-from tests.support.both_connectors import OURS, THEIRS, Both, ParityTopic, brief
+from pyspark_kafkalog import LagListener, SourceLag, create_partitions, delete_topics
+from tests.support.both_connectors import Both, ParityTopic, brief
 from tests.support.foreign_face import messages
-from tests.support.stream_runs import Batch, StreamRuns
+from tests.support.stream_runs import Batch, BothStreams
 
 _numbers = itertools.count()
 FIRST = messages()[0].timestamp
-SEED = int(os.environ.get("KAFKALOG_SEED", "6"))
-
-
-class Streams:
-    """*Not thread-safe.* The same query by each of the two, each with its own checkpoint."""
-
-    def __init__(self, both: Both, directory: Path, **options: object) -> None:
-        told = {"startingOffsets": "earliest", "includeHeaders": "true", **options}
-        # Spark keeps where a query began in its checkpoint, which a Python source is not shown.
-        ours = {"offsetsPath": str(directory / "starts"), "streamName": "parity"}
-        self._runs = [
-            StreamRuns(both.spark, source, both.servers, directory / source, told | more)
-            for source, more in ((THEIRS, {}), (OURS, ours))
-        ]
-
-    def run(self, **trigger: object) -> list[Batch]:
-        """The batches of a run, which are those of both."""
-        with ThreadPoolExecutor(2) as pool:
-            theirs, ours = pool.map(lambda each: each.run(**trigger), self._runs)
-        assert [batch.end for batch in ours] == [batch.end for batch in theirs]
-        assert [batch.tasks for batch in ours] == [batch.tasks for batch in theirs]
-        return ours
-
-    def errors(self) -> list[str]:
-        """What both end with."""
-        found = []
-        for each in self._runs:
-            with pytest.raises(Exception) as info:
-                each.run()
-            found.append(str(info.value))
-        return found
+SECONDS = 30
+DELAY_SECONDS = 3
+TRIGGERS_SECONDS = 0.7
+"""Time for several triggers."""
 
 
 @pytest.fixture
@@ -68,7 +40,7 @@ def topic(both: Both, topic_name: str) -> ParityTopic:
 def test_s2_s8_a_limit_is_shared_alike_and_s6_kept_across_restarts(
     both: Both, topic: ParityTopic, tmp_path: Path
 ) -> None:
-    streams = Streams(both, tmp_path, subscribe=topic.name, maxOffsetsPerTrigger="20")
+    streams = BothStreams(both, tmp_path, subscribe=topic.name, maxOffsetsPerTrigger="20")
     first = streams.run()
     assert sum(len(batch.rows) for batch in first) == 91
     assert len(first) >= 5
@@ -78,28 +50,125 @@ def test_s2_s8_a_limit_is_shared_alike_and_s6_kept_across_restarts(
 
 
 def test_s9_once_knows_no_limit(both: Both, topic: ParityTopic, tmp_path: Path) -> None:
-    streams = Streams(both, tmp_path, subscribe=topic.name, maxOffsetsPerTrigger="20")
+    streams = BothStreams(both, tmp_path, subscribe=topic.name, maxOffsetsPerTrigger="20")
     assert [len(batch.rows) for batch in streams.run(once=True)] == [91]
 
 
 def test_s7_the_largest_limit_there_is(both: Both, topic: ParityTopic, tmp_path: Path) -> None:
-    streams = Streams(both, tmp_path, subscribe=topic.name, maxOffsetsPerTrigger=str(2**63 - 1))
+    streams = BothStreams(both, tmp_path, subscribe=topic.name, maxOffsetsPerTrigger=str(2**63 - 1))
     assert [len(batch.rows) for batch in streams.run()] == [91]
 
 
 def test_s31_batches_are_split_alike(both: Both, topic: ParityTopic, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    (split,) = Streams(both, tmp_path / "a", subscribe=topic.name, minPartitions="7").run()
+    (split,) = BothStreams(both, tmp_path / "a", subscribe=topic.name, minPartitions="7").run()
     assert len(split.tasks) >= 7
-    (cut,) = Streams(both, tmp_path / "b", subscribe=topic.name, maxRecordsPerPartition="30").run()
+    (cut,) = BothStreams(both, tmp_path / "b", subscribe=topic.name, maxRecordsPerPartition="30").run()
     assert max(map(len, cut.tasks)) <= 30
+
+
+def test_s10_a_batch_waits_until_there_is_enough_but_the_first(
+    both: Both, topic: ParityTopic, tmp_path: Path
+) -> None:
+    streams = BothStreams(
+        both, tmp_path, subscribe=topic.name, minOffsetsPerTrigger="31", maxTriggerDelay="1h"
+    )
+    with streams.running(processingTime="100 milliseconds"):
+        assert [len(batch.rows) for batch in streams.await_batches(1)] == [91]
+        topic.add(1, messages(30))
+        time.sleep(TRIGGERS_SECONDS)
+        topic.add(0, messages(1))
+        assert [len(batch.rows) for batch in streams.await_batches(2)] == [91, 31]
+
+
+def test_s11_s12_a_batch_waits_no_longer_than_the_delay_and_has_a_limit_too(
+    both: Both, topic: ParityTopic, tmp_path: Path
+) -> None:
+    limits = {
+        "minOffsetsPerTrigger": "40",
+        "maxOffsetsPerTrigger": "60",
+        "maxTriggerDelay": f"{DELAY_SECONDS}s",
+    }
+    streams = BothStreams(both, tmp_path, subscribe=topic.name, **limits)
+    with streams.running(processingTime="100 milliseconds"):
+        first, second = streams.await_batches(2)
+        assert len(first.rows) > 50 > len(second.rows)
+        topic.add(1, messages(1))
+        assert len(streams.await_batches(3)[2].rows) == 1
+    for runs in (streams.theirs, streams.ours):
+        begun = [datetime.fromisoformat(batch.begun.replace("Z", "+00:00")) for batch in runs.batches()]
+        waited = [(later - earlier).total_seconds() for earlier, later in pairwise(begun)]
+        # The clock of the delay starts when a batch is planned, a moment after it has begun.
+        assert all(each > DELAY_SECONDS - 1 for each in waited), waited
+
+
+def test_s12_available_now_leaves_nothing_below_the_least_count_with_ours_only(
+    both_at_kafka: Both, topic_name: str, tmp_path: Path
+) -> None:
+    topic = ParityTopic.make(both_at_kafka.servers, topic_name, 1)
+    topic.add(0, messages(25))
+    limits = {"minOffsetsPerTrigger": "8", "maxOffsetsPerTrigger": "10"}
+    streams = BothStreams(both_at_kafka, tmp_path, subscribe=topic.name, **limits)
+    theirs, ours = streams.outcomes()
+    assert counts_of(ours) == [10, 10, 5]
+    assert counts_of(theirs) == [10, 10], "Spark's connector has mended this: see docs/datasource.md"
+    assert [counts_of(each) for each in streams.outcomes()] == [[5], []]
+
+
+def counts_of(outcome: Sequence[Batch] | str) -> list[int]:
+    """Rows by batch."""
+    assert not isinstance(outcome, str), brief(outcome)
+    return [len(batch.rows) for batch in outcome]
+
+
+def test_s35_s36_the_listener_tells_what_sparks_connector_has_as_metrics(
+    both: Both, topic: ParityTopic, tmp_path: Path
+) -> None:
+    heard: list[SourceLag] = []
+    both.spark.streams.addListener(listener := LagListener(heard.append))
+    try:
+        streams = BothStreams(both, tmp_path, subscribe=topic.name, maxOffsetsPerTrigger="20")
+        ours = streams.run()
+        told = streams.theirs.batches()
+        create_partitions(both.servers, {topic.name: 4})
+        topic.await_partitions(4)
+        topic.add(0, messages(30))
+        topic.add(3, messages(3))
+        ours += streams.run()
+        told += streams.theirs.batches()
+        lags = heard_of(streams.ours.query_id, heard, len(told))
+    finally:
+        both.spark.streams.removeListener(listener)
+    metrics = [{name: float(value) for name, value in batch.metrics.items()} for batch in told]
+    # Spark writes its numbers with one digit.
+    assert [as_metrics(lag) for lag in lags] == [pytest.approx(each, abs=0.05) for each in metrics]
+    assert max(lag.max_offsets_behind for lag in lags) > 20
+    assert [batch.metrics for batch in ours] == [{}] * len(told), "Python sources have metrics by now"
+
+
+def heard_of(query: str, heard: Sequence[SourceLag], count: int) -> list[SourceLag]:
+    """What was told of this query, once it is so much: listeners are told a moment later."""
+    deadline = time.monotonic() + SECONDS
+    while len(found := [lag for lag in heard if lag.query_id == query]) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
+
+
+def as_metrics(lag: SourceLag) -> dict[str, float]:
+    """By the names of Spark's connector."""
+    return {
+        "minOffsetsBehindLatest": lag.min_offsets_behind,
+        "maxOffsetsBehindLatest": lag.max_offsets_behind,
+        "avgOffsetsBehindLatest": lag.avg_offsets_behind,
+    }
 
 
 def test_s14_s17_topics_that_come_while_a_pattern_runs_are_read_whole(
     both: Both, topic: ParityTopic, tmp_path: Path
 ) -> None:
-    streams = Streams(both, tmp_path, subscribePattern=topic.name + ".*", startingOffsets="latest")
+    streams = BothStreams(both, tmp_path, subscribePattern=topic.name + ".*", startingOffsets="latest")
     streams.run()
     other = ParityTopic.make(both.servers, topic.name + "-more", 1)
     other.add(0, messages(6))
@@ -110,14 +179,14 @@ def test_s14_s17_topics_that_come_while_a_pattern_runs_are_read_whole(
 def test_s16_a_topic_made_anew_with_fewer_records_is_told_alike(
     both: Both, topic: ParityTopic, tmp_path: Path
 ) -> None:
-    streams = Streams(both, tmp_path, subscribe=topic.name)
+    streams = BothStreams(both, tmp_path, subscribe=topic.name)
     streams.run()
     delete_topics(both.servers, [topic.name])
     topic.await_gone()
     again = ParityTopic.make(both.servers, topic.name, 3)
     for partition, count in ((0, 1), (1, 10), (2, 5)):
         again.add(partition, messages(count))
-    for text in streams.errors():
+    for text in map(str, streams.outcomes()):
         assert re.search(rf"{topic.name}-2.* was changed from 80 to 5", text), brief(text)
 
 
@@ -155,7 +224,7 @@ def _matrix(both: Both, directory: Path, maker: str, start: str, loss: str) -> N
     for partition in range(5):
         topic.add(partition, messages(5))
     options = {**MAKERS[maker](name), **FROM[start](topic), "failOnDataLoss": loss}
-    streams = Streams(both, directory, **options)
+    streams = BothStreams(both, directory, **options)
     assert sum(len(batch.rows) for batch in streams.run()) == COUNTS[start]
     for partition in range(5):
         topic.add(partition, messages(partition))
@@ -191,7 +260,7 @@ def test_s27_s28_s29_batches_that_hold_markers(
     topic.add_transactions((0, sent[:6], True), (0, sent[6:12], False), (0, sent[12:18], True))
     topic.add_transactions((1, sent[:3], False))
     options = {"subscribe": topic_name, "maxOffsetsPerTrigger": "7", "kafka.isolation.level": isolation}
-    streams = Streams(both_at_kafka, tmp_path, **options)
+    streams = BothStreams(both_at_kafka, tmp_path, **options)
     found = streams.run()
     assert sum(len(b.rows) for b in found) == (12 if isolation == "read_committed" else 21)
     topic.add_transactions((1, sent[18:20], True))
@@ -204,49 +273,11 @@ def test_s80_what_was_deleted_before_it_was_read(
 ) -> None:
     topic = ParityTopic.make(both_at_kafka.servers, topic_name, 1)
     topic.add(0, messages(10))
-    streams = Streams(both_at_kafka, tmp_path, subscribe=topic_name, failOnDataLoss=loss)
+    streams = BothStreams(both_at_kafka, tmp_path, subscribe=topic_name, failOnDataLoss=loss)
     streams.run()
     topic.add(0, messages(10))
     topic.delete_before(p0=14)
     if loss == "true":
-        assert all("ould not read" in text for text in streams.errors())
+        assert all("ould not read" in str(text) for text in streams.outcomes())
     else:
         assert [row.offset for batch in streams.run() for row in batch.rows] == list(range(14, 20))
-
-
-def _rounds(both: Both, directory: Path, examples: int) -> None:
-    """Random records and new partitions between runs, and random limits."""
-    steps = st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=4), min_size=1, max_size=3)
-
-    @seed(SEED)
-    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None)
-    @given(steps, st.integers(1, 60), st.none() | st.integers(1, 9))
-    def run(added: Sequence[Sequence[int]], limit: int, minimum: int | None) -> None:
-        number = next(_numbers)
-        count = len(added[0])
-        topic = ParityTopic.make(both.servers, f"parity-rounds-{number}", count)
-        split = {} if minimum is None else {"minPartitions": str(minimum)}
-        options = {"subscribe": topic.name, "maxOffsetsPerTrigger": str(limit), **split}
-        streams = Streams(both, directory / str(number), **options)
-        for counts in added:
-            if len(counts) > count:
-                count = len(counts)
-                create_partitions(both.servers, {topic.name: count})
-                topic.await_partitions(count)
-            for partition, records in enumerate(counts):
-                topic.add(partition, messages(records))
-            found = streams.run()
-            assert sum(len(batch.rows) for batch in found) == sum(counts)
-
-    run()
-
-
-def test_random_growth_under_random_limits_is_cut_into_the_same_batches(
-    both_at_kafka: Both, tmp_path: Path
-) -> None:
-    _rounds(both_at_kafka, tmp_path, 4)
-
-
-@pytest.mark.soak
-def test_much_random_growth_is_cut_into_the_same_batches(both: Both, tmp_path: Path) -> None:
-    _rounds(both, tmp_path, 60)

@@ -9,8 +9,9 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from tests.support.foreign_clients import Confluent
 from tests.support.foreign_face import CODECS, WAIT_SECONDS, Message
 
@@ -102,17 +103,32 @@ def _bytes(data: bytearray | None) -> bytes | None:
 
 def failure(spark: Any, source: str, servers: str, options: Options) -> str:
     """The text of the error that a read ends with. Raises `AssertionError` if it ends well."""
+    answer = _outcome(spark, source, servers, options)
+    if isinstance(answer, Answer):
+        raise AssertionError(f"{source} reads {len(answer.rows)} rows with {options}")
+    return answer
+
+
+def _outcome(spark: Any, source: str, servers: str, options: Options) -> Answer | str:
+    """What was read, or the text of the error."""
     try:
-        answer = read(spark, source, servers, options)
+        return read(spark, source, servers, options)
     except Exception as e:
         return f"{type(e).__name__}: {e}"
-    raise AssertionError(f"{source} reads {len(answer.rows)} rows with {options}")
 
 
 def brief(text: str) -> str:
     """An error without the places it came through."""
     lines = [line for line in text.splitlines() if not re.match(r"\s+(at |File |\^)", line)]
     return "\n".join(lines)[:1500]
+
+
+def same_answers(theirs: Answer, ours: Answer) -> None:
+    """The same rows, in the same tasks."""
+    assert ours.rows == theirs.rows
+    assert ours.tasks == theirs.tasks, (ours.ranges, theirs.ranges)
+    # Where there is nothing to read Spark gives a source in Python one task all the same.
+    assert ours.task_count == max(1, theirs.task_count)
 
 
 class Both:
@@ -124,9 +140,7 @@ class Both:
     def read(self, **options: object) -> Answer:
         """What both read: the same rows, in the same tasks."""
         theirs, ours = self.each(**options)
-        assert ours.rows == theirs.rows
-        assert ours.tasks == theirs.tasks, (ours.ranges, theirs.ranges)
-        assert ours.task_count == theirs.task_count
+        same_answers(theirs, ours)
         return ours
 
     def each(self, **options: object) -> tuple[Answer, Answer]:
@@ -136,11 +150,21 @@ class Both:
             ours = read(self.spark, OURS, self.servers, options)
             return theirs.result(), ours
 
+    def outcomes(self, **options: object) -> tuple[Answer | str, Answer | str]:
+        """As `each`, but the text of the error where one fails."""
+        with ThreadPoolExecutor(1) as aside:
+            theirs = aside.submit(_outcome, self.spark, THEIRS, self.servers, options)
+            ours = _outcome(self.spark, OURS, self.servers, options)
+            return theirs.result(), ours
+
     def fail(self, words: str, **options: object) -> None:
         """Have both fail, with words of this regular expression in both texts."""
         for source in (THEIRS, OURS):
             text = failure(self.spark, source, self.servers, options)
             assert re.search(words, text), f"{source}: {brief(text)}"
+
+
+_Topic = TypeVar("_Topic", bound="ParityTopic")
 
 
 class ParityTopic:
@@ -150,12 +174,15 @@ class ParityTopic:
         self.servers, self.name = servers, name
         self._client = Confluent()
         self._transactions = itertools.count()
+        self._open: list[Any] = []
 
     @classmethod
-    def make(cls, servers: str, name: str, partitions: int) -> ParityTopic:
-        """Make it; it is there when this returns."""
+    def make(
+        cls: type[_Topic], servers: str, name: str, partitions: int, settings: Mapping[str, str] | None = None
+    ) -> _Topic:
+        """Make it, with these properties of topics; it is there when this returns."""
         topic = cls(servers, name)
-        topic._client.create_topic(servers, name, partitions)
+        create_topics(servers, [NewTopic(name, partitions, configs=settings or {})])
         topic.await_partitions(partitions)
         return topic
 
@@ -189,6 +216,24 @@ class ParityTopic:
 
     def add_transactions(self, *parts: tuple[int, Sequence[Message], bool], codec: str = CODECS[0]) -> None:
         """A transaction for each: partition, records, and whether it is committed or aborted."""
+        out = self._transactional(codec)
+        for partition, messages, committed in parts:
+            self._begin(out, partition, messages)
+            end = out.commit_transaction if committed else out.abort_transaction
+            end(WAIT_SECONDS)
+
+    def leave_open(self, partition: int, messages: Sequence[Message]) -> None:
+        """A transaction that is neither committed nor aborted until `close`."""
+        out = self._transactional("none")
+        self._begin(out, partition, messages)
+        self._open.append(out)
+
+    def close(self) -> None:
+        """Abort what was left open."""
+        while self._open:
+            self._open.pop().abort_transaction(WAIT_SECONDS)
+
+    def _transactional(self, codec: str) -> Any:
         from confluent_kafka import Producer
 
         identity = f"{self.name}-{next(self._transactions)}"
@@ -196,20 +241,14 @@ class ParityTopic:
             {"bootstrap.servers": self.servers, "transactional.id": identity, "compression.type": codec}
         )
         out.init_transactions(WAIT_SECONDS)
-        for partition, messages, committed in parts:
-            out.begin_transaction()
-            for m in messages:
-                out.produce(
-                    self.name,
-                    m.value,
-                    m.key,
-                    partition,
-                    timestamp=m.timestamp,
-                    headers=list(m.headers) or None,
-                )
-            assert out.flush(WAIT_SECONDS) == 0
-            end = out.commit_transaction if committed else out.abort_transaction
-            end(WAIT_SECONDS)
+        return out
+
+    def _begin(self, out: Any, partition: int, messages: Sequence[Message]) -> None:
+        out.begin_transaction()
+        for m in messages:
+            headers = list(m.headers) or None
+            out.produce(self.name, m.value, m.key, partition, timestamp=m.timestamp, headers=headers)
+        assert out.flush(WAIT_SECONDS) == 0
 
     def delete_before(self, **offsets: int) -> None:
         """Have the broker forget what is before these offsets: ``delete_before(p0=3)``."""
@@ -222,7 +261,7 @@ class ParityTopic:
             done.result(WAIT_SECONDS)
 
     def end(self, partition: int) -> int:
-        """The offset that the next record gets."""
+        """The offset that the next record gets; while a transaction is open, where that begins."""
         return self._client.ends(self.servers, self.name, partition)[1]
 
     def offsets(self, **by_partition: int) -> str:

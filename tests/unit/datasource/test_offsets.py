@@ -13,6 +13,7 @@ from pyspark_kafkalog.datasource.offsets import (
     OffsetLimit,
     PartitionTimestamps,
     SpecificOffsets,
+    check_batch_edges,
     check_order,
     format_offsets,
     locate,
@@ -104,6 +105,17 @@ def test_b20_start_and_end_must_have_the_same_partitions() -> None:
 def test_b21_and_b22_a_start_after_its_end_is_told_with_both(resolved: bool, words: str) -> None:
     with pytest.raises(InvalidConfig, match=words):
         check_order({T0: 3}, {T0: 1}, resolved=resolved)
+
+
+def test_times_of_one_partition_must_be_in_order_too() -> None:
+    later, earlier = PartitionTimestamps({T0: 5, T1: 7}), PartitionTimestamps({T0: 5, T1: 6})
+    check_batch_edges(earlier, later)
+    check_batch_edges(GlobalTimestamp(8), earlier)
+    words = "The specified start timestamp 7 is greater than the end timestamp 6 for topic t partition 1"
+    with pytest.raises(InvalidConfig, match=words):
+        check_batch_edges(later, earlier)
+    with pytest.raises(InvalidConfig, match=r"should have the same topic-partitions.*\[t-0\]"):
+        check_batch_edges(earlier, PartitionTimestamps({T0: 9}))
 
 
 def test_placeholders_are_not_compared() -> None:
