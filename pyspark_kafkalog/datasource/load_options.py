@@ -9,12 +9,16 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from pyspark_kafkalog.datasource.kept_place import kept_place
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.loads.former import Former, parse_as_of, parse_between
-from pyspark_kafkalog.loads.store import open_store
 
 _NUMBER_MAX = 99_999_999
 """Plans have eight digits."""
+_WHY_BOTH = (
+    "a load is named by loadName, and offsetsPath is the directory that keeps its offsets; give both, or "
+    "neither for a read that remembers nothing"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +65,15 @@ def parse_load_options(
         InvalidConfig: a value is wrong, or options are given that mean something only together.
         UnsafeStore: ``offsetsPath`` is a place where no ledger can be kept.
     """
-    name, path = (_text(options, option) for option in ("loadName", "offsetsPath"))
+    place = kept_place(options, "loadName", _WHY_BOTH)
     commit = choice("commitOffsets", ("none", "stage", "group"))
     on_pending = choice("onPendingPlan", ("replay", "fail", "discard"))
     on_recreated = choice("onTopicRecreated", ("fail", "earliest", "skip"))
     plan = _plan(options.get("loadplan"))
     run = _run(options.get("loadrun", ""), plan)
-    if not name and not path:
+    if place is None:
         _refuse_without_a_load(options, commit)
         return None
-    if not name or not path:
-        given, missing = ("offsetsPath", "loadName") if path else ("loadName", "offsetsPath")
-        raise InvalidConfig(
-            f"{given} is given and {missing} is not: a load is named by loadName, and offsetsPath is the "
-            "directory that keeps its offsets; give both, or neither for a read that remembers nothing"
-        )
     if plan is not None and commit != "none":
         raise InvalidConfig(
             f"loadPlan={plan} reads a plan that kafkalog.load() commits, so commitOffsets is none; "
@@ -86,15 +84,10 @@ def parse_load_options(
             "commitOffsets=group needs kafka.group.id: the group that is told the load's next offsets. "
             "commitOffsets=stage does without one"
         )
-    if not path.startswith("/") and ":/" not in path:
-        raise InvalidConfig(
-            f"offsetsPath is '{path}', a relative path: planner and tasks run in directories of their own, "
-            "and through Spark Connect in one that goes with the session. Give the whole path, from / on"
-        )
     from pyspark_kafkalog.loads.ledger import Ledger  # what reads without a load can do without
 
+    location, name = place
     # Refuses what cannot be a ledger's at once, and not when the first action runs.
-    location = open_store(path).location
     Ledger.at(location, name)
     former = _former(options)
     from_commit = options.get("startingoffsets", "").strip().lower().startswith("commit:")
@@ -130,14 +123,6 @@ def _refuse_without_a_load(options: Mapping[str, str], commit: str) -> None:
             raise InvalidConfig(
                 f"{option} has no meaning without loadName and offsetsPath; give them as well"
             )
-
-
-def _text(options: Mapping[str, str], option: str) -> str:
-    """Empty where it is not given; given, it may not be."""
-    text = options.get(option.lower())
-    if text is not None and not text.strip():
-        raise InvalidConfig(f"{option} is empty: give the load's name and its directory, or leave both out")
-    return (text or "").strip()
 
 
 def _plan(text: str | None) -> int | None:

@@ -133,9 +133,7 @@ def parse_batch_options(given: Mapping[str, str]) -> BatchOptions:
     Raises:
         InvalidConfig: one is missing, unknown, contradictory or has a wrong value; the text names it.
     """
-    options = by_lower_name(given)
-    warn_of_ignored(options, "batch")
-    parsed = batch_options(options)
+    parsed = batch_options(options_for_use(given, "batch"))
     if parsed.push_filters and parsed.load is not None:
         log.warning(
             "option pushFilters has no meaning in a load and is ignored: a plan is for all who read it"
@@ -189,14 +187,18 @@ def by_lower_name(given: Mapping[str, str]) -> dict[str, str]:
     return {key.lower(): value for key, value in given.items()}
 
 
-def warn_of_ignored(options: Mapping[str, str], use: str) -> None:
-    """Say which options mean nothing in a read of this ``use``, ``batch`` or ``stream``, or in any."""
+def options_for_use(given: Mapping[str, str], use: str) -> dict[str, str]:
+    """`by_lower_name`, with a warning for those that mean nothing in a read of this ``use``, ``batch`` or
+    ``stream``, or in any.
+    """
+    options = by_lower_name(given)
     for key in options:
         option = BY_KEY.get(key)
         if option is not None and option.use not in ("both", use):
             log.warning("option %s has no meaning in a %s and is ignored", option.name, _READS[use])
         elif option is None and key in _OF_SINKS:
             log.warning("option %s has no meaning in a read and is ignored", _OF_SINKS[key])
+    return options
 
 
 def _check_names(options: Mapping[str, str]) -> None:

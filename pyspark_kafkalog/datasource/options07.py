@@ -110,25 +110,25 @@ def _client_properties() -> dict[str, Property]:
 
 
 def check_names(subscription: Subscription, *limits: StartLimit, per_broker: bool) -> None:
-    """Refuse partitions that are named as those of the other generation.
+    """Refuse partitions that are named as those of the other generation; ``limits`` are start and end.
 
     Raises:
         InvalidConfig: one is.
     """
-    named: list[TopicPartition] = []
+    named: list[tuple[str, TopicPartition]] = []
     if isinstance(subscription, Assign):
-        named += subscription.partitions
-    for limit in limits:
+        named += (("assign", partition) for partition in subscription.partitions)
+    for side, limit in zip(("starting", "ending"), limits, strict=False):
         if isinstance(limit, SpecificOffsets):
-            named += limit.partitions
+            named += ((f"{side}Offsets", partition) for partition in limit.partitions)
         elif isinstance(limit, PartitionTimestamps):
-            named += limit.timestamps
-    for partition in named:
+            named += ((f"{side}OffsetsByTimestamp", partition) for partition in limit.timestamps)
+    for option, partition in named:
         if (partition.broker != NO_BROKER) != per_broker:
             protocol, form = (
                 (PROTOCOL_07, '<broker>-<number>, as in "1-0"') if per_broker else (PROTOCOL_08, "a number")
             )
             raise InvalidConfig(
-                f"{partition.number} is no partition of topic {partition.topic!r}: with protocol={protocol} "
-                f"it is {form}"
+                f"{option}: {partition.number} is no partition of topic {partition.topic!r}: with "
+                f"protocol={protocol} it is {form}"
             )

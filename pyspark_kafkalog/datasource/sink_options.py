@@ -138,7 +138,12 @@ def _producer_config(options: Mapping[str, str], prefix: str | None) -> Producer
             values[item.field] = replace(item, name=key).read(value, "option")
         elif key.startswith(_PREFIX):
             warn_unknown(key, known, "options")
-    return ProducerConfig(**values)  # type: ignore[arg-type]
+    try:
+        return ProducerConfig(**values)  # type: ignore[arg-type]
+    except InvalidConfig as e:
+        if prefix is None or "transactional.id" not in str(e):
+            raise
+        raise InvalidConfig(f"{e} (with transactional.id.prefix there is a transactional.id)") from None
 
 
 def _name(options: Mapping[str, str], name: str) -> str | None:

@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyspark_kafkalog.config.source07 import Source07Config
+from pyspark_kafkalog.datasource.kept_place import kept_place
 from pyspark_kafkalog.datasource.offsets import LATEST, Committed
 from pyspark_kafkalog.datasource.option_values import BY_KEY, choice, duration_ms, positive
 from pyspark_kafkalog.datasource.options import (
     SourceOptions,
     batch_options,
     by_lower_name,
+    options_for_use,
     shared_options,
     start_of,
-    warn_of_ignored,
 )
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.loads.store import open_store
 
 _ENDINGS = {
     "endingoffsets": "ending offset not valid in streaming queries",
@@ -26,6 +26,10 @@ _ENDINGS = {
     "endingtimestamp": "ending timestamp not valid in streaming queries",
 }
 _OF_LOADS = ("loadname", "onpendingplan", "ontopicrecreated", "loadplan", "loadrun", "between", "asof")
+_WHY_BOTH = (
+    "streamName is the name under which offsetsPath, a directory, keeps where the stream began; give both or "
+    "neither"
+)
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
 
 
@@ -56,9 +60,7 @@ def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
     Raises:
         InvalidConfig: one is missing, unknown, contradictory or has a wrong value; the text names it.
     """
-    options = by_lower_name(given)
-    warn_of_ignored(options, "stream")
-    return stream_options(options)
+    return stream_options(options_for_use(given, "stream"))
 
 
 def stream_options(options: Mapping[str, str]) -> StreamOptions:
@@ -138,21 +140,10 @@ def _commits_group(options: Mapping[str, str]) -> bool:
 
 
 def _start_place(options: Mapping[str, str]) -> StartPlace | None:
-    name, path = (options.get(key, "").strip() for key in ("streamname", "offsetspath"))
-    if not name and not path:
+    place = kept_place(options, "streamName", _WHY_BOTH)
+    if place is None:
         return None
-    if not name or not path:
-        given, missing = ("offsetsPath", "streamName") if path else ("streamName", "offsetsPath")
-        raise InvalidConfig(
-            f"{given} is given and {missing} is not: streamName is the name under which offsetsPath, a "
-            "directory, keeps where the stream began; give both or neither"
-        )
+    path, name = place
     if not re.fullmatch(_NAME, name):
         raise InvalidConfig(f"streamName is up to 200 letters, digits, '.', '_' and '-'; got '{name}'")
-    if not path.startswith("/") and ":/" not in path:
-        raise InvalidConfig(
-            f"offsetsPath is '{path}', a relative path: the query runs in a directory of its own. Give the "
-            "whole path, from / on"
-        )
-    # Refuses what cannot be a store at once, and not when the query starts.
-    return StartPlace(open_store(path).location, name)
+    return StartPlace(path, name)

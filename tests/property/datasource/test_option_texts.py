@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyspark_kafkalog.config.consumer import ConsumerConfig
+from pyspark_kafkalog.config.definition import describe
+from pyspark_kafkalog.config.producer import ProducerConfig
+from pyspark_kafkalog.config.source07 import Source07Config
+from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
 from pyspark_kafkalog.datasource.offsets import (
     PartitionTimestamps,
     SpecificOffsets,
@@ -18,6 +22,9 @@ from pyspark_kafkalog.datasource.offsets import (
 )
 from pyspark_kafkalog.datasource.option_table import OPTIONS
 from pyspark_kafkalog.datasource.options import parse_batch_options
+from pyspark_kafkalog.datasource.sink_option_table import SINK_OPTIONS
+from pyspark_kafkalog.datasource.sink_options import parse_sink_options
+from pyspark_kafkalog.datasource.stream_options import parse_either_options, parse_stream_options
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.loads.errors import UnsafeStore
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
@@ -56,16 +63,69 @@ def test_assigned_partitions_are_read_sorted(partitions: set[TopicPartition]) ->
     assert parse_partitions("assign", json.dumps(by_topic)) == sorted(partitions)
 
 
-@given(
-    st.dictionaries(
-        st.sampled_from([option.name for option in OPTIONS]) | st.text(max_size=8), _texts, max_size=4
-    )
+PARSERS = (parse_batch_options, parse_stream_options, parse_either_options, parse_sink_options)
+_CONFIGS = (ConsumerConfig, ProducerConfig, Source07Config, ZooKeeperConfig)
+_NAMES = sorted(
+    {option.name for option in (*OPTIONS, *SINK_OPTIONS)}
+    | {
+        f"kafka.{name}"
+        for config in _CONFIGS
+        for item in describe(config)
+        for name in (item.name, *item.aliases)
+    }
 )
-def test_options_are_understood_or_refused(given: dict[str, str]) -> None:
-    for base in (
-        {},
-        {"kafka.bootstrap.servers": "h:1"},
-        {"kafka.bootstrap.servers": "h:1", "subscribe": "t"},
-    ):
-        with contextlib.suppress(InvalidConfig, UnsafeStore):
-            parse_batch_options({**base, **given})
+_SERVERS = {"kafka.bootstrap.servers": "h:1"}
+_READ = {**_SERVERS, "subscribe": "t"}
+_BASES = (
+    _READ,
+    {**_READ, "offsetsPath": "/lake/_offsets", "loadName": "l"},
+    {**_READ, "offsetsPath": "/lake/_offsets", "streamName": "s"},
+    {**_READ, "offsetStore": "zookeeper", "zookeeper.connect": "h:1", "kafka.group.id": "g"},
+    {"protocol": "0.7", "zookeeper.connect": "h:1", "subscribe": "t"},
+    {"protocol": "0.7", "broker.list": "1:h:2", "subscribe": "t"},
+    {**_SERVERS, "topic": "t", "transactional.id.prefix": "p"},
+)
+_REQUIRED = ("subscribe", "kafka.bootstrap.servers", "zookeeper.connect")
+_VALUES = st.sampled_from([
+    "", " ", "0", "-1", "1", "1.5", "9" * 30, "\u0663", "1e3", "9223372036854775808", "true", "TRUE", "t",
+    "earliest", "latest", "group", "file:", "file:/x", "commit:3", "commit:", "commit:3,start", "commit:-1",
+    "start,commit:3", "2026-11-21T18:00:00Z", "2026-13-45", "0000-00-00", "99999-01-01T00:00:00Z",
+    '{"t":{"0":1}}', '{"t":[0]}', '{"t":"earliest"}', '{"t":"latest"}', '{"t":{"x":1}}', '{"t":{"1-0":5}}',
+    '{"t":{"0":1e400}}', '{"t":{"0":NaN}}', '{"":{"0":1}}', "{", "[" * 9999, '{"t":' * 999, "null",
+    "h:1", "h:99999", "[::1]:9", "h:1/chroot", "1:h:2", "1:h:2,1:h:3", "http://[", "s3://b/k", "file://other/x",
+    "relative", "/lake/\0", "/lake/../..", "(", "[a[b]]", "(?<n>x)", "\0", "\ud800", "a" * 5000, "\u00e9",
+    "none", "stage", "replay", "kafka", "zookeeper", "0.7", "0.8", "5m", "5y", "10 s", "partition,partition",
+]) | _texts  # fmt: skip
+
+
+def names(error: Exception, option: str) -> bool:
+    """Whether the text has the option's name, or says it in the words of Spark's connector."""
+    text = str(error).lower().replace(" ", "")
+    return option.lower().removeprefix("kafka.").rstrip("s") in text
+
+
+def refusals(options: dict[str, str]) -> list[Exception]:
+    """What the parsers say against the options: nothing but what is documented may be raised."""
+    found: list[Exception] = []
+    for parse in PARSERS:
+        try:
+            parse(options)
+        except (InvalidConfig, UnsafeStore) as e:
+            found.append(e)
+    return found
+
+
+@given(st.sampled_from(_BASES), st.sampled_from(_NAMES), _VALUES)
+def test_one_wrong_option_is_named(base: dict[str, str], option: str, value: str) -> None:
+    before = {str(error) for error in refusals(base)}
+    for error in refusals({**base, option: value}):
+        assert str(error) in before or names(error, option), (option, value, str(error))
+
+
+@given(
+    st.sampled_from(_BASES) | st.just({}),
+    st.dictionaries(st.sampled_from(_NAMES) | st.text(min_size=1, max_size=8), _VALUES, max_size=5),
+)
+def test_any_options_are_understood_or_refused_by_a_name(base: dict[str, str], more: dict[str, str]) -> None:
+    for error in refusals({**base, **more}):
+        assert any(names(error, option) for option in (*base, *more, *_REQUIRED)), (more, str(error))

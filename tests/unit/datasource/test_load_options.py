@@ -52,7 +52,7 @@ def test_a_plan_is_named_by_its_number() -> None:
     [
         ({"loadName": "x"}, "loadName is given and offsetsPath is not"),
         ({"offsetsPath": "/x"}, "offsetsPath is given and loadName is not"),
-        ({"loadName": " ", "offsetsPath": "/x"}, "loadName is empty: give the load's name"),
+        ({"loadName": " ", "offsetsPath": "/x"}, "loadName is empty: give loadName, a name, and offsetsPath"),
         ({"loadName": "x", "offsetsPath": ""}, "offsetsPath is empty"),
         ({"loadName": "x", "offsetsPath": "lake/offsets"}, "offsetsPath is 'lake/offsets', a relative path"),
         ({"loadName": "a/b", "offsetsPath": "/x"}, "a/b"),
