@@ -12,7 +12,7 @@ ALIGNMENT = 64
 """Where Arrow likes a buffer to begin, in bytes."""
 
 _KEPT_BYTES = 32 << 20
-_USUAL_BYTES = 4 << 20
+_USUAL_BYTES = 6 << 20
 """What is allocated at least, so that the next call finds it large enough whatever its records are like."""
 
 
