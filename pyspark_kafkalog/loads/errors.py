@@ -53,5 +53,9 @@ class DatabaseFailed(LoadError):
     """A database that a load writes to refused a statement, or could not be reached."""
 
 
+class UnstorableValue(LoadError):
+    """A value cannot be brought into the form in which the database keeps its column."""
+
+
 class UnsafeStore(LoadError):
     """A place that cannot keep a ledger: it has no exclusive create, or none that can be relied on."""

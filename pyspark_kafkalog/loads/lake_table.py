@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 _APP_ID_CHARACTERS = 12
+_MISSING_TABLE = frozenset(
+    {
+        "TABLE_OR_VIEW_NOT_FOUND",
+        "DELTA_MISSING_DELTA_TABLE",
+        "DELTA_TABLE_NOT_FOUND",
+        "DELTA_PATH_DOES_NOT_EXIST",
+    }
+)
+"""Error conditions, Spark's and Delta's, of a name or path where no table is."""
 
 
 class LakeTable(ABC):
@@ -120,8 +129,10 @@ class DeltaTable(LakeTable):
 
         try:
             spark.sql(f"DESCRIBE DETAIL {self._quoted}").collect()
-        except AnalysisException:
-            return False
+        except AnalysisException as e:
+            if e.getCondition() in _MISSING_TABLE:
+                return False
+            raise  # it may be there: what is in it must not be taken for nothing
         return True
 
     def _append(self, work: Work, record: str) -> None:

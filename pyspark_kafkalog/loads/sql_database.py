@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, parse_qsl, unquote, urlencode, urlsplit
 
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 from pyspark_kafkalog.loads.errors import DatabaseFailed
-from pyspark_kafkalog.loads.sql_dialect import DIALECTS, STANDARD, Dialect
+from pyspark_kafkalog.loads.sql_dialect import DIALECTS, STANDARD, Dialect, converted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -132,7 +132,11 @@ class Session:
         return found
 
     def insert(self, table: TableName, batch: pa.RecordBatch) -> None:
-        """Add the rows of a batch, in the fastest way that the driver has within a transaction."""
+        """Add the rows of a batch, in the fastest way that the driver has within a transaction.
+
+        Raises:
+            UnstorableValue: a value cannot be brought into a form that the driver takes.
+        """
         batch = self.database.dialect.stored(batch)
         with self.database.telling(f"INSERT INTO {table}"), closing(self._connection.cursor()) as cursor:
             if hasattr(cursor, "adbc_ingest"):
@@ -140,7 +144,8 @@ class Session:
                 return
             quote = self.database.dialect.quote
             into = f"{table.quoted(self.database.dialect)} ({', '.join(map(quote, batch.schema.names))})"
-            rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            columns = (converted(batch, at, _python_values) for at in range(batch.num_columns))
+            rows = zip(*columns, strict=True)
             if type(self._connection).__module__.partition(".")[0] == "psycopg":
                 with cursor.copy(f"COPY {into} FROM STDIN") as copy:
                     for row in rows:
@@ -164,6 +169,11 @@ class Session:
         numbers = itertools.count(1)
         text = re.sub(r"\?", lambda _: self._mark.format(next(numbers)), statement)
         return (text, tuple(values)) if values else (text,)
+
+
+def _python_values(column: pa.Array) -> list[Any]:
+    """Not all of Arrow's values have a place in Python's types: times end with the year 9999."""
+    return list(column.to_pylist())
 
 
 def marks(count: int) -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.loads.errors import UnstorableValue
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_Made = TypeVar("_Made")
 
 LOAD_COLUMN = "_kl_load"
 """The usual name of the column with the number of the load."""
@@ -43,10 +46,48 @@ class Dialect:
         return self.quote_mark + identifier.replace(self.quote_mark, self.quote_mark * 2) + self.quote_mark
 
     def stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch whose columns have the form that the database keeps; same names, same rows."""
+        """A batch whose columns have the form that the database keeps; same names, same rows.
+
+        Raises:
+            UnstorableValue: a value has no such form, a number of 64 bits without sign for example.
+        """
         import pyarrow as pa
 
-        return pa.RecordBatch.from_arrays([self.store(c) for c in batch.columns], names=batch.schema.names)
+        columns = [converted(batch, at, self.store) for at in range(batch.num_columns)]
+        return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def converted(batch: pa.RecordBatch, at: int, convert: Callable[[pa.Array], _Made]) -> _Made:
+    """What ``convert`` makes of column number ``at``.
+
+    Raises:
+        UnstorableValue: it cannot be; with the column, and the record where the batch has its place.
+    """
+    column, field = batch.column(at), batch.schema.field(at)
+    try:
+        return convert(column)
+    except (ValueError, OverflowError) as e:  # Arrow's own are among them
+        row = next((row for row in range(len(column)) if _fails(convert, column.slice(row, 1))), None)
+        raise UnstorableValue(
+            f"column {field.name} ({field.type}){_place(batch, row)} cannot be stored: {e}. "
+            "Cast it with transform= or df="
+        ) from None
+
+
+def _fails(convert: Callable[[pa.Array], object], column: pa.Array) -> bool:
+    try:
+        convert(column)
+    except (ValueError, OverflowError):
+        return True
+    return False
+
+
+def _place(batch: pa.RecordBatch, row: int | None) -> str:
+    """Which record a row is, if the batch tells."""
+    if row is None or not {"topic", "partition", "offset"} <= {*batch.schema.names}:
+        return ""
+    topic, partition, offset = (batch[name][row].as_py() for name in ("topic", "partition", "offset"))
+    return f" of {topic}-{partition}, offset {offset},"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from pyspark_kafkalog.datasource.load_reader import LoadInputPartition, LoadRead
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.loads.archive import Archive
 from pyspark_kafkalog.loads.commit import Output
-from pyspark_kafkalog.loads.errors import IncompleteLoad, LoadError, ReceiptMismatch
+from pyspark_kafkalog.loads.errors import DatabaseFailed, IncompleteLoad, LoadError, ReceiptMismatch
 from pyspark_kafkalog.loads.ledger import Ledger
 from pyspark_kafkalog.loads.output import Claim, refuse_a_copy
 from pyspark_kafkalog.loads.receipts import Receipt
@@ -27,7 +27,6 @@ from pyspark_kafkalog.loads.sql_database import Connect, Database, Session, data
 from pyspark_kafkalog.loads.sql_dialect import LOAD_COLUMN, SQLITE, TableName
 from pyspark_kafkalog.loads.sql_offsets import (
     SQL_FORMAT,
-    WRITTEN,
     OffsetTables,
     RangeRow,
     TableRow,
@@ -141,6 +140,7 @@ class SqlTable:
 
         Raises:
             IncompleteLoad: not all of the plan is in the database.
+            LostRace: the load was given up or rewound over meanwhile.
             LoadError: a load that was begun range by range goes on with ``df=``; as `check` and `find` say.
         """
         if work.is_whole:
@@ -148,7 +148,10 @@ class SqlTable:
         else:
             self._write_frame(work)
         rows = self._rows(work)
-        there = {row.range for row in rows if row.state == WRITTEN and row.plan_sha256 == work.plan.sha256}
+        there = {row.range: row for row in rows}
+        for planned in work.plan.ranges:
+            if (row := there.get(range_key(planned))) is not None:
+                check_found(self.database, row, work.plan, planned, None)
         missing = [r for r in work.plan.ranges if range_key(r) not in there]
         if missing:
             told = ", ".join(f"{r.key} [{r.start}, {r.end})" for r in missing[:_TOLD_COUNT])
@@ -213,6 +216,16 @@ class SqlTable:
             )
         if found:
             return  # and so are all rows
+        try:
+            self._insert_frame(work)
+        except DatabaseFailed:
+            # Another attempt was first, somebody gave the load up, or the answer to the commit was lost. Then
+            # the keys are taken, and `write` looks at what they say.
+            if len(self._rows(work)) < len(ranges):
+                raise
+
+    def _insert_frame(self, work: Work) -> None:
+        plan, ranges = work.plan, work.plan.ranges
         with self.database.session() as session:
             count = 0
             for batch in _batches(work.frame):

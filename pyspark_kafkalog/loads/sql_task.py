@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.datasource.load_reader import LoadInputPartition, LoadReader
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.loads.errors import DatabaseFailed, LostRace, ReceiptMismatch
+from pyspark_kafkalog.loads.errors import DatabaseFailed, LostRace, ReceiptMismatch, UnstorableValue
 from pyspark_kafkalog.loads.ledger import Ledger
 from pyspark_kafkalog.loads.plan import Plan, PlannedRange
 from pyspark_kafkalog.loads.receipts import Receipt
@@ -57,6 +57,7 @@ class SqlTasks:
             ReceiptMismatch: what is there is of other records.
             LostRace: the load was given up or rewound over.
             DatabaseFailed: it is not there, and could not be written.
+            UnstorableValue: a value cannot be stored; the text says of which column and offsets.
             KafkaError: the range could not be read.
         """
         part, planned = self.parts[index]
@@ -98,6 +99,8 @@ class SqlTasks:
                 raise
             check_found(self.database, found, self.plan, planned, receipt)
             return found
+        except UnstorableValue as e:
+            raise UnstorableValue(f"{planned.key} [{planned.start}, {planned.end}): {e}") from None
         return None
 
     def _copy(

@@ -17,6 +17,8 @@ from pyspark_kafkalog.loads.plan import Plan
 from pyspark_kafkalog.loads.plan_record import encode_position
 
 _KIND = "kafkalog"
+_GIVEN_UP = {"discard": "the ledger discarded it", "rewind": "the ledger was rewound before it was committed"}
+"""What commits of these modes say of a plan that has their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,23 +83,31 @@ def already(table: str, commits: Iterable[TableCommit], ledger: Ledger, plan: Pl
 
     Raises:
         LoadError: the table and the ledger do not tell the same, and to write would lose or repeat rows; or
-            it holds this plan twice.
+            it holds a load twice.
     """
     identity = ledger.identity()
     ours = [c for c in commits if (c.load, c.ledger) == (ledger.name, identity)]
+    _refuse_repeated(table, ours)
     same = [c for c in ours if (c.number, c.plan_sha256) == (plan.number, plan.sha256)]
-    if len(same) > 1:
-        versions = ", ".join(str(c.version) for c in same)
-        raise LoadError(
-            f"{table} holds load {plan.number} of {ledger.name!r} more than once, in versions {versions}: "
-            "the driver of an earlier attempt still wrote when this one did. Roll the table back to before "
-            "the later one, then load again"
-        )
     if same:
         return same[0]
     if ours:
         _check(table, ours[0], ledger, plan)
     return None
+
+
+def _refuse_repeated(table: str, ours: list[TableCommit]) -> None:
+    """No load twice: not this one and, since a killed driver's JVM may end after all, none before it."""
+    versions: dict[tuple[int, str], list[int]] = {}
+    for commit in ours:
+        versions.setdefault((commit.number, commit.plan_sha256), []).append(commit.version)
+    for (number, _), found in versions.items():
+        if len(found) > 1:
+            raise LoadError(
+                f"{table} holds load {number} of {ours[0].load!r} more than once, in versions "
+                f"{', '.join(map(str, found))}: the driver of an earlier attempt still wrote when another "
+                "one did. Roll the table back to before the later one, then load again"
+            )
 
 
 def _check(table: str, newest: TableCommit, ledger: Ledger, plan: Plan) -> None:
@@ -108,8 +118,8 @@ def _check(table: str, newest: TableCommit, ledger: Ledger, plan: Plan) -> None:
         if _counts(ledger, newest.number, plan.parent):
             return
         why = "the ledger was rewound to before it"
-    elif commit is not None and commit.mode == "discard":
-        why = "the ledger discarded it"
+    elif commit is not None and commit.mode in _GIVEN_UP:
+        why = _GIVEN_UP[commit.mode]
     if why:
         raise LoadError(
             f"{table} holds load {newest.number} of {ledger.name!r}, in its version {newest.version}, and "

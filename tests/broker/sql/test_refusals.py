@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -15,8 +18,12 @@ from pyspark_kafkalog.loads.errors import (
     DatabaseFailed,
     IncompleteLoad,
     LoadError,
+    LostRace,
     ReceiptMismatch,
+    UnstorableValue,
 )
+from pyspark_kafkalog.loads.sql_offsets import SUPERSEDED, OffsetTables, range_row
+from pyspark_kafkalog.loads.sql_table import SqlTable
 from tests.support.sql_warehouse import Warehouse, rows
 
 
@@ -147,6 +154,60 @@ def test_a_database_that_refuses_leaves_neither_rows_nor_offsets(either: Warehou
         either.run()
     assert either.ranges(2) == []
     assert either.query(f'SELECT COUNT(*) FROM "{either.table}"') == [(16,)]
+
+
+def test_a_value_that_cannot_be_stored_is_told_with_the_range_that_it_is_of(warehouse: Warehouse) -> None:
+    def too_large(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch({"n": pa.array([2**64 - 1] * batch.num_rows, pa.uint64())})
+
+    said = rf"{warehouse.topic.name}-0 \[0, 10\): column n \(uint64\) cannot be stored: .* Cast it"
+    with pytest.raises(UnstorableValue, match=said):
+        warehouse.run(transform=too_large)
+    assert warehouse.ranges(1) == []
+
+
+def test_a_load_that_somebody_gave_up_while_it_was_written_has_lost(
+    warehouse: Warehouse, monkeypatch: Any
+) -> None:
+    written = SqlTable._write_ranges
+
+    def write_and_give_up(self: SqlTable, work: Any) -> None:
+        written(self, work)
+        with warehouse.database.session() as session:
+            OffsetTables(session, self.table).supersede(work.plan.number)
+            session.commit()
+
+    monkeypatch.setattr(SqlTable, "_write_ranges", write_and_give_up)
+    with pytest.raises(LostRace, match=f"{warehouse.topic.name}-0: the load was given up or rewound over"):
+        warehouse.run()
+
+
+def test_rows_of_a_frame_whose_load_somebody_gave_up_meanwhile_have_lost(
+    either: Warehouse, monkeypatch: Any
+) -> None:
+    def give_up(_: Any) -> Iterator[pa.RecordBatch]:
+        with either.database.session() as session:
+            tables = OffsetTables(session, target.table)
+            tables.add(
+                range_row(
+                    target.table, "events", plan, planned, None,
+                    ranges=2, rows=0, run=None, now="", state=SUPERSEDED,
+                )
+                for planned in plan.ranges
+            )  # fmt: skip
+            session.commit()
+        yield pa.record_batch({"n": pa.array([1], pa.int64())})
+
+    monkeypatch.setattr("pyspark_kafkalog.loads.sql_table._batches", give_up)
+    frame: Any = SimpleNamespace(limit=lambda _: frame, toArrow=lambda: pa.table({"n": pa.array([1])}))
+    with either.load() as current:
+        work = replace(either.work(current), frame=frame, is_whole=False, has_receipts=False)
+        plan, target = work.plan, SqlTable(either.url, either.table)
+        target.check(work)
+        with pytest.raises(LostRace, match="given up or rewound over"):
+            target.write(work)
+        current.keep()
+    assert either.query(f'SELECT COUNT(*) FROM "{either.table}"') == [(0,)]
 
 
 def test_ranges_that_are_not_in_the_drivers_database_are_no_load(

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import fields
 from datetime import date, datetime, timezone
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.loads import sql_offsets
-from pyspark_kafkalog.loads.errors import DatabaseFailed
+from pyspark_kafkalog.loads.errors import DatabaseFailed, UnstorableValue
 from pyspark_kafkalog.loads.sql_database import Database, Session, database_of
 from pyspark_kafkalog.loads.sql_dialect import MYSQL, POSTGRESQL, SQLITE, STANDARD, TableName
 from pyspark_kafkalog.loads.sql_table import SqlTable
@@ -170,6 +171,32 @@ def test_sqlite_keeps_dates_as_texts_that_its_functions_read() -> None:
     assert set(second.values()) == {None}
     with closing(sqlite3.connect(":memory:")) as db:
         assert db.execute("SELECT strftime('%H:%M', ?)", (first["at"],)).fetchone() == ("22:13",)
+
+
+def test_a_value_that_cannot_be_stored_is_told_with_its_column_and_record() -> None:
+    batch = pa.record_batch(
+        {
+            "n": pa.array([1, 2**63, 2**64 - 1], pa.uint64()),
+            "topic": pa.array(["t"] * 3),
+            "partition": pa.array([4] * 3, pa.int32()),
+            "offset": pa.array([7, 8, 9], pa.int64()),
+        }
+    )
+    for dialect in (SQLITE, POSTGRESQL):
+        said = r"^column n \(uint64\) of t-4, offset 8, cannot be stored: .*9223372036854775808"
+        with pytest.raises(UnstorableValue, match=said):
+            dialect.stored(batch)
+        with pytest.raises(UnstorableValue, match=r"^column n \(uint64\) cannot be stored: "):
+            dialect.stored(batch.select(["n", "topic"]))
+
+
+def test_a_time_that_python_has_not_is_told_with_its_column(tmp_path: Path) -> None:
+    late = pa.record_batch({"at": pa.array([0, 300_000_000_000], pa.timestamp("s"))})
+    connect = partial(sqlite3.connect, tmp_path / "db")
+    with database_of("mysql://any", connect).session() as session:
+        session.run("CREATE TABLE t (at TEXT)")
+        with pytest.raises(UnstorableValue, match=r"^column at \(timestamp\[us\]\) cannot be stored: "):
+            session.insert(TableName.of("t"), late)
 
 
 def test_postgresql_has_a_type_for_each_flat_column() -> None:

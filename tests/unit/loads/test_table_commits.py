@@ -87,6 +87,15 @@ def test_a_load_that_was_rewound_over_and_is_in_the_table_would_come_twice(ledge
     assert table_commits.already("t", [first], ledger, again) is None
 
 
+def test_a_plan_that_was_written_and_rewound_over_before_its_commit_would_come_twice(ledger: Ledger) -> None:
+    first = noted(ledger, ledger.plan(loaded(ledger).number), 1)
+    pending = noted(ledger, begun(ledger, MORE), 2)
+    ledger.rewind(1, "set it aside")
+    again = begun(ledger, MORE)
+    with pytest.raises(LoadError, match=r"holds load 2 .* rewound before it was committed: its rows would"):
+        table_commits.already("t", [pending, first], ledger, again)
+
+
 @pytest.mark.parametrize(
     ("history", "counts"),
     [
@@ -116,3 +125,12 @@ def test_a_plan_that_is_there_twice_is_told(ledger: Ledger) -> None:
     plan = begun(ledger)
     with pytest.raises(LoadError, match="more than once, in versions 9, 8"):
         table_commits.already("t", [noted(ledger, plan, 9), noted(ledger, plan, 8)], ledger, plan)
+
+
+def test_a_load_that_a_dead_driver_wrote_again_after_its_commit_is_told_to_the_next_one(
+    ledger: Ledger,
+) -> None:
+    first = ledger.plan(loaded(ledger).number)
+    twice = [noted(ledger, first, 9), noted(ledger, first, 8)]
+    with pytest.raises(LoadError, match="holds load 1 of 'flights' more than once, in versions 9, 8"):
+        table_commits.already("t", twice, ledger, begun(ledger, MORE))
