@@ -31,6 +31,7 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.producer.partitioner import partition_for
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
+from tests.support.network import eventually
 from tests.support.raw_client import RawClient
 from tests.support.scripted_broker import Layout, ScriptedBroker
 from tests.support.scripted_server import Silence
@@ -308,3 +309,44 @@ def test_the_driver_says_what_was_written_where(
         f"the write is done: {said}",
         "the write failed; what its tasks wrote stays: 0 records by 0 tasks (nothing)",
     ]
+
+
+def test_a_task_that_is_run_again_writes_again_what_its_first_attempt_had_sent(
+    server: EmbeddedBroker, client: RawClient, other: str
+) -> None:
+    def dying() -> Iterator[pa.RecordBatch]:
+        yield rows(value=["a", "b"])
+        assert eventually(lambda: values(client, other) == [b"a", b"b"])
+        raise MemoryError("the worker is gone")
+
+    given = {"kafka.bootstrap.servers": server.bootstrap_servers, "topic": other}
+    with pytest.raises(MemoryError):
+        write_all(dying(), given)
+    again = write_all(iter([rows(value=["a", "b"]), rows(value=["c"])]), given)
+    assert isinstance(again, TaskWritten)
+    assert again.record_count == 3
+    assert values(client, other) == [b"a", b"b", b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("ends", ["killed", "aborted"])
+@pytest.mark.parametrize("kind", ["batch", "stream"])
+def test_a_write_whose_driver_died_before_its_end_is_there_twice_when_it_is_run_again(
+    server: EmbeddedBroker, client: RawClient, other: str, kind: str, ends: str
+) -> None:
+    """What tasks have written stays, and no later run knows of it."""
+    source = DefaultSource({"kafka.bootstrap.servers": server.bootstrap_servers, "topic": other})
+    schema = t.StructType([t.StructField("value", t.StringType())])
+    numbers_of_batch = [7] if kind == "stream" else []
+
+    def run() -> tuple[Any, list[WriterCommitMessage]]:
+        make = source.streamWriter if kind == "stream" else source.writer
+        writer = make(schema, False)
+        return writer, [writer.write(iter([rows(value=[value])])) for value in ("a", "b")]
+
+    writer, messages = run()
+    if ends == "aborted":
+        writer.abort(messages, *numbers_of_batch)
+    assert values(client, other) == [b"a", b"b"]
+    writer, messages = run()
+    writer.commit(messages, *numbers_of_batch)
+    assert values(client, other) == [b"a", b"b", b"a", b"b"]
