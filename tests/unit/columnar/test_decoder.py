@@ -313,7 +313,7 @@ def test_nothing_of_one_answer_is_remembered_in_the_next(engine: str) -> None:
 # --- sizes
 
 
-def test_record_batches_have_about_a_mebibyte(engine: str) -> None:
+def test_record_batches_have_up_to_a_mebibyte_and_a_quarter(engine: str) -> None:
     data = b"".join(
         encode_batch([NewRecord(bytes(1000))] * 60, base_offset=60 * i, codec=Codec(i % 5))
         for i in range(100)
@@ -321,14 +321,14 @@ def test_record_batches_have_about_a_mebibyte(engine: str) -> None:
     decoded = decode(data, engine)
     sizes = [found.num_rows for found in decoded.batches]
     assert sum(sizes) == 6000
-    assert all(900 <= size <= 1048 for size in sizes[:-1])
+    assert all(1200 <= size <= 1310 for size in sizes[:-1])
     assert offsets(decoded) == list(range(6000))
 
 
 def test_a_batch_larger_than_that_is_cut(engine: str) -> None:
     values = [b"%06d" % i * 50 for i in range(10_000)]
     decoded = decode(encode_batch([NewRecord(v, v[:6]) for v in values], codec=Codec.ZSTD), engine)
-    assert len(decoded.batches) == 4
+    assert len(decoded.batches) == 3
     assert column(decoded, "value") == values
     assert column(decoded, "key") == [v[:6] for v in values]
     assert offsets(decoded) == list(range(10_000))

@@ -281,14 +281,14 @@ def test_many_bombs_are_taken_a_few_at_a_time(engine: str, monkeypatch: pytest.M
     assert (found, parts) == (list(range(16)), 3)
 
 
-def test_record_batches_have_about_a_mebibyte(engine: str) -> None:
+def test_record_batches_have_up_to_a_mebibyte_and_a_quarter(engine: str) -> None:
     values = [NewRecord(bytes(1000))] * 6000
     plain = encode_set(values, magic=1)
     packed = encode_set(values, magic=0, codec=Codec.GZIP, base_offset=6000)
     decoded = decode(plain + packed, engine, columns=["offset", "value"])
     sizes = [batch.num_rows for batch in decoded.batches]
     assert sum(sizes) == 12_000
-    assert max(sizes) <= 1048
+    assert max(sizes) <= 1310
     assert sizes[0] > 700
     assert offsets(decoded) == list(range(12_000))
 
@@ -296,7 +296,7 @@ def test_record_batches_have_about_a_mebibyte(engine: str) -> None:
 def test_many_small_messages_are_cut_by_their_number(engine: str) -> None:
     data = encode_set([NewRecord(None)] * 70_000, magic=0, codec=Codec.GZIP)
     decoded = decode(data, engine, columns=["offset"])
-    assert [batch.num_rows for batch in decoded.batches] == [40_329, 29_671]
+    assert [batch.num_rows for batch in decoded.batches] == [50_412, 19_588]
     assert offsets(decoded) == list(range(70_000))
 
 
