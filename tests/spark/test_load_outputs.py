@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +14,8 @@ import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.loads import output
 from pyspark_kafkalog.loads.errors import LoadError, TooManyDead
+from tests.support.file_lake import Lake
 from tests.support.spark_topics import Topic, record
-
-
-@dataclass
-class Lake:
-    spark: Any
-    servers: str
-    topic: Topic
-    root: Path
-
-    @property
-    def offsets(self) -> Path:
-        return self.root / "_offsets"
-
-    @property
-    def table(self) -> Path:
-        return self.root / "table"
-
-    def load(self, **options: Any) -> Any:
-        given = {"kafka.bootstrap.servers": self.servers, "subscribe": self.topic.name, **options}
-        return kafkalog.load(self.spark, name="events", offsets=self.offsets, **given)
-
-    def ledger(self) -> kafkalog.Ledger:
-        return kafkalog.Ledger.at(self.offsets, "events")
 
 
 @pytest.fixture
@@ -54,13 +31,13 @@ def test_a_table_of_orc_is_written_counted_read_and_checked_like_one_of_parquet(
             load.write_orc(lake.table, load.df.select(number, "timestamp"), compression="zstd")
     rows = kafkalog.read_load(lake.spark, lake.table).select("load", "n").collect()
     assert sorted(map(tuple, rows)) == [(1, n) for n in range(10)] + [(2, n) for n in range(10, 12)]
-    (first, second) = (out for commit in lake.ledger().history() for out in commit.outputs)
+    (first, second) = (out for commit in lake.ledger.history() for out in commit.outputs)
     assert (first.format, first.rows, second.rows) == ("orc", 10, 2)
     file = Path(second.path, second.directory, second.files[0].name)
     assert orc.ORCFile(file).nrows == second.files[0].rows
-    assert output.verify_outputs(lake.ledger().lineage()) == []
+    assert output.verify_outputs(lake.ledger.lineage()) == []
     file.write_bytes(file.read_bytes()[: second.files[0].bytes // 2].ljust(second.files[0].bytes, b"\0"))
-    (finding,) = output.verify_outputs(lake.ledger().lineage())
+    (finding,) = output.verify_outputs(lake.ledger.lineage())
     assert "is not a whole ORC file" in finding
 
     lake.topic.add(12)
@@ -68,7 +45,7 @@ def test_a_table_of_orc_is_written_counted_read_and_checked_like_one_of_parquet(
     with pytest.raises(LoadError, match=said), lake.load() as load:
         load.write_parquet(lake.table)
     said = "since load 1 n was int and is bigint"
-    lake.ledger().rewind(1, "run")
+    lake.ledger.rewind(1, "run")
     with pytest.raises(LoadError, match=said), lake.load() as load:
         load.write_orc(lake.table, load.df.select(f.col("offset").alias("n")))
 
@@ -146,7 +123,7 @@ def test_records_that_cannot_be_used_are_kept_as_they_were_with_the_reason(lake:
     assert [(h.key, bytes(h.value)) for h in first.headers] == [("h", b"v")]
     assert (first.timestamp.timestamp(), first.reason, first.load) == (0.007, "no number at 1", 1)
     assert (second.value, second.reason) == (None, "no number at 2")
-    assert lake.ledger().verify() == output.verify_outputs(lake.ledger().lineage()) == []
+    assert lake.ledger.verify() == output.verify_outputs(lake.ledger.lineage()) == []
 
     lake.topic.add(6)
     with pytest.raises(InvalidConfig, match="the rows need key, value, "), lake.load() as load:
@@ -171,7 +148,7 @@ def test_what_was_loaded_formerly_is_read_again_from_the_topic_and_from_the_tabl
         rows = kafkalog.read_load(lake.spark, lake.table, **options).collect()
         return sorted(int(row.value) for row in rows)
 
-    second = lake.ledger().commit_at(2).created
+    second = lake.ledger.commit_at(2).created
     assert topic() == [9]
     assert topic(startingOffsets="commit:2") == [5, 6, 7, 8, 9]
     assert topic(between="commit:1,commit:3") == [3, 4, 5, 6, 7, 8]
@@ -179,7 +156,7 @@ def test_what_was_loaded_formerly_is_read_again_from_the_topic_and_from_the_tabl
     assert table() == list(range(9))
     assert table(between="commit:1,commit:3") == [3, 4, 5, 6, 7, 8]
     assert table(as_of=second) == [0, 1, 2, 3, 4]
-    lake.ledger().rewind(1, "run")
+    lake.ledger.rewind(1, "run")
     assert (table(), table(as_of=second)) == ([0, 1, 2], [0, 1, 2, 3, 4])
     with pytest.raises(InvalidConfig, match="to load it again, rewind"), lake.load(asOf=second):
         pass

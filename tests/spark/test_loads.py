@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,47 +28,9 @@ from pyspark_kafkalog.loads.receipts import encode_receipt
 from pyspark_kafkalog.loads.records import seal
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.dying_driver import die_before_the_commit
+from tests.support.file_lake import NAME, Lake
 from tests.support.raw_client import RawClient
 from tests.support.spark_topics import Topic
-
-NAME = "events"
-
-
-@dataclass
-class Lake:
-    """One load's topic, ledgers and table."""
-
-    spark: Any
-    servers: str
-    topic: Topic
-    root: Path
-
-    @property
-    def offsets(self) -> Path:
-        return self.root / "_offsets"
-
-    @property
-    def table(self) -> Path:
-        return self.root / "table"
-
-    @property
-    def ledger(self) -> kafkalog.Ledger:
-        return kafkalog.Ledger.at(self.offsets, NAME)
-
-    def load(self, name: str = NAME, **options: Any) -> Any:
-        given = {"kafka.bootstrap.servers": self.servers, "subscribe": self.topic.name, **options}
-        return kafkalog.load(self.spark, name=name, offsets=self.offsets, **given)
-
-    def run(self, **options: Any) -> Any:
-        """A whole load; returns its commit."""
-        with self.load(**options) as load:
-            load.write_parquet(self.table)
-        return load.commit
-
-    def published(self) -> list[tuple[int, int]]:
-        """The load and the value of each row."""
-        rows = kafkalog.read_load(self.spark, self.table).select("load", "value").collect()
-        return sorted((row.load, int(row.value)) for row in rows)
 
 
 @pytest.fixture

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +127,20 @@ def test_a_load_its_history_its_check_and_the_way_back(kafkalog: CommandLine, sp
     found = kafkalog("verify")
     assert found.returncode == 1
     assert re.search(rf"^load 1: {file} is gone; \d+ rows were in it\n$", found.stdout)
+
+
+def test_a_load_into_a_database_and_its_check(kafkalog: CommandLine, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/warehouse.db"
+    to = ["--topic", kafkalog.topic.name, "--to", url, "--table", "flights", "--master", "local[2]"]
+    loaded = kafkalog("load", *to)
+    assert loaded.returncode == 0, loaded.stderr
+    assert cells(loaded.stdout)[0][:3] == [kafkalog.topic.name, "15", "15"]
+    assert loaded.stdout.endswith(f"load 1: 15 records: {url} table flights\n")
+    with closing(sqlite3.connect(tmp_path / "warehouse.db")) as database:
+        found = database.execute('SELECT value, "_kl_load" FROM flights').fetchall()
+    assert sorted((int(value), load) for value, load in found) == [(n, 1) for n in range(15)]
+    checked = kafkalog("verify", "--database", url)
+    assert checked.stdout.startswith("sound: 1 commit in effect with 15 records"), checked.stderr
 
 
 def test_a_plan_that_was_left_is_shown_and_replayed(kafkalog: CommandLine) -> None:

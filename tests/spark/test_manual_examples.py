@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import pyspark_kafkalog as kafkalog
 from broker.embedded import EmbeddedBroker
 from tests.support.spark_topics import Topic
 
@@ -58,6 +61,22 @@ def test_the_examples_of_the_front_page(
     spark.streams.removeListener(names["listener"])
     assert names["df"].count() == names["load"].commit.records == 9
     assert copied(load, topics) == 9
+
+
+def test_what_the_front_page_says_of_databases(
+    spark: Any, server: EmbeddedBroker, topics: dict[str, Topic], tmp_path: Path
+) -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    (said,) = re.findall(r"`(load\.write_sql\([^`]*\))`", page)
+    url = f"sqlite:///{tmp_path}/lake.db"
+    options: dict[str, Any] = {
+        "kafka.bootstrap.servers": server.bootstrap_servers, "subscribe": topics["flights"].name
+    }  # fmt: skip
+    with kafkalog.load(spark, name="flights", offsets=tmp_path / "_offsets", **options) as load:
+        exec(compile(said.replace("postgresql://loader@db/lake", url), "README.md", "exec"), {"load": load})
+    with closing(sqlite3.connect(tmp_path / "lake.db")) as database:
+        assert database.execute("SELECT COUNT(*) FROM flights").fetchone() == (8,)
+    assert kafkalog.audit_sql("flights", str(tmp_path / "_offsets"), url) == []
 
 
 def test_the_examples_of_the_way_from_sparks_connector(
