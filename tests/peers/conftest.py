@@ -16,7 +16,7 @@ from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.consumer import ConsumerConfig
 from tests.support.apache_kafka import ApacheKafka, fetch, run_tool
-from tests.support.both_connectors import Both
+from tests.support.both_connectors import BROKERS, Both
 from tests.support.clients07 import Driver
 from tests.support.fetched import NotAvailable
 from tests.support.spark_environments import connector_jars
@@ -45,7 +45,8 @@ def dump_log_segments(kafka_jars: Path) -> Tool:
 @pytest.fixture(scope="session")
 def apache_kafka(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
     """A running broker that all tests share: each makes topics of its own."""
-    kafka = ApacheKafka(kafka_jars, tmp_path_factory.mktemp("kafka"))
+    # Compacted topics are compacted at once.
+    kafka = ApacheKafka(kafka_jars, tmp_path_factory.mktemp("kafka"), log_cleaner_backoff_ms="200")
     try:
         yield kafka.start()
     finally:
@@ -98,12 +99,9 @@ def own_broker() -> Iterator[EmbeddedBroker]:
         yield running
 
 
-BROKERS = ("Apache Kafka", "the bundled broker")
-
-
 @pytest.fixture(scope="session", params=BROKERS)
 def servers_of_each(request: pytest.FixtureRequest) -> str:
-    """Where a test is run twice: with a Kafka of Apache, and with our broker."""
+    """Where a test is run twice: with a Kafka of Apache, and with our broker; see `at_kafka` for once."""
     fixture = "apache_kafka" if request.param == BROKERS[0] else "own_broker"
     servers: str = request.getfixturevalue(fixture).bootstrap_servers
     return servers

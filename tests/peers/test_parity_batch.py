@@ -8,7 +8,17 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.both_connectors import OURS, THEIRS, Both, ParityTopic, failure, load, read
+from tests.support.both_connectors import (
+    OURS,
+    THEIRS,
+    Both,
+    ParityTopic,
+    at_kafka,
+    at_our_broker,
+    failure,
+    load,
+    read,
+)
 from tests.support.foreign_face import CODECS, Message, messages
 
 _numbers = itertools.count()
@@ -124,6 +134,19 @@ CASES: dict[str, tuple[Given, int]] = {
 }
 
 
+OF_THE_BROKER = (
+    "b1 by default",
+    "b3 placeholders and numbers",
+    "b6 headers",
+    "b7 times on both sides",
+    "b12 one time for all",
+    "pattern",
+    "committed only, of a topic without transactions",
+)
+"""Those for which it matters what the broker answers: the rest is arithmetic, and words."""
+
+
+@at_kafka
 @pytest.mark.parametrize("case", CASES)
 def test_both_read_the_same(both: Both, four: ParityTopic, case: str) -> None:
     given, count = CASES[case]
@@ -131,6 +154,13 @@ def test_both_read_the_same(both: Both, four: ParityTopic, case: str) -> None:
     assert len(answer.rows) == count
 
 
+@at_our_broker
+@pytest.mark.parametrize("case", OF_THE_BROKER)
+def test_both_read_the_same_of_our_broker(both: Both, four: ParityTopic, case: str) -> None:
+    test_both_read_the_same(both, four, case)
+
+
+@at_kafka
 @pytest.mark.parametrize("form", ["startingOffsets", "endingOffsets"])
 def test_a_whole_topic_may_be_named_with_ours_only(both: Both, four: ParityTopic, form: str) -> None:
     words = {"startingOffsets": "earliest", "endingOffsets": "latest"}
@@ -139,6 +169,7 @@ def test_a_whole_topic_may_be_named_with_ours_only(both: Both, four: ParityTopic
     assert len(read(both.spark, OURS, both.servers, options).rows) == 92
 
 
+@at_kafka
 def test_records_per_task_are_limited_without_min_partitions_by_ours_only(
     both: Both, four: ParityTopic
 ) -> None:
@@ -149,6 +180,7 @@ def test_records_per_task_are_limited_without_min_partitions_by_ours_only(
     both.read(subscribe=four.name, maxRecordsPerPartition="7", minPartitions="5")
 
 
+@at_kafka
 def test_b4_and_b16_a_frame_sees_what_came_since_and_may_be_united_with_itself(
     both: Both, topic_name: str
 ) -> None:
@@ -223,6 +255,28 @@ def test_b18_the_end_is_the_last_stable_offset_for_those_who_read_committed(
     found = both_at_kafka.read(subscribe=topic_name, **{"kafka.isolation.level": isolation})
     assert len(found.rows) == (4 if isolation == "read_committed" else 7)
     topic.close()
+
+
+def test_what_compaction_has_left_and_no_offset_of_a_gap_is_lost(
+    both_at_kafka: Both, topic_name: str
+) -> None:
+    settings = {"cleanup.policy": "compact", "segment.ms": "1000", "min.cleanable.dirty.ratio": "0.01"}
+    topic = ParityTopic.make(both_at_kafka.servers, topic_name, 1, settings)
+    keys = [f"only {n}" if n % 10 == 3 else f"key {n % 5}" for n in range(100)]
+    sent = [Message(f"{n}".encode(), key.encode(), FIRST + n, ()) for n, key in enumerate(keys)]
+    topic.add(0, sent, "lz4")
+    # Later by more than a segment may hold: the rest is in a segment of its own, and may be compacted.
+    topic.add(0, [Message(b"100", b"last", FIRST + 10**6, ())])
+    topic.await_compaction(0, sent[0])
+    kept = sorted({key: n for n, key in enumerate([*keys, "last"])}.values())
+    assert len(kept) == 16
+    everything = {"subscribe": topic_name}
+    for options in ({}, {"startingOffsets": topic.offsets(p0=0)}, {"minPartitions": 7}):
+        assert [row.offset for row in both_at_kafka.read(**everything, **options).rows] == kept
+    gap = {"startingOffsets": topic.offsets(p0=14), "endingOffsets": topic.offsets(p0=62)}
+    assert [row.offset for row in both_at_kafka.read(**everything, **gap).rows] == [23, 33, 43, 53]
+    empty = {"startingOffsets": topic.offsets(p0=14), "endingOffsets": topic.offsets(p0=20)}
+    assert both_at_kafka.read(**everything, **empty).rows == []
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog import LagListener, SourceLag, create_partitions, delete_topics
-from tests.support.both_connectors import Both, ParityTopic, brief
+from tests.support.both_connectors import Both, ParityTopic, at_kafka, brief
 from tests.support.foreign_face import messages
 from tests.support.stream_runs import Batch, BothStreams
 
@@ -49,16 +49,19 @@ def test_s2_s8_a_limit_is_shared_alike_and_s6_kept_across_restarts(
     assert [len(batch.rows) for batch in streams.run()] == [20, 10]
 
 
+@at_kafka
 def test_s9_once_knows_no_limit(both: Both, topic: ParityTopic, tmp_path: Path) -> None:
     streams = BothStreams(both, tmp_path, subscribe=topic.name, maxOffsetsPerTrigger="20")
     assert [len(batch.rows) for batch in streams.run(once=True)] == [91]
 
 
+@at_kafka
 def test_s7_the_largest_limit_there_is(both: Both, topic: ParityTopic, tmp_path: Path) -> None:
     streams = BothStreams(both, tmp_path, subscribe=topic.name, maxOffsetsPerTrigger=str(2**63 - 1))
     assert [len(batch.rows) for batch in streams.run()] == [91]
 
 
+@at_kafka
 def test_s31_batches_are_split_alike(both: Both, topic: ParityTopic, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -68,6 +71,7 @@ def test_s31_batches_are_split_alike(both: Both, topic: ParityTopic, tmp_path: P
     assert max(map(len, cut.tasks)) <= 30
 
 
+@at_kafka
 def test_s10_a_batch_waits_until_there_is_enough_but_the_first(
     both: Both, topic: ParityTopic, tmp_path: Path
 ) -> None:
@@ -82,6 +86,7 @@ def test_s10_a_batch_waits_until_there_is_enough_but_the_first(
         assert [len(batch.rows) for batch in streams.await_batches(2)] == [91, 31]
 
 
+@at_kafka
 def test_s11_s12_a_batch_waits_no_longer_than_the_delay_and_has_a_limit_too(
     both: Both, topic: ParityTopic, tmp_path: Path
 ) -> None:
@@ -122,6 +127,7 @@ def counts_of(outcome: Sequence[Batch] | str) -> list[int]:
     return [len(batch.rows) for batch in outcome]
 
 
+@at_kafka
 def test_s35_s36_the_listener_tells_what_sparks_connector_has_as_metrics(
     both: Both, topic: ParityTopic, tmp_path: Path
 ) -> None:

@@ -11,12 +11,22 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
+import pytest
+
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from tests.support.foreign_clients import Confluent
 from tests.support.foreign_face import CODECS, WAIT_SECONDS, Message
 
 THEIRS, OURS = "kafka", "kafkalog"
 """Names of the two as Spark knows them."""
+
+BROKERS = ("Apache Kafka", "the bundled broker")
+"""Where the two are compared."""
+
+at_kafka, at_our_broker = (
+    pytest.mark.parametrize("servers_of_each", [name], indirect=True) for name in BROKERS
+)
+"""For tests of what the connectors make of a broker's answers: those of one broker are enough."""
 
 _ROW = (
     "spark_partition_id() task", "key", "value", "topic", "partition", "offset",
@@ -60,15 +70,24 @@ class Answer:
 
 def read(spark: Any, source: str, servers: str, options: Options) -> Answer:
     """A batch read."""
-    frame = load(spark, source, servers, options)
-    return Answer(rows_of(frame), frame.rdd.getNumPartitions())
+    frame = _columns(load(spark, source, servers, options))
+    tasks = _tasks(frame)
+    # Of the plan that has just run: `frame.rdd` would make another.
+    return Answer(tasks, frame._jdf.queryExecution().executedPlan().execute().getNumPartitions())
 
 
 def rows_of(frame: Any) -> list[list[Row]]:
     """The rows of each task that has some, the tasks in the order of topic, partition and offset."""
-    columns = [*_ROW, *(["headers"] if "headers" in frame.columns else [])]
+    return _tasks(_columns(frame))
+
+
+def _columns(frame: Any) -> Any:
+    return frame.selectExpr(*_ROW, *(["headers"] if "headers" in frame.columns else []))
+
+
+def _tasks(frame: Any) -> list[list[Row]]:
     found: dict[int, list[Row]] = {}
-    for row in frame.selectExpr(*columns).collect():
+    for row in frame.collect():
         task, *values = row
         found.setdefault(task, []).append(_row(values))
     return sorted(found.values(), key=lambda rows: (rows[0].topic, rows[0].partition, rows[0].offset))
@@ -259,6 +278,13 @@ class ParityTopic:
         admin = AdminClient({"bootstrap.servers": self.servers})
         for done in admin.delete_records(places).values():
             done.result(WAIT_SECONDS)
+
+    def await_compaction(self, partition: int, first: Message) -> None:
+        """Wait until the record that was the first is gone."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while self._client.consume(self.servers, self.name, partition, 0, 1) == [first]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
     def end(self, partition: int) -> int:
         """The offset that the next record gets; while a transaction is open, where that begins."""
