@@ -166,6 +166,8 @@ class IcebergTable(LakeTable):
     def _commits(self, spark: SparkSession) -> list[TableCommit]:
         if not spark.catalog.tableExists(self.table):
             return []
+        # Its catalogs keep a table for half a minute, in which another driver may have written, and died.
+        spark.catalog.refreshTable(self.table)
         rows = spark.sql(
             f"SELECT s.snapshot_id, s.summary FROM {self.table}.snapshots s JOIN {self.table}.history h "
             "ON s.snapshot_id = h.snapshot_id WHERE h.is_current_ancestor ORDER BY h.made_current_at DESC"

@@ -58,7 +58,7 @@ class Warehouse:
     def ledger(self) -> Ledger:
         return Ledger.at(self.root / "offsets", "events")
 
-    def load(self, **how: str) -> dict[str, Any]:
+    def load(self, **how: Any) -> dict[str, Any]:
         found: dict[str, Any] = self._process.call(
             f"{JOBS}:load", servers=self._server.bootstrap_servers, topic=self.topic.name,
             offsets=str(self.root / "offsets"), table=self.table, kind=self.kind, **how,
@@ -113,6 +113,16 @@ def test_a_driver_that_dies_between_the_two_commits_repeats_nothing(warehouse: W
     replayed = warehouse.load()
     assert (replayed["number"], replayed["records"], replayed["rows"]) == (1, 15, 15)
     assert warehouse.commits() == before
+    assert warehouse.load()["number"] == 2
+    assert warehouse.values() == list(range(16))
+
+
+def test_what_a_driver_elsewhere_wrote_before_it_died_is_found_at_once(warehouse: Warehouse) -> None:
+    warehouse.load()
+    assert warehouse.values() == list(range(15))
+    warehouse.topic.add(15)
+    with pytest.raises(ClientError, match="before the commit"):
+        warehouse.load(fail="before the commit", elsewhere=True)
     assert warehouse.load()["number"] == 2
     assert warehouse.values() == list(range(16))
 

@@ -11,9 +11,12 @@ from pyspark_kafkalog.loads.ledger import Ledger
 
 def load(
     spark: Any, *, servers: str, topic: str, offsets: str, table: str, kind: str, name: str = "events",
-    fail: str = "", **options: str,
+    fail: str = "", elsewhere: bool = False, **options: str,
 ) -> dict[str, Any]:  # fmt: skip
-    """One load; ``fail`` is ``"before the commit"`` for a driver that dies between the two commits."""
+    """One load; ``fail`` is ``"before the commit"`` for a driver that dies between the two commits, and
+    ``elsewhere`` a session that shares no catalog with the others.
+    """
+    spark = spark.newSession() if elsewhere else spark
     given = {"kafka.bootstrap.servers": servers, "subscribe": topic, **options}
     committing = Ledger.commit
     if fail:
@@ -38,7 +41,9 @@ def load(
 
 
 def rows(spark: Any, table: str, kind: str) -> Any:
-    """The table as a DataFrame."""
+    """The table as a DataFrame, with what other drivers wrote just now."""
+    if kind == "iceberg":
+        spark.catalog.refreshTable(table)
     return spark.read.format("delta").load(table) if kind == "delta" else spark.table(table)
 
 
