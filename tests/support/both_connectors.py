@@ -122,10 +122,12 @@ def _bytes(data: bytearray | None) -> bytes | None:
 
 def failure(spark: Any, source: str, servers: str, options: Options) -> str:
     """The text of the error that a read ends with. Raises `AssertionError` if it ends well."""
-    answer = _outcome(spark, source, servers, options)
-    if isinstance(answer, Answer):
-        raise AssertionError(f"{source} reads {len(answer.rows)} rows with {options}")
-    return answer
+    return _refusal(source, _outcome(spark, source, servers, options), options)
+
+
+def _refusal(source: str, found: Answer | str, options: Options) -> str:
+    assert isinstance(found, str), f"{source} reads {len(found.rows)} rows with {options}"
+    return found
 
 
 def _outcome(spark: Any, source: str, servers: str, options: Options) -> Answer | str:
@@ -178,8 +180,8 @@ class Both:
 
     def fail(self, words: str, **options: object) -> None:
         """Have both fail, with words of this regular expression in both texts."""
-        for source in (THEIRS, OURS):
-            text = failure(self.spark, source, self.servers, options)
+        for source, found in zip((THEIRS, OURS), self.outcomes(**options), strict=True):
+            text = _refusal(source, found, options)
             assert re.search(words, text), f"{source}: {brief(text)}"
 
 
