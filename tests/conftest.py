@@ -17,7 +17,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
-from tests.support.spark_jvm import hurry_jvms
+from tests.support.spark_jvm import archive_in_background, hurry_jvms
 from tests.support.zookeeper import server_in
 
 _ROOT = Path(__file__).parent
@@ -34,6 +34,20 @@ hurry_jvms()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job is deaf to interrupts, and so would be the commands that tests interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+_archiving = pytest.StashKey[Any]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """`make test` starts Spark some twenty times; what makes that cheaper is made once, in the background."""
+    if config.getoption("numprocesses", None) and (process := archive_in_background()):
+        config.stash[_archiving] = process
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if process := config.stash.get(_archiving, None):
+        process.wait()
 
 
 _LONGEST_FIRST = ("spark", "broker", "fault/loads", "notebooks", "interop", "fault", "property", "unit")

@@ -72,6 +72,7 @@ def test_a_session_elsewhere_finds_the_source_by_its_name_where_the_machine_has_
 ) -> None:
     monkeypatch.setenv("PATH", str(path_without_java))
     monkeypatch.setenv("JAVA_HOME", "")
+    monkeypatch.delenv("SPARK_HOME")  # PySpark's own, as its users have it
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     home = ensure_java()
     assert home is not None

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pyspark
 import pytest
 
 from broker.embedded import EmbeddedBroker
@@ -19,7 +18,7 @@ from pyspark_kafkalog.loads.ledger import Ledger
 from tests.support.armed_faults import FAULTS_VARIABLE, ArmedFaults, Fault
 from tests.support.fetched import ROOT
 from tests.support.spark_environments import SparkProcess
-from tests.support.spark_jvm import JVM_FLAGS
+from tests.support.spark_jvm import flags_of_executors, spark_home
 from tests.support.spark_topics import Topic
 
 pytestmark = pytest.mark.clusters
@@ -42,7 +41,7 @@ def do(fault_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     directory = tmp_path_factory.mktemp("cluster")
     configs = {
         "spark.master": "local-cluster[2,1,1024]",
-        "spark.executor.extraJavaOptions": JVM_FLAGS,
+        "spark.executor.extraJavaOptions": flags_of_executors(),
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": str(directory / "local"),
         # No task before both are there.
@@ -60,7 +59,7 @@ def do(fault_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         process.close()
         if application:
             # Its workers keep their files in Spark's own directory, whatever they are told.
-            shutil.rmtree(Path(pyspark.__file__).parent / "work" / application, ignore_errors=True)
+            shutil.rmtree(spark_home() / "work" / application, ignore_errors=True)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ import psutil
 
 from tests.support import warehouse_jobs
 from tests.support.armed_faults import FAULTS_VARIABLE, ArmedFaults
-from tests.support.spark_jvm import JVM_FLAGS
+from tests.support.spark_jvm import flags_of_executors
 from tests.support.spark_session import ROOT, environment_of
 
 DRIVER_POINTS = (
@@ -313,7 +313,7 @@ def _session(master: str, configs: Mapping[str, str]) -> Iterator[Any]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.task.maxFailures", "4")
         .config("spark.executor.memory", "800m")
-        .config("spark.executor.extraJavaOptions", JVM_FLAGS)
+        .config("spark.executor.extraJavaOptions", flags_of_executors())
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.local.dir", f"{faults}/local")
         .config("spark.sql.warehouse.dir", f"{faults}/warehouse")

@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
-import pyspark
 
 from tests.support.spark_driver import START_SECONDS, SparkDriver
+from tests.support.spark_jvm import spark_home
 
 LOCAL = "local[2,4]"
 """Two cores, four attempts at a task."""
@@ -81,7 +81,7 @@ class Drivers:
             process.kill()
         # A local cluster's workers keep their files in Spark's own directory, whatever they are told.
         for application in self._applications:
-            home = self._pyspark / "pyspark" if self._pyspark else Path(pyspark.__file__).parent
+            home = self._pyspark / "pyspark" if self._pyspark else spark_home()
             shutil.rmtree(home / "work" / application, ignore_errors=True)
 
     def _start(self, master: str) -> SparkDriver:
