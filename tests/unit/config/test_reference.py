@@ -50,10 +50,13 @@ def test_a_properties_file_may_give_values_of_its_own() -> None:
 CLASSES = [*dict.fromkeys(cls for _, _, cls, _ in CHAPTERS)]
 
 
-@pytest.mark.parametrize("path", [str(path.relative_to(ROOT)) for path in generated()])
+GENERATED = generated()
+
+
+@pytest.mark.parametrize("path", [str(path.relative_to(ROOT)) for path in GENERATED])
 def test_generated_files_are_what_the_definitions_give(path: str) -> None:
     written = (ROOT / path).read_text(encoding="utf-8")
-    assert written == generated()[ROOT / path], "run `make docs`"
+    assert written == GENERATED[ROOT / path], "run `make docs`"
 
 
 @pytest.mark.parametrize("cls", CLASSES)
