@@ -36,6 +36,10 @@ def facts(earliest: int, latest: int, *, topic_id: str = TOPIC_ID, leader: int =
     return PartitionFacts(topic_id, leader, f"broker-{leader}:9092", 3, earliest, latest)
 
 
+MORE = {P0: facts(0, 15), P1: facts(0, 4)}
+"""What the partitions hold when a second load comes; see `begun` for the first."""
+
+
 def position(key: TopicPartition, next_offset: int, *, topic_id: str = TOPIC_ID) -> Position:
     leader = 1 if key.broker == NO_BROKER else key.broker
     return Position(

@@ -12,10 +12,8 @@ from pyspark_kafkalog.loads.errors import LoadError
 from pyspark_kafkalog.loads.ledger import Ledger
 from pyspark_kafkalog.loads.plan import Plan
 from pyspark_kafkalog.loads.table_commits import TableCommit
-from tests.support.loads import P0, P1, begun, facts, loaded
+from tests.support.loads import MORE, begun, loaded
 from tests.support.memory_store import MemoryStore
-
-MORE = {P0: facts(0, 15), P1: facts(0, 4)}
 
 
 @pytest.fixture
