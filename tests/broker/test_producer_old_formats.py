@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +17,6 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import messages
 from pyspark_kafkalog.formats.legacy_entry import read_entry
-from pyspark_kafkalog.producer.producer import Producer
 from pyspark_kafkalog.protocol.api.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -26,6 +25,7 @@ from pyspark_kafkalog.protocol.api.produce import (
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.support.scripted_broker import Layout, ScriptedBroker
+from tests.support.scripted_producers import Make, producers
 
 PRODUCE, FETCH = ApiKey.PRODUCE, ApiKey.FETCH
 TIME = 1_600_000_000_123
@@ -78,21 +78,10 @@ def broker(sent: Entries) -> Iterator[ScriptedBroker]:
 
 
 @pytest.fixture
-def make(broker: ScriptedBroker) -> Iterator[Callable[..., Producer]]:
-    made: list[Producer] = []
-
-    def producer(message_format: str, **changes: Any) -> Producer:
-        properties: dict[str, object] = {
-            "bootstrap.servers": broker.address, "message.format": message_format, "linger.ms": 50,
-            "delivery.timeout.ms": 10_000, "request.timeout.ms": 2000, "max.block.ms": 5000,
-        }  # fmt: skip
-        properties.update({name.replace("_", "."): value for name, value in changes.items()})
-        made.append(Producer(properties))
-        return made[-1]
-
-    yield producer
-    for each in made:
-        each.close(5)
+def make(broker: ScriptedBroker) -> Iterator[Make]:
+    """``make("v1")``: a producer of this format."""
+    with producers(broker.address, linger_ms=50) as plain:
+        yield lambda message_format, **changes: plain(message_format=message_format, **changes)
 
 
 def versions_sent(broker: ScriptedBroker) -> list[int]:

@@ -183,3 +183,9 @@ def refused_offsets(request: Any, code: ErrorCode) -> TxnOffsetCommitResponse:
             for t in request.topics
         )
     )
+
+
+def asked(broker: ScriptedBroker) -> list[ApiKey]:
+    """What was asked, without what every client asks."""
+    plain = {ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.FIND_COORDINATOR}
+    return [ApiKey(h.api_key) for h, _ in broker.requests if h.api_key not in plain]

@@ -1,0 +1,38 @@
+"""Producers that meet a scripted broker: quick to repeat, and closed when the test ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark_kafkalog.producer.producer import Producer
+
+Make = Callable[..., Producer]
+
+
+@contextmanager
+def producers(address: str, close_seconds: float = 5, **own: object) -> Iterator[Make]:
+    """``make(linger_ms=5000)``: a producer with these properties, with ``own``, and with short times else.
+
+    ``_`` stands for ``.`` in their names.
+    """
+    made: list[Producer] = []
+    usual = {
+        "bootstrap_servers": address,
+        "linger_ms": 0,
+        "retry_backoff_ms": 5,
+        "retry_backoff_max_ms": 20,
+        "request_timeout_ms": 2000,
+        "delivery_timeout_ms": 10_000,
+        "max_block_ms": 10_000,
+    }
+
+    def make(**changes: Any) -> Producer:
+        given = {**usual, **own, **changes}
+        made.append(Producer({name.replace("_", "."): value for name, value in given.items()}))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close(close_seconds)
