@@ -32,7 +32,7 @@ demo-07: $(STAMP)  ## The same the first generation's way: ZooKeeper, two broker
 	@$(BIN)/python examples/flight_delays_07.py
 
 test: $(STAMP)  ## Every test a fresh machine can run
-	@$(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not soak and not peers and not clusters"
+	@$(BIN)/pytest -n 3 --dist loadscope --no-loadscope-reorder -m "not soak and not peers and not clusters"
 
 test-unit: $(STAMP)  ## Unit and property tests only: seconds
 	@$(BIN)/pytest tests/unit tests/property

@@ -1,6 +1,7 @@
 """A test's directory is its marker: tests/spark/test_x.py is marked ``spark``.
 
-`make test` runs two processes of pytest-xdist. A file's tests stay together, as they share fixtures; so do
+`make test` runs three processes of pytest-xdist: two are too few for two processors, as half of the tests
+mostly wait for brokers and sessions of ZooKeeper. A file's tests stay together, as they share fixtures; so do
 all that use the one Spark session, and all that use the Spark drivers of the loads' faults.
 """
 
@@ -50,8 +51,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         process.wait()
 
 
-_LONGEST_FIRST = ("spark", "broker", "fault/loads", "notebooks", "interop", "fault", "property", "unit")
-"""The order of the suites: what is long and cannot be divided begins early, to end with the rest."""
+_LONGEST_FIRST = ("spark", "fault/loads", "broker", "notebooks", "interop", "fault", "property", "unit")
+"""The order of the suites: what is long and cannot be divided begins early, beside what mostly waits."""
 
 _ONE_PROCESS = ("tests/spark/", "tests/fault/loads/")
 """Directories whose tests are one group; elsewhere a file is."""
