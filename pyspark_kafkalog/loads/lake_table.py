@@ -168,9 +168,11 @@ class IcebergTable(LakeTable):
             return []
         # Its catalogs keep a table for half a minute, in which another driver may have written, and died.
         spark.catalog.refreshTable(self.table)
+        # The history has a snapshot once more after a roll-back to it.
         rows = spark.sql(
-            f"SELECT s.snapshot_id, s.summary FROM {self.table}.snapshots s JOIN {self.table}.history h "
-            "ON s.snapshot_id = h.snapshot_id WHERE h.is_current_ancestor ORDER BY h.made_current_at DESC"
+            f"SELECT snapshot_id, summary FROM {self.table}.snapshots WHERE snapshot_id IN "
+            f"(SELECT snapshot_id FROM {self.table}.history WHERE is_current_ancestor) "
+            "ORDER BY committed_at DESC"
         ).collect()
         found = (
             table_commits.decode(
