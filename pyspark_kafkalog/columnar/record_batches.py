@@ -119,7 +119,7 @@ class RecordBatchDecoder:
         """The same rows one record batch at a time; its value at the end is where reading goes on.
 
         An answer may be compressed a hundredfold: this holds no more of it than makes one record batch, which
-        is about 1 MiB or else one of the log's batches. ``data`` must stay as it is until the end.
+        is `DATA_BYTES` at most or else one of the log's batches. ``data`` must stay as it is until the end.
         """
         answer = self._answer(data, start, end, aborted, streamed=True)
         yield from self._decoded(answer)
