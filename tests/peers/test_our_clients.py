@@ -125,7 +125,7 @@ def eventually(holds: object) -> None:
 
 def test_offsets_are_looked_up_by_time(servers: str, cluster: Cluster, topic: str) -> None:
     sent = messages()
-    CLIENTS[0].produce(servers, topic, 0, sent, "none", idempotent=False)
+    CLIENTS[0].produce(servers, topic, 0, sent, "none", idempotent=True)
     tp = TopicPartition(topic, 0)
     assert offset(cluster, tp, EARLIEST_TIMESTAMP) == 0
     assert offset(cluster, tp, LATEST_TIMESTAMP) == len(sent)
