@@ -163,7 +163,7 @@ def test_what_a_transaction_aborted_is_not_read_as_committed(servers: str, topic
 def test_what_is_not_yet_committed_is_not_read_as_committed(servers: str, topic: str) -> None:
     from confluent_kafka import Producer as Foreign
 
-    CLIENTS[0].produce(servers, topic, 0, messages(3), "none", idempotent=False)
+    CLIENTS[0].produce(servers, topic, 0, messages(3), "none", idempotent=True)
     out = Foreign({"bootstrap.servers": servers, "transactional.id": topic})
     out.init_transactions(30)
     out.begin_transaction()
