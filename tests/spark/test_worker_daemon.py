@@ -1,0 +1,106 @@
+"""`pyspark_kafkalog.datasource.worker_daemon`: what its workers find done when they start."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from socket import MSG_WAITALL, create_connection
+from typing import Any
+
+import pyspark
+import pytest
+
+from tests.support.program import run_program
+from tests.support.spark_topics import Topic
+
+DAEMON = "pyspark_kafkalog.datasource.worker_daemon"
+ROOT = Path(__file__).parents[2]
+WORKER_PATH = os.pathsep.join(
+    map(str, [*sorted((Path(pyspark.__file__).parent / "python" / "lib").glob("*.zip")), ROOT])
+)
+"""PySpark as Spark gives it to its workers: its ZIP files first."""
+
+READ_AFTER_PRELOAD = """
+import sys
+from pyspark_kafkalog.datasource.worker_daemon import preload
+
+preload()
+archive = sys.modules["pyspark"].__loader__.archive
+print("finders", sum(getattr(f, "archive", "") == archive for f in sys.path_importer_cache.values()))
+known = set(sys.modules)
+
+from pyspark_kafkalog import DefaultSource
+
+source = DefaultSource({"kafka.bootstrap.servers": sys.argv[1], "subscribe": sys.argv[2]})
+reader = source.reader(source.schema())
+batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+print("values", sorted(value.as_py() for batch in batches for value in batch["value"]))
+heavy = ("pyarrow", "numpy", "pandas", "pyspark.", "pyspark_kafkalog.")
+print("imported", sorted(name for name in set(sys.modules) - known if name.startswith(heavy)))
+
+import pyspark.shuffle
+print("found", pyspark.shuffle.__loader__.archive == archive)
+"""
+
+SESSION = """
+import os, sys
+from pyspark.sql import SparkSession
+
+spark = (
+    SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    .config("spark.log.level", "ERROR").config("spark.python.daemon.module", sys.argv[3]).getOrCreate()
+)
+options = {"kafka.bootstrap.servers": sys.argv[1], "subscribe": sys.argv[2]}
+topic = spark.read.format("kafkalog").options(**options)
+print("values", sorted(bytes(row.value) for row in topic.load().collect()))
+print("limit", [len(topic.load().limit(1).collect()) for _ in range(2)])
+
+def daemon(_):
+    with open(f"/proc/{os.getppid()}/cmdline") as file:
+        return file.read().split("\\0")[2]
+
+print("daemon", spark.sparkContext.parallelize([0], 1).map(daemon).collect())
+"""
+
+
+@pytest.fixture
+def topic(new_topic: Any) -> Topic:
+    made: Topic = new_topic()
+    made.add("a", "b")
+    return made
+
+
+def test_what_is_preloaded_is_all_that_a_task_needs(server: Any, topic: Topic) -> None:
+    said = run_program(
+        READ_AFTER_PRELOAD, server.bootstrap_servers, topic.name, path=WORKER_PATH, directory=ROOT
+    )
+    assert said == {
+        "finders": "0",
+        "values": "[b'a', b'b']",
+        "imported": "[]",
+        "found": "True",
+    }
+
+
+def test_a_worker_is_forked_with_arrow_in_its_memory() -> None:
+    command = [sys.executable, "-m", DAEMON, "pyspark.worker"]
+    environment = dict(os.environ, PYTHONPATH=WORKER_PATH)
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as daemon:
+        assert daemon.stdin is not None
+        assert daemon.stdout is not None
+        (port,) = struct.unpack(">i", daemon.stdout.read(4))
+        with closing(create_connection(("127.0.0.1", port))) as worker:
+            (pid,) = struct.unpack(">i", worker.recv(4, MSG_WAITALL))
+            assert "libarrow" in Path(f"/proc/{pid}/maps").read_text()
+            assert pid != daemon.pid
+        daemon.stdin.close()  # as Spark ends it
+
+
+def test_a_session_reads_with_it(server: Any, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_HOME")  # PySpark's own, which has the ZIP files
+    said = run_program(SESSION, server.bootstrap_servers, topic.name, DAEMON, path=str(ROOT), directory=ROOT)
+    assert said == {"values": "[b'a', b'b']", "limit": "[1, 1]", "daemon": f"['{DAEMON}']"}
