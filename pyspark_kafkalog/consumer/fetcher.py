@@ -41,6 +41,9 @@ logger = logging.getLogger(__name__)
 POLL_TIMEOUT_MS = 120_000
 """How long one step may take, repetitions included: Spark's ``kafkaConsumer.pollTimeoutMs``."""
 
+FIRST_FETCH_BYTES = 1 << 20
+"""What is asked for at first, so that the first records come soon; see `PartitionFetcher`."""
+
 _CONSUMER = -1
 
 
@@ -79,6 +82,9 @@ class PartitionFetcher:
 
     Reads ``[start, end)``: the last answer may reach beyond ``end``. A lost connection or a leader that
     moved is tried again from the first offset not yet given out; each step has ``poll_timeout_ms``.
+
+    An answer costs both sides much the same whatever its size: each fetch asks for twice as much as the one
+    before, up to ``max.partition.fetch.bytes``, but for no more than is likely to be left of the range.
     """
 
     def __init__(
@@ -95,7 +101,8 @@ class PartitionFetcher:
         self._cluster, self._config = cluster, config
         self._position = start
         self._poll_timeout_ms = poll_timeout_ms
-        self._size = min(config.max_partition_fetch_bytes, config.fetch_max_bytes)
+        self._limit = min(config.max_partition_fetch_bytes, config.fetch_max_bytes)
+        self._size = min(self._limit, FIRST_FETCH_BYTES)
         self._flight: _Flight | None = None
         self._closed = False
         self._given: deque[tuple[Connection, object]] = deque()
@@ -182,6 +189,8 @@ class PartitionFetcher:
                 self._enlarge(len(data))
             return None
         self._position = next_offset
+        left = (self.end - next_offset) * len(data) // (next_offset - flight.offset)
+        self._size = min(self._limit, max(FIRST_FETCH_BYTES, min(2 * self._size, left)))
         self._given.append((flight.connection, data.obj))
         return Fetched(
             data=data,
@@ -268,6 +277,7 @@ class PartitionFetcher:
                 f"fetch.max.bytes is {limit}"
             )
         self._size = min(2 * self._size, limit)
+        self._limit = max(self._limit, self._size)
 
     def _drop_flight(self) -> None:
         flight, self._flight = self._flight, None

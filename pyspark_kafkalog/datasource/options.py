@@ -56,8 +56,8 @@ _REFUSED = {
 }
 ALL_RECORDS = "read_uncommitted"
 _READS = {"batch": "batch read", "stream": "stream"}
-_DEFAULTS = {"client_id": "spark-kafka-relation"}
-"""What differs from Kafka's own defaults."""
+_DEFAULTS = {"client_id": "spark-kafka-relation", "max_partition_fetch_bytes": 8 << 20}
+"""What differs from Kafka's own defaults. A task reads a single partition, and most often all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

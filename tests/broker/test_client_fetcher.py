@@ -297,6 +297,23 @@ def test_a_first_batch_larger_than_the_fetch_size_is_read(broker: ScriptedBroker
     assert broker.received(ApiKey.FETCH)[0].topics[0].partitions[0].partition_max_bytes == 1000
 
 
+def test_fetches_grow_as_far_as_what_is_left_needs_it(broker: ScriptedBroker) -> None:
+    ten = encode_batch([NewRecord(bytes(10_000), timestamp=1)] * 10)
+
+    def filled(request: FetchRequest) -> FetchResponse:
+        asked = request.topics[0].partitions[0]
+        starts = [asked.fetch_offset + 10 * i for i in range(asked.partition_max_bytes // len(ten))]
+        return answer(b"".join(start.to_bytes(8, "big") + ten[8:] for start in starts))
+
+    broker.default(ApiKey.FETCH, filled)
+    *_, last = fetcher(broker, end=1700, max_partition_fetch_bytes=4 << 20)
+    assert last.next_offset >= 1700
+    sizes = [r.topics[0].partitions[0].partition_max_bytes for r in broker.received(ApiKey.FETCH)]
+    *grown, rest = sizes
+    assert grown == [1 << 20, 2 << 20, 4 << 20, 4 << 20, 4 << 20]
+    assert len(ten) * (1700 - sum(size // len(ten) for size in grown) * 10) // 10 == rest
+
+
 def test_a_batch_that_an_old_broker_cuts_is_asked_for_with_more_room(broker: ScriptedBroker) -> None:
     large = encode_batch([NewRecord(bytes(5000), timestamp=1)])
 

@@ -33,7 +33,7 @@ def test_b1_the_defaults_are_earliest_to_latest() -> None:
     assert options.poll_timeout_ms == 120_000
     assert (options.offset_retries, options.offset_retry_interval_ms) == (3, 1000)
     assert options.consumer.bootstrap_servers == "127.0.0.1:9092"
-    assert options.consumer.max_partition_fetch_bytes == 1 << 20
+    assert options.consumer.max_partition_fetch_bytes == 8 << 20
 
 
 def test_s75_and_s76_names_and_words_are_read_in_any_case() -> None:
