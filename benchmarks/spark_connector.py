@@ -14,12 +14,12 @@ taken off both loads, is what writing the ready-made rows takes beyond reading t
 
 from __future__ import annotations
 
+import itertools
 import random
 import statistics
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -82,6 +82,9 @@ def _shown(rows: list[Row]) -> list[Row]:
 class Contest:
     """The questions, in one session against one broker."""
 
+    _numbers = itertools.count(1)
+    """Of topics, whoever asks: the broker takes its time to delete one."""
+
     def __init__(self, spark: Any, servers: str, rounds: int) -> None:
         self.spark, self.servers = spark, servers
         self.rounds, self.few = rounds, min(rounds, FEW)
@@ -115,7 +118,7 @@ class Contest:
     @contextmanager
     def topic(self, value_bytes: int, count: int, codec: Codec) -> Iterator[str]:
         """A topic of about ``count`` records, and only for as long as it is measured."""
-        name = f"measured-{uuid.uuid4()}"
+        name = f"measured-{next(self._numbers)}"
         digits = random.Random(value_bytes)
         per_batch = BATCH_BYTES // (value_bytes + len(KEY) + 10)
         halves = ["".join(digits.choices("0123456789abcdef", k=value_bytes // 2)) for _ in range(per_batch)]
