@@ -19,7 +19,7 @@ from tests.support.load_rounds import LoadRound
 from tests.support.spark_driver import SparkDriver
 from tests.support.spark_drivers import Drivers
 
-LOADS = 3
+LOADS = 2
 ATTEMPTS_MAX = 300
 PAUSE_SECONDS = 0.1
 
