@@ -107,25 +107,33 @@ class Attempts:
         self._policy, self._clock, self._doing = policy, clock, doing
         self.deadline = deadline
         self.failures = 0
+        self._last: KafkaError | None = None
+        self._before: KafkaError | None = None
 
     def failed(self, error: KafkaError) -> None:
         """Return when it is time for the next attempt.
 
         Raises:
             KafkaError: ``error`` itself when it is final; one of its class that tells of the attempts
-                when there is no time for another.
+                when there is no time for another. It also names the error of another kind before, if
+                there was one: the last is often only that an answer was cut off by the end of time.
         """
         self.failures += 1
+        if self._last is not None and self._last.code != error.code:
+            self._before = self._last
+        self._last = error
         wait = self._policy.again(error, self.failures)
         if wait is None:
             raise error
         if wait >= self.deadline.left:
+            before = "" if self._before is None else f"; before that: {self._before}"
             raise error_for(
                 error.code,
-                f"{self._doing}: out of time after {self.failures} attempt(s); last error: {error}",
+                f"{self._doing}: out of time after {self.failures} attempt(s); last error: {error}{before}",
             ) from error
         self._clock.sleep(wait)
 
     def succeeded(self) -> None:
         """The operation went a step further: the next failure is the first again."""
         self.failures = 0
+        self._last = self._before = None

@@ -73,6 +73,16 @@ def test_a_passing_error_is_waited_for_until_there_is_no_time() -> None:
     assert clock.monotonic() <= 2.0
 
 
+def test_an_error_of_another_kind_before_the_last_is_told_as_well() -> None:
+    clock = ManualClock(monotonic=0)
+    attempts = _attempts(clock, 0.25)
+    attempts.failed(ServerError(ErrorCode.LEADER_NOT_AVAILABLE, "wait"))
+    with pytest.raises(
+        ConnectionLost, match=r"out of time after 2 attempt\(s\); last error: late; before that: .*: wait$"
+    ):
+        attempts.failed(ConnectionLost("late"))
+
+
 def test_retries_bound_the_attempts() -> None:
     attempts = _attempts(ManualClock(), 1000, RetryPolicy(max_retries=2))
     attempts.failed(ConnectionLost("1"))
