@@ -31,6 +31,7 @@ import psutil
 from benchmarks.harness import Measurement, Row, compare, interleave, table
 from benchmarks.raw_client import RawClient
 from benchmarks.spark_read import BATCH_BYTES, KEY, noop, session
+from pyspark_kafkalog.datasource import worker_daemon
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.types import NewRecord
@@ -51,7 +52,7 @@ TRIGGER_ROWS, TRIGGERS = 100_000, 20
 STREAM_ROWS = 2_000_000
 """Rows of a trigger where Spark's bookkeeping no longer counts."""
 SINK_ROWS = 2_000_000
-WARM_DAEMON = {"spark.python.daemon.module": "pyspark_kafkalog.datasource.worker_daemon"}
+WARM_DAEMON = {"spark.python.daemon.module": worker_daemon.__name__}
 FEW = 3
 """Rounds of what takes many seconds; asked for fewer, fewer."""
 OURS, SPARKS, CEILING = "kafkalog", "Spark's connector", "ready-made Arrow batches"

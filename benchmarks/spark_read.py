@@ -32,7 +32,7 @@ COLUMNS = column_names(None, include_headers=False, include_broker=False)
 KEY = b"key-123456"
 BATCH_BYTES = 64 << 10
 YIELDED_BYTES = 1 << 20
-"""What our decoder makes one record batch of."""
+"""About what our decoder makes one record batch of."""
 CORES = 2
 ROWS_BY_VALUE_BYTES = {100: 5_000_000, 1000: 800_000}
 """Rows of one task; a run then takes seconds."""

