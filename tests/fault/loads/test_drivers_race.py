@@ -42,10 +42,7 @@ def committed(answers: list[dict[str, Any]]) -> list[int]:
     return [a["number"] for a in answers if a["ok"] and not a["empty"]]
 
 
-@pytest.mark.parametrize(
-    "lockless",
-    [pytest.param(False, id="locks"), pytest.param(True, id="no locks", marks=pytest.mark.soak)],
-)
+@pytest.mark.parametrize("lockless", [False, True], ids=["locks", "no locks"])
 def test_two_drivers_never_commit_the_same_load(local: Drivers, lockless: bool, tmp_path: Path) -> None:
     rng = random.Random("two drivers")
     answers: list[dict[str, Any]] = []
