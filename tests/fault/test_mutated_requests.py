@@ -1,0 +1,278 @@
+"""Good requests of every API and version, mutated: the broker stays up, keeps its data and serves others.
+
+Half of the mutated record sets get a correct checksum again, so that what stands after it is attacked too.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import statistics
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from broker.embedded import EmbeddedBroker, start_broker
+from broker.server import handlers
+from broker.server.registry import REGISTRY
+from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest
+from pyspark_kafkalog.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from pyspark_kafkalog.protocol.api.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from pyspark_kafkalog.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest
+from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
+from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
+from pyspark_kafkalog.protocol.api.list_groups import ListGroupsRequest
+from pyspark_kafkalog.protocol.api.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
+from pyspark_kafkalog.protocol.api.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from pyspark_kafkalog.protocol.api.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from pyspark_kafkalog.protocol.exchange import ApiKey, encode_request
+from tests.support.batch_bytes import resealed
+from tests.support.broker_process import MIB, growing_less_than
+from tests.support.legacy_bytes import entry
+from tests.support.raw_client import RawClient, batch, decode, fetch_request, produce_request
+
+ATTACKED = "attacked-by-mutated-requests"
+UNTOUCHED = "untouched-" + "z" * 40
+"""A name that few changed bits do not lead to."""
+
+FRAMES_PER_CONNECTION = 20
+_EXTREMES = (0, -1, 1, 2**31 - 1, -(2**31), 2**24, 65_535, 255)
+
+
+def good_requests() -> dict[ApiKey, object]:
+    """One request that does something for each API that the broker serves, but Produce."""
+    return {
+        ApiKey.FETCH: fetch_request({(ATTACKED, 0): 0, (ATTACKED, 1): 1}),
+        ApiKey.LIST_OFFSETS: ListOffsetsRequest(
+            topics=(
+                ListOffsetsTopic(
+                    name=ATTACKED,
+                    partitions=tuple(
+                        ListOffsetsPartition(partition_index=p, timestamp=-1) for p in (0, 1, 7)
+                    ),
+                ),
+            )
+        ),
+        ApiKey.METADATA: MetadataRequest((MetadataRequestTopic(name=ATTACKED),)),
+        ApiKey.OFFSET_COMMIT: OffsetCommitRequest(
+            group_id="g",
+            topics=(
+                OffsetCommitRequestTopic(
+                    name=ATTACKED,
+                    partitions=(OffsetCommitRequestPartition(partition_index=0, committed_offset=5),),
+                ),
+            ),
+        ),
+        ApiKey.OFFSET_FETCH: OffsetFetchRequest(
+            group_id="g", topics=(OffsetFetchRequestTopic(name=ATTACKED, partition_indexes=(0, 1)),)
+        ),
+        ApiKey.FIND_COORDINATOR: FindCoordinatorRequest(key="g"),
+        ApiKey.DESCRIBE_GROUPS: DescribeGroupsRequest(groups=("g", "none")),
+        ApiKey.LIST_GROUPS: ListGroupsRequest(),
+        ApiKey.API_VERSIONS: ApiVersionsRequest(client_software_name="n", client_software_version="1"),
+        ApiKey.CREATE_TOPICS: CreateTopicsRequest(
+            topics=(
+                CreatableTopic(
+                    name="made-by-mutated-requests",
+                    num_partitions=2,
+                    replication_factor=1,
+                    configs=(CreatableTopicConfig(name="retention.ms", value="1000"),),
+                ),
+            )
+        ),
+        ApiKey.DELETE_TOPICS: DeleteTopicsRequest(topic_names=("made-by-mutated-requests",)),
+        ApiKey.INIT_PRODUCER_ID: InitProducerIdRequest(transaction_timeout_ms=1000),
+        ApiKey.DESCRIBE_CONFIGS: DescribeConfigsRequest(
+            resources=(DescribeConfigsResource(resource_type=2, resource_name=ATTACKED),)
+        ),
+        ApiKey.CREATE_PARTITIONS: CreatePartitionsRequest(
+            topics=(CreatePartitionsTopic(name="made-by-mutated-requests", count=3),)
+        ),
+    }
+
+
+def newer_requests() -> dict[ApiKey, tuple[int, object]]:
+    """Where a version changed a request's shape: that version, and the request since then."""
+    groups = (OffsetFetchRequestTopics(name=ATTACKED, partition_indexes=(0, 1)),)
+    return {
+        ApiKey.OFFSET_FETCH: (
+            8,
+            OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=groups),)),
+        ),
+        ApiKey.FIND_COORDINATOR: (4, FindCoordinatorRequest(coordinator_keys=("g",))),
+        ApiKey.DELETE_TOPICS: (
+            6,
+            DeleteTopicsRequest(topics=(DeleteTopicState(name="made-by-mutated-requests"),)),
+        ),
+    }
+
+
+def good_frames(rng: random.Random) -> Iterator[bytearray]:
+    """Frames of every API in every version that is served, without end; every third is a Produce."""
+    requests, newer = good_requests(), newer_requests()
+    assert {key.name.lower() for key in requests} | {"produce"} == set(handlers.__all__)
+    kinds = [(key, version) for key in requests for version in _served(key)]
+    while True:
+        rng.shuffle(kinds)
+        for number, (key, version) in enumerate(kinds):
+            if number % 2 == 0:
+                yield produced(rng)
+            since, request = newer.get(key, (version + 1, None))
+            yield framed(requests[key] if version < since else request, version)
+
+
+def produced(rng: random.Random) -> bytearray:
+    """A Produce of a record set which may be mutated inside, half of the time under a checksum that fits."""
+    version = rng.choice(_served(ApiKey.PRODUCE))
+    if version >= 3:
+        records = bytearray(
+            batch(
+                *[b"value %d" % i * rng.randrange(9) for i in range(rng.randrange(1, 9))],
+                codec=rng.choice(list(Codec)),
+            )
+        )
+        if rng.random() < 0.7:
+            mutate(records, rng, first=21)
+            if rng.random() < 0.5:
+                records = bytearray(resealed(records))
+    else:
+        records = bytearray(entry(0, rng.randrange(2), b"value") * rng.randrange(1, 9))
+        if rng.random() < 0.7:
+            mutate(records, rng, first=0)
+    return framed(
+        produce_request({(ATTACKED, rng.randrange(2)): bytes(records)}, acks=rng.choice((1, -1, 0))), version
+    )
+
+
+def _served(key: ApiKey) -> range:
+    low, high = REGISTRY[key].versions
+    return range(low, high + 1)
+
+
+def framed(request: object, version: int) -> bytearray:
+    parts = encode_request(request, version=version, correlation_id=1, client_id="c")
+    return bytearray(b"".join(bytes(part) for part in parts))
+
+
+def mutate(data: bytearray, rng: random.Random, first: int) -> None:
+    """Change ``data`` from byte ``first`` on, in one to three of the ways that bytes go wrong."""
+    for _ in range(rng.randrange(1, 4)):
+        at = rng.randrange(first, len(data)) if len(data) > first else first
+        match rng.randrange(5):
+            case 0:
+                for _ in range(rng.randrange(1, 9)):
+                    if len(data) > first:
+                        data[rng.randrange(first, len(data))] ^= 1 << rng.randrange(8)
+            case 1:
+                data[at : at + 4] = struct.pack(">i", rng.choice(_EXTREMES))
+            case 2:
+                data[at:at] = rng.randbytes(rng.randrange(1, 30))
+            case 3:
+                del data[at : at + rng.randrange(1, 30)]
+            case 4:
+                data[at:at] = data[rng.randrange(first, len(data) + 1) :][:60]
+
+
+def attack(port: int, seed: int, count: int) -> None:
+    """Send ``count`` mutated frames, some in a row on each connection; run in a process of its own."""
+    rng = random.Random(seed)
+    frames = good_frames(rng)
+    while count > 0:
+        with RawClient(port) as client:
+            client.socket.settimeout(0.05)
+            with suppress(OSError):
+                for _ in range(FRAMES_PER_CONNECTION):
+                    data = next(frames)
+                    if rng.random() < 0.8:
+                        mutate(data, rng, first=4)
+                    if rng.random() < 0.98:
+                        data[:4] = struct.pack(">i", len(data) - 4)
+                    client.send_bytes(bytes(data))
+                    count -= 1
+                client.socket.shutdown(1)
+                while client.socket.recv(1 << 16):
+                    pass
+
+
+def attacked(seed: int, count: int) -> list[float]:
+    """Attack a broker; the latencies in seconds of a good client's produce and fetch meanwhile.
+
+    At the end the broker has the good client's records, and no others in their place, also after a restart.
+    """
+    latencies: list[float] = []
+    with start_broker({"auto.create.topics.enable": False, "log.cleaner.enable": False}) as broker:
+        with RawClient(broker.port) as client:
+            assert client.create_topic(UNTOUCHED).error_code == 0
+            assert client.create_topic(ATTACKED, 2).error_code == 0
+        attacker = multiprocessing.get_context("spawn").Process(
+            target=attack, args=(broker.port, seed, count)
+        )
+        with growing_less_than(broker.pid, 256 * MIB):
+            attacker.start()
+            with RawClient(broker.port) as client:
+                while attacker.is_alive():
+                    began = time.monotonic()
+                    assert client.produce(UNTOUCHED, batch(b"%d" % len(latencies))).error_code == 0
+                    assert client.fetch(UNTOUCHED, len(latencies)).error_code == 0
+                    latencies.append((time.monotonic() - began) / 2)
+                    time.sleep(0.005)
+            attacker.join()
+        assert attacker.exitcode == 0
+        check_kept(broker, len(latencies))
+        broker.kill()
+        broker.start()
+        check_kept(broker, len(latencies))
+    return latencies
+
+
+def check_kept(broker: EmbeddedBroker, count: int) -> None:
+    """Every record of the good client is there; what was attacked can be read, or fails its checks."""
+    with RawClient(broker.port) as client:
+        assert [r.value for r in client.read(UNTOUCHED)] == [b"%d" % i for i in range(count)]
+        for partition in (0, 1):
+            data = client.fetch(ATTACKED, 0, partition, max_bytes=1 << 24)
+            assert data.error_code == 0
+            with suppress(KafkaError):
+                decode(data)
+
+
+def test_mutated_requests_do_no_harm() -> None:
+    assert attacked(seed=1, count=3_000)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(100, 104))
+def test_many_mutated_requests_do_no_harm_and_hold_nobody_up(
+    seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    latencies = attacked(seed, count=60_000)
+    median, worst = statistics.median(latencies) * 1000, max(latencies) * 1000
+    with capsys.disabled():
+        print(f"seed {seed}: others waited {median:.1f} ms (median), {worst:.0f} ms (worst)")  # noqa: T201
+    assert median < 5
+    assert worst < 250
