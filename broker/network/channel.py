@@ -44,6 +44,7 @@ class Channel:
         "_outgoing",
         "_reader",
         "_waiting",
+        "paused",
         "unsent_bytes",
     )
 
@@ -57,6 +58,8 @@ class Channel:
         self._outgoing: Transmission | None = None  # what is being sent; then nothing is held
         self.unsent_bytes = 0
         """Size of the answers that are not sent whole yet."""
+        self.paused = False
+        """Whether other channels have their turn before the next request is taken: read ahead as if muted."""
 
     @property
     def muted(self) -> bool:
@@ -71,7 +74,12 @@ class Channel:
     @property
     def wants_read(self) -> bool:
         """Whether more bytes may come in now."""
-        return self._ahead_bytes < READ_AHEAD_BYTES or not self.muted
+        return self._ahead_bytes < READ_AHEAD_BYTES or not (self.muted or self.paused)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a whole request waits to be taken."""
+        return bool(self._waiting)
 
     @property
     def wants_write(self) -> bool:

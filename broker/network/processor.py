@@ -8,7 +8,9 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar, cast
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, Protocol, TypeVar, cast
 
 from broker.network.channel import Channel
 from broker.network.reply import Outcome, Reply
@@ -16,6 +18,7 @@ from broker.network.transmission import Part
 from broker.network.wakeup import Wakeup
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import FrameTooLarge
+from pyspark_kafkalog.steps import Job, Steps
 
 _log = logging.getLogger(__name__)
 
@@ -25,11 +28,16 @@ Handler = Callable[[bytearray, Reply], "Sequence[Part] | None"]
 """Gets a request without its size prefix, which it may keep and change, and the reply it owes.
 
 What it returns, unless None, is the answer, and the reply is then not for use: that costs less than
-`Reply.send`, which any thread may call.
+`Reply.send`, which any thread may call. What takes more than some ms goes to `Reply.go_on_with`.
 """
 
 _READS_PER_TURN = 8
 """Reads of one connection before the others have their turn, while it keeps filling its buffer."""
+
+SLICE_SECONDS = 0.002
+"""How long one connection is served before the others have their turn: a request that was begun is handled
+to its end, but for what it left to `Reply.go_on_with`.
+"""
 
 _TICK_SECONDS = 0.5
 """How often idle connections are looked for and metrics are brought up to date."""
@@ -81,7 +89,7 @@ class NetworkMetrics(Protocol):
 class _Connection:
     """A socket with its channel. Owned by the processor."""
 
-    __slots__ = ("channel", "last_active", "mask", "open", "peer", "reply", "sock")
+    __slots__ = ("channel", "job", "last_active", "mask", "open", "peer", "queued", "reply", "sock")
 
     def __init__(self, sock: socket.socket, peer: str, channel: Channel, now: float) -> None:
         self.sock = sock
@@ -91,6 +99,8 @@ class _Connection:
         self.open = True
         self.mask = 0  # what the selector watches; 0 = not registered
         self.reply: Reply | None = None  # of the request in hand
+        self.queued = False  # for its next turn
+        self.job: Future[Any] | None = None  # done for the work in hand, which does not know it yet
 
 
 class Processor:
@@ -103,6 +113,11 @@ class Processor:
     An answer that the handler gives before it returns is sent in the same turn, without another round of
     the selector; answers to requests that came together go out together. Any other answer goes through a
     queue.
+
+    Connections take turns of `SLICE_SECONDS`: one that has more to be done then, requests that wait or work
+    in hand (`Reply.go_on_with`), goes to the end of ``_turns``. After each such turn the selector is asked
+    who has something new: a client with a short request waits for one slice and not for all those queued.
+    A work's jobs run in ``_worker``, a single thread that is there once it is needed.
     """
 
     def __init__(
@@ -127,6 +142,10 @@ class Processor:
         self._connections: set[_Connection] = set()
         self._adopted: deque[tuple[socket.socket, str]] = deque()
         self._answered: deque[Reply] = deque()
+        self._turns: deque[_Connection] = deque()
+        self._slice_ends = 0.0
+        self._worker: ThreadPoolExecutor | None = None
+        self._done: deque[tuple[Reply, Future[Any]]] = deque()
         self._serving: Reply | None = None
         self._now = clock.monotonic()
         self._tick_seconds = min(_TICK_SECONDS, max(0.01, max_idle_seconds / 4))
@@ -137,7 +156,8 @@ class Processor:
         self._deadline: float | None = None  # set once, by begin_stop
         self._wakeup = Wakeup()
         self._selector.register(self._wakeup, selectors.EVENT_READ)
-        self._thread = threading.Thread(target=self._run, name=f"kafkalog-network-{number}", daemon=True)
+        self._name = f"kafkalog-network-{number}"
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
 
     def start(self) -> None:
         """Begin to serve."""
@@ -183,7 +203,7 @@ class Processor:
         self._shut_down()
 
     def _turn(self) -> None:
-        """One round: wait, read and write what is ready, take in what was queued."""
+        """One round: wait, read and write what is ready, take in what was queued, give one turn."""
         events = self._selector.select(self._wait_seconds())
         self._now = self._clock.monotonic()
         for key, mask in events:
@@ -198,12 +218,18 @@ class Processor:
                 reply.drop()
             else:
                 self._guarded(self._late_answer, cast("_Connection", reply.token), reply)
+        while self._done:
+            self._take_back(*self._done.popleft())
         while self._adopted:
             self._take_over(*self._adopted.popleft())
+        if self._turns:
+            self._next_turn(self._turns.popleft())
         if self._now >= self._next_tick:
             self._tick()
 
     def _wait_seconds(self) -> float:
+        if self._turns:
+            return 0.0
         if self._deadline is None:
             return self._tick_seconds
         return max(0.0, min(self._tick_seconds, self._deadline - self._now))
@@ -212,6 +238,7 @@ class Processor:
         self, work: Callable[[_Connection, _T], None], connection: _Connection, argument: _T
     ) -> None:
         """Do some work for one connection; whatever fails, only that connection is closed."""
+        self._slice_ends = self._clock.monotonic() + SLICE_SECONDS
         try:
             work(connection, argument)
         except _CloseRequested:
@@ -258,7 +285,11 @@ class Processor:
                 return
 
     def _serve(self, connection: _Connection) -> None:
-        """Have the waiting requests handled, one after the other, until one is not answered at once."""
+        """Have the waiting requests handled, one after the other, until one is not answered at once or the
+        slice is over.
+        """
+        if connection.queued:
+            return
         channel = connection.channel
         while self._deadline is None:
             request = channel.take()
@@ -278,10 +309,74 @@ class Processor:
                 channel.answer(parts)
             elif answered:
                 self._finish(connection, reply)
-            else:
+            elif reply.work is None or not self._go_on(connection, reply):
                 return
             if channel.wants_write and not self._send(connection):
                 return
+            if channel.waits and self._clock.monotonic() >= self._slice_ends:
+                self._queue(connection)
+                return
+
+    def _go_on(self, connection: _Connection, reply: Reply) -> bool:
+        """Go on with the work for the request in hand until the slice is over; True once it is answered."""
+        work = cast("Steps[None]", reply.work)
+        job, connection.job = connection.job, None
+        wanted: Job | None = None
+        self._serving = reply
+        try:
+            wanted = next(work) if job is None else _resumed(work, job)
+            while wanted is None and self._serving and self._clock.monotonic() < self._slice_ends:
+                wanted = next(work)
+        except StopIteration:
+            reply.work = None
+        finally:
+            answered = self._serving is None
+            self._serving = None
+        if answered:
+            if reply.work is not None:
+                raise RuntimeError("work for a request went on after its answer")
+            self._finish(connection, reply)
+        elif reply.work is None:
+            pass  # its answer is left to another thread
+        elif wanted is None:
+            self._queue(connection)
+        else:
+            self._have_done(wanted, reply)
+        return answered
+
+    def _queue(self, connection: _Connection) -> None:
+        """Others first."""
+        connection.queued = connection.channel.paused = True
+        self._turns.append(connection)
+
+    def _next_turn(self, connection: _Connection) -> None:
+        connection.queued = connection.channel.paused = False
+        if connection.open:
+            self._guarded(self._take_turn, connection, connection.reply)
+
+    def _take_turn(self, connection: _Connection, in_hand: Reply | None) -> None:
+        connection.last_active = self._now
+        if (in_hand is None or self._go_on(connection, in_hand)) and (
+            not connection.channel.wants_write or self._send(connection)
+        ):
+            self._serve(connection)
+        self._settle(connection)
+
+    def _have_done(self, job: Job, reply: Reply) -> None:
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(1, f"{self._name}-worker")
+        self._worker.submit(job).add_done_callback(partial(self._job_done, reply))
+
+    def _job_done(self, reply: Reply, job: Future[Any]) -> None:
+        """Called in the worker's thread."""
+        self._done.append((reply, job))
+        self._wakeup.wake()
+
+    def _take_back(self, reply: Reply, job: Future[Any]) -> None:
+        connection = cast("_Connection", reply.token)
+        if connection.open:
+            connection.job = job
+            self._queue(connection)
 
     def _late_answer(self, connection: _Connection, reply: Reply) -> None:
         connection.last_active = self._now
@@ -353,6 +448,7 @@ class Processor:
         connection.channel.close()
         reply, connection.reply = connection.reply, None
         if reply is not None:
+            _end_work(reply)
             reply.peer_gone()
             reply.drop()
         self.closed_count += 1
@@ -394,6 +490,24 @@ class Processor:
             self.closed_count += 1
         while self._answered:
             self._answered.popleft().drop()
+        if self._worker is not None:
+            self._worker.shutdown(wait=False, cancel_futures=True)
         self._publish()
         self._selector.close()
         self._wakeup.close()
+
+
+def _resumed(work: Steps[None], job: Future[Any]) -> Job | None:
+    """Tell the work what came of its job."""
+    error = job.exception()
+    return work.send(job.result()) if error is None else work.throw(error)
+
+
+def _end_work(reply: Reply) -> None:
+    """Nobody waits for it any more."""
+    work, reply.work = reply.work, None
+    if work is not None:
+        try:
+            work.close()
+        except Exception:
+            _log.exception("ending a request from %s failed", reply.peer)

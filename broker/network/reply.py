@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Protocol
 
 from broker.network.transmission import Part, close_regions
+from pyspark_kafkalog.steps import Steps
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ class Reply:
     first, the answer is dropped and its regions are closed.
     """
 
-    __slots__ = ("_closed", "_on_close", "_owner", "outcome", "parts", "peer", "token")
+    __slots__ = ("_closed", "_on_close", "_owner", "outcome", "parts", "peer", "token", "work")
 
     def __init__(self, owner: ReplyOwner, token: object, peer: str) -> None:
         self._owner = owner
@@ -60,6 +61,8 @@ class Reply:
         self.outcome = Outcome.PENDING
         self.parts: Sequence[Part] | None = None
         """The answer; it owns its regions until the channel does."""
+        self.work: Steps[None] | None = None
+        """What is left to be done for the request, if that is `go_on_with`'s."""
 
     @property
     def closed(self) -> bool:
@@ -87,6 +90,14 @@ class Reply:
             raise RuntimeError(f"the request from {self.peer} is answered already")
         self.outcome = Outcome.ANSWER
         self.parts = parts
+
+    def go_on_with(self, work: Steps[None]) -> None:
+        """Have the owner do the rest of the request, in its thread and in turns with other connections.
+
+        Called by the handler, before it returns. ``work`` settles this reply as its last act, or leaves that
+        to another thread; what it raises closes the connection. It is closed if the connection ends first.
+        """
+        self.work = work
 
     def no_answer(self) -> None:
         """The request needs no answer."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from types import GeneratorType
+from typing import Any
 
 from broker.network.reply import Reply
 from broker.network.transmission import Part
@@ -14,6 +16,7 @@ from broker.server.request_width import NARROW_BYTES, check_elements, check_widt
 from pyspark_kafkalog.errors import KafkaError, UnsupportedVersion
 from pyspark_kafkalog.protocol.exchange import ApiKey, decode_header, decode_request
 from pyspark_kafkalog.protocol.headers import RequestHeader
+from pyspark_kafkalog.steps import Steps
 
 _log = logging.getLogger(__name__)
 _request_log = logging.getLogger("broker.requests")
@@ -75,10 +78,29 @@ class Dispatcher:
         response = entry.handler(request, context)
         if response is LATER:
             return None
+        if type(response) is GeneratorType:
+            reply.go_on_with(_in_steps(response, context))
+            return None
         if response is None:
             reply.no_answer()
             return None
         return context.encode(response)
+
+
+def _in_steps(handling: Steps[Any], context: Context) -> Steps[None]:
+    """What a handler's steps come to, given to the client."""
+    reply = context.reply
+    try:
+        response = yield from handling
+        parts = context.encode(response) if response is not None and response is not LATER else None
+    except (CloseConnection, KafkaError) as e:
+        _log.info("closing the connection of %s: %s", reply.peer, e)
+        reply.close()
+        return
+    if parts is not None:
+        reply.send(parts)
+    elif response is None:
+        reply.no_answer()
 
 
 def _answer_unknown_version(entry: Registration, context: Context) -> Sequence[Part]:

@@ -29,7 +29,11 @@ LATER = _Later()
 """A handler returns this where it will answer through its `Context` itself, now or from another thread."""
 
 Handler = Callable[[Any, "Context"], Any]
-"""``(request, context) -> response``, or None for no answer, or `LATER`; may raise `CloseConnection`."""
+"""``(request, context) -> response``, or None for no answer, or `LATER`; may raise `CloseConnection`.
+
+Where it takes longer than some ms the function is a generator, a `pyspark_kafkalog.steps.Steps` of that: it
+is taken on in turns with other connections' requests.
+"""
 
 ShortCut = Callable[[bytearray, int, "Context"], "Sequence[Part] | None"]
 """``(frame, position of the body, context) -> answer``, or None where the handler is to have the request."""

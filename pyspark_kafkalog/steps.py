@@ -1,0 +1,40 @@
+"""Long work done in steps, so that whoever runs it can turn to others in between. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+Job = Callable[[], Any]
+"""A call that takes long and releases the GIL, such as decompression: it may run in another thread, and must
+touch nothing that anybody else uses meanwhile.
+"""
+
+Steps = Generator["Job | None", Any, T]
+"""Work that takes long, as a generator: well below a millisecond of it lies between two yields.
+
+It yields None where others may have their turn. It yields a `Job` to have it called: the yield then returns
+the job's result, or raises what the job raised. Its own result is what it returns. It may be closed at any
+yield, and leaves nothing half done then.
+"""
+
+
+def finished(steps: Steps[T]) -> T:
+    """Take all steps here and now; their result. Raises what they raise."""
+    go_on: Callable[[], Job | None] = partial(next, steps)
+    while True:
+        try:
+            job = go_on()
+        except StopIteration as e:
+            result: T = e.value
+            return result
+        if job is None:
+            go_on = partial(next, steps)
+            continue
+        try:
+            go_on = partial(steps.send, job())
+        except Exception as e:
+            go_on = partial(steps.throw, e)
