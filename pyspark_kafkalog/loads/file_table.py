@@ -96,7 +96,7 @@ class FileTable:
         if not directory.is_dir():
             raise LoadError(
                 f"Spark wrote {directory}, and it is not on this machine: driver and executors need one "
-                "file system for it. Write load.df yourself instead; leaving the block commits (mode job)"
+                "file system for it. Or write load.df yourself, then call load.done() (mode job)"
             )
         written = output.survey(self.path, work.plan.number)
         if work.is_whole and work.has_receipts:

@@ -28,7 +28,7 @@ from pyspark_kafkalog.datasource.schema import column_names, spark_schema
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.loads.commit import ORC, PARQUET, Commit, Output
 from pyspark_kafkalog.loads.dead_letters import DeadLetters
-from pyspark_kafkalog.loads.errors import LoadError
+from pyspark_kafkalog.loads.errors import IncompleteLoad, LoadError
 from pyspark_kafkalog.loads.file_table import FileTable
 from pyspark_kafkalog.loads.lake_table import DeltaTable, IcebergTable
 from pyspark_kafkalog.loads.ledger import Ledger
@@ -68,7 +68,7 @@ def load(
     """A load of everything that came since the last one called ``name``; use it in a ``with`` block.
 
     ``offsets`` is the directory of the ledgers; driver and executors must reach it. Where executors cannot,
-    ``receipts=False``: then only the end of the block, not what the tasks read, vouches for the load.
+    ``receipts=False``: then nothing checks that the tasks read everything.
     ``on_pending`` says what becomes of a plan that an earlier run left without a commit: ``replay``, ``fail``
     or ``discard``. ``options`` are those of ``spark.read.format("kafkalog")``: ``subscribe="flights"``,
     ``**{"kafka.bootstrap.servers": ...}``. ``startingOffsets`` counts for the first load only. With
@@ -88,8 +88,9 @@ def load(
 class Load:
     """One load, from its plan to its commit. *Not thread-safe: belongs to one driver, one ``with`` block.*
 
-    Leaving the block commits, and nothing else does: ``count()``, ``show()`` and ``limit()`` on `df` move
-    nothing. Leaving it by an exception, or after `keep`, leaves the plan: the next load has the same ranges.
+    Leaving the block commits if `write`, one of the ``write_*`` or `done` was called in it; ``count()``,
+    ``show()`` and ``limit()`` on `df`, and `dead_letters` alone, commit nothing. Leaving it by an exception,
+    after `keep`, or without any of these (an error), leaves the plan: the next load has the same ranges.
     """
 
     df: DataFrame
@@ -97,7 +98,9 @@ class Load:
     plan: Plan | None
     """What is read; None where nothing is new: then no load was made and none will be committed."""
     commit: Commit | None
-    """The commit, once the block was left without an exception."""
+    """What this block committed; None before its end, and after it where nothing was committed: nothing was
+    new, `keep` was called, or it failed. `last_commit` is then the one before.
+    """
 
     def __init__(
         self,
@@ -128,7 +131,7 @@ class Load:
         self._outputs: list[Output] = []
         self._modes: list[str] = []
         self._found = 0  # of these outputs, those that an earlier attempt had written for good
-        self._kept = False
+        self._kept = self._done = False
         self._state = "not entered"
         self._held = ExitStack()
 
@@ -141,6 +144,14 @@ class Load:
     def is_empty(self) -> bool:
         """Whether there is no offset to read anywhere."""
         return self.plan is None
+
+    @property
+    def last_commit(self) -> Commit | None:
+        """The newest commit of this name, by this block or before it; None before the first.
+
+        Its ``positions`` say where the next load begins. Reads the ledger.
+        """
+        return self.ledger.head()
 
     def __enter__(self) -> Load:
         """Take the load's lock and make its plan, or take up the one that was left.
@@ -169,9 +180,12 @@ class Load:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Commit, unless an exception passes through, `keep` was called or there was nothing to read.
+        """Commit what was written, unless an exception passes through or `keep` was called.
+
+        Where nothing was new there is nothing to commit.
 
         Raises:
+            LoadError: neither ``write_*`` nor `done` nor `keep` was called; the plan stays.
             IncompleteLoad: parts of the plan were not read to their end; the plan stays.
             LostRace: the plan was committed or rewound over meanwhile; this run's output does not count.
         """
@@ -186,10 +200,10 @@ class Load:
                     self.ledger.name,
                 )
                 return
-            # What was found was read by the attempt that wrote it.
-            found_all = bool(self._outputs) and self._found == len(self._outputs)
-            if self._receipts and not found_all:
-                self.ledger.check_read(self.plan, self._run)
+            if not self._modes and not self._done:
+                raise LoadError(self._not_written(self.plan))
+            if self._receipts:
+                self._check_read(self.plan)
             self.commit = self.ledger.commit(
                 self.plan,
                 mode=self._modes[0] if self._modes else "job",
@@ -199,8 +213,22 @@ class Load:
             )
             tell_group(self._options, self.commit)
 
+    def done(self) -> None:
+        """Say that you wrote `df` yourself, so that the end of the block commits the load (mode ``job``).
+
+        Call it in the block, after that write; ``write_*`` needs no `done`. With ``receipts``, the end of the
+        block checks that every planned range was read to its end in it. It cannot see what became of the
+        rows: a ``count()`` reads everything too, and so may a ``limit()`` of a small partition.
+
+        Raises:
+            LoadError: it is called outside the block.
+        """
+        if self._state != "entered":
+            raise LoadError("done() is called inside the with block of its load, after your write")
+        self._done = True
+
     def keep(self) -> None:
-        """Let the block end without a commit; the next load replays this plan."""
+        """Let the block end without a commit, whatever was written; the next load replays this plan."""
         self._kept = True
 
     def write(self, target: Target, df: DataFrame | None = None) -> None:
@@ -346,6 +374,29 @@ class Load:
 
         target = SqlTable(url, table, transform=transform, connect=connect, load_column=load_column)
         self.write(target, df)
+
+    def _check_read(self, plan: Plan) -> None:
+        """See that this block read the whole plan, unless all was found written by an earlier attempt."""
+        found_all = bool(self._outputs) and self._found == len(self._outputs)
+        if found_all and not self._done:
+            return
+        try:
+            self.ledger.check_read(plan, self._run)
+        except IncompleteLoad as e:
+            if not found_all:
+                raise
+            raise IncompleteLoad(
+                f"{e}. All that load.write_*() was to write was there already, so nothing read load.df: call "
+                "load.done() only if you also write load.df yourself"
+            ) from e
+
+    def _not_written(self, plan: Plan) -> str:
+        written = "dead letters and nothing else" if self._outputs else "nothing"
+        return (
+            f"load {plan.number} of {self.ledger.name} was not committed: its block ended with {written} "
+            "written by load.write_*(). If you wrote load.df yourself, call load.done() after that write; if "
+            "nothing is to be committed, call load.keep(). The plan stays: the next load has the same ranges"
+        )
 
     def _frame(self) -> DataFrame:
         if self.plan is None:

@@ -55,7 +55,7 @@ def local_path(path: str | os.PathLike[str]) -> Path:
     if scheme and scheme[1].lower() != "file":
         raise InvalidConfig(
             f"{text}: loads write and publish files on local file systems only, and {scheme[1]}: is another. "
-            "Write load.df there yourself; leaving the block then commits the load (mode job)"
+            "Write load.df there yourself, then call load.done() (mode job)"
         )
     if scheme:
         text = re.sub(r"^//[^/]*", "", text[scheme.end() :])

@@ -78,14 +78,27 @@ def test_with_nothing_new_no_load_is_made(lake: Lake) -> None:
     assert sorted(p.name for p in lake.table.glob("load=*")) == ["load=00000001"]
 
 
-def test_actions_inside_the_block_move_nothing_until_it_is_left(lake: Lake, capsys: Any) -> None:
+def test_actions_inside_the_block_move_nothing_and_done_commits_what_the_user_wrote(
+    lake: Lake, capsys: Any
+) -> None:
+    left = lake.load()
+
+    def look() -> None:
+        with left:
+            assert left.df.count() == 15
+            left.df.show()
+            left.df.limit(3).write.parquet(str(lake.root / "three"))
+
+    said = r"load 1 of events was not committed: .*load\.done\(\).*load\.keep\(\)"
+    with pytest.raises(errors.LoadError, match=said):
+        look()
+    assert lake.ledger.head() is None
+    lake.topic.add(99)
     with lake.load() as load:
-        assert load.df.count() == 15
-        load.df.show()
-        assert len(load.df.limit(3).collect()) == 3
+        load.df.write.parquet(str(lake.root / "own"))
         assert lake.ledger.head() is None
-        lake.topic.add(99)
-        assert load.df.count() == 15
+        load.done()
+    assert load.plan == left.plan
     assert (load.commit.mode, load.commit.records) == ("job", 15)
     assert lake.ledger.head() == load.commit
 
@@ -130,7 +143,7 @@ def test_a_block_that_did_not_read_everything_is_no_load(lake: Lake) -> None:
         pytest.raises(errors.IncompleteLoad, match=r"2 of 2 ranges were not read.*-0 \[0, 10\).*-1 \[0, 5\)"),
         lake.load() as load,
     ):
-        pass
+        load.done()
     assert lake.ledger.pending() == load.plan
     assert lake.run().records == 15
 
@@ -141,8 +154,9 @@ def test_what_an_attempt_read_that_failed_does_not_count_for_the_next_one(lake: 
         load.keep()
     assert load.plan is not None
     assert len(lake.ledger.receipts(load.plan)) == 2
-    with pytest.raises(errors.IncompleteLoad, match="2 of 2 ranges were not read in this run"), lake.load():
-        pass
+    said = "2 of 2 ranges were not read in this run"
+    with pytest.raises(errors.IncompleteLoad, match=said), lake.load() as again:
+        again.done()
     assert lake.ledger.head() is None
     assert lake.run().records == 15
 

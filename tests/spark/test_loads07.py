@@ -177,6 +177,7 @@ def test_without_receipts_the_ranges_are_the_same(lake: Lake) -> None:
     given = {**lake.options, "startingOffsets": "earliest", "receipts": False}
     with kafkalog.load(lake.spark, name=NAME, offsets=lake.offsets, **given) as load:
         assert load.df.count() == 5
+        load.done()
     assert (load.commit.mode, load.commit.records) == ("job", -1)
     with kafkalog.load(lake.spark, name=NAME, offsets=lake.offsets, **lake.options) as load:
         assert load.is_empty
