@@ -66,7 +66,7 @@ class RawClient:
     """One blocking connection; a context manager."""
 
     def __init__(self, port: int) -> None:
-        self._sock = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self._sock = socket.create_connection(("127.0.0.1", port), timeout=120)
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = bytearray(_RECEIVE_BYTES)
 

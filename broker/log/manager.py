@@ -145,6 +145,13 @@ class LogManager:
             raise UnknownTopicOrPartition(f"{partition} does not exist")
         return log
 
+    def files_per_answer(self) -> int:
+        """Files that one answer may keep open, at least one: half of ``max_open_files``, and no more than
+        other answers have left of them.
+        """
+        most = self._pool.max_open
+        return max(1, min(most // 2, most - self._pool.in_use))
+
     def create_topic(
         self,
         name: str,

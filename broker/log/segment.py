@@ -164,6 +164,9 @@ class Segment:
             self._pool.release(held)
             return None
         start, end = found
+        if start == end:
+            self._pool.release(held)
+            return FileSlice.empty()
         return FileSlice(self._pool, held, start, end - start, self._formats)
 
     def frames(

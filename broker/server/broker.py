@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import resource
 import socket
 import threading
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from broker.scheduler import Scheduler
 from broker.server import handlers as _handlers  # noqa: F401  (importing them fills the registry)
 from broker.server.context import Services
 from broker.server.delayed_fetch import DelayedFetches
+from broker.server.fetch_turns import FetchTurns
 from broker.server.listeners import Listeners
 from broker.server.served_logs import ServedLogs
 from broker.server.topics import Topics
@@ -69,7 +71,7 @@ class Broker:
             clock=clock,
             files=files,
             guard_factory=lambda: ProducerState(config.producer_id_expiration_ms),
-            max_open_files=config.log_open_files_max,
+            max_open_files=_open_files(config.log_open_files_max),
             node_id=config.node_id,
             name_cluster=self._registration.agree_on_cluster if self._registration else keep_or_make,
             flushed=self.metrics.log_flush_seconds.observe,
@@ -191,6 +193,7 @@ class Broker:
             logs=ServedLogs(self._logs, SINCE_08),
             topics=self._topics,
             fetches=self._fetches,
+            turns=FetchTurns(),
             offsets=self._offsets,
             producer_ids=self._producer_ids,
             cluster_id=self.cluster_id,
@@ -221,3 +224,15 @@ class Broker:
         self._disk.stop()
         if self._loader.is_alive():
             self._loader.join(_LOADER_STOP_SECONDS)
+
+
+def _open_files(wanted: int) -> int:
+    """Segment files to keep open: what is configured, but half of the process's descriptors at most."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY or wanted <= limit // 2:
+        return wanted
+    _log.warning(
+        "log.open.files.max=%d is more than half of the %d descriptors of this process; using %d",
+        wanted, limit, limit // 2,
+    )  # fmt: skip
+    return max(1, limit // 2)

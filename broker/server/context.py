@@ -13,6 +13,7 @@ from broker.metrics import Metrics
 from broker.network.reply import Reply
 from broker.network.transmission import Part
 from broker.server.delayed_fetch import DelayedFetches
+from broker.server.fetch_turns import FetchTurns
 from broker.server.served_logs import ServedLogs
 from broker.server.topics import Topics
 from broker.transaction.producer_ids import ProducerIds
@@ -50,6 +51,7 @@ class Services:
     logs: ServedLogs
     topics: Topics
     fetches: DelayedFetches
+    turns: FetchTurns
     offsets: OffsetCoordinator
     producer_ids: ProducerIds
     cluster_id: str

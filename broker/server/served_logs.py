@@ -126,6 +126,10 @@ class ServedLogs:
         """Refuse a partition that is not there, or whose disk is not; any family will do. Raises as `log`."""
         self._logs.log(partition)
 
+    def files_per_answer(self) -> int:
+        """Files that one answer may keep open now: `LogManager.files_per_answer`."""
+        return self._logs.files_per_answer()
+
     def _foreign(self, log: Log) -> ServerError:
         return ServerError(
             ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,

@@ -11,7 +11,7 @@ from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchTopic
 from pyspark_kafkalog.protocol.exchange import ApiKey
-from tests.support.raw_client import RawClient, batch, decode, fetch_request, versions
+from tests.support.raw_client import RawClient, batch, decode, fetch_request, produce_request, versions
 
 
 @pytest.fixture
@@ -124,6 +124,47 @@ class TestLimits:
             for _ in range(4):
                 client.produce("t", batch(b"x" * 900))
             assert [r.offset for r in decode(client.fetch("t", 0))] == [0, 1]
+
+
+class TestManyPartitions:
+    def test_all_of_2000_partitions_come_though_the_client_asks_the_same_each_time(
+        self, client: RawClient, topic_name: str
+    ) -> None:
+        """It never moves on, so those at the front always have data: none may wait behind them for ever."""
+        count, files = 2000, 512
+        client.create_topic(topic_name, partitions=count)
+        for first in range(0, count, 500):
+            chunk = {(topic_name, n): batch(b"v") for n in range(first, first + 500)}
+            client.ask(produce_request(chunk))
+        request = fetch_request(dict.fromkeys(((topic_name, n) for n in range(count)), 0))
+        missing, rounds = set(range(count)), 0
+        while missing and rounds < 20:
+            got = [t.partitions[0] for t in client.ask(request).responses]
+            assert [data.partition_index for data in got] == list(range(count))
+            came = {data.partition_index for data in got if data.records}
+            assert 0 < len(came) <= files // 2
+            assert {data.error_code for data in got} == {ErrorCode.NONE}
+            missing -= came
+            rounds += 1
+        assert (missing, rounds <= 10) == (set(), True)
+
+    def test_a_partition_that_had_no_room_is_first_in_the_next_answer(
+        self, client: RawClient, topic: str
+    ) -> None:
+        for partition in (0, 1):
+            client.produce(topic, batch(b"v0", b"v1"), partition)
+        request = fetch_request({(topic, 0): 0, (topic, 1): 0}, max_bytes=BATCH_SIZE)
+        came = []
+        for _ in range(4):
+            got = [t.partitions[0] for t in client.ask(request).responses]
+            came.append([bool(data.records) for data in got])
+        assert came == [[True, False], [False, True]] * 2
+
+    def test_what_had_no_room_is_checked_all_the_same(self, client: RawClient, topic: str) -> None:
+        client.produce(topic, batch(b"v0", b"v1"), 0)
+        request = fetch_request({(topic, 0): 0, (topic, 1): 7}, max_bytes=BATCH_SIZE)
+        got = [t.partitions[0] for t in client.ask(request).responses]
+        assert [data.error_code for data in got] == [ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE]
 
 
 class TestWaiting:

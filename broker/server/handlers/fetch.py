@@ -4,14 +4,18 @@ What a version before 10 may not see is `old_fetch`'s work.
 
 Waiting for ``min_bytes`` is `delayed_fetch`'s work. Left out: incremental fetch sessions (the answer's
 session id is always 0, so clients go on with full requests), replicas and racks.
+
+An answer keeps a file open for each partition that it has data of, so it has data of so many at most as
+`LogManager.files_per_answer` says. The others come empty, and are first in the client's next answer.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import chain
+from typing import Any, cast
 
 from broker.server.allowance import Allowance
 from broker.server.context import Context
@@ -47,13 +51,18 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Answer:
-    """What one pass over the partitions found. ``ends`` are the ends seen, before reading."""
+    """What one pass over the partitions found. ``ends`` are the ends seen, before reading.
 
+    ``files_left`` more partitions may give data; ``left_out`` is the first that gave none for want of room.
+    """
+
+    files_left: int
     topics: list[FetchableTopicResponse] = field(default_factory=list)
     slices: list[Entries] = field(default_factory=list)
     ends: list[tuple[ReadableLog, int]] = field(default_factory=list)
     size_bytes: int = 0
     failed: bool = False
+    left_out: TopicPartition | None = None
     allowance: Allowance = field(default_factory=Allowance)
 
     @property
@@ -86,6 +95,7 @@ def fetch(request: FetchRequest, ctx: Context) -> Any:
     if answer.unfinished:
         wait_ms = max(wait_ms, _LOOKING_MS)
     if wait_ms <= 0 or answer.suffices(request.min_bytes):
+        ctx.services.turns.note(ctx.reply.peer, answer.left_out)
         return answer.response()
     answer.drop()
     _park(request, ctx, answer, ctx.services.clock.monotonic() + wait_ms / 1000)
@@ -107,6 +117,7 @@ def _park(request: FetchRequest, ctx: Context, seen: _Answer, deadline: float) -
             if answer.unfinished and clock.monotonic() < deadline and not fetches.closed:
                 _park(request, ctx, answer, deadline)
             else:
+                ctx.services.turns.note(ctx.reply.peer, answer.left_out)
                 ctx.answer(answer.response())
         except Exception:
             _log.exception("fetch of %s (%s)", ctx.header.client_id, ctx.reply.peer)
@@ -128,22 +139,39 @@ def _partitions(request: FetchRequest) -> Iterator[TopicPartition]:
 
 
 def _read(request: FetchRequest, ctx: Context) -> _Answer:
-    """Slice every partition within the limits of KIP-74: only the first that has data may exceed them."""
-    answer = _Answer()
+    """Slice every partition within the limits of KIP-74: only the first that has data may exceed them.
+
+    They are read from the one on that the last answer left out, and answered in the order of the request.
+    """
+    wanted = [(topic.topic, want) for topic in request.topics for want in topic.partitions]
+    answer = _Answer(ctx.services.logs.files_per_answer())
     left = min(request.max_bytes, ctx.services.config.fetch_max_bytes)
-    for topic in request.topics:
-        partitions = []
-        for want in topic.partitions:
-            partition = TopicPartition(topic.topic, want.partition)
-            data = _read_partition(partition, want, left, request, ctx, answer)
-            if data.error_code is not ErrorCode.NONE:
-                answer.failed = True
-            size = len(data.records or b"")
-            answer.size_bytes += size
-            left = max(0, left - size)
-            partitions.append(data)
-        answer.topics.append(FetchableTopicResponse(topic=topic.topic, partitions=tuple(partitions)))
+    found: list[PartitionData | None] = [None] * len(wanted)
+    for number in _in_turn(wanted, ctx.services.turns.first_of(ctx.reply.peer)):
+        topic, want = wanted[number]
+        data = _read_partition(TopicPartition(topic, want.partition), want, left, request, ctx, answer)
+        if data.error_code is not ErrorCode.NONE:
+            answer.failed = True
+        size = len(data.records or b"")
+        answer.size_bytes += size
+        left = max(0, left - size)
+        found[number] = data
+    each = iter(found)
+    for asked in request.topics:
+        partitions = tuple(cast("PartitionData", next(each)) for _ in asked.partitions)
+        answer.topics.append(FetchableTopicResponse(topic=asked.topic, partitions=partitions))
     return answer
+
+
+def _in_turn(wanted: Sequence[tuple[str, FetchPartition]], first: TopicPartition | None) -> Iterable[int]:
+    """The numbers of what is wanted, from ``first`` on if it is among them, and round to it."""
+    numbers = range(len(wanted))
+    if first is None:
+        return numbers
+    start = next(
+        (n for n in numbers if wanted[n][1].partition == first.partition and wanted[n][0] == first.topic), 0
+    )
+    return chain(numbers[start:], numbers[:start])
 
 
 def _read_partition(
@@ -160,22 +188,51 @@ def _read_partition(
         log = ctx.services.logs.readable(partition, answer.allowance)
         answer.ends.append((log, log.readable_end))
         limit = want.partition_max_bytes
+        at_least_one = answer.size_bytes == 0
+        if not answer.files_left or not (left or at_least_one or ctx.version < ZSTD_SINCE):
+            return _without_room(partition, want, log, answer, committed=committed)
         source = log if ctx.version >= ZSTD_SINCE else _for_older(log, partition, ctx, answer)
         cut_first = ctx.version < _WHOLE_FIRST_SINCE and left >= limit
         piece = source.read(
             want.fetch_offset,
             max(0, min(limit, left)),
-            at_least_one=answer.size_bytes == 0 or cut_first,
+            at_least_one=at_least_one or cut_first,
             committed_only=committed,
         )
         if cut_first and len(piece) > limit:
             piece.cut(max(0, limit))
-        answer.slices.append(piece)
+        if len(piece):
+            answer.slices.append(piece)
+            answer.files_left -= 1
+        elif not at_least_one and want.fetch_offset < log.readable_end:
+            answer.left_out = answer.left_out or partition
     except OffsetOutOfRange as e:
         # The range goes along although Kafka leaves it out: it lets a client say what there is.
         return _failed(partition, ctx.refused(e), log_start_offset=e.start, high_watermark=e.end)
     except KafkaError as e:
         return _failed(partition, ctx.refused(e))
+    return _partition_data(partition, log, piece, committed=committed)
+
+
+def _without_room(
+    partition: TopicPartition, want: FetchPartition, log: ReadableLog, answer: _Answer, *, committed: bool
+) -> PartitionData:
+    """Nothing of it, as other partitions have taken what an answer may have; no file is opened.
+
+    Raises:
+        OffsetOutOfRange: as a read would.
+    """
+    start, end, offset = log.start_offset, log.readable_end, want.fetch_offset
+    if not start <= offset <= end:
+        raise OffsetOutOfRange(str(partition), offset, start, end)
+    if offset < end:
+        answer.left_out = answer.left_out or partition
+    return _partition_data(partition, log, b"", committed=committed)
+
+
+def _partition_data(
+    partition: TopicPartition, log: ReadableLog, records: Any, *, committed: bool
+) -> PartitionData:
     return PartitionData(
         partition_index=partition.partition,
         high_watermark=log.readable_end,
@@ -183,7 +240,7 @@ def _read_partition(
         log_start_offset=log.start_offset,
         # librdkafka complains of a list where no isolation was asked for.
         aborted_transactions=() if committed else None,
-        records=piece,
+        records=records,
     )
 
 

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import errno
+import sys
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
+from broker.log import open_files
 from broker.log.filesystem import OsFileSystem, read_file, replace_file, write_all
-from broker.log.open_files import OpenFiles
+from broker.log.open_files import OpenFile, OpenFiles
 from tests.support.faulty_files import FaultyFiles
 
 
@@ -24,7 +28,7 @@ def test_the_files_used_last_stay_open_and_the_others_are_closed(tmp_path: Path)
     for path in [*paths, paths[7]]:
         pool.release(pool.acquire(path))
     assert (len(pool), files.open_count, files.most_open) == (3, 3, 4)
-    assert list(pool._open) == [paths[8], paths[9], paths[7]]
+    assert list(pool._unused) == [paths[8], paths[9], paths[7]]
     pool.close()
     assert files.open_count == 0
 
@@ -37,10 +41,35 @@ def test_a_file_in_use_is_not_closed_however_many_there_are(tmp_path: Path) -> N
     for entry in held:
         assert entry.file.read_at(0, 100) == entry.path.name.encode()
         pool.release(entry)
-    pool.release(pool.acquire(held[0].path))
-    assert files.open_count <= 6
-    pool.release(pool.acquire(_paths(tmp_path, 7)[6]))
-    assert files.open_count == 2
+    assert (files.open_count, pool.in_use) == (2, 0)
+    assert files.most_open == 6
+
+
+def test_a_lease_costs_the_same_however_many_files_are_in_use(tmp_path: Path) -> None:
+    """Counted in steps of the interpreter: above ``max_open`` each lease once looked at every open file."""
+    pool = OpenFiles(FaultyFiles(), 2)
+    paths = _paths(tmp_path, 400)
+
+    def steps(some: list[Path]) -> int:
+        count = 0
+
+        def one_more(frame: FrameType, event: str, arg: object) -> Any:
+            nonlocal count
+            count += frame.f_code.co_filename == open_files.__file__
+            return one_more
+
+        before = sys.gettrace()
+        sys.settrace(one_more)
+        try:
+            held.extend(pool.acquire(path) for path in some)
+        finally:
+            sys.settrace(before)
+        return count
+
+    held: list[OpenFile] = []
+    first = steps(paths[:100])
+    assert steps(paths[300:]) <= 2 * first
+    assert pool.in_use == 200
 
 
 def test_a_forgotten_file_lives_until_its_last_user_is_done(tmp_path: Path) -> None:

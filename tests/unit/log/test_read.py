@@ -4,6 +4,7 @@ import gc
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -13,6 +14,7 @@ from broker.log.walk import walk_frames
 from pyspark_kafkalog.errors import OffsetOutOfRange
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.batch import read_header
+from pyspark_kafkalog.types import TopicPartition
 from tests.support.logs import batch, contents, open_log, read_all, values
 
 SIZE = len(batch(b"value 0", b"value 1", b"value 2"))
@@ -171,6 +173,34 @@ def test_a_slice_gives_its_file_back_when_it_is_closed_or_forgotten(tmp_path: Pa
 def _closed(piece: FileSlice) -> FileSlice:
     piece.close()
     return piece
+
+
+def test_a_slice_of_nothing_keeps_no_file_in_use(tmp_path: Path) -> None:
+    manager, log = open_log(tmp_path)
+    _three_each(log, 1)
+    at_end = log.read(3, 1 << 20, at_least_one=True)
+    without_room = log.read(0, 1, at_least_one=False)
+    assert (len(at_end), len(without_room), manager._pool.in_use) == (0, 0, 0)
+    piece = log.read(0, 1 << 20, at_least_one=True)
+    assert manager._pool.in_use == 1
+    piece.close()
+    assert manager._pool.in_use == 0
+
+
+def test_answers_share_the_files_that_may_be_open_and_each_has_one_at_least(tmp_path: Path) -> None:
+    manager, log = open_log(tmp_path, max_open_files=8)
+    _three_each(log, 1)
+    assert manager.files_per_answer() == 4
+    manager.create_topic("others", uuid4(), 8)
+    held = []
+    for number in range(8):
+        other = manager.log(TopicPartition("others", number))
+        other.append(batch(b"x"))
+        held.append(other.read(0, 1 << 20, at_least_one=True))
+    assert manager.files_per_answer() == 1
+    held[0].close()
+    held[1].close()
+    assert manager.files_per_answer() == 2
 
 
 def test_an_empty_slice_is_sent_at_once() -> None:

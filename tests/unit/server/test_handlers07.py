@@ -68,6 +68,22 @@ def test_an_answer_to_many_fetches_is_cut_where_its_size_would_not_fit(
     assert {part.error_code for part in answer.responses} == {ErrorCode.NONE}
 
 
+def test_an_answer_with_more_parts_than_files_begins_anywhere_so_that_none_is_left_out_for_ever(
+    services: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services.logs._logs._pool, "max_open", 2)
+    want = FetchRequest(TOPIC, 0, 0, 100)
+    seen = set()
+    for _ in range(100):
+        answer = multi_fetch(MultiFetchRequest((want, want, want)), services)
+        came = [number for number, part in enumerate(answer.responses) if len(part.messages)]
+        assert len(came) == 1
+        seen.update(came)
+        for part in answer.responses:
+            part.messages.close()  # type: ignore[union-attr]
+    assert seen == {0, 1, 2}
+
+
 def test_a_request_for_very_many_new_topics_makes_none(services: Any) -> None:
     produces = tuple(ProduceRequest(f"t{number}", 0, b"") for number in range(COSTLY_ELEMENTS + 1))
     with pytest.raises(

@@ -1,0 +1,205 @@
+"""What do 10,000 partitions cost: to create, to fetch from, to flush, to stop and to start?
+
+A broker process has one topic of `PARTITIONS` partitions with one record in each, on the disk that holds the
+temporary directory (``TMPDIR``): this benchmark is about disks. Creation is run beside a client that asks for
+one small topic again and again, flush and stop are set against as many bare fsyncs of small files on the same
+disk, and the starts against the seconds that are wanted of them. One pass, no rounds: steps take seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.harness import Row
+from benchmarks.raw_client import RawClient, batch, encode, produce_request
+from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchTopic
+from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
+
+PARTITIONS = int(os.environ.get("KAFKALOG_BENCHMARK_PARTITIONS", "10000"))
+"""Partitions of the topic; fewer for a quick look."""
+
+_TOPIC = "many"
+_LATENCY_LIMIT_SECONDS = 0.25
+_CLEAN_START_SECONDS, _KILLED_START_SECONDS, _STOP_SECONDS = 2.0, 10.0, 15.0
+"""What is wanted of 10,000 partitions."""
+_PER_PRODUCE = 500
+_PATIENCE_SECONDS = 300.0
+
+
+def run(rounds: int = 1) -> list[Row]:  # noqa: ARG001
+    """All rows of this question; one to three minutes."""
+    with _scratch() as directory:
+        fsyncs = _bare_fsyncs(directory / "bare")
+        data = directory / "data"
+        with _Broker(data) as broker:
+            rows = [_creation(broker.port)]
+            _fill(broker.port)
+            rows.append(_flush(data, fsyncs))
+            rows.append(_fetch(broker.port))
+            _fill(broker.port)
+            rows.append(_within("stop, one new record in each", broker.stop(), _STOP_SECONDS))
+        with _Broker(data) as broker:
+            rows.append(_within("start after a clean stop", broker.started_in, _CLEAN_START_SECONDS))
+            rows.append(_within("stop, nothing new", broker.stop(), _STOP_SECONDS))
+        with _Broker(data) as broker:
+            _fill(broker.port)
+            broker.kill()
+        with _Broker(data) as broker:
+            rows.append(
+                _within("start after SIGKILL, all written to", broker.started_in, _KILLED_START_SECONDS)
+            )
+            time.sleep(5)
+            broker.kill()
+        with _Broker(data) as broker:
+            rows.append(
+                _within("start after SIGKILL, nothing written", broker.started_in, _KILLED_START_SECONDS)
+            )
+        return rows
+
+
+class _Broker:
+    """A broker process of its own, as a service would run it."""
+
+    def __init__(self, data: Path) -> None:
+        began = time.perf_counter()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "broker", "start", "--log-level", "WARNING",
+             "--override", "listeners=PLAINTEXT://127.0.0.1:0", "--override", f"log.dirs={data}"],
+            stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        self.started_in = time.perf_counter() - began
+        if "listens on" not in line:
+            raise RuntimeError(f"the broker did not start: {line!r}")
+        self.port = int(line.split("PLAINTEXT://127.0.0.1:")[1].split(";")[0].split(",")[0])
+
+    def stop(self) -> float:
+        """Seconds of a clean stop."""
+        began = time.perf_counter()
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(_PATIENCE_SECONDS)
+        return time.perf_counter() - began
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def __enter__(self) -> _Broker:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._process.poll() is None:
+            self.kill()
+
+
+def _creation(port: int) -> Row:
+    """Seconds to create them, against the longest that another client waits for a small answer meanwhile."""
+    with RawClient(port) as client, RawClient(port) as other:
+        client.create_topic("small")
+        frame = encode(MetadataRequest(topics=(MetadataRequestTopic(name="small"),)), 4)
+        over, waits = threading.Event(), [0.0]
+
+        def ask() -> None:
+            while not over.is_set():
+                waits.extend(other.round_trips(frame, 1))
+                time.sleep(0.001)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        began = time.perf_counter()
+        client.create_topic(_TOPIC, PARTITIONS)
+        took = time.perf_counter() - began
+        over.set()
+        thread.join()
+    worst = max(waits)
+    return Row(
+        f"another client's longest wait while {PARTITIONS:,} are created",
+        worst * 1000, _LATENCY_LIMIT_SECONDS * 1000, _LATENCY_LIMIT_SECONDS / worst, 1.0, "ms",
+        f"peer: the wanted limit; median {sorted(waits)[len(waits) // 2] * 1000:.1f} ms; "
+        f"created in {took:.1f} s",
+    )  # fmt: skip
+
+
+def _fill(port: int) -> None:
+    """One record into each partition."""
+    data, _ = batch(200, 100)
+    with RawClient(port) as client:
+        for first in range(0, PARTITIONS, _PER_PRODUCE):
+            numbers = range(first, min(PARTITIONS, first + _PER_PRODUCE))
+            client.call(produce_request(_TOPIC, data, numbers))
+
+
+def _flush(data: Path, fsyncs: float) -> Row:
+    """Seconds from the last record until the recovery points say that all are on the disk."""
+    began = time.perf_counter()
+    points = data / "recovery-points"
+    while time.perf_counter() - began < _PATIENCE_SECONDS:
+        lines = points.read_text().splitlines() if points.exists() else []
+        if sum(line.startswith(f"{_TOPIC}_") and line.endswith(" 1") for line in lines) == PARTITIONS:
+            break
+        time.sleep(0.02)
+    took = time.perf_counter() - began
+    return Row(
+        f"from the last of {PARTITIONS:,} records to all on the disk", took, fsyncs, fsyncs / took, None, "s",
+        f"peer: {PARTITIONS:,} bare fsyncs; of these seconds 3 to 4 are log.flush.interval.ms",
+    )  # fmt: skip
+
+
+def _fetch(port: int) -> Row:
+    """All partitions over one connection: whole requests until each has come."""
+    left = dict.fromkeys(range(PARTITIONS), 0)
+    answers, began = 0, time.perf_counter()
+    with RawClient(port) as client:
+        while left and time.perf_counter() - began < _PATIENCE_SECONDS:
+            wants = tuple(FetchPartition(n, fetch_offset=0, partition_max_bytes=1 << 20) for n in left)
+            request = FetchRequest(
+                max_wait_ms=500, min_bytes=1, max_bytes=50 << 20, session_epoch=-1,
+                topics=(FetchTopic(_TOPIC, wants),),
+            )  # fmt: skip
+            answers += 1
+            for partition in client.call(request).responses[0].partitions:
+                if partition.records:
+                    del left[partition.partition_index]
+    took = time.perf_counter() - began
+    return Row(
+        f"fetch of {PARTITIONS:,} partitions over one connection", took, 60.0, 60.0 / took, 1.0, "s",
+        f"peer: a minute; {answers} answers, {len(left)} partitions never came",
+    )  # fmt: skip
+
+
+def _within(question: str, took: float, wanted: float) -> Row:
+    wanted *= PARTITIONS / 10_000
+    return Row(question, took, wanted, wanted / took, 1.0, "s", "peer: the wanted limit")
+
+
+def _bare_fsyncs(directory: Path) -> float:
+    """Seconds to fsync as many small new files, each in a directory of its own, one after the other."""
+    for number in range(PARTITIONS):
+        (directory / str(number)).mkdir(parents=True)
+        (directory / str(number) / "file").write_bytes(bytes(100))
+    began = time.perf_counter()
+    for number in range(PARTITIONS):
+        descriptor = os.open(directory / str(number) / "file", os.O_RDWR)
+        os.fsync(descriptor)
+        os.close(descriptor)
+    return time.perf_counter() - began
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    directory = Path(tempfile.mkdtemp(prefix="kafkalog-partitions-"))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
