@@ -319,6 +319,32 @@ class ConnectionLost(KafkaError):
     code = ErrorCode.NETWORK_EXCEPTION
 
 
+class CannotConnect(ConnectionLost):
+    """No connection to one address could be made.
+
+    ``silent``: nobody refused it, and nobody answered in the time there was.
+    """
+
+    def __init__(self, peer: str, reason: str, *, silent: bool) -> None:
+        super().__init__(f"cannot connect to {peer}: {reason}")
+        self.peer, self.reason, self.silent = peer, reason, silent
+
+
+class BrokersUnreachable(ConnectionLost):
+    """None of the addresses that a client was given can be reached.
+
+    ``final``: they never answered and have been tried for long enough, so it is not tried again.
+    """
+
+    def __init__(self, message: str, *, final: bool) -> None:
+        super().__init__(message)
+        self.final = final
+
+    @property
+    def retriable(self) -> bool:
+        return not self.final
+
+
 class RequestTimedOut(KafkaError):
     """No answer, or no delivery, within the time allowed."""
 

@@ -5,25 +5,28 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.client import ClientConfig, parse_addresses
 from pyspark_kafkalog.config.client07 import PROTOCOL_07
-from pyspark_kafkalog.config.definition import parse
-from pyspark_kafkalog.errors import ErrorCode, UnknownTopicOrPartition, error_for
+from pyspark_kafkalog.config.definition import parse_layers
+from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, UnknownTopicOrPartition, error_for
 from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.client.discovery import TopicMetadata
 
+C = TypeVar("C", bound=ClientConfig)
+
+_SERVER = "KAFKALOG_BOOTSTRAP_SERVER"
+"""The variable that stands for --bootstrap-server."""
 Servers = Annotated[
     str,
-    typer.Option(
-        "--bootstrap-server", "-b", envvar="KAFKALOG_BOOTSTRAP_SERVER", help="Brokers to ask, host:port,..."
-    ),
+    typer.Option("--bootstrap-server", "-b", envvar=_SERVER, help="Brokers to ask, host:port,..."),
 ]
 DEFAULT_SERVER = "127.0.0.1:9092"
 
@@ -43,10 +46,25 @@ def old_brokers() -> dict[str, str]:
     return {"broker.version.fallback": release, "api.version.request": "false"} if release else {}
 
 
+def client_config(cls: type[C], server: str, given: Mapping[str, object], source: str = "") -> C:
+    """The properties of a client of ``server``; ``given`` are those that the command sets, by ``source``.
+
+    Raises:
+        InvalidConfig: a wrong address or property, under the name by which the user gave it.
+    """
+    option = _SERVER if server == os.environ.get(_SERVER) else "--bootstrap-server"
+    try:
+        parse_addresses(server)
+    except ValueError as e:
+        raise InvalidConfig(f"{option}: {e}; expected host:port,..., such as {DEFAULT_SERVER}") from None
+    layers = [(_RELEASE, old_brokers()), (source, given), (option, {"bootstrap.servers": server})]
+    return replace(parse_layers(cls, layers), servers_option=option)
+
+
 @contextmanager
 def connected(server: str) -> Iterator[Cluster]:
     """The cluster for the length of one command."""
-    cluster = Cluster(parse(ClientConfig, {**old_brokers(), "bootstrap.servers": server}, source=_RELEASE))
+    cluster = Cluster(client_config(ClientConfig, server, {}))
     try:
         yield cluster
     finally:

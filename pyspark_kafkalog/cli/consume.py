@@ -18,8 +18,8 @@ from pyspark_kafkalog.cli.connecting import (
     Quiet,
     Servers,
     chosen_partitions,
+    client_config,
     found_topic,
-    old_brokers,
     properties,
     separator_bytes,
 )
@@ -29,7 +29,6 @@ from pyspark_kafkalog.cli.reading import Ranges, read_ranges
 from pyspark_kafkalog.cli.record_text import to_json
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.consumer import ConsumerConfig
-from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.errors import InvalidConfig, OffsetOutOfRange
 from pyspark_kafkalog.types import Record, TopicPartition
 
@@ -117,10 +116,9 @@ def consume(
     end = LATEST if to is None else parse_position(to, "--to")
     given = {
         "isolation.level": isolation_level.value,
-        **old_brokers(),
         **properties(property_, "--property"),
     }
-    config = parse(ConsumerConfig, {**given, "bootstrap.servers": server}, source="consume")
+    config = client_config(ConsumerConfig, server, given, "consume")
     # Not Python's own: with PYTHONUNBUFFERED that has no buffer, and may write a part only.
     file = open(sys.stdout.fileno(), "wb", closefd=False)  # noqa: SIM115  (flushed below)
     output = _Output(file, _writer(form, key_separator), most)

@@ -16,7 +16,7 @@ from pyspark_kafkalog.cli.connecting import (
     DEFAULT_SERVER,
     Quiet,
     Servers,
-    old_brokers,
+    client_config,
     pairs,
     properties,
     separator_bytes,
@@ -97,16 +97,17 @@ def produce(
     """
     _check(as_json, whole, key_separator, key, repartition)
     _check_readable(files or [])
-    given = old_brokers() | properties(property_, "--property")
+    given = properties(property_, "--property")
     if compression is not None:
         given["compression.type"] = compression
     extra = [(name, value.encode()) for name, value in pairs(header, "--header")]
     common = Draft(None, None if key is None else key.encode(), partition, None, extra)
     read = _reader(as_json, whole, key_separator, repartition)
     # Importing it starts nothing, but takes time that --help need not take.
+    from pyspark_kafkalog.config.producer import ProducerConfig
     from pyspark_kafkalog.producer.producer import Producer
 
-    with Producer({**given, "bootstrap.servers": server}) as producer:
+    with Producer(client_config(ProducerConfig, server, given, "produce")) as producer:
         run = _Run(producer, topic, common, files or [_STDIN], quiet)
         run.send(read)
     run.report()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +15,14 @@ from pyspark_kafkalog.client.retry import Attempts, Deadline, RetryPolicy
 from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.client import ClientConfig
-from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, KafkaError, error_for
+from pyspark_kafkalog.errors import (
+    BrokersUnreachable,
+    CannotConnect,
+    ConnectionLost,
+    ErrorCode,
+    KafkaError,
+    error_for,
+)
 from pyspark_kafkalog.protocol.api.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -24,9 +32,22 @@ from pyspark_kafkalog.protocol.api.metadata import (
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import INTERNAL_TOPICS, TopicPartition
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 NO_LEADER = -1
+
+FIRST_CONTACT_SECONDS, SILENT_CONTACT_SECONDS = 12.0, 45.0
+"""How long addresses that never answered are tried: where each is refused or unknown, and where one says
+nothing at all. With the last attempt and the wait before it they stay below 15 s and 60 s.
+"""
+_TELL_AFTER_SECONDS = 3.0
+"""When it is said that it is still tried: a broker that is just starting is there by then."""
+_NEW_TRY_AFTER_SECONDS = 15.0
+"""After a pause of this length the next failure belongs to another call of the user's."""
+_ANSWERED: set[tuple[Address, ...]] = set()
+"""The bootstrap servers that have answered this process: a stream looks for its brokers again and again."""
 
 _NULL_IS_ALL_SINCE, _CREATION_ASKED_SINCE = 1, 4
 """Versions of Metadata. Before the first an empty list is all topics; before the second whoever asks for a
@@ -70,6 +91,15 @@ class ClusterMetadata:
     topics: Mapping[str, TopicMetadata]
 
 
+@dataclass(slots=True)
+class _Outage:
+    """A time in which no broker could be reached: from one failure to the last."""
+
+    began: float
+    last: float
+    told: bool = False
+
+
 class Cluster:
     """*Not thread-safe: one thread at a time.* The cluster as clients see it, and its connections.
 
@@ -82,6 +112,7 @@ class Cluster:
         self.retry = RetryPolicy.of(config)
         self._pool = ConnectionPool(config, clock=clock)
         self._bootstrap = config.bootstrap_addresses()
+        self._outage: _Outage | None = None
         self._cluster_id: str | None = None
         self._controller_id = -1
         self._brokers: dict[int, Address] = {}
@@ -160,8 +191,11 @@ class Cluster:
     def any_connection(self, deadline: Deadline | None = None) -> Connection:
         """A connection to some broker: an open one, else a known broker's, else a bootstrap server's.
 
+        Addresses that have never answered are given up sooner than those that have: a restarting broker
+        refuses connections for longer than a mistake in the settings is worth waiting for.
+
         Raises:
-            ConnectionLost: none of them can be reached; the message tells of each.
+            BrokersUnreachable: none of them can be reached; the message tells of each.
             KafkaError: another failure of the last one, such as an answer that is none.
         """
         existing = self._pool.any_existing()
@@ -171,17 +205,24 @@ class Cluster:
         random.shuffle(known)
         candidates = list(dict.fromkeys([*known, *self._bootstrap]))
         limit = deadline or self._default_deadline()
-        failures: list[KafkaError] = []
+        outage = self._outage_now()
+        if not self._answered_before:
+            limit = limit.within(max(outage.began + SILENT_CONTACT_SECONDS - self.clock.monotonic(), 0))
+        failures: dict[Address, KafkaError] = {}
         for address in candidates:
             try:
-                return self._pool.get(address, limit)
+                connection = self._pool.get(address, limit)
             except KafkaError as e:
-                failures.append(e)
-        names = ", ".join(peer_name(*address) for address in candidates)
-        text = f"no broker of {names} can be used: " + "; ".join(map(str, failures))
+                failures[address] = e
+                continue
+            self._outage = None
+            _ANSWERED.add(self._bootstrap)
+            return connection
         # A server that answers nonsense is a mistake in the settings: no waiting will mend it.
-        final = next((e for e in failures if not isinstance(e, ConnectionLost)), failures[-1])
-        raise error_for(final.code, text) from final
+        nonsense = next((e for e in failures.values() if not isinstance(e, ConnectionLost)), None)
+        if nonsense is not None:
+            raise error_for(nonsense.code, _tell(failures)) from nonsense
+        raise self._unreachable(failures, outage) from list(failures.values())[-1]
 
     def drop_lost(self) -> None:
         """Forget the connections that the other side has closed; no answer may be awaited."""
@@ -203,6 +244,34 @@ class Cluster:
                 return request(self.any_connection(deadline))
             except KafkaError as e:
                 attempts.failed(e)
+
+    @property
+    def _answered_before(self) -> bool:
+        return self.config.answered_before or self._bootstrap in _ANSWERED
+
+    def _outage_now(self) -> _Outage:
+        now = self.clock.monotonic()
+        if self._outage is None or now - self._outage.last > _NEW_TRY_AFTER_SECONDS:
+            self._outage = _Outage(now, now)
+        return self._outage
+
+    def _unreachable(self, failures: Mapping[Address, KafkaError], outage: _Outage) -> BrokersUnreachable:
+        """The error for ``failures``: final where this was a first contact and took long enough."""
+        now = self.clock.monotonic()
+        tried, outage.last = now - outage.began, now
+        refused = all(isinstance(e, CannotConnect) and not e.silent for e in failures.values())
+        most = FIRST_CONTACT_SECONDS if refused else SILENT_CONTACT_SECONDS
+        final = not self._answered_before and tried >= most
+        text = _tell(failures)
+        if not final and not outage.told and tried >= _TELL_AFTER_SECONDS:
+            outage.told = True
+            logger.warning("%s; still trying", text)
+        took = f" (tried for {tried:.0f} s)" if tried >= 1 else ""
+        option = self.config.servers_option
+        hint = f"; check `{option}`" if option else ""
+        if final:
+            self._outage = None
+        return BrokersUnreachable(f"{text}{took}{hint}", final=final)
 
     def _default_deadline(self) -> Deadline:
         return Deadline.after(self.config.request_timeout_ms / 1000, self.clock)
@@ -249,6 +318,16 @@ class Cluster:
         for topic in answer.topics:
             if topic.name is not None:
                 self._topics[topic.name] = (_topic(topic), now)
+
+
+def _tell(failures: Mapping[Address, KafkaError]) -> str:
+    """What became of each address, in one sentence."""
+    if len(failures) == 1:
+        (only,) = failures.values()
+        return str(only)
+    names = ", ".join(peer_name(*address) for address in failures)
+    each = [f"{e.peer}: {e.reason}" if isinstance(e, CannotConnect) else str(e) for e in failures.values()]
+    return f"cannot connect to any of {names}: {'; '.join(each)}"
 
 
 def metadata_request(

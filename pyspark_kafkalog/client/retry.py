@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.client import ClientConfig
-from pyspark_kafkalog.errors import ErrorCode, KafkaError, error_for
+from pyspark_kafkalog.errors import BrokersUnreachable, ErrorCode, KafkaError, error_for
 
 _SETTLES_SOON = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.CORRUPT_MESSAGE}
@@ -126,6 +126,8 @@ class Attempts:
         if wait is None:
             raise error
         if wait >= self.deadline.left:
+            if isinstance(error, BrokersUnreachable) and self._before is None:
+                raise error  # it says how long it was tried
             before = "" if self._before is None else f"; before that: {self._before}"
             raise error_for(
                 error.code,

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import selectors
 import socket
+import threading
 from collections import deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from pyspark_kafkalog.client.retry import Deadline
-from pyspark_kafkalog.errors import ConnectionLost, FrameTooLarge
+from pyspark_kafkalog.errors import CannotConnect, ConnectionLost, FrameTooLarge
 from pyspark_kafkalog.protocol.frames import FrameReader
 
 _PARTS_PER_CALL = 64
@@ -50,18 +51,20 @@ class Transport:
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
     ) -> Transport:
-        """Connect to the first address of ``host`` that answers. Looking up the name is the system's
-        own work and keeps the system's own limit.
+        """Connect to the first address of ``host`` that answers.
 
         Raises:
-            ConnectionLost: no address could be reached by the deadline.
+            CannotConnect: no address could be reached by the deadline.
         """
         peer = peer_name(host, port)
         try:
-            addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            addresses = _resolved(host, port, deadline)
+        except TimeoutError as e:
+            raise CannotConnect(peer, "the look-up of the host name timed out", silent=True) from e
         except (OSError, UnicodeError) as e:
-            raise ConnectionLost(f"{peer}: the host name cannot be resolved: {_reason(e)}") from e
+            raise CannotConnect(peer, f"the host name cannot be resolved: {_reason(e)}", silent=False) from e
         failure: OSError | None = None
+        silent = False
         for family, kind, protocol, _, address in addresses:
             sock: socket.socket | None = None
             try:
@@ -79,11 +82,12 @@ class Transport:
                 if sock is not None:
                     sock.close()
                 failure = e
+                silent = silent or isinstance(e, TimeoutError)
                 if deadline.passed:
                     break
                 continue
             return cls(sock, peer, max_frame_bytes=max_frame_bytes)
-        raise ConnectionLost(f"{peer}: no connection: {_reason(failure)}") from failure
+        raise CannotConnect(peer, _reason(failure), silent=silent) from failure
 
     def fileno(self) -> int:
         """The descriptor, for a `Poller`; -1 once closed."""
@@ -273,10 +277,44 @@ class Poller:
             pass
 
 
+def _resolved(host: str, port: int, deadline: Deadline) -> list[Any]:
+    """The addresses of ``host`` as getaddrinfo gives them.
+
+    The system's own limit for a name server that does not answer can be minutes, and nothing interrupts the
+    call: a thread makes it, and is left to itself when the time is over.
+
+    Raises:
+        TimeoutError: no answer by the deadline.
+        OSError, UnicodeError: there is no such host.
+    """
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except (OSError, UnicodeError):
+        pass  # a name
+    found: list[Any] = []
+    failures: list[OSError | UnicodeError] = []
+
+    def look_up() -> None:
+        try:
+            found.extend(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except (OSError, UnicodeError) as e:
+            failures.append(e)
+
+    thread = threading.Thread(target=look_up, name=f"resolving-{host}", daemon=True)
+    thread.start()
+    thread.join(max(deadline.left, 0.001))
+    if failures:
+        raise failures[0]
+    if thread.is_alive():
+        raise TimeoutError
+    return found
+
+
 def _reason(error: BaseException | None) -> str:
-    """What an exception says, without its number; its class when it says nothing."""
+    """What an exception says, to be put into a sentence; its class when it says nothing."""
     if error is None:
         return "it has no address"
     if isinstance(error, TimeoutError):
         return "timed out"
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return text[0].lower() + text[1:]

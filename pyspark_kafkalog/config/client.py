@@ -17,6 +17,7 @@ from pyspark_kafkalog.config.definition import (
     positive_int,
     prop,
     system_or_positive_int,
+    unlisted,
 )
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.protocol.releases import RELEASES, release_of
@@ -134,6 +135,11 @@ class ClientConfig(Config):
         "security.protocol", "PLAINTEXT", str, check=one_of("PLAINTEXT"),
         doc="How connections are protected. TLS and SASL are not supported.",
     )  # fmt: skip
+    servers_option: str = unlisted("bootstrap.servers")
+    """What the user knows `bootstrap_servers` by; errors say to check it. Empty where it is no option."""
+    answered_before: bool = unlisted(False)
+    """Whether the cluster has answered another process of the same job: then an outage is a broken
+    connection, for which clients wait longer than at a first contact."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -119,6 +119,7 @@ class Client07Config(Config):
         where = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in brokers)
         return ClientConfig(
             bootstrap_servers=where,
+            servers_option="",
             client_id=self.client_id,
             request_timeout_ms=self.socket_timeout_ms,
             connection_setup_timeout_ms=self.connect_timeout_ms,

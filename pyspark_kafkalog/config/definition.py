@@ -147,6 +147,11 @@ def prop(
     return dataclasses.field(default=default, metadata={"property": facts})
 
 
+def unlisted(default: Any) -> Any:
+    """A dataclass field that is no property: a program sets it, no file and no user. Not compared."""
+    return dataclasses.field(default=default, compare=False, metadata={"property": None})
+
+
 def prop_of(config: type[Config], field: str) -> Any:
     """A dataclass field that is the same property as ``field`` of another configuration."""
     there = config.__dataclass_fields__[field]  # type: ignore[attr-defined]
@@ -173,9 +178,11 @@ def describe(cls: type[Config]) -> tuple[Property, ...]:
     """The properties of a configuration, in the order of their definition."""
     found = []
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
-        facts = field.metadata.get("property")
+        if "property" not in field.metadata:
+            raise TypeError(f"{cls.__name__}.{field.name} is not made by prop() or unlisted()")
+        facts = field.metadata["property"]
         if facts is None:
-            raise TypeError(f"{cls.__name__}.{field.name} is not made by prop()")
+            continue
         required = field.default is dataclasses.MISSING
         default = None if required else field.default
         found.append(Property(field=field.name, default=default, required=required, **facts))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -73,7 +73,16 @@ class TaskReader:
         if attempt_number() > 0:
             # Whatever the last attempt failed of, it was not these connections.
             IDLE_CLUSTERS.clear()
-        return opened_lookup(self._options, {task.broker: task.address} if task and task.address else None)
+        if task is None:
+            return opened_lookup(self._options)
+        return opened_lookup(_for_tasks(self._options), {task.broker: task.address} if task.address else None)
+
+
+def _for_tasks(options: SourceOptions) -> SourceOptions:
+    """The same options: the cluster has answered whoever planned the task."""
+    if options.v07 is not None:
+        return options
+    return replace(options, wire=replace(options.consumer, answered_before=True))
 
 
 def attempt_number() -> int:

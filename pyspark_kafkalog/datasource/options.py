@@ -234,7 +234,7 @@ def _consumer_config(options: Mapping[str, str]) -> ConsumerConfig:
     given[level] = choice(options, level, ("read_uncommitted", "read_committed"))
     known = {_PREFIX + item.name: item for item in describe(ConsumerConfig)}
     elsewhere = zookeeper_properties() if asks_zookeeper(options) else {}
-    values: dict[str, object] = dict(_DEFAULTS)
+    values: dict[str, object] = {**_DEFAULTS, "servers_option": "kafka.bootstrap.servers"}
     for key, value in given.items():
         item = known.get(key)
         if item is not None:

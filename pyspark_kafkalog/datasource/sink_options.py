@@ -129,7 +129,7 @@ def _producer_config(options: Mapping[str, str], prefix: str | None) -> Producer
     With a prefix they are such that transactions are possible.
     """
     known = {_PREFIX + name: item for item in describe(ProducerConfig) for name in (item.name, *item.aliases)}
-    values: dict[str, object] = dict(_DEFAULTS)
+    values: dict[str, object] = {**_DEFAULTS, "servers_option": _SERVERS}
     if prefix is not None:
         values |= {"transactional_id": prefix, "transaction_timeout_ms": _MOST_OPEN_MS}
     for key, value in options.items():

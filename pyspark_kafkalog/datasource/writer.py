@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from pyspark_kafkalog.config.producer import ProducerConfig
+
 log = logging.getLogger(__name__)
 
 _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
@@ -44,6 +47,7 @@ class _Writer:
 
     def _write(self, iterator: Iterator[pa.RecordBatch], *, stream: bool) -> WriterCommitMessage:
         options = self._options
+        producer_config = _for_batch(options.producer, TaskContext.get()) if stream else options.producer
         rows = unless_empty(
             part for batch in iterator for part in rows_by_topic(batch, self._columns, options.topic)
         )
@@ -53,11 +57,11 @@ class _Writer:
             unit = _batch_of_stream(context) if stream else options.unit
             transactional_id = f"{options.transactional_prefix}-{number}"
             if rows is None:
-                return write_nothing(options.producer, transactional_id, unit)
-            return write_in_transaction(options.producer, transactional_id, unit, rows)
+                return write_nothing(producer_config, transactional_id, unit)
+            return write_in_transaction(producer_config, transactional_id, unit, rows)
         if rows is None:
             return TaskWritten()
-        producer = Producer(options.producer)
+        producer = Producer(producer_config)
         try:
             written = write_rows(producer, rows)
         except BaseException:
@@ -161,6 +165,12 @@ def summary(messages: Sequence[WriterCommitMessage | None]) -> str:
     there = sum(task.rows_there for task in tasks)
     before = f", {there} were there from an earlier run" if there else ""
     return f"{count} records by {len(tasks)} tasks{before} ({'; '.join(shown) or 'nothing'})"
+
+
+def _for_batch(config: ProducerConfig, context: TaskContext | None) -> ProducerConfig:
+    """The same for a task of a stream: after the first batch the cluster has answered other tasks."""
+    batch = context and context.getLocalProperty(_BATCH_ID)
+    return replace(config, answered_before=True) if batch and int(batch) > 0 else config
 
 
 def _batch_of_stream(context: TaskContext | None) -> Unit:

@@ -211,7 +211,7 @@ def test_a_server_of_another_kind_is_recognised() -> None:
 
 def test_nobody_listening_is_an_error_with_the_address() -> None:
     port = free_port()
-    with pytest.raises(ConnectionLost, match=f"{HOST}:{port}: no connection"):
+    with pytest.raises(ConnectionLost, match=f"cannot connect to {HOST}:{port}: connection refused"):
         Connection(HOST, port, config(f"{HOST}:{port}"))
 
 

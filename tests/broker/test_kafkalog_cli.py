@@ -48,7 +48,7 @@ def test_a_topic_is_made_listed_described_and_deleted(server: str, client: RawCl
             1,
             "topic x: replication factor 3; with 1 broker it can be 1 or -1 only",
         ),
-        (("topics", "list", "--bootstrap-server", "nowhere"), 2, "bootstrap.servers"),
+        (("topics", "list", "--bootstrap-server", "nowhere"), 2, "--bootstrap-server: 'nowhere' is not"),
     ],
 )
 def test_what_goes_wrong_is_one_line_and_an_exit_code(
