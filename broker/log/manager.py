@@ -30,6 +30,7 @@ from pyspark_kafkalog.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
+from pyspark_kafkalog.steps import Steps, finished
 from pyspark_kafkalog.types import TopicPartition
 
 MAX_OPEN_FILES = 512
@@ -41,8 +42,10 @@ _logger = logging.getLogger(__name__)
 
 
 class LogManager:
-    """*Thread-safe.* ``_lock`` guards the set of topics; it is held while one is made, changed or deleted.
+    """*Thread-safe.* ``_lock`` guards the set of topics; it is held while one is changed or deleted, and when
+    one that was made is shown.
 
+    Making one may take seconds. Meanwhile its name is in ``_making``, the lock is free, and nobody sees it.
     Looking a log up takes no lock: ``_topics`` and ``_logs`` are replaced, never changed.
     """
 
@@ -76,6 +79,7 @@ class LogManager:
         self._topics: Mapping[str, StoredTopic] = MappingProxyType({})
         self._stores: dict[str, DataDirectory] = {}
         self._logs: dict[TopicPartition, Log] = {}
+        self._making: set[str] = set()
         self._doomed = DelayedRemoval(self._files, clock)
         self._meta: Meta | None = None
         self._lock = threading.RLock()
@@ -168,17 +172,40 @@ class LogManager:
             InvalidTopic, InvalidPartitions, InvalidConfig: it cannot be made.
             StorageError: the disk refused; nothing of it stays.
         """
-        family_of(generation).check_name(name, ())
+        finished(self.creating_topic(name, topic_id, partition_count, overrides, generation=generation))
+
+    def creating_topic(
+        self,
+        name: str,
+        topic_id: UUID,
+        partition_count: int,
+        overrides: Mapping[str, str] | None = None,
+        *,
+        generation: str = SINCE_08.generation,
+    ) -> Steps[None]:
+        """`create_topic` in steps, about one for each partition.
+
+        Where they are not taken to their end the topic is not there; the next start removes what is left.
+        """
+        family = family_of(generation)
+        family.check_name(name, ())
         if partition_count < 1:
             raise InvalidPartitions(f"a topic has at least one partition, not {partition_count}")
         config = self._defaults.overridden(overrides or {})
         topic = StoredTopic(topic_id, tuple(range(partition_count)), dict(overrides or {}), generation)
         with self._lock:
-            if name in self._topics:
+            if name in self._topics or name in self._making:
                 raise TopicAlreadyExists(f"topic {name} exists")
+            family.check_name(name, self._making)
             store = self._online()[0]
-            logs = self._make_partitions(name, topic, topic.partitions, config)
-            self._commit(name, topic, store, logs)
+            self._making.add(name)
+        try:
+            logs = yield from self._make_partitions(name, topic, topic.partitions, config)
+            with self._lock:
+                self._commit(name, topic, store, logs)
+        finally:
+            with self._lock:
+                self._making.discard(name)
 
     def add_partitions(self, name: str, total: int) -> None:
         """Give a topic more partitions, ``total`` in all.
@@ -187,14 +214,33 @@ class LogManager:
             UnknownTopicOrPartition, InvalidPartitions: there is no such topic, or it has as many already.
             StorageError: the disk refused; the topic is as it was.
         """
+        finished(self.adding_partitions(name, total))
+
+    def adding_partitions(self, name: str, total: int) -> Steps[None]:
+        """`add_partitions` in steps, about one for each partition; all of them are there, or none."""
         with self._lock:
             old = self._topic(name)
             if total <= len(old.partitions):
                 raise InvalidPartitions(f"topic {name} has {len(old.partitions)} partitions already")
-            topic = StoredTopic(old.topic_id, tuple(range(total)), old.overrides, old.generation)
-            added = topic.partitions[len(old.partitions) :]
-            logs = self._make_partitions(name, topic, added, self._defaults.overridden(old.overrides))
-            self._commit(name, topic, self._stores[name], logs)
+            if name in self._making:
+                raise InvalidPartitions(f"topic {name} is being given more partitions already")
+            self._making.add(name)
+        try:
+            added = range(len(old.partitions), total)
+            config = self._defaults.overridden(old.overrides)
+            logs = yield from self._make_partitions(name, old, added, config)
+            with self._lock:
+                now = self._topics.get(name)
+                if now is None or now.topic_id != old.topic_id:
+                    self._undo(logs)
+                    raise UnknownTopicOrPartition(f"topic {name} was deleted meanwhile")
+                for log in logs.values():
+                    log.config = self._defaults.overridden(now.overrides)
+                topic = StoredTopic(now.topic_id, tuple(range(total)), now.overrides, now.generation)
+                self._commit(name, topic, self._stores[name], logs)
+        finally:
+            with self._lock:
+                self._making.discard(name)
 
     def set_overrides(self, name: str, overrides: Mapping[str, str]) -> None:
         """Replace the properties that a topic sets for itself.
@@ -318,11 +364,11 @@ class LogManager:
 
     def _make_partitions(
         self, name: str, topic: StoredTopic, numbers: Sequence[int], config: LogConfig
-    ) -> dict[TopicPartition, Log]:
+    ) -> Steps[dict[TopicPartition, Log]]:
         """Directories and logs of new partitions, each where the fewest are; all of them or none."""
         online = self._online()
         load = dict.fromkeys(online, 0)
-        for log in self._logs.values():
+        for log in list(self._logs.values()):
             if log.directory in load:
                 load[log.directory] += 1
         made: dict[TopicPartition, Log] = {}
@@ -345,6 +391,7 @@ class LogManager:
             except StorageError:
                 self._undo(made)
                 raise
+            yield None
         return made
 
     def _clear_the_way(self, path: Path) -> None:

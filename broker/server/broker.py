@@ -38,6 +38,7 @@ _OFFSETS_TOPIC_OVERRIDES = {"cleanup.policy": "compact", "segment.bytes": str(10
 """Kafka's for this topic: nothing in it may age out, only be superseded."""
 
 _MINUTE_MS = 60_000
+_LEFT_TOPICS_SECONDS = 1.0
 _LOADER_STOP_SECONDS = 10.0
 
 _log = logging.getLogger(__name__)
@@ -205,6 +206,7 @@ class Broker:
     def _schedule(self) -> None:
         config, every = self.config, self._disk.every
         every("flush", config.log_flush_scheduler_interval_ms / 1000, self._logs.flush_due)
+        every("topics whose clients have left", _LEFT_TOPICS_SECONDS, self._topics.go_on)
         every("retention", config.log_retention_check_interval_ms / 1000, self._logs.apply_retention)
         every("expire offsets", config.offsets_retention_check_interval_ms / 1000, self._offsets.expire)
         every(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 from broker.config import BrokerConfig
@@ -16,11 +18,13 @@ from pyspark_kafkalog.errors import (
     ErrorCode,
     InvalidPartitions,
     InvalidTopic,
+    KafkaError,
     ServerError,
     TopicAlreadyExists,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from pyspark_kafkalog.steps import Steps, finished
 
 MAX_PARTITIONS = 10_000
 """Partitions of one topic: each is a directory with open files, so a request must not ask for any number."""
@@ -32,12 +36,17 @@ INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC})
 
 _log = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
+
 
 class Topics:
     """*Thread-safe.* Names, ids and partition counts, over the log manager that stores them.
 
-    ``_changing`` is held while a topic is made, widened or deleted, so that two requests cannot make one
-    topic twice; reading takes no lock: the manager hands out snapshots.
+    Reading takes no lock: the manager hands out snapshots, and sees to it that two requests cannot make one
+    topic twice. ``_changing`` is held while those who watch are told of a change.
+
+    Topics are made in steps. A client that leaves meanwhile leaves the rest of them in ``_left``: what it
+    asked for is done all the same, as at other brokers, by `go_on`.
     """
 
     def __init__(self, logs: LogManager, config: BrokerConfig) -> None:
@@ -45,6 +54,7 @@ class Topics:
         self._config = config
         self._changing = threading.RLock()
         self._changed: Callable[[], object] = lambda: None
+        self._left: deque[Steps[Any]] = deque()
 
     def watch(self, changed: Callable[[], object]) -> None:
         """Have ``changed`` called after a topic was made, widened or deleted.
@@ -107,15 +117,25 @@ class Topics:
         Raises:
             KafkaError: what `check_new` raises, or `StorageError`.
         """
+        return finished(self._creating(name, partition_count, overrides or {}))
+
+    def creating(
+        self, name: str, partition_count: int | None = None, overrides: Mapping[str, str] | None = None
+    ) -> Steps[StoredTopic]:
+        """`create` in steps, which `go_on` takes if the caller does not."""
+        return self._to_the_end(self._creating(name, partition_count, overrides or {}))
+
+    def _creating(
+        self, name: str, partition_count: int | None, overrides: Mapping[str, str]
+    ) -> Steps[StoredTopic]:
         count = self._config.num_partitions if partition_count is None else partition_count
-        overrides = overrides or {}
+        self.check_new(name, count, overrides)
+        family, properties = family_and_properties(overrides)
+        yield from self._logs.creating_topic(name, uuid4(), count, properties, generation=family.generation)
+        _log.info("created topic %s of generation %s with %d partitions", name, family.generation, count)
         with self._changing:
-            self.check_new(name, count, overrides)
-            family, properties = family_and_properties(overrides)
-            self._logs.create_topic(name, uuid4(), count, properties, generation=family.generation)
-            _log.info("created topic %s of generation %s with %d partitions", name, family.generation, count)
             self._changed()
-            return self.get(name)
+        return self.get(name)
 
     def get_or_create(self, name: str, generation: str = SINCE_08.generation) -> StoredTopic:
         """The topic, made with the defaults and for this ``generation`` where it does not exist yet.
@@ -123,11 +143,24 @@ class Topics:
         Raises:
             KafkaError: what `create` raises.
         """
-        with self._changing:
-            existing = self._logs.topics().get(name)
-            if existing is not None:
-                return existing
-            return self.create(name, overrides={GENERATION_PROPERTY: generation})
+        return finished(self.getting_or_creating(name, generation))
+
+    def getting_or_creating(self, name: str, generation: str = SINCE_08.generation) -> Steps[StoredTopic]:
+        """`get_or_create` in steps, which `go_on` takes if the caller does not."""
+        existing = self._logs.topics().get(name)
+        if existing is not None:
+            return existing
+        try:
+            return (yield from self.creating(name, overrides={GENERATION_PROPERTY: generation}))
+        except TopicAlreadyExists:
+            return self._made_by_another(name)
+
+    def _made_by_another(self, name: str) -> StoredTopic:
+        """Raises ServerError LEADER_NOT_AVAILABLE, which clients retry, while it is not whole yet."""
+        topic = self._logs.topics().get(name)
+        if topic is None:
+            raise ServerError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name!r} is being made")
+        return topic
 
     def add_partitions(self, name: str, total: int, *, validate_only: bool = False) -> None:
         """Widen the topic to ``total`` partitions.
@@ -136,17 +169,49 @@ class Topics:
             UnknownTopicOrPartition: no such topic.
             InvalidPartitions: ``total`` is not above the present count.
         """
-        with self._changing:
-            present = len(self.get(name).partitions)
-            if total <= present:
-                raise InvalidPartitions(
-                    f"topic {name!r} has {present} partitions already; {total} would not be an increase"
-                )
-            check_partition_count(total)
-            if not validate_only:
-                self._logs.add_partitions(name, total)
-                _log.info("topic %s now has %d partitions", name, total)
+        finished(self._adding_partitions(name, total, validate_only=validate_only))
+
+    def adding_partitions(self, name: str, total: int, *, validate_only: bool = False) -> Steps[None]:
+        """`add_partitions` in steps, which `go_on` takes if the caller does not."""
+        return self._to_the_end(self._adding_partitions(name, total, validate_only=validate_only))
+
+    def _adding_partitions(self, name: str, total: int, *, validate_only: bool) -> Steps[None]:
+        present = len(self.get(name).partitions)
+        if total <= present:
+            raise InvalidPartitions(
+                f"topic {name!r} has {present} partitions already; {total} would not be an increase"
+            )
+        check_partition_count(total)
+        if not validate_only:
+            yield from self._logs.adding_partitions(name, total)
+            _log.info("topic %s now has %d partitions", name, total)
+            with self._changing:
                 self._changed()
+
+    def go_on(self) -> None:
+        """Make what clients asked for who have left since."""
+        while self._left:
+            try:
+                finished(self._left.popleft())
+            except KafkaError as e:
+                _log.warning("a topic whose client has left was not made: %s", e)
+
+    def _to_the_end(self, steps: Steps[_T]) -> Steps[_T]:
+        """The same steps, which go to ``_left`` where they are not taken to their end."""
+        began = False
+        try:
+            while True:
+                try:
+                    next(steps)  # there are no jobs among them
+                except StopIteration as e:
+                    result: _T = e.value
+                    return result
+                began = True
+                yield None
+        except GeneratorExit:
+            if began:
+                self._left.append(steps)
+            raise
 
     def delete(self, name: str) -> None:
         """Delete the topic and its logs.

@@ -15,23 +15,23 @@ from pyspark_kafkalog.protocol.api.create_partitions import (
     CreatePartitionsTopicResult,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.steps import Steps
 
 
 @handles(ApiKey.CREATE_PARTITIONS, versions=(0, 3))
-def create_partitions(request: CreatePartitionsRequest, ctx: Context) -> CreatePartitionsResponse:
+def create_partitions(request: CreatePartitionsRequest, ctx: Context) -> Steps[CreatePartitionsResponse]:
     """A result for each topic; one asked for twice is refused."""
     times = Counter(topic.name for topic in request.topics)
-    return CreatePartitionsResponse(
-        results=tuple(
-            _widen(topic, times[topic.name], request.validate_only, ctx)
-            for topic in {topic.name: topic for topic in request.topics}.values()
-        )
-    )
+    results = []
+    for topic in {topic.name: topic for topic in request.topics}.values():
+        results.append((yield from _widen(topic, times[topic.name], request.validate_only, ctx)))
+        yield None
+    return CreatePartitionsResponse(results=tuple(results))
 
 
 def _widen(
     wanted: CreatePartitionsTopic, times: int, validate_only: bool, ctx: Context
-) -> CreatePartitionsTopicResult:
+) -> Steps[CreatePartitionsTopicResult]:
     topics = ctx.services.topics
     try:
         if times > 1:
@@ -41,7 +41,7 @@ def _widen(
             raise InvalidTopic(f"topic {wanted.name!r} is internal: its partitions cannot be changed")
         present = len(topics.get(wanted.name).partitions)
         _check_assignments(wanted, wanted.count - present, ctx.services.config.node_id)
-        topics.add_partitions(wanted.name, wanted.count, validate_only=validate_only)
+        yield from topics.adding_partitions(wanted.name, wanted.count, validate_only=validate_only)
     except KafkaError as e:
         return CreatePartitionsTopicResult(name=wanted.name, error_code=ctx.refused(e), error_message=str(e))
     return CreatePartitionsTopicResult(name=wanted.name, error_code=ErrorCode.NONE)

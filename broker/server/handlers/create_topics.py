@@ -31,23 +31,25 @@ from pyspark_kafkalog.protocol.api.create_topics import (
     CreateTopicsResponse,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.steps import Steps
 
 _DEFAULT = -1
 
 
 @handles(ApiKey.CREATE_TOPICS, versions=(0, 7))
-def create_topics(request: CreateTopicsRequest, ctx: Context) -> CreateTopicsResponse:
+def create_topics(request: CreateTopicsRequest, ctx: Context) -> Steps[CreateTopicsResponse]:
     """A result for each topic; a name asked for twice is refused both times, as in Kafka."""
     times = Counter(topic.name for topic in request.topics)
-    return CreateTopicsResponse(
-        topics=tuple(
-            _create(topic, times[topic.name], request.validate_only, ctx)
-            for topic in {topic.name: topic for topic in request.topics}.values()
-        )
-    )
+    results = []
+    for topic in {topic.name: topic for topic in request.topics}.values():
+        results.append((yield from _create(topic, times[topic.name], request.validate_only, ctx)))
+        yield None
+    return CreateTopicsResponse(topics=tuple(results))
 
 
-def _create(wanted: CreatableTopic, times: int, validate_only: bool, ctx: Context) -> CreatableTopicResult:
+def _create(
+    wanted: CreatableTopic, times: int, validate_only: bool, ctx: Context
+) -> Steps[CreatableTopicResult]:
     topics = ctx.services.topics
     try:
         if times > 1:
@@ -60,7 +62,7 @@ def _create(wanted: CreatableTopic, times: int, validate_only: bool, ctx: Contex
             topics.check_new(wanted.name, count, overrides)
             topic_id = None
         else:
-            topic_id = topics.create(wanted.name, count, overrides).topic_id
+            topic_id = (yield from topics.creating(wanted.name, count, overrides)).topic_id
     except KafkaError as e:
         return CreatableTopicResult(
             name=wanted.name,

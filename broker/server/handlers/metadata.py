@@ -24,6 +24,7 @@ from pyspark_kafkalog.protocol.api.metadata import (
     MetadataResponseTopic,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.steps import Steps, finished
 
 _NO_ID = UUID(int=0)
 _NOT_ASKED = -(1 << 31)
@@ -33,8 +34,19 @@ _CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 1
 
 
 @handles(ApiKey.METADATA, versions=(0, 12))
-def metadata(request: MetadataRequest, ctx: Context) -> MetadataResponse:
-    """The broker and the topics asked for; one bad topic does not fail the others."""
+def metadata(request: MetadataRequest, ctx: Context) -> MetadataResponse | Steps[MetadataResponse]:
+    """The broker and the topics asked for; one bad topic does not fail the others.
+
+    In steps only where a topic may have to be made: that takes time, the rest does not.
+    """
+    known = ctx.services.topics.all()
+    answering = _in_steps(request, ctx)
+    if all(wanted.name is None or wanted.name in known for wanted in request.topics or ()):
+        return finished(answering)
+    return answering
+
+
+def _in_steps(request: MetadataRequest, ctx: Context) -> Steps[MetadataResponse]:
     services = ctx.services
     host, port = services.endpoint()
     node_id = services.config.node_id
@@ -43,7 +55,10 @@ def metadata(request: MetadataRequest, ctx: Context) -> MetadataResponse:
     if everything or request.topics is None:
         topics = [_describe(name, t, node_id, operations) for name, t in services.topics.all().items()]
     else:
-        topics = [_answer(wanted, request, ctx, operations) for wanted in request.topics]
+        topics = []
+        for wanted in request.topics:
+            topics.append((yield from _answer(wanted, request, ctx, operations)))
+            yield None
     return MetadataResponse(
         brokers=(MetadataResponseBroker(node_id=node_id, host=host, port=port),),
         cluster_id=services.cluster_id,
@@ -57,9 +72,9 @@ def metadata(request: MetadataRequest, ctx: Context) -> MetadataResponse:
 
 def _answer(
     wanted: MetadataRequestTopic, request: MetadataRequest, ctx: Context, operations: int
-) -> MetadataResponseTopic:
+) -> Steps[MetadataResponseTopic]:
     try:
-        name, topic = _find(wanted, request, ctx)
+        name, topic = yield from _find(wanted, request, ctx)
     except KafkaError as e:
         name_or_none = wanted.name if wanted.name is not None or ctx.version >= 12 else ""
         return MetadataResponseTopic(
@@ -71,7 +86,9 @@ def _answer(
     return _describe(name, topic, ctx.services.config.node_id, operations)
 
 
-def _find(wanted: MetadataRequestTopic, request: MetadataRequest, ctx: Context) -> tuple[str, StoredTopic]:
+def _find(
+    wanted: MetadataRequestTopic, request: MetadataRequest, ctx: Context
+) -> Steps[tuple[str, StoredTopic]]:
     services = ctx.services
     topics = services.topics
     if wanted.name is None or wanted.topic_id != _NO_ID:
@@ -88,7 +105,7 @@ def _find(wanted: MetadataRequestTopic, request: MetadataRequest, ctx: Context) 
         services.logs.family.check_name(wanted.name, ())
         if not create or wanted.name in INTERNAL_TOPICS:
             raise
-    return wanted.name, topics.get_or_create(wanted.name)
+    return wanted.name, (yield from topics.getting_or_creating(wanted.name))
 
 
 def _describe(name: str, topic: StoredTopic, node_id: int, operations: int) -> MetadataResponseTopic:
