@@ -7,7 +7,8 @@ from typing import Any
 
 from pyspark_kafkalog.cli.positions import EARLIEST, LATEST, resolve
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.client.groups import committed_offsets
+from pyspark_kafkalog.client.groups import committed_offsets, list_groups
+from pyspark_kafkalog.errors import KafkaError, UnsupportedVersion
 from pyspark_kafkalog.types import TopicPartition
 
 Rows = list[dict[str, Any]]
@@ -60,6 +61,20 @@ def offsets_behind(position: int | None, first: int, last: int) -> int:
 def stored_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, int]:
     """The offsets that a group has committed, of all partitions."""
     return {tp: found.offset for tp, found in committed_offsets(cluster, group).items()}
+
+
+def check_group(cluster: Cluster, group: str) -> None:
+    """See that the cluster knows a group that has committed nothing.
+
+    Raises:
+        KafkaError: there is none of that name.
+    """
+    try:
+        if group in {found.group for found in list_groups(cluster)}:
+            return
+    except UnsupportedVersion:  # before Kafka 0.9, where brokers do not tell which groups there are
+        return
+    raise KafkaError(f"no group is called {group!r} on {cluster.config.bootstrap_servers}")
 
 
 def without_tp(rows: Rows) -> Rows:

@@ -15,8 +15,15 @@ from pyspark_kafkalog.cli.connecting import (
     properties,
     speaks_07,
 )
-from pyspark_kafkalog.cli.group_rows import Rows, behind, partition_rows, stored_offsets, without_tp
-from pyspark_kafkalog.cli.loads import open_ledger
+from pyspark_kafkalog.cli.group_rows import (
+    Rows,
+    behind,
+    check_group,
+    partition_rows,
+    stored_offsets,
+    without_tp,
+)
+from pyspark_kafkalog.cli.loads import open_ledger, say_pending
 from pyspark_kafkalog.cli.showing import show
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.errors import InvalidConfig
@@ -57,8 +64,9 @@ def lag(
 ) -> None:
     """Show how many offsets a group, a load or both have still to read, partition by partition.
 
-    Partitions of which nothing is committed count from their beginning. Offsets are counted, not records:
-    compaction and transactions leave gaps. Offsets of Kafka 0.7 are bytes, and so is the lag.
+    Partitions of which nothing is committed count from their beginning; a load that was planned and not
+    committed, from where its plan begins. Offsets are counted, not records: compaction and transactions leave
+    gaps. Offsets of Kafka 0.7 are bytes, and so is the lag. A group that is not known is an error.
     """
     if group is None and load is None:
         raise InvalidConfig("lag of what? Give --group, or --load with --offsets, or both")
@@ -93,7 +101,7 @@ def lag(
         if column in columns:
             total[column] = sum(row[column] or 0 for row in rows)
     if not rows and not as_json:
-        typer.echo("nothing is committed yet", err=True)
+        typer.echo("nothing is committed yet; name a topic to see what is in it", err=True)
     show(without_tp(rows), columns, as_json=as_json, total=total)
 
 
@@ -106,6 +114,8 @@ def _todays_rows(
     """A row for each partition, with where group and load stand."""
     with connected(server) as cluster:
         stored = stored_offsets(cluster, group) if group is not None else {}
+        if group is not None and not stored:
+            check_group(cluster, group)
         named = set(topics) if topics else {tp.topic for tp in (*stored, *positions)}
         rows = partition_rows(cluster, named, [*stored, *positions])
         for row in rows:
@@ -115,8 +125,13 @@ def _todays_rows(
 
 
 def _positions(name: str, directory: str) -> dict[TopicPartition, Position]:
-    """Where the load's newest commit ended; nothing before its first."""
-    head = open_ledger(name, directory).head()
+    """Where the next load begins: with the plan that is pending, else where the newest commit ended."""
+    ledger = open_ledger(name, directory)
+    pending = ledger.pending()
+    if pending is not None:
+        say_pending(pending)
+        return pending.starts
+    head = ledger.head()
     return {} if head is None else head.stored
 
 

@@ -9,8 +9,8 @@ import typer
 
 from pyspark_kafkalog.config.client07 import PROTOCOL_07
 from pyspark_kafkalog.datasource.generations import open_lookup
-from pyspark_kafkalog.datasource.options import parse_batch_options
-from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.datasource.options import BatchOptions, parse_batch_options
+from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ BYTES = f"protocol={PROTOCOL_07}: offsets, lag and load_lag are bytes"
 
 
 def rows_07(
-    options: Mapping[str, str],
+    asked: Mapping[str, str],
     topics: Collection[str],
     group: str | None,
     positions: Mapping[TopicPartition, Position],
@@ -32,17 +32,18 @@ def rows_07(
 
     Raises:
         InvalidConfig: an option is wrong, or no topic is named and the load has none.
-        KafkaError: a broker or ZooKeeper would not say.
+        KafkaError: a broker or ZooKeeper would not say, or ZooKeeper knows no such group.
     """
     named = set(topics) or {partition.topic for partition in positions}
     if not named:
         raise InvalidConfig(
             f"name the topics: with protocol={PROTOCOL_07} a group cannot be asked which it has read"
         )
-    given = {**options, "subscribe": ",".join(sorted(named))}
+    given = {**asked, "subscribe": ",".join(sorted(named))}
     if group is not None:
         given["kafka.group.id"] = group
-    lookup = open_lookup(parse_batch_options(given))
+    options = parse_batch_options(given)
+    lookup = open_lookup(options)
     try:
         facts = lookup.facts(lookup.leaders())
         away = {partition for partition in positions if partition.topic in named} - facts.keys()
@@ -50,7 +51,17 @@ def rows_07(
         stored = {} if group is None else lookup.group_offsets(group, shown)
     finally:
         lookup.close()
+    if group is not None and not stored:
+        _check_group(options, group)
     return [_row(where, facts.get(where), stored.get(where), positions.get(where)) for where in shown]
+
+
+def _check_group(options: BatchOptions, group: str) -> None:
+    """See that a group without offsets in these topics is one at all."""
+    from pyspark_kafkalog.datasource.zookeeper_group import ZooKeeperGroup
+
+    if options.v07 is not None and not ZooKeeperGroup(options.v07, group, PROTOCOL_07).is_known():
+        raise KafkaError(f"no group is called {group!r} in ZooKeeper at {options.v07.zookeeper_connect}")
 
 
 def _row(

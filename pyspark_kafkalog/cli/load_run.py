@@ -34,11 +34,13 @@ _LOOK_EVERY_SECONDS = 0.2
 
 def propose(name: str, offsets: str, on_pending: str, options: Mapping[str, str]) -> Plan | None:
     """The plan that a load would have now, without writing it; None where nothing is new. Needs no Spark."""
-    ours = {"loadName": name, "offsetsPath": offsets, "onPendingPlan": on_pending}
+    ledger = Ledger.at(offsets, name)
+    where = str(Path(ledger.location).parent)  # absolute, as the source wants it
+    ours = {"loadName": name, "offsetsPath": where, "onPendingPlan": on_pending}
     parsed = parse_batch_options({**options, **ours})
     lookup = open_lookup(parsed)
     try:
-        return propose_plan(parsed, lookup, Ledger.at(offsets, name))
+        return propose_plan(parsed, lookup, ledger)
     finally:
         lookup.close()
 

@@ -181,7 +181,10 @@ def history(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what was committed, oldest first."""
+    """Show what was committed, oldest first.
+
+    Files below the current directory are shown by their path from there; --json has whole paths.
+    """
     ledger = open_ledger(name, offsets)
     if partitions:
         _show_partitions(ledger, limit, as_json=as_json)
@@ -204,11 +207,16 @@ def history(
     show(rows, _HISTORY, as_json=as_json)
     pending = ledger.pending()
     if pending is not None:
-        count = counted(sum(p.end - p.start for p in pending.partitions), "offset")
-        words(
-            f"load {pending.number} was planned at {pending.created} and not committed: {count}. "
-            "The next load reads exactly these"
-        )
+        say_pending(pending)
+
+
+def say_pending(plan: Plan) -> None:
+    """Tell the user of a plan that was left without a commit."""
+    count = counted(sum(p.end - p.start for p in plan.partitions), _unit(plan.partitions[0].key))
+    words(
+        f"load {plan.number} was planned at {plan.created} and not committed: {count}. "
+        "The next load reads exactly these"
+    )
 
 
 def _show_partitions(ledger: Ledger, limit: int | None, *, as_json: bool) -> None:
@@ -246,8 +254,13 @@ def _history_row(commit: Commit, in_effect: bool) -> dict[str, object]:
         "bytes": commit.bytes if commit.bytes >= 0 else None,
         "after": commit.parent or "start",
         "in effect": "yes" if in_effect else "rewound",
-        "where": ", ".join(out.place for out in commit.outputs) or commit.note or None,
+        "where": ", ".join(_from_here(out.place) for out in commit.outputs) or commit.note or None,
     }
+
+
+def _from_here(place: str) -> str:
+    """A path below the current directory as one from there, so that tables stay narrow."""
+    return place.removeprefix(f"{Path.cwd()}/")
 
 
 def verify(
@@ -385,7 +398,7 @@ def open_ledger(name: str, offsets: str) -> Ledger:
 
     ledger = Ledger.at(offsets, name)
     if not ledger.known():
-        there = sorted(found.parent.name for found in Path(offsets).glob("*/load.json"))
+        there = sorted(found.parent.name for found in Path(ledger.location).parent.glob("*/load.json"))
         known = f"there are {', '.join(there)}" if there else "there is none at all"
         raise InvalidConfig(f"no load is called {name!r} at {offsets}: {known}")
     return ledger

@@ -15,7 +15,7 @@ from pyspark_kafkalog.cli.connecting import (
     chosen_partitions,
     connected,
 )
-from pyspark_kafkalog.cli.group_rows import offsets_behind
+from pyspark_kafkalog.cli.group_rows import check_group, offsets_behind
 from pyspark_kafkalog.cli.positions import EARLIEST, LATEST, parse_time, resolve
 from pyspark_kafkalog.cli.showing import show
 from pyspark_kafkalog.client.discovery import Cluster
@@ -143,6 +143,8 @@ def _shown(timestamp: int) -> str | None:
 def _add_group(cluster: Cluster, group: str, rows: list[dict[str, Any]], isolation: IsolationLevel) -> None:
     partitions = [TopicPartition(row["topic"], row["partition"]) for row in rows]
     stored = committed_offsets(cluster, group, partitions)
+    if not stored:
+        check_group(cluster, group)
     first = resolve(cluster, partitions, EARLIEST, isolation=isolation)
     last = resolve(cluster, partitions, LATEST, isolation=isolation)
     for tp, row in zip(partitions, rows, strict=True):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
 from pyspark_kafkalog.types import TopicPartition
 from pyspark_kafkalog.zookeeper.connecting import session_of
-from pyspark_kafkalog.zookeeper.groups import read_group_offset, write_group_offset
+from pyspark_kafkalog.zookeeper.groups import groups, read_group_offset, write_group_offset
 from pyspark_kafkalog.zookeeper.paths import layout_of
 
 
@@ -21,6 +21,11 @@ class ZooKeeperGroup:
         """``config.zookeeper_connect`` is set; ``protocol`` chooses the znodes."""
         self._config, self._group = config, group
         self._layout = layout_of(config, protocol)
+
+    def is_known(self) -> bool:
+        """Whether there is, or ever was, such a group."""
+        with session_of(self._config) as session:
+            return self._group in groups(session, self._layout)
 
     def offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The next offsets that stand there; partitions without one are left out.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from pyspark_kafkalog.loads.commit import LOAD_MODES, Commit, decode_commit
 from pyspark_kafkalog.loads.errors import DamagedRecord, IncompleteLoad, ReceiptMismatch
@@ -126,9 +125,7 @@ class Archive:
         """Where the oldest load of commits 1 to ``newest`` began; nothing where none of them is a load."""
         for number in range(1, newest + 1):
             if self.commit_at(number).mode in LOAD_MODES:
-                plan = self.plan(number)
-                starts = {p.key: p.start for p in plan.partitions}
-                return tuple(replace(at, next=starts[key]) for key, at in plan.positions.items())
+                return tuple(self.plan(number).starts.values())
         return ()
 
     def receipt(self, plan: Plan, planned: PlannedRange) -> Receipt | None:

@@ -131,6 +131,12 @@ class Plan:
         )
 
     @property
+    def starts(self) -> dict[TopicPartition, Position]:
+        """Where this load begins: the positions while it is not committed. Made anew each time."""
+        starts = {p.key: p.start for p in self.partitions}
+        return {key: replace(at, next=starts[key]) for key, at in self.positions.items()}
+
+    @property
     def positions(self) -> dict[TopicPartition, Position]:
         """Where the next load begins once this one is committed. Made anew each time."""
         return {

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from broker.embedded import EmbeddedBroker
+from pyspark_kafkalog.cli import group_rows
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets
 from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.errors import UnsupportedVersion
 from pyspark_kafkalog.loads.ledger import Ledger
 from pyspark_kafkalog.loads.plan import PartitionFacts, make_plan
 from pyspark_kafkalog.protocol.api.describe_groups import (
@@ -19,6 +21,7 @@ from pyspark_kafkalog.protocol.api.describe_groups import (
     DescribeGroupsResponse,
 )
 from pyspark_kafkalog.protocol.api.find_coordinator import Coordinator, FindCoordinatorResponse
+from pyspark_kafkalog.protocol.api.list_groups import ListedGroup, ListGroupsResponse
 from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition, encode_id
@@ -158,8 +161,10 @@ def test_a_group_is_moved_and_a_dry_run_moves_nothing(server: str, filled: str) 
     assert committed(server, group) == {first: 1, second: 1}
 
 
-def ledger_at(directory: Path, topic: str, topic_id: str, ends: dict[int, int]) -> None:
-    """The ledger of a load ``loaded`` that has read ``topic`` up to ``ends``."""
+def ledger_at(
+    directory: Path, topic: str, topic_id: str, ends: dict[int, int], *, start: int = 0, killed: bool = False
+) -> None:
+    """The ledger of load ``loaded``: ``topic`` from ``start`` to ``ends``; if killed, without a commit."""
     ledger = Ledger.at(directory, "loaded")
     ledger.identify("", {"subscribe": topic})
     if not ends:
@@ -176,14 +181,16 @@ def ledger_at(directory: Path, topic: str, topic_id: str, ends: dict[int, int]) 
         isolation_level="read_uncommitted",
         stored={},
         facts=facts,
-        first_starts=dict.fromkeys(facts, 0),
+        first_starts=dict.fromkeys(facts, start),
         ends={tp: fact.latest for tp, fact in facts.items()},
         fail_on_data_loss=True,
         on_topic_recreated="fail",
         split=lambda ranges: list(ranges),
     )
     assert plan is not None
-    ledger.commit(ledger.write_plan(plan), mode="job", run="r", receipts=False)
+    plan = ledger.write_plan(plan)
+    if not killed:
+        ledger.commit(plan, mode="job", run="r", receipts=False)
 
 
 def topic_id(server: str, topic: str) -> str:
@@ -234,11 +241,70 @@ def test_partitions_that_are_gone_are_shown_without_a_lag(server: str, tmp_path:
     assert table(shown.stdout) == [["gone-for-good", "0", "-", "2", "-"], ["total", "0"]]
 
 
+def test_the_lag_of_a_load_that_was_killed_before_its_first_commit_begins_at_its_plan(
+    server: str, filled: str, client: RawClient, tmp_path: Path
+) -> None:
+    ledger_at(tmp_path / "offsets", filled, topic_id(server, filled), {0: 3, 1: 1}, start=1, killed=True)
+    client.produce(filled, batch(b"since"))
+    # A relative path begins at the current directory.
+    shown = kafkalog("lag", "--load", "loaded", "--offsets", "offsets", server=server, cwd=tmp_path)
+    assert shown.returncode == 0
+    assert table(shown.stdout) == [[filled, "0", "4", "1", "3"], [filled, "1", "1", "1", "0"], ["total", "3"]]
+    assert shown.stderr == (
+        "load 1 was planned at 2026-11-21T18:00:00.123Z and not committed: 2 offsets. The next load reads "
+        "exactly these\n"
+    )
+
+
+def test_ledgers_below_a_relative_path_are_planned_and_listed(
+    server: str, filled: str, tmp_path: Path
+) -> None:
+    ledger_at(tmp_path / "offsets", filled, topic_id(server, filled), {0: 2, 1: 1})
+    where = ("--offsets", "offsets")
+    planned = kafkalog("load", "loaded", *where, "--topic", filled, "--dry-run", server=server, cwd=tmp_path)
+    assert "loaded: load 2 would read 1 offset in 1 task" in planned.stdout, planned.stderr
+    (listed,) = table(kafkalog("history", "loaded", *where, cwd=tmp_path).stdout)
+    assert (listed[0], listed[2]) == ("1", "job")
+    other = kafkalog("history", "other", "--offsets", f"file:{tmp_path}/offsets")
+    assert (other.returncode, "there are loaded" in other.stderr) == (2, True)
+
+
 def test_nothing_committed_is_said(server: str, tmp_path: Path) -> None:
     ledger_at(tmp_path, "t", "", {})
-    for whose in (("--load", "loaded", "--offsets", str(tmp_path)), ("--group", "no-such-group")):
-        shown = kafkalog("lag", *whose, server=server)
-        assert (shown.returncode, shown.stderr) == (0, "nothing is committed yet\n")
+    shown = kafkalog("lag", "--load", "loaded", "--offsets", str(tmp_path), server=server)
+    assert (shown.returncode, shown.stderr) == (
+        0, "nothing is committed yet; name a topic to see what is in it\n",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("command", [("lag",), ("lag", "TOPIC"), ("offsets", "TOPIC")])
+def test_a_group_that_is_not_known_is_an_error(server: str, filled: str, command: tuple[str, ...]) -> None:
+    asked = [filled if word == "TOPIC" else word for word in command]
+    shown = kafkalog(*asked, "--group", "no-such-group", server=server)
+    assert (shown.returncode, shown.stdout) == (1, "")
+    assert shown.stderr == f"kafkalog: no group is called 'no-such-group' on {server}\n"
+
+
+def test_a_group_that_has_committed_nothing_yet_is_known_by_its_members() -> None:
+    with serving(ScriptedLog(batches(range(4)))) as broker:
+        broker.default(
+            ApiKey.FIND_COORDINATOR,
+            lambda _: FindCoordinatorResponse(coordinators=(Coordinator("g", 0, "127.0.0.1", broker.port),)),
+        )
+        broker.default(ApiKey.OFFSET_FETCH, OffsetFetchResponse(groups=(OffsetFetchResponseGroup("g"),)))
+        broker.default(
+            ApiKey.LIST_GROUPS, ListGroupsResponse(groups=(ListedGroup("g", "consumer", "Stable"),))
+        )
+        shown = kafkalog("lag", "t", "--group", "g", server=broker.address)
+    assert (shown.returncode, table(shown.stdout)) == (0, [["t", "0", "4", "-", "4"], ["total", "4"]])
+
+
+def test_brokers_that_do_not_list_groups_are_believed_to_know_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Cluster) -> None:
+        raise UnsupportedVersion("the broker does not serve LIST_GROUPS")
+
+    monkeypatch.setattr(group_rows, "list_groups", refuse)
+    group_rows.check_group(Cluster(ClientConfig(bootstrap_servers="127.0.0.1:1")), "g")
 
 
 @pytest.mark.parametrize(

@@ -421,5 +421,8 @@ def test_the_lag_of_a_group_of_07_is_looked_up_in_zookeeper(session: Session, zo
         ["t", "14-0", str(end), "-", str(end)],
         ["total", str(end + SIZE)],
     ]
+    unknown = kafkalog("lag", "t", "--group", "nobody", *where)
+    assert unknown.returncode == 1
+    assert f"no group is called 'nobody' in ZooKeeper at {zookeeper_connect}" in unknown.stderr
     assert "name the topics" in kafkalog("lag", "--group", "g", *where).stderr
     assert "needs --option protocol=0.7" in kafkalog("lag", "--group", "g", "--option", "a=b").stderr

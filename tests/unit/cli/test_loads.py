@@ -9,8 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from pyspark_kafkalog.cli.app import app
+from pyspark_kafkalog.loads.commit import Output
 from pyspark_kafkalog.loads.ledger import Ledger
-from tests.support.loads import P0, P1, facts, loaded
+from tests.support.loads import P0, P1, begun, facts, loaded, read_all
 
 
 @pytest.fixture
@@ -48,6 +49,20 @@ def test_history_shows_a_row_for_each_partition_of_each_load(ledger: Ledger) -> 
     assert [(row["load"], row["start"], row["end"], row["in_effect"]) for row in newest] == [
         (2, 10, 12, False)
     ]
+
+
+def test_history_shows_files_below_the_current_directory_by_their_path_from_there(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = begun(ledger, {P0: facts(0, 13), P1: facts(0, 4)})
+    read_all(ledger, plan)
+    written = [Output(f"{root}/table", "load=00000003") for root in (tmp_path, "/elsewhere")]
+    ledger.commit(plan, mode="dir", run="run", outputs=written)
+    monkeypatch.chdir(tmp_path)
+    (row,) = [line for line in run(ledger, "history", "--limit", "1").splitlines() if "dir" in line]
+    assert row.split("│")[-2].strip() == "table/load=00000003, /elsewhere/table/load=00000003"
+    commit = json.loads(run(ledger, "history", "--limit", "1", "--json"))
+    assert commit["outputs"][0]["path"] == f"{tmp_path}/table"
 
 
 def test_gc_says_what_it_removes_and_with_dry_run_removes_nothing(ledger: Ledger) -> None:
