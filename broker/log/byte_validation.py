@@ -7,8 +7,7 @@ refused before anything else is looked at; then each message, inner ones too, mu
 from __future__ import annotations
 
 from broker.config import LogConfig
-from broker.log.segment import MAX_DECOMPRESSED_BYTES
-from broker.log.validation import CheckedBatch
+from broker.log.validation import MAX_DECOMPRESSED_BYTES, CheckedBatch
 from pyspark_kafkalog.formats.v07 import check_produced
 from pyspark_kafkalog.types import NO_TIMESTAMP
 

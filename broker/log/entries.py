@@ -7,9 +7,8 @@ has it.
 from __future__ import annotations
 
 from broker.config import LogConfig
-from broker.log.segment import MAX_DECOMPRESSED_BYTES
 from broker.log.set_validation import check_count, check_sets, number_sets
-from broker.log.validation import CheckedBatch, assign_offsets, check_batches
+from broker.log.validation import MAX_DECOMPRESSED_BYTES, CheckedBatch, assign_offsets, check_batches
 from pyspark_kafkalog.errors import MessageTooLarge
 from pyspark_kafkalog.formats.batch import MAGIC
 from pyspark_kafkalog.formats.convert_sets import PIECE_BYTES, for_topic

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from broker.log.filesystem import File
 from broker.log.salvage import Damage, Window, salvage
-from broker.log.segment import MAX_DECOMPRESSED_BYTES
+from broker.log.validation import MAX_DECOMPRESSED_BYTES
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.batch import decode_records

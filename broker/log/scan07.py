@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from broker.log.filesystem import File
 from broker.log.salvage import Damage, Window, salvage
-from broker.log.segment import MAX_DECOMPRESSED_BYTES
+from broker.log.validation import MAX_DECOMPRESSED_BYTES
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.checksum import crc32
 from pyspark_kafkalog.formats.compression import Codec

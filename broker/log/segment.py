@@ -13,7 +13,7 @@ from broker.log.known_formats import KnownFormats
 from broker.log.offset_scheme import OffsetScheme, Wanted
 from broker.log.recovery import check_segment
 from broker.log.tools import LogTools
-from broker.log.validation import CheckedBatch
+from broker.log.validation import MAX_DECOMPRESSED_BYTES, CheckedBatch
 from broker.log.walk import CHUNK_BYTES, SCAN_BYTES, moved, read_frame, walk_frames
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.base import Frame
@@ -23,10 +23,6 @@ _logger = logging.getLogger(__name__)
 
 SUFFIX = ".kafka"
 DELETED_SUFFIX = ".deleted"
-
-MAX_DECOMPRESSED_BYTES = 32 << 20
-"""One batch, when it must be opened to answer for a timestamp, or to be let in at all: 32 times what
-``max.message.bytes`` lets in by default, and still little memory for the broker."""
 
 
 def segment_name(base_offset: int) -> str:

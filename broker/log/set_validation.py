@@ -8,8 +8,7 @@ number them, and offsets stand in what they compressed. A set that need not be m
 from __future__ import annotations
 
 from broker.config import LogConfig
-from broker.log.segment import MAX_DECOMPRESSED_BYTES
-from broker.log.validation import CheckedBatch, Unnumbered
+from broker.log.validation import MAX_DECOMPRESSED_BYTES, CheckedBatch, Unnumbered
 from pyspark_kafkalog.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge
 from pyspark_kafkalog.formats.legacy import inner_entries, inner_set, wrap_set
 from pyspark_kafkalog.formats.legacy_entry import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.log.segment import MAX_DECOMPRESSED_BYTES
+from broker.log.validation import MAX_DECOMPRESSED_BYTES
 from broker.metrics import Metrics
 from broker.server.allowance import Allowance
 from broker.server.made_entries import MadeEntries

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from broker.log.log import Log
 from broker.log.retention import SegmentFacts
-from broker.log.segment import MAX_DECOMPRESSED_BYTES
+from broker.log.validation import MAX_DECOMPRESSED_BYTES
 from broker.metrics import Metrics
 from broker.server.allowance import Allowance
 from broker.server.boundaries import Boundaries, read_bytes

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,10 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.config import LogConfig
-from broker.log.validation import _check_contents, _check_sender, _check_times, check_batches
+from broker.log.validation import _check_contents, _check_sender, _check_times, check_batches, check_records
 from pyspark_kafkalog.errors import KafkaError
-from pyspark_kafkalog.formats.batch_header import HEADER, read_header
+from pyspark_kafkalog.formats.batch import encode_batch
+from pyspark_kafkalog.formats.batch_header import HEADER, HEADER_SIZE, read_header
 from pyspark_kafkalog.formats.checksum import crc32c
+from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.types import NewRecord
+from tests.support.batches import codecs, new_records
 from tests.support.logs import START_MS, batch
 
 CONFIGS = [
@@ -38,6 +43,8 @@ def _by_every_rule(data: bytes, config: LogConfig, internal: bool) -> type[Kafka
         if not internal:
             _check_sender(header)
             _check_times(header, config, START_MS)
+            block = memoryview(data)[HEADER_SIZE:]
+            list(check_records(block, header.codec, header.record_count, config, 1 << 20))
     except KafkaError as e:
         return type(e)
     return None
@@ -68,6 +75,13 @@ def test_the_glance_at_a_batch_decides_as_its_rules_do_one_by_one(
         (found,) = check_batches(memoryview(data), config, START_MS, internal=internal)
         assert (found.size, found.record_count, found.max_timestamp) == (len(data), fields[12], fields[8])
         assert (found.header is not None) or fields[9] < 0
+
+
+@given(st.lists(new_records, min_size=1, max_size=40), codecs)
+def test_whatever_records_an_encoder_wrote_are_taken(records: list[NewRecord], codec: Codec) -> None:
+    data = bytearray(encode_batch([replace(record, timestamp=START_MS) for record in records], codec=codec))
+    (found,) = check_batches(memoryview(data), LogConfig(), START_MS, internal=False)
+    assert found.record_count == len(records)
 
 
 @given(st.binary(max_size=300))

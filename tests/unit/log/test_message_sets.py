@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.log import set_validation
-from broker.log.segment import MAX_DECOMPRESSED_BYTES
+from broker.log.validation import MAX_DECOMPRESSED_BYTES
 from pyspark_kafkalog.errors import (
     CorruptMessage,
     InvalidRecord,
