@@ -16,17 +16,19 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+from pyspark_kafkalog.config.definition import describe, nearest
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 
 _HOST = "127.0.0.1"
 _LISTENERS = "listeners"
 _LOG_DIRS = ("log.dirs", "log.dir")
 _CHILD = "from broker.embedded import run_child; run_child()"
+_RETENTION_TIMES = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
 _STOP_SECONDS = 20.0
 _LOG_TAIL_BYTES = 4000
 
@@ -176,17 +178,21 @@ def start_broker(
     """A running broker on a free port of 127.0.0.1; use it as a context manager, or call `stop`.
 
     ``properties`` and ``overrides`` are those of ``server.properties``: ``**{"log.segment.bytes": 1024}``.
+    Nothing is deleted because of its age or size unless ``log.retention.*`` says so: test data is often old.
     Without ``data_dir`` the data lives in a temporary directory and goes with the broker. The process
     also ends when this one does.
 
     Raises:
         BrokerNotStarted: the broker refused its configuration or its directory; the message says why.
-        InvalidConfig: the directory is given as a property.
+        InvalidConfig: a property is unknown, or the directory is given as one.
     """
     merged = {name: _text(value) for name, value in {**(properties or {}), **overrides}.items()}
+    _check_known(merged)
     if any(name in merged for name in _LOG_DIRS):
         raise InvalidConfig("an embedded broker's directory is given as data_dir=, not as log.dirs")
     merged.setdefault(_LISTENERS, f"PLAINTEXT://{_HOST}:0")
+    if not any(name in merged for name in _RETENTION_TIMES):
+        merged[_RETENTION_TIMES[0]] = "-1"
     temporary = None
     if data_dir is None:
         temporary = Path(tempfile.mkdtemp(prefix="kafkalog-"))
@@ -247,6 +253,23 @@ def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
     if process.stdin is None or process.stdout is None:
         raise BrokerNotStarted("the broker was started without pipes")
     return process.stdin, process.stdout
+
+
+def _check_known(names: Iterable[str]) -> None:
+    """Refuse a property that there is not: a test that sets one means it.
+
+    Raises:
+        InvalidConfig: it names the property that was perhaps meant.
+    """
+    from broker.config import BrokerConfig
+
+    known = {name for item in describe(BrokerConfig) for name in (item.name, *item.aliases)}
+    for name in names:
+        if name in known:
+            continue
+        near = nearest(name.replace("_", "."), known)
+        hint = f'; did you mean {near}? start_broker(**{{"{near}": ...}})' if near else ""
+        raise InvalidConfig(f"start_broker: the broker has no property {name}{hint}")
 
 
 def _text(value: object) -> str:

@@ -6,6 +6,7 @@ import logging
 import threading
 from bisect import bisect_right
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 
 from broker.config import LogConfig
@@ -13,7 +14,7 @@ from broker.log.data_directory import DataDirectory
 from broker.log.family import LogFamily
 from broker.log.file_slice import FileSlice
 from broker.log.loading import CleanState, new_segment
-from broker.log.retention import RetentionPolicy, SegmentFacts, count_expired
+from broker.log.retention import RetentionPolicy, SegmentFacts, count_expired, just_written
 from broker.log.rolling import must_roll
 from broker.log.segment import Segment
 from broker.log.times import check_timed
@@ -266,7 +267,8 @@ class Log:
                     return []
                 with self._lock:
                     # Asked again: the active segment may have got a record meanwhile.
-                    count = count_expired(policy, self.facts(), now_ms)
+                    facts = self.facts()
+                    count = count_expired(policy, facts, now_ms)
                     if count == len(self._segments):
                         self._roll()
                     expired, self._segments = self._segments[:count], self._segments[count:]
@@ -278,8 +280,24 @@ class Log:
                     self._tools.files.sync_directory(self.path)
             except OSError as e:
                 raise self.directory.refused(f"deleting segments of {self.path.name}", e) from e
+            self._warn_of(just_written(policy, facts, count, now_ms))
             _logger.info("%s: %d segments expired, log starts at %d", self.path, count, self.start_offset)
             return gone
+
+    def _warn_of(self, fresh: list[SegmentFacts]) -> None:
+        """Say that records which have just been written are gone, and how to keep such."""
+        if fresh:
+            newest = max(segment.age_timestamp for segment in fresh) / 1000
+            _logger.warning(
+                "%s: retention deleted %d segment(s) that were written less than an hour ago, because their "
+                "records' own timestamps, %s at the latest, are older than retention.ms=%d. To keep "
+                "old records, set retention.ms=-1 for the topic or log.retention.ms=-1 for the broker; or "
+                "message.timestamp.type=LogAppendTime, so that their time is that of writing",
+                self.path.name,
+                len(fresh),
+                datetime.fromtimestamp(newest, timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+                self.config.retention_ms,
+            )
 
     def expire_producers(self, now_ms: int) -> None:
         """Let the guard forget those who have been silent for too long."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from broker.config import LogConfig
+
+_JUST_WRITTEN_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +90,17 @@ def policy_of(config: LogConfig) -> RetentionPolicy:
 def count_expired(policy: RetentionPolicy, segments: Sequence[SegmentFacts], now_ms: int) -> int:
     """How many may go from the front; an empty segment, which can only be the last, stays."""
     return policy.expired([segment for segment in segments if segment.size_bytes], now_ms)
+
+
+def just_written(
+    policy: RetentionPolicy, segments: Sequence[SegmentFacts], count: int, now_ms: int
+) -> list[SegmentFacts]:
+    """Those of the first ``count`` segments, which may go, that were written within the last hour and go only
+    because their records' own times are old: nobody who writes old records expects that.
+    """
+    by_file = [replace(segment, age_timestamp=segment.modified_ms) for segment in segments]
+    return [
+        segment
+        for segment in segments[count_expired(policy, by_file, now_ms) : count]
+        if now_ms - segment.modified_ms < _JUST_WRITTEN_MS < segment.modified_ms - segment.age_timestamp
+    ]

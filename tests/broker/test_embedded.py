@@ -8,9 +8,11 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
 import broker
 from broker.embedded import start_broker
+from pyspark_kafkalog.errors import InvalidConfig
 from tests.support.raw_client import RawClient, batch
 
 
@@ -52,6 +54,39 @@ def test_stopping_twice_changes_nothing() -> None:
     running = start_broker()
     running.stop()
     running.stop()
+
+
+def test_records_of_long_ago_stay_unless_retention_is_asked_for() -> None:
+    often = {"log.retention.check.interval.ms": 20}
+    long_ago = batch(b"x", timestamp=1_370_000_000_000)
+    with (
+        start_broker(often) as keeping,
+        start_broker(often | {"log.retention.hours": 168}) as deleting,
+        RawClient(keeping.port) as kept,
+        RawClient(deleting.port) as deleted,
+    ):
+        for client in (kept, deleted):
+            client.create_topic("t")
+            client.produce("t", long_ago)
+        deadline = time.monotonic() + 30
+        while deleted.offset_at("t", -2).offset == 0 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert deleted.offset_at("t", -2).offset == 1
+        assert "written less than an hour ago" in deleting.log_file.read_text()
+        assert [r.value for r in kept.read("t")] == [b"x"]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("num_partitions", "num.partitions"), ("log.segment.byte", "log.segment.bytes"), ("colour", None)],
+)
+def test_a_property_that_there_is_not_is_an_error_that_names_the_nearest(
+    name: str, meant: str | None
+) -> None:
+    with pytest.raises(InvalidConfig) as raised:
+        start_broker(**{name: 3})
+    hint = f'; did you mean {meant}? start_broker(**{{"{meant}": ...}})' if meant else ""
+    assert str(raised.value) == f"start_broker: the broker has no property {name}{hint}"
 
 
 def test_kill_leaves_the_data_for_a_new_start() -> None:

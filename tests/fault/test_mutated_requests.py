@@ -225,7 +225,7 @@ def attacked(seed: int, count: int) -> list[float]:
     At the end the broker has the good client's records, and no others in their place, also after a restart.
     """
     latencies: list[float] = []
-    with start_broker({"auto.create.topics.enable": False, "log.cleaner.enable": False}) as broker:
+    with start_broker({"auto.create.topics.enable": False}) as broker:
         with RawClient(broker.port) as client:
             assert client.create_topic(UNTOUCHED).error_code == 0
             assert client.create_topic(ATTACKED, 2).error_code == 0

@@ -11,7 +11,7 @@ import pytest
 
 from broker.config import LogConfig
 from broker.log.manager import LogManager
-from broker.log.retention import ByAge, BySize, Either, SegmentFacts, policy_of
+from broker.log.retention import ByAge, BySize, Either, SegmentFacts, just_written, policy_of
 from broker.transaction.producer_state import ProducerState
 from pyspark_kafkalog.errors import OffsetOutOfRange
 from pyspark_kafkalog.formats.message_set import records
@@ -85,6 +85,46 @@ def test_times_of_segments_are_known_after_a_restart(tmp_path: Path) -> None:
     manager, log = open_log(tmp_path, clock=clock, **config)
     manager.apply_retention()
     assert values(log) == [b"2", b"3", b"4"]
+
+
+HOUR = 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("written_ms_ago", "age_ms", "policy", "told"),
+    [
+        (60_000, 90 * 24 * HOUR, ByAge(24 * HOUR), True),
+        (2 * HOUR, 90 * 24 * HOUR, ByAge(24 * HOUR), False),  # it was there for a while
+        (60_000, 60_000, ByAge(1000), False),  # a short retention, and records of their time
+        (60_000, 90 * 24 * HOUR, BySize(0), False),  # it went because of its size
+    ],
+)
+def test_segments_just_written_that_go_because_of_their_records_times_are_told(
+    written_ms_ago: int, age_ms: int, policy: ByAge | BySize, told: bool
+) -> None:
+    now = 1_700_000_000_000
+    segments = [SegmentFacts(0, 10, now - age_ms, now - written_ms_ago)]
+    assert policy.expired(segments, now) == 1
+    assert just_written(policy, segments, 1, now) == (segments if told else [])
+
+
+def test_deleting_what_was_just_written_is_a_warning_that_says_how_to_keep_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock(START_MS)
+    manager, log = open_log(tmp_path, clock=clock, retention_ms=7 * 24 * HOUR)
+    log.append(batch(b"0", timestamps=[1_370_000_000_000]))
+    clock.advance(300)
+    manager.apply_retention()
+    assert log.start_offset == 1
+    (told,) = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert "1 segment(s) that were written less than an hour ago" in told
+    assert "2013-05-31 11:33 UTC at the latest, are older than retention.ms=604800000" in told
+    log.append(batch(b"1", timestamps=[START_MS]))
+    clock.advance(8 * 24 * 3600)
+    manager.apply_retention()
+    assert log.start_offset == 2
+    assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
 
 
 def test_without_timestamps_a_segment_is_as_old_as_its_file(tmp_path: Path) -> None:
