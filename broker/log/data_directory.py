@@ -32,7 +32,8 @@ Table = Mapping[str, tuple[int, ...]]
 
 
 class DataDirectory:
-    """*Thread-safe.* A data directory; ``_lock`` guards ``_failure``, which is set once and never cleared.
+    """*Thread-safe.* A data directory. ``_lock`` guards ``_failure``, which is set once and never cleared,
+    and the count of names made; ``_syncing_names`` guards how many of them are known to be on the disk.
 
     After a failed write or fsync nobody knows what is on the disk: the directory goes offline for as long
     as the broker runs, and the next start recovers it.
@@ -46,6 +47,8 @@ class DataDirectory:
         self._noted: Table | None = None
         """The recovery points that were written last."""
         self._lock = threading.Lock()
+        self._names_made = self._names_synced = 0
+        self._syncing_names = threading.Lock()
 
     @property
     def online(self) -> bool:
@@ -104,6 +107,24 @@ class DataDirectory:
         held, self._held = self._held, None
         if held is not None:
             held.close()
+
+    def name_made(self) -> int:
+        """A partition's directory is there; the number is for `sync_names`."""
+        with self._lock:
+            self._names_made += 1
+            return self._names_made
+
+    def sync_names(self, number: int) -> None:
+        """See that the name with this number is on the disk: one sync does for all that were made before it.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        with self._syncing_names:
+            if self._names_synced < number:
+                made = self._names_made
+                self.files.sync_directory(self.path)
+                self._names_synced = made
 
     def read_meta(self) -> dict[str, str]:
         """``meta.properties``; empty when there is none. Raises `OSError`."""

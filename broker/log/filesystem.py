@@ -285,8 +285,8 @@ def replace_file(files: FileSystem, path: Path, data: bytes, *, durable: bool) -
     new = path.with_name(f".{path.name}.tmp" if len(path.name) < 240 else ".long-name.tmp")
     file = files.open(new, create=True)
     try:
-        file.truncate(0)
         write_all(file, 0, data)
+        file.truncate(len(data))  # last: ext4 writes a file that was cut to nothing when it is closed
         if durable:
             _sync(file.sync, path)
     finally:

@@ -136,8 +136,11 @@ class SparseIndex:
         data = first.tobytes() + second.tobytes() + _TRAILER.pack(_MAGIC, base_offset, segment_size)
         held = self._pool.acquire(self.path, create=True)
         try:
-            held.file.truncate(0)
-            write_all(held.file, 0, data + _CRC.pack(crc32c(data)))
+            data += _CRC.pack(crc32c(data))
+            write_all(held.file, 0, data)
+            held.file.truncate(
+                len(data)
+            )  # last: ext4 writes a file that was cut to nothing when it is closed
         finally:
             self._pool.release(held)
 

@@ -61,7 +61,7 @@ class Log:
         lost_track = self._flushed_offset < self._end_offset
         self._unflushed_since: float | None = tools.clock.monotonic() if lost_track else None
         self._unflushed_count = 0
-        self._known_by_name = False  # whether the name of the partition's directory is on the disk
+        self._name_number = directory.name_made()
         self._durable_name: Segment | None = None
         """Newest segment whose file name is known to be on the disk; with it are those before."""
         self._begun_ms = tools.clock.time_ms()
@@ -355,9 +355,7 @@ class Log:
                 segment.sync()
             if active is not durable_name:
                 self._tools.files.sync_directory(self.path)
-            if not self._known_by_name:
-                self._tools.files.sync_directory(self.path.parent)
-                self._known_by_name = True
+            self.directory.sync_names(self._name_number)
         except OSError as e:
             self._unflushed_since = since
             raise self.directory.sync_failed(f"syncing {self.path.name}", e) from e

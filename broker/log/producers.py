@@ -12,6 +12,7 @@ from broker.log.snapshot import read_snapshot, write_snapshot
 from broker.log.validation import AppendGuard, CheckedBatch
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.batch import HEADER_SIZE, MAGIC, read_header
+from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.message_set import magic_at
 
 _logger = logging.getLogger(__name__)
@@ -46,6 +47,8 @@ class GuardedProducers:
         self._directory = directory
         self._files = files
         self.loaded = False
+        self._noted: tuple[int, int] | None = None
+        """Offset and checksum of what was noted last."""
 
     def check(self, batches: Sequence[CheckedBatch]) -> tuple[int, int] | None:
         """First and last offset of the batch that is repeated; None when all are new. Raises as the guard."""
@@ -99,11 +102,18 @@ class GuardedProducers:
 
         A disk that refuses costs a longer replay after a crash, and nothing else: it is only logged.
         """
-        if self.loaded:
-            try:
-                write_snapshot(self._files, self._directory, end_offset, self._guard.dump())
-            except OSError as e:
-                _logger.warning("%s: producers could not be noted: %s", self._directory, e)
+        if not self.loaded:
+            return
+        dump = self._guard.dump()
+        noted = (end_offset, crc32c(dump))
+        if noted == self._noted:
+            return
+        try:
+            write_snapshot(self._files, self._directory, end_offset, dump)
+        except OSError as e:
+            _logger.warning("%s: producers could not be noted: %s", self._directory, e)
+        else:
+            self._noted = noted
 
     def _restore(self, end_offset: int) -> int:
         """Take over what was noted; returns the offset from which the log tells more."""
@@ -112,6 +122,7 @@ class GuardedProducers:
             return 0
         try:
             self._guard.restore(noted[1])
+            self._noted = (noted[0], crc32c(noted[1]))
         except CorruptMessage as e:
             _logger.warning("%s: the log is replayed: %s", self._directory, e)
             self._guard.clear()

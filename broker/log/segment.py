@@ -63,6 +63,7 @@ class Segment:
         self._format = tools.family.format
         self._make_scheme = make_scheme
         self._scheme = make_scheme() if size == 0 else None
+        self._saved_size = -1  # of the segment, when its indexes were last saved or loaded
         self._load_lock = threading.Lock()
         self._first_timestamp: int | None = None
         self._largest: tuple[int, int] | None = None
@@ -261,16 +262,18 @@ class Segment:
             self._tools.schemes.add(self, self._scheme.memory_bytes)
 
     def save_index(self) -> None:
-        """Save the indexes as they are now.
+        """Save the indexes as they are now, unless they are what was saved or loaded last.
 
         A disk that refuses costs a rebuild when they are needed next, and nothing else: it is only logged.
         """
         scheme = self._scheme
-        if scheme is not None:
+        if scheme is not None and self._saved_size != self.size:
             try:
                 scheme.save(self.size)
             except OSError as e:
                 _logger.warning("the index of %s could not be saved: %s", self.path, e)
+            else:
+                self._saved_size = self.size
 
     def unload(self) -> None:
         """Let the indexes leave memory; who uses them just now goes on with them."""
@@ -334,6 +337,7 @@ class Segment:
         """The indexes as they were saved, else as the file has them. Raises as `slice`."""
         scheme = self._make_scheme()
         if scheme.load(self.size):
+            self._saved_size = self.size
             return scheme
         scheme = self._make_scheme()
         learn = _learner(scheme)

@@ -1,11 +1,19 @@
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from uuid import uuid4
+
+import pytest
 
 from broker.log.checkpoint import read_table, write_table
-from broker.log.filesystem import OsFileSystem
+from broker.log.filesystem import FileSystem, OsFileSystem
+from broker.log.log import Log
+from broker.log.manager import LogManager
+from pyspark_kafkalog.errors import StorageError
+from pyspark_kafkalog.types import TopicPartition
 from tests.support.faulty_files import FaultyFiles
-from tests.support.logs import START_MS, batch, crash, open_log, values
+from tests.support.logs import START_MS, batch, crash, open_log, open_manager, values
 from tests.support.manual_clock import ManualClock
 
 ONE = len(batch(b"0"))
@@ -147,3 +155,86 @@ def test_a_table_is_read_back_and_any_change_to_it_is_seen(tmp_path: Path) -> No
         assert read_table(files, path) is None
         path.write_bytes(good[:position] + bytes([good[position] ^ 1]) + good[position + 1 :])
         assert read_table(files, path) is None
+
+
+def _many(tmp_path: Path, files: FileSystem, count: int = 40) -> tuple[LogManager, list[Log]]:
+    manager = open_manager(tmp_path, files=files, flush_ms=0)
+    manager.create_topic("many", uuid4(), count)
+    return manager, [manager.log(TopicPartition("many", number)) for number in range(count)]
+
+
+def test_a_round_over_many_logs_syncs_each_once_and_their_parent_once_for_all(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    manager, logs = _many(tmp_path, files)
+    for log in logs:
+        log.append(batch(b"0"))
+    files.synced.clear()
+    manager.flush_due()
+    assert sorted(files.synced) == sorted(
+        [tmp_path, *(log.path for log in logs), *(log.path / "00000000000.kafka" for log in logs)]
+    )
+    assert {log.flushed_offset for log in logs} == {1}
+    files.synced.clear()
+    manager.flush_due()
+    assert files.synced == []
+    logs[7].append(batch(b"1"))
+    manager.flush_due()
+    assert files.synced == [logs[7].path / "00000000000.kafka"]
+
+
+def test_many_logs_are_synced_by_several_threads(tmp_path: Path) -> None:
+    both = threading.Barrier(2, timeout=30)
+    met = threading.Event()
+
+    class Meeting(FaultyFiles):
+        def note_sync(self, path: Path) -> None:
+            super().note_sync(path)
+            if path.suffix == ".kafka" and not met.is_set():
+                both.wait()  # breaks, and so fails the test, where one log is synced after the other
+                met.set()
+
+    manager, logs = _many(tmp_path, Meeting())
+    for log in logs:
+        log.append(batch(b"0"))
+    manager.flush_due()
+    assert {log.flushed_offset for log in logs} == {1}
+
+
+def test_a_stop_writes_and_syncs_nothing_for_logs_with_nothing_new(tmp_path: Path) -> None:
+    manager, logs = _many(tmp_path, FaultyFiles())
+    for log in logs:
+        log.append(batch(b"0"))
+    manager.close()
+    files = FaultyFiles()
+    manager, logs = _many_again(tmp_path, files)
+    assert [values(log) for log in logs[:20]] == [[b"0"]] * 20
+    logs[3].append(batch(b"1"))
+    files.synced.clear()
+    opened: list[Path] = []
+    files.write_fails = lambda path: bool(opened.append(path))
+    manager.close()
+    assert sorted({path.parent.name for path in opened}) == sorted([tmp_path.name, "many_3"])
+    paths = [log.path for log in logs]
+    assert {path for path in files.synced if any(path.is_relative_to(each) for each in paths)} == {
+        logs[3].path, logs[3].path / "00000000000.kafka",
+    }  # fmt: skip
+
+
+def _many_again(tmp_path: Path, files: FileSystem) -> tuple[LogManager, list[Log]]:
+    manager = open_manager(tmp_path, files=files)
+    return manager, [manager.log(TopicPartition("many", number)) for number in range(40)]
+
+
+def test_one_of_many_that_cannot_be_synced_takes_its_directory_offline(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    manager, logs = _many(tmp_path, files)
+    for log in logs:
+        log.append(batch(b"0"))
+    bad = logs[11].path / "00000000000.kafka"
+    files.sync_fails = lambda path: path == bad
+    manager.flush_due()
+    assert (logs[11].flushed_offset, files.synced.count(bad)) == (0, 1)
+    with pytest.raises(StorageError, match="offline"):
+        logs[0].append(batch(b"1"))
+    manager.close()
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
