@@ -22,8 +22,8 @@ yield, and leaves nothing half done then.
 """
 
 
-def finished(steps: Steps[T]) -> T:
-    """Take all steps here and now; their result. Raises what they raise."""
+def taken(steps: Steps[T]) -> Generator[None, None, T]:
+    """The same steps, the jobs among them done here and now."""
     go_on: Callable[[], Job | None] = partial(next, steps)
     while True:
         try:
@@ -33,8 +33,20 @@ def finished(steps: Steps[T]) -> T:
             return result
         if job is None:
             go_on = partial(next, steps)
+            yield None
             continue
         try:
             go_on = partial(steps.send, job())
         except Exception as e:
             go_on = partial(steps.throw, e)
+
+
+def finished(steps: Steps[T]) -> T:
+    """Take all steps here and now; their result. Raises what they raise."""
+    each = taken(steps)
+    while True:
+        try:
+            next(each)
+        except StopIteration as e:
+            result: T = e.value
+            return result

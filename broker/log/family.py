@@ -17,6 +17,7 @@ from broker.log.offset_scheme import OffsetScheme
 from broker.log.open_files import OpenFiles
 from broker.log.validation import AppendGuard, CheckedBatch
 from pyspark_kafkalog.formats.base import MessageFormat
+from pyspark_kafkalog.steps import Steps
 
 if TYPE_CHECKING:
     from broker.log.segment import Segment
@@ -34,6 +35,16 @@ class Check(Protocol):
         Raises:
             KafkaError: something in it may not be appended, so nothing is.
         """
+        ...
+
+
+class CheckInSteps(Protocol):
+    """The same in steps."""
+
+    def __call__(
+        self, data: memoryview, config: LogConfig, now_ms: int, *, internal: bool
+    ) -> Steps[tuple[memoryview, list[CheckedBatch]]]:
+        """As `Check`. Raises the same."""
         ...
 
 
@@ -56,6 +67,21 @@ class Number(Protocol):
         Raises:
             MessageTooLarge: what was made anew is larger than ``max.message.bytes``.
         """
+        ...
+
+
+class NumberInSteps(Protocol):
+    """The same in steps, for an offset that may not be the log's end any more when they are done."""
+
+    def __call__(
+        self,
+        data: memoryview,
+        batches: list[CheckedBatch],
+        base_offset: int,
+        log_append_time_ms: int | None,
+        /,
+    ) -> Steps[tuple[memoryview, list[CheckedBatch]]]:
+        """As `Number`; what comes back can be numbered once more. Raises the same."""
         ...
 
 
@@ -98,8 +124,12 @@ class LogFamily:
     """Its name, as it is kept on the disk: that of the first generation of the family."""
     format: MessageFormat
     scheme: SchemeFactory
+    takes_long: Callable[[memoryview, LogConfig], bool]
+    """Whether it takes more than some ms to check and number so much: then it is done in steps."""
     check: Check
+    check_in_steps: CheckInSteps
     number: Number
+    number_in_steps: NumberInSteps
     producers: Callable[[AppendGuard, Path, FileSystem], Producers]
     readable_end: Callable[[int, int], int]
     """Of the log's end and of the end of what is known to be on the disk, the one that readers see."""

@@ -11,8 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from broker.log.byte_validation import check_messages, leave_as_they_are
-from broker.log.entries import check_entries, number_entries
+from broker.log.byte_validation import (
+    check_messages,
+    check_messages_in_steps,
+    leave_as_they_are,
+    leave_as_they_are_in_steps,
+)
+from broker.log.entries import (
+    check_entries,
+    check_entries_in_steps,
+    number_entries,
+    number_entries_in_steps,
+    take_long,
+)
 from broker.log.family import LogFamily
 from broker.log.filesystem import FileSystem
 from broker.log.offset_scheme import ByteOffsets, LoadedSchemes, LogicalOffsets
@@ -29,8 +40,11 @@ SINCE_08 = LogFamily(
     generation="0.8",
     format=ENTRIES,
     scheme=LogicalOffsets,
+    takes_long=take_long,
     check=check_entries,
+    check_in_steps=check_entries_in_steps,
     number=number_entries,
+    number_in_steps=number_entries_in_steps,
     producers=GuardedProducers,
     readable_end=lambda end, _flushed: end,
     is_full=lambda size, more, limit: size + more > limit,
@@ -42,8 +56,11 @@ V07 = LogFamily(
     generation="0.7",
     format=V07Format(),
     scheme=ByteOffsets,
+    takes_long=lambda _data, _config: True,
     check=check_messages,
+    check_in_steps=check_messages_in_steps,
     number=leave_as_they_are,
+    number_in_steps=leave_as_they_are_in_steps,
     producers=lambda _guard, _path, _files: NoProducers(),
     readable_end=lambda _end, flushed: flushed,
     is_full=lambda size, _more, limit: size > limit,

@@ -21,9 +21,13 @@ from broker.log.times import check_timed
 from broker.log.tools import LogTools
 from broker.log.validation import AppendGuard, AppendResult, CheckedBatch, rewritten
 from pyspark_kafkalog.errors import OffsetOutOfRange, StorageError, UnknownTopicOrPartition
+from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType, TopicPartition
 
 _logger = logging.getLogger(__name__)
+
+_NUMBERINGS = 3
+"""So often a set is numbered for the log's end in steps, while others append; then all at once."""
 
 
 class Log:
@@ -128,6 +132,42 @@ class Log:
         config = self.config
         now_ms = self._tools.clock.time_ms()
         view, batches = self._family.check(given, config, now_ms, internal=internal)
+        return self._append(given, view, batches, config, now_ms, None)
+
+    def takes_long(self, data: memoryview) -> bool:
+        """Whether `append` would take more than some ms with ``data``: `append_in_steps` does the same."""
+        return self._family.takes_long(data, self.config)
+
+    def append_in_steps(self, data: bytearray | memoryview) -> Steps[AppendResult]:
+        """`append`, whose last step alone holds the lock and changes the log. Raises the same.
+
+        What is checked and numbered in the steps before is numbered once more where others have appended
+        meanwhile.
+        """
+        given = memoryview(data)
+        config = self.config
+        now_ms = self._tools.clock.time_ms()
+        view, batches = yield from self._family.check_in_steps(given, config, now_ms, internal=False)
+        numbered_from = -1
+        for _ in range(_NUMBERINGS):
+            if numbered_from == self._end_offset:
+                break
+            numbered_from = self._end_offset
+            now_ms = self._tools.clock.time_ms()
+            append_time = now_ms if config.timestamp_type is TimestampType.LOG_APPEND_TIME else None
+            view, batches = yield from self._family.number_in_steps(view, batches, numbered_from, append_time)
+        return self._append(given, view, batches, config, now_ms, numbered_from)
+
+    def _append(
+        self,
+        given: memoryview,
+        view: memoryview,
+        batches: list[CheckedBatch],
+        config: LogConfig,
+        now_ms: int,
+        numbered_from: int | None,
+    ) -> AppendResult:
+        """Append what was checked, in one go. ``numbered_from``: the offset that its first record has."""
         count = batches[0].record_count if len(batches) == 1 else sum(b.record_count for b in batches)
         append_time = now_ms if config.timestamp_type is TimestampType.LOG_APPEND_TIME else None
         with self._lock:
@@ -138,7 +178,8 @@ class Log:
             if duplicate is not None:
                 return AppendResult(*duplicate, NO_TIMESTAMP, self.start_offset, 0, duplicate=True)
             base_offset = self._end_offset
-            view, batches = self._family.number(view, batches, base_offset, append_time)
+            if base_offset != numbered_from:
+                view, batches = self._family.number(view, batches, base_offset, append_time)
             self._end_offset = self._write(view, batches, now_ms)
             self._producers.record(batches, base_offset, now_ms)
             if self._unflushed_since is None and count:  # 0.7's sets may be empty; such bytes just go along

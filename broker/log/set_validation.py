@@ -7,18 +7,23 @@ number them, and offsets stand in what they compressed. A set that need not be m
 
 from __future__ import annotations
 
+from functools import partial
+
 from broker.config import LogConfig
 from broker.log.validation import MAX_DECOMPRESSED_BYTES, CheckedBatch, Unnumbered
 from pyspark_kafkalog.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge
-from pyspark_kafkalog.formats.legacy import inner_entries, inner_set, wrap_set
+from pyspark_kafkalog.formats.legacy import inner_entries, inner_set_in_steps, wrap_set
 from pyspark_kafkalog.formats.legacy_entry import (
     LOG_APPEND_TIME_BIT,
     EntryHeader,
     assign_entry,
+    assign_in_order,
+    assign_offset,
     key_and_value,
     read_entry,
     verify_entry,
 )
+from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
 
 MOST_MESSAGES = 1 << 18
@@ -26,8 +31,13 @@ MOST_MESSAGES = 1 << 18
 may hold more than a million, compressed. librdkafka sends 10,000 by default, others some KiB.
 """
 
+_STEP_MESSAGES, _STEP_BYTES = 64, 1 << 17
+"""So much is looked at or numbered in one step: some 100 us."""
 
-def check_sets(data: memoryview, config: LogConfig, now_ms: int, *, internal: bool) -> list[CheckedBatch]:
+
+def check_sets_in_steps(
+    data: memoryview, config: LogConfig, now_ms: int, *, internal: bool
+) -> Steps[list[CheckedBatch]]:
     """The entries in ``data``, all of them whole, of one format, and fit to be appended.
 
     What is compressed may have `MAX_DECOMPRESSED_BYTES` in all. ``internal``: timestamps and size are not
@@ -47,6 +57,7 @@ def check_sets(data: memoryview, config: LogConfig, now_ms: int, *, internal: bo
     batches: list[CheckedBatch] = []
     position, left, count = 0, MAX_DECOMPRESSED_BYTES, 0
     magic = read_entry(data).magic
+    step_ends = _STEP_BYTES
     while position < len(data):
         check_count(count + 1)
         header = read_entry(data, position)
@@ -58,9 +69,9 @@ def check_sets(data: memoryview, config: LogConfig, now_ms: int, *, internal: bo
         if allowed is not None:
             allowed.check_type(header)
         if header.is_compressed:
-            block = inner_set(data, position, header, left)
+            block = yield from inner_set_in_steps(data, position, header, left)
             left -= len(block)
-            batches.append(_check_wrapper(block, header, allowed, largest, count))
+            batches.append((yield from _check_wrapper(block, header, allowed, largest, count)))
         else:
             key_and_value(data, position, header)
             if allowed is not None:
@@ -68,6 +79,9 @@ def check_sets(data: memoryview, config: LogConfig, now_ms: int, *, internal: bo
             batches.append(CheckedBatch(header.size, 1, 1, header.timestamp, None, magic))
         position += header.size
         count += batches[-1].record_count
+        if not len(batches) % _STEP_MESSAGES or position > step_ends:
+            step_ends = position + _STEP_BYTES
+            yield None
     return batches
 
 
@@ -77,10 +91,13 @@ def check_count(count: int) -> None:
         raise MessageTooLarge(f"a request of more than {MOST_MESSAGES} messages for one partition")
 
 
-def number_sets(
+def number_sets_in_steps(
     data: memoryview, batches: list[CheckedBatch], base_offset: int, log_append_time_ms: int | None
-) -> tuple[memoryview, list[CheckedBatch]]:
+) -> Steps[tuple[memoryview, list[CheckedBatch]]]:
     """Number the entries from ``base_offset`` on: in place, and where that cannot be done in new bytes.
+
+    What comes back can be numbered once more, from another offset on. Only compressed sets of v0 are made
+    anew then: in v1 the offsets in them are relative.
 
     Raises:
         MessageTooLarge: a set that was compressed anew has become larger than it may be.
@@ -95,14 +112,17 @@ def number_sets(
         if batch.inner is None:
             _assign(data, position, batch, base_offset, log_append_time_ms)
         else:
-            anew = _made_anew(read_entry(data, position), batch, batch.inner, base_offset, log_append_time_ms)
-            batch = batch._replace(size=len(anew), inner=None)
+            header = read_entry(data, position)
+            anew = yield from _made_anew(header, batch, batch.inner, base_offset, log_append_time_ms)
+            batch = batch._replace(size=len(anew), inner=None if batch.magic else batch.inner)
             made += data[taken:position]
             made += anew
             taken = position + checked.size
         numbered.append(batch)
         position += checked.size
         base_offset += batch.offset_count
+        if not len(numbered) % _STEP_MESSAGES:
+            yield None
     if not taken:
         return data, numbered
     made += data[taken:]
@@ -111,11 +131,12 @@ def number_sets(
 
 def _check_wrapper(
     block: memoryview, wrapper: EntryHeader, allowed: _Times | None, largest: int, count_before: int
-) -> CheckedBatch:
+) -> Steps[CheckedBatch]:
     """The compressed set that holds ``block``, behind so many messages; it can stay as it is if its offsets
     count from 0 in v1.
     """
     count, end, newest, in_order = 0, 0, NO_TIMESTAMP, wrapper.magic == 1
+    step_ends = _STEP_BYTES
     for position, header in inner_entries(block, wrapper):
         check_count(count_before + count + 1)
         if header.magic != wrapper.magic:
@@ -130,6 +151,9 @@ def _check_wrapper(
         newest = max(newest, header.timestamp)
         end = position + header.size
         count += 1
+        if not count % _STEP_MESSAGES or end > step_ends:
+            step_ends = end + _STEP_BYTES
+            yield None
     inner = None if in_order else Unnumbered(block[:end], largest)
     return CheckedBatch(
         wrapper.size, count, count, newest, None, wrapper.magic, count - 1, inner is not None, inner
@@ -149,7 +173,7 @@ def _assign(
     elif batch.magic and read_entry(data, position).timestamp != batch.max_timestamp:
         assign_entry(data, position, offset=offset, timestamp=batch.max_timestamp)
     else:
-        assign_entry(data, position, offset=offset)
+        assign_offset(data, position, offset)
 
 
 def _made_anew(
@@ -158,15 +182,17 @@ def _made_anew(
     inner: Unnumbered,
     base_offset: int,
     log_append_time_ms: int | None,
-) -> bytes:
+) -> Steps[bytes]:
     """The compressed set with offsets that follow each other: absolute ones in v0, in v1 counted from 0."""
     block = bytearray(inner.block)
-    offset = 0 if batch.magic else base_offset
-    for position, _ in inner_entries(memoryview(inner.block), wrapper):
-        assign_entry(block, position, offset=offset)
-        offset += 1
+    position, offset = 0, 0 if batch.magic else base_offset
+    while position < len(block):
+        stop = min(len(block), position + _STEP_BYTES // 8)
+        position, offset = assign_in_order(block, offset, position, stop)
+        yield None
     kind = TimestampType.CREATE_TIME if log_append_time_ms is None else TimestampType.LOG_APPEND_TIME
-    made = wrap_set(
+    wrap = partial(
+        wrap_set,
         block,
         magic=batch.magic,
         codec=wrapper.codec,
@@ -174,6 +200,7 @@ def _made_anew(
         timestamp=batch.max_timestamp,
         timestamp_type=kind,
     )
+    made: bytes = (yield wrap) if len(block) > _STEP_BYTES else wrap()
     if len(made) > inner.largest:
         raise MessageTooLarge(
             f"a compressed set of {wrapper.size} bytes has {len(made)} with its offsets; max.message.bytes is"

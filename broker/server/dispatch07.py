@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import cast
 
 from broker.network.reply import Reply
@@ -11,7 +11,8 @@ from broker.network.transmission import Part
 from broker.server.context import Services
 from broker.server.handlers07 import HANDLERS
 from pyspark_kafkalog.errors import KafkaError
-from pyspark_kafkalog.protocol.v07 import RequestType, decode_request, encode_response
+from pyspark_kafkalog.protocol.v07 import RequestType, Response, decode_request, encode_response
+from pyspark_kafkalog.steps import Steps
 
 _log = logging.getLogger(__name__)
 _request_log = logging.getLogger("broker.requests")
@@ -41,14 +42,37 @@ class Dispatcher07:
                 _request_log.debug("%s %s 0.7: %d bytes", reply.peer, _name_of(frame), len(frame))
             response = handler(request, self._services)
         except KafkaError as e:
-            self._services.metrics.request_errors(_name_of(frame), e.code.name).inc()
-            _log.info("closing the connection of %s: %s", reply.peer, e)
-            reply.close()
+            self._refused(_name_of(frame), e, reply)
+            return None
+        if isinstance(response, Generator):
+            reply.go_on_with(self._in_steps(response, _name_of(frame), reply))
             return None
         if response is None:
             reply.no_answer()
             return None
-        return cast("Sequence[Part]", encode_response(response))
+        return _encoded(response)
+
+    def _in_steps(self, handling: Steps[Response | None], name: str, reply: Reply) -> Steps[None]:
+        """What a handler's steps come to, given to the client."""
+        try:
+            response = yield from handling
+        except KafkaError as e:
+            self._refused(name, e, reply)
+            return
+        if response is None:
+            reply.no_answer()
+        else:
+            reply.send(_encoded(response))
+
+    def _refused(self, name: str, error: KafkaError, reply: Reply) -> None:
+        """All that can be done for a request that failed."""
+        self._services.metrics.request_errors(name, error.code.name).inc()
+        _log.info("closing the connection of %s: %s", reply.peer, error)
+        reply.close()
+
+
+def _encoded(response: Response) -> Sequence[Part]:
+    return cast("Sequence[Part]", encode_response(response))
 
 
 def _name_of(frame: bytearray) -> str:

@@ -7,17 +7,16 @@ and in memory, within the request's `Allowance`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from broker.log.validation import MAX_DECOMPRESSED_BYTES
 from broker.metrics import Metrics
 from broker.server.allowance import Allowance
 from broker.server.made_entries import MadeEntries
 from broker.server.served_logs import Entries, ReadableLog
 from pyspark_kafkalog.errors import KafkaError, UnsupportedCompression
-from pyspark_kafkalog.formats.convert_sets import Piece, for_reader
+from pyspark_kafkalog.formats.convert_sets import Piece, for_reader_in_steps
 from pyspark_kafkalog.formats.message_set import ENTRIES
 from pyspark_kafkalog.formats.reader_limits import ReaderLimits, readable_until
+from pyspark_kafkalog.steps import Steps, finished
 from pyspark_kafkalog.types import TopicPartition
 
 _WALK_BYTES = 16 << 10
@@ -44,6 +43,10 @@ _LIMITS = (
 """What those know who fetch in a version before `ZSTD_SINCE`, by that version."""
 
 
+class _Enough(Exception):
+    """What was made suffices."""
+
+
 class OlderReader:
     """*Not thread-safe: one request's.* A log as a `ReadableLog` for a client of Fetch 0 to 9.
 
@@ -67,6 +70,14 @@ class OlderReader:
     def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False
     ) -> Entries:
+        """`read_in_steps`, all of them here and now. Raises the same."""
+        return finished(
+            self.read_in_steps(offset, max_bytes, at_least_one=at_least_one, committed_only=committed_only)
+        )
+
+    def read_in_steps(
+        self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False
+    ) -> Steps[Entries]:
         """Entries from the one with ``offset`` on, at most ``max_bytes``; the first may exceed that if
         ``at_least_one``.
 
@@ -100,23 +111,44 @@ class OlderReader:
         if self._allowance.exhausted:
             self._allowance.tell_of_more()
             return MadeEntries(b"", self._limits.magic)
-        return MadeEntries(self._made(offset, max_bytes, at_least_one), self._limits.magic)
+        made = yield from self._made(offset, max_bytes, at_least_one)
+        return MadeEntries(made, self._limits.magic)
 
-    def _made(self, offset: int, max_bytes: int, at_least_one: bool) -> bytes:
+    def _made(self, offset: int, max_bytes: int, at_least_one: bool) -> Steps[bytes]:
         found: list[bytes] = []
         wanted, size = max(max_bytes, int(at_least_one)), 0
+        following = offset
+
+        def take(piece: Piece) -> None:
+            nonlocal size, following
+            self._allowance.take(
+                max(len(piece.data), piece.block_bytes, piece.message_count * _MESSAGE_COST_BYTES)
+            )
+            following = piece.next_offset
+            if piece.message_count:
+                self._metrics.converted_messages.inc(piece.message_count)
+                self._metrics.converted_bytes.inc(len(piece.data))
+            # Until something is found, whatever it costs: what a client is not given at all it would only
+            # ask for again, and that is passed over in no time.
+            if piece.data:
+                found.append(bytes(piece.data))
+                size += len(piece.data)
+                if size >= wanted or self._allowance.spent:
+                    raise _Enough
+
+        piece_bytes = _SMALL_PIECE_BYTES if self._allowance.spent else _PIECE_BYTES
         try:
-            for piece in self._pieces(offset):
-                if piece.message_count:
-                    self._metrics.converted_messages.inc(piece.message_count)
-                    self._metrics.converted_bytes.inc(len(piece.data))
-                # Until something is found, whatever it costs: what a client is not given at all it would only
-                # ask for again, and that is passed over in no time.
-                if piece.data:
-                    found.append(bytes(piece.data))
-                    size += len(piece.data)
-                    if size >= wanted or self._allowance.spent:
-                        break
+            while data := self._read_from(following):
+                yield from for_reader_in_steps(
+                    data,
+                    self._limits.magic,
+                    take,
+                    start_offset=following,
+                    max_bytes=MAX_DECOMPRESSED_BYTES,
+                    piece_bytes=piece_bytes,
+                )
+        except _Enough:
+            pass
         except KafkaError:
             if not found:
                 raise
@@ -129,29 +161,13 @@ class OlderReader:
             return made[: first.size] if at_least_one else b""
         return made[:max_bytes]
 
-    def _pieces(self, offset: int) -> Iterator[Piece]:
-        """What the log holds from ``offset`` on, a piece at a time, to its end. Raises as `read`."""
-        piece_bytes = _SMALL_PIECE_BYTES if self._allowance.spent else _PIECE_BYTES
-        while True:
-            region = self._log.read(offset, _READ_BYTES, at_least_one=True)
-            try:
-                data = region.read()
-            finally:
-                region.close()
-            if not data:
-                return
-            for piece in for_reader(
-                data,
-                self._limits.magic,
-                start_offset=offset,
-                max_bytes=MAX_DECOMPRESSED_BYTES,
-                piece_bytes=piece_bytes,
-            ):
-                self._allowance.take(
-                    max(len(piece.data), piece.block_bytes, piece.message_count * _MESSAGE_COST_BYTES)
-                )
-                offset = piece.next_offset
-                yield piece
+    def _read_from(self, offset: int) -> bytes:
+        """Whole entries from the one with ``offset`` on; empty at the end. Raises as `read_in_steps`."""
+        region = self._log.read(offset, _READ_BYTES, at_least_one=True)
+        try:
+            return region.read()
+        finally:
+            region.close()
 
 
 def _readable(piece: Entries, limits: ReaderLimits) -> tuple[int, bool]:

@@ -31,9 +31,10 @@ from pyspark_kafkalog.formats.batch_header import (
     verify_crc,
 )
 from pyspark_kafkalog.formats.checksum import crc32c
-from pyspark_kafkalog.formats.compression import Codec, compress, decompress
+from pyspark_kafkalog.formats.compression import Codec, compress, decompress_in_steps
 from pyspark_kafkalog.formats.record import encode_record, parse_records, read_times
 from pyspark_kafkalog.formats.varint import Buffer
+from pyspark_kafkalog.steps import Steps, finished
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, Record, TimestampType
 
 __all__ = [
@@ -75,6 +76,11 @@ class ControlType(IntEnum):
 
 
 def record_block(buf: Buffer, pos: int, header: BatchHeader, max_bytes: int) -> memoryview:
+    """`record_block_in_steps`, all of them here and now. Raises the same."""
+    return finished(record_block_in_steps(buf, pos, header, max_bytes))
+
+
+def record_block_in_steps(buf: Buffer, pos: int, header: BatchHeader, max_bytes: int) -> Steps[memoryview]:
     """The records' bytes, decompressed; a view of ``buf`` where they are not compressed. No CRC check.
 
     ``max_bytes`` bounds what decompression may yield; without compression the bytes are there already.
@@ -89,7 +95,7 @@ def record_block(buf: Buffer, pos: int, header: BatchHeader, max_bytes: int) -> 
     # An empty batch has no block at all, whatever its codec.
     if codec is Codec.NONE or not block:
         return block
-    return memoryview(decompress(codec, block, max_bytes))
+    return memoryview((yield from decompress_in_steps(codec, block, max_bytes)))
 
 
 def decode_records(

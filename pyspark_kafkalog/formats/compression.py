@@ -17,10 +17,12 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, MessageTooLarge, UnsupportedCompression
 from pyspark_kafkalog.formats.varint import Buffer, read_uvarint
+from pyspark_kafkalog.steps import Steps
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = struct.Struct(">8sii")
@@ -41,6 +43,9 @@ _LZ4_MAX_RATIO = 255
 _STEP_RATIO = 8
 _MAX_STEP_BYTES = 1 << 20
 """lz4 that claims no size: the first step of output is so many times the input; none is above the maximum."""
+
+_JOB_BYTES = 4096
+"""Larger blocks may take long to decompress, and do so in another thread where there is one."""
 
 _ZSTD_LEVEL = 3
 _ZSTD_RLE_BLOCK = 1
@@ -117,6 +122,14 @@ def decompress(codec: Codec, data: Buffer, max_bytes: int) -> bytes | memoryview
             raise _too_large(codec, max_bytes)
         return memoryview(data)
     return _DECOMPRESS[codec](data, max_bytes)
+
+
+def decompress_in_steps(codec: Codec, data: Buffer, max_bytes: int) -> Steps[bytes | memoryview]:
+    """`decompress`, as a job unless ``data`` is small. Raises the same."""
+    if codec is Codec.NONE or len(data) <= _JOB_BYTES:
+        return decompress(codec, data, max_bytes)
+    found: bytes | memoryview = yield partial(decompress, codec, data, max_bytes)
+    return found
 
 
 def _too_large(codec: Codec, max_bytes: int, claimed: int | None = None) -> MessageTooLarge:

@@ -8,25 +8,28 @@ Messages compressed together stay so, by the same codec, as long as they fit one
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from pyspark_kafkalog.errors import (
     CorruptMessage,
     ErrorCode,
     InvalidRecord,
+    KafkaError,
     MessageTooLarge,
     ServerError,
     UnsupportedCompression,
 )
 from pyspark_kafkalog.formats.base import Frame
-from pyspark_kafkalog.formats.batch import assign, record_block, seal_batch
+from pyspark_kafkalog.formats.batch import assign, record_block_in_steps, seal_batch
 from pyspark_kafkalog.formats.batch_header import HEADER_SIZE, MAGIC, BatchHeader, read_header, verify_crc
 from pyspark_kafkalog.formats.compression import Codec, compress
-from pyspark_kafkalog.formats.legacy import Message, encode_entry, messages, wrap_set
+from pyspark_kafkalog.formats.legacy import Message, encode_entry, messages_in_steps, wrap_set
 from pyspark_kafkalog.formats.message_set import codec_at, frames, magic_at
 from pyspark_kafkalog.formats.record import encode_record, read_messages
 from pyspark_kafkalog.formats.varint import Buffer
+from pyspark_kafkalog.steps import Steps, taken
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, TimestampType
 
 PIECE_BYTES = 1 << 20
@@ -34,6 +37,11 @@ PIECE_BYTES = 1 << 20
 
 _FIRST_OFFSET = -(1 << 63)
 _NO_LEADER_EPOCH = -1
+
+_STEP_MESSAGES = 32
+"""So many are made anew in one step, which takes some 100 us; large ones are yielded one by one."""
+
+_STEP_BYTES = 1 << 17
 
 _MOST_OVERHEAD = 34
 """What a message takes in any format beside its key and value, at most: a v1 entry."""
@@ -52,9 +60,30 @@ class Piece(NamedTuple):
     block_bytes: int
 
 
+Take = Callable[[Piece], object]
+"""Is given the pieces one by one."""
+
+
 def for_reader(
     buf: Buffer, magic: int, *, start_offset: int = 0, max_bytes: int, piece_bytes: int = PIECE_BYTES
 ) -> Iterator[Piece]:
+    """The pieces of `for_reader_in_steps`, the steps taken as they are asked for. Raises the same."""
+    return _one_by_one(
+        lambda take: for_reader_in_steps(
+            buf, magic, take, start_offset=start_offset, max_bytes=max_bytes, piece_bytes=piece_bytes
+        )
+    )
+
+
+def for_reader_in_steps(
+    buf: Buffer,
+    magic: int,
+    take: Take,
+    *,
+    start_offset: int = 0,
+    max_bytes: int,
+    piece_bytes: int = PIECE_BYTES,
+) -> Steps[None]:
     """The whole entries in ``buf`` for one who knows the formats up to ``magic``, offsets kept.
 
     Entries of these formats are views, also where some of their messages lie before ``start_offset``; of the
@@ -79,19 +108,37 @@ def for_reader(
             and last is not None
             and not (as_it_is and frame.position == last.end and frame.end - known.position <= piece_bytes)
         ):
-            yield Piece(view[known.position : last.end], last.next_offset, 0, 0)
+            take(Piece(view[known.position : last.end], last.next_offset, 0, 0))
+            yield None
             known = None
         if as_it_is:
             known, last = known or frame, frame
             continue
-        yield from _older(view, frame, magic, start_offset, max_bytes, piece_bytes)
+        yield from _older(view, frame, magic, take, start_offset, max_bytes, piece_bytes)
     if known is not None and last is not None:
-        yield Piece(view[known.position : last.end], last.next_offset, 0, 0)
+        take(Piece(view[known.position : last.end], last.next_offset, 0, 0))
 
 
 def for_topic(
     buf: Buffer, magic: int, *, base_offset: int = 0, max_bytes: int, piece_bytes: int = PIECE_BYTES
 ) -> Iterator[Piece]:
+    """The pieces of `for_topic_in_steps`, the steps taken as they are asked for. Raises the same."""
+    return _one_by_one(
+        lambda take: for_topic_in_steps(
+            buf, magic, take, base_offset=base_offset, max_bytes=max_bytes, piece_bytes=piece_bytes
+        )
+    )
+
+
+def for_topic_in_steps(
+    buf: Buffer,
+    magic: int,
+    take: Take,
+    *,
+    base_offset: int = 0,
+    max_bytes: int,
+    piece_bytes: int = PIECE_BYTES,
+) -> Steps[None]:
     """What a producer sent, all of it in format ``magic``, numbered from ``base_offset`` on.
 
     Messages that came without compression make batches v2 of at most ``piece_bytes``, or of one message.
@@ -107,67 +154,116 @@ def for_topic(
     """
     view = memoryview(buf)
     loose = _Block(magic, Codec.NONE)  # messages that came without compression
+    pace = _Pace()
     for frame in frames(view, start_offset=_FIRST_OFFSET):
         pos, codec = frame.position, codec_at(view, frame.position)
         is_batch = magic_at(view, pos) == MAGIC
         if loose.count and (is_batch or codec is not Codec.NONE):
-            yield loose.sealed()
+            take(loose.sealed())
             loose = _Block(magic, Codec.NONE)
         if is_batch and magic == MAGIC:
             moved = bytearray(view[pos : frame.end])
             assign(moved, 0, base_offset=base_offset, leader_epoch=_NO_LEADER_EPOCH)
             base_offset += frame.next_offset - frame.first_offset
-            yield Piece(bytes(moved), base_offset, 0, 0)
+            take(Piece(bytes(moved), base_offset, 0, 0))
+            yield None
             continue
         if is_batch:
             header = read_header(view, pos)
             _check_tellable(header, magic)
-            found = _of_batch(view, pos, header, max_bytes, headers_lost=False)
+            found = yield from _of_batch(view, pos, header, max_bytes, headers_lost=False)
         else:
-            found = messages(view, pos, max_bytes=max_bytes, stored=False)
+            found = yield from messages_in_steps(view, pos, max_bytes=max_bytes, stored=False)
         if codec is Codec.NONE:
             for message in found:
                 if not loose.has_room(message, piece_bytes):
-                    yield loose.sealed()
+                    take(loose.sealed())
                     loose = _Block(magic, Codec.NONE)
                 loose.add(message, base_offset)
                 base_offset += 1
+                if pace.is_over(loose):
+                    yield None
         else:
             packed = _Block(magic, codec)
             for message in found:
                 packed.add(message, base_offset)
                 packed.check(max_bytes)
                 base_offset += 1
-            yield packed.sealed()
+                if pace.is_over(packed):
+                    yield None
+            take((yield from packed.sealed_in_steps()))
     if loose.count:
-        yield loose.sealed()
+        take(loose.sealed())
+
+
+def _one_by_one(steps_with: Callable[[Take], Steps[None]]) -> Iterator[Piece]:
+    pieces: deque[Piece] = deque()
+    each = taken(steps_with(pieces.append))
+    going_on = True
+    while going_on:
+        try:
+            going_on = next(each, False) is None
+        except KafkaError:
+            yield from pieces
+            raise
+        while pieces:
+            yield pieces.popleft()
 
 
 def _older(
-    view: memoryview, frame: Frame, magic: int, start_offset: int, max_bytes: int, piece_bytes: int
-) -> Iterator[Piece]:
+    view: memoryview,
+    frame: Frame,
+    magic: int,
+    take: Take,
+    start_offset: int,
+    max_bytes: int,
+    piece_bytes: int,
+) -> Steps[None]:
     """One entry of a later format for a reader of ``magic``; the last piece leads past the entry."""
     pos = frame.position
     if magic_at(view, pos) == MAGIC:
         header = read_header(view, pos)
         if header.is_control or not header.record_count:
-            yield Piece(b"", frame.next_offset, 0, 0)
+            take(Piece(b"", frame.next_offset, 0, 0))
             return
         _refuse_zstd(header, magic)
-        found = _of_batch(view, pos, header, max_bytes)
+        found = yield from _of_batch(view, pos, header, max_bytes)
     else:
-        found = messages(view, pos, max_bytes=max_bytes, stored=True)
+        found = yield from messages_in_steps(view, pos, max_bytes=max_bytes, stored=True)
     codec = codec_at(view, pos)
     block = _Block(magic, codec)
-    wanted = (message for message in found if message.offset >= start_offset)
     limit = piece_bytes if codec is Codec.NONE else max_bytes
-    for message in wanted:
+    pace = _Pace()
+    for message in found:
+        if message.offset < start_offset:
+            if pace.is_over(block):
+                yield None
+            continue
         if not block.has_room(message, limit):
-            yield block.sealed()
+            take((yield from block.sealed_in_steps()))
             block = _Block(magic, codec)
         block.add(message, message.offset)
-    last = block.sealed() if block.count else Piece(b"", 0, 0, 0)
-    yield last._replace(next_offset=frame.next_offset)
+        if pace.is_over(block):
+            yield None
+    last = (yield from block.sealed_in_steps()) if block.count else Piece(b"", 0, 0, 0)
+    take(last._replace(next_offset=frame.next_offset))
+
+
+class _Pace:
+    """*Not thread-safe.* Says when enough was made for one step."""
+
+    __slots__ = ("_count", "_size")
+
+    def __init__(self) -> None:
+        self._count = self._size = 0
+
+    def is_over(self, block: _Block) -> bool:
+        """Called after each message, with the block that it went to."""
+        self._count += 1
+        if self._count % _STEP_MESSAGES and abs(block.size - self._size) < _STEP_BYTES:
+            return False
+        self._size = block.size
+        return True
 
 
 def _check_tellable(header: BatchHeader, magic: int) -> None:
@@ -193,11 +289,16 @@ def _refuse_zstd(header: BatchHeader, magic: int) -> None:
 
 def _of_batch(
     view: memoryview, pos: int, header: BatchHeader, max_bytes: int, *, headers_lost: bool = True
-) -> Iterator[Message]:
+) -> Steps[Iterator[Message]]:
     """The records of a v2 batch, after its checksum; one with headers is refused unless they may be lost."""
     verify_crc(view, pos, header)
+    block = yield from record_block_in_steps(view, pos, header, max_bytes)
+    return _records(block, header, headers_lost)
+
+
+def _records(block: memoryview, header: BatchHeader, headers_lost: bool) -> Iterator[Message]:
     walk = read_messages(
-        record_block(view, pos, header, max_bytes),
+        block,
         header.record_count,
         base_offset=header.base_offset,
         last_offset_delta=header.last_offset_delta,
@@ -283,6 +384,13 @@ class _Block:
                 f"the compressed set at offset {self._first_offset} has more than {max_bytes} bytes in format"
                 f" v{self.magic}"
             )
+
+    def sealed_in_steps(self) -> Steps[Piece]:
+        """`sealed`, as a job where there is much to compress."""
+        if self.codec is Codec.NONE or self.size <= _STEP_BYTES:
+            return self.sealed()
+        piece: Piece = yield self.sealed
+        return piece
 
     def sealed(self) -> Piece:
         """The piece; there is at least one message."""

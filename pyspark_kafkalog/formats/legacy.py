@@ -21,7 +21,7 @@ from typing import NamedTuple
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRecord
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.checksum import crc32
-from pyspark_kafkalog.formats.compression import Codec, compress, decompress
+from pyspark_kafkalog.formats.compression import Codec, compress, decompress_in_steps
 from pyspark_kafkalog.formats.legacy_entry import (
     CODEC_BITS,
     CODECS,
@@ -37,6 +37,7 @@ from pyspark_kafkalog.formats.legacy_entry import (
 from pyspark_kafkalog.formats.lz4_header import for_message_set, with_right_checksum
 from pyspark_kafkalog.formats.record import quick_record
 from pyspark_kafkalog.formats.varint import Buffer
+from pyspark_kafkalog.steps import Steps, finished
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, Record, TimestampType
 
 _PREFIX = struct.Struct(">qiI")
@@ -46,6 +47,7 @@ _COVERED = (struct.Struct(">BBi"), struct.Struct(">BBqi"))
 _CREATE, _LOG_APPEND = TimestampType
 _LENGTH = struct.Struct(">i")
 _NULL = _LENGTH.pack(-1)
+_STEP_MESSAGES = 64
 
 
 class Message(NamedTuple):
@@ -74,17 +76,28 @@ def messages(buf: Buffer, pos: int = 0, *, max_bytes: int, stored: bool = True) 
         MessageTooLarge: decompressed, the set has more than ``max_bytes``.
         UnsupportedCompression: message sets do not have the codec, or its library is not installed.
     """
+    yield from finished(messages_in_steps(buf, pos, max_bytes=max_bytes, stored=stored))
+
+
+def messages_in_steps(
+    buf: Buffer, pos: int = 0, *, max_bytes: int, stored: bool = True
+) -> Steps[Iterator[Message]]:
+    """`messages`, the entry opened in steps; what is in it is then read when asked for. Raises the same."""
     view = memoryview(buf)
     offset, magic, attributes, timestamp, key, value = read_message(view, pos)
     if not attributes & CODEC_BITS:
         if stored and offset < 0:
             raise CorruptMessage(f"a message at offset {offset}")
         kind = _LOG_APPEND if magic and attributes & LOG_APPEND_TIME_BIT else _CREATE
-        yield Message(offset, timestamp, kind, key, value, magic)
-        return
+        return iter((Message(offset, timestamp, kind, key, value, magic),))
     header = read_entry(view, pos)
-    data = _opened(header, value, max_bytes)
-    base = _base_offset(data, header) if stored else 0
+    data = yield from _opened(header, value, max_bytes)
+    base = (yield from _base_offset(data, header)) if stored else 0
+    return _inner_messages(data, header, base, stored)
+
+
+def _inner_messages(data: memoryview, header: EntryHeader, base: int, stored: bool) -> Iterator[Message]:
+    """The messages in a wrapper's decompressed set; offsets in it count from ``base``."""
     kind, previous = header.timestamp_type, -1
     for at, _ in inner_entries(data, header):
         try:
@@ -97,10 +110,15 @@ def messages(buf: Buffer, pos: int = 0, *, max_bytes: int, stored: bool = True) 
         if not inner_magic:
             yield Message(base + inner_offset, NO_TIMESTAMP, _CREATE, key, value, 0)
         else:
-            yield Message(base + inner_offset, timestamp if kind else time, kind, key, value, 1)
+            yield Message(base + inner_offset, header.timestamp if kind else time, kind, key, value, 1)
 
 
 def inner_set(buf: Buffer, pos: int, header: EntryHeader, max_bytes: int) -> memoryview:
+    """`inner_set_in_steps`, all of them here and now. Raises the same."""
+    return finished(inner_set_in_steps(buf, pos, header, max_bytes))
+
+
+def inner_set_in_steps(buf: Buffer, pos: int, header: EntryHeader, max_bytes: int) -> Steps[memoryview]:
     """What the wrapper at ``pos`` holds, decompressed; its CRC is not looked at.
 
     Raises:
@@ -109,10 +127,10 @@ def inner_set(buf: Buffer, pos: int, header: EntryHeader, max_bytes: int) -> mem
         UnsupportedCompression: message sets do not have the codec, or its library is not installed.
     """
     _, value = key_and_value(memoryview(buf), pos, header)
-    return _opened(header, value, max_bytes)
+    return (yield from _opened(header, value, max_bytes))
 
 
-def _opened(header: EntryHeader, value: memoryview | None, max_bytes: int) -> memoryview:
+def _opened(header: EntryHeader, value: memoryview | None, max_bytes: int) -> Steps[memoryview]:
     codec = header.codec
     if value is None:
         raise CorruptMessage(f"the compressed set at offset {header.offset} is null")
@@ -120,7 +138,7 @@ def _opened(header: EntryHeader, value: memoryview | None, max_bytes: int) -> me
     if codec is Codec.LZ4 and header.magic == 0:
         packed = with_right_checksum(value)
     try:
-        return memoryview(decompress(codec, packed, max_bytes))
+        return memoryview((yield from decompress_in_steps(codec, packed, max_bytes)))
     except CorruptMessage as e:
         raise _within(header, e) from None
 
@@ -155,7 +173,7 @@ def inner_entries(data: memoryview, wrapper: EntryHeader) -> Iterator[tuple[int,
         )
 
 
-def _base_offset(data: memoryview, wrapper: EntryHeader) -> int:
+def _base_offset(data: memoryview, wrapper: EntryHeader) -> Steps[int]:
     """What to add to the offsets of the messages in a wrapper, so that the last has the wrapper's own.
 
     Raises:
@@ -164,8 +182,10 @@ def _base_offset(data: memoryview, wrapper: EntryHeader) -> int:
     if wrapper.magic == 0 or wrapper.offset == 0:
         return 0
     last = 0
-    for _, inner in inner_entries(data, wrapper):
+    for count, (_, inner) in enumerate(inner_entries(data, wrapper), 1):
         last = inner.offset
+        if not count % _STEP_MESSAGES:
+            yield None
     if last > wrapper.offset:
         raise CorruptMessage(f"the compressed set at offset {wrapper.offset} ends at relative offset {last}")
     return wrapper.offset - last

@@ -34,6 +34,7 @@ ENTRY_OVERHEAD = 12
 MIN_ENTRY_BYTES = 26
 """The smallest entry, v0 without key and value; and as many as hold the header of either format."""
 
+_LENGTH_POSITION = 8
 CRC_POSITION = 12
 MAGIC_POSITION = 16
 ATTRIBUTES_POSITION = 17
@@ -234,3 +235,22 @@ def assign_entry(
     _OFFSET.pack_into(buf, pos + TIMESTAMP_POSITION, timestamp)
     with memoryview(buf) as view, view[pos + MAGIC_POSITION : end] as covered:
         _CRC.pack_into(buf, pos + CRC_POSITION, crc32(covered))
+
+
+def assign_offset(buf: bytearray | memoryview, pos: int, offset: int) -> None:
+    """Give the whole entry at ``pos`` its offset, in ``buf`` itself, and leave its time as it is."""
+    _OFFSET.pack_into(buf, pos, offset)
+
+
+def assign_in_order(buf: bytearray, first_offset: int, start: int, stop: int) -> tuple[int, int]:
+    """Give whole entries, from the one at ``start`` on, offsets that follow each other from ``first_offset``.
+
+    Ends before the first that begins at ``stop`` or later; returns where that is, and its offset. Nothing of
+    the entries is checked.
+    """
+    pos, offset = start, first_offset
+    while pos < stop:
+        _OFFSET.pack_into(buf, pos, offset)
+        pos += ENTRY_OVERHEAD + int(_LENGTH.unpack_from(buf, pos + _LENGTH_POSITION)[0])
+        offset += 1
+    return pos, offset

@@ -19,8 +19,9 @@ from typing import NamedTuple
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRecord, MessageTooLarge
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.checksum import crc32
-from pyspark_kafkalog.formats.compression import Codec, compress, decompress
+from pyspark_kafkalog.formats.compression import Codec, compress, decompress, decompress_in_steps
 from pyspark_kafkalog.formats.varint import Buffer
+from pyspark_kafkalog.steps import Steps, finished
 from pyspark_kafkalog.types import NO_TIMESTAMP, Record, TimestampType
 
 MIN_ENTRY_BYTES = 9
@@ -44,6 +45,9 @@ _LENGTH_BYTES = 4
 _CRC_BYTES = 4
 _MIN_LENGTH = MIN_ENTRY_BYTES - _LENGTH_BYTES
 _MAX_LENGTH = (1 << 31) - 1
+
+_STEP_MESSAGES, _STEP_BYTES = 64, 1 << 17
+"""So much is looked at in one step: some 100 us."""
 
 
 class Entry(NamedTuple):
@@ -174,6 +178,11 @@ def entry_holding(buf: Buffer, target: int) -> int:
 
 
 def check_produced(buf: Buffer, *, max_message_bytes: int, max_bytes: int) -> CheckedSet:
+    """`check_produced_in_steps`, all of them here and now. Raises the same."""
+    return finished(check_produced_in_steps(buf, max_message_bytes=max_message_bytes, max_bytes=max_bytes))
+
+
+def check_produced_in_steps(buf: Buffer, *, max_message_bytes: int, max_bytes: int) -> Steps[CheckedSet]:
     """Look at each message that a producer sent, inner ones too; whole entries count, a cut tail does not.
 
     ``max_message_bytes`` bounds the payload of the entries themselves, as it lies there; ``max_bytes`` what
@@ -188,6 +197,7 @@ def check_produced(buf: Buffer, *, max_message_bytes: int, max_bytes: int) -> Ch
     pos, size, count = 0, len(view), 0
     budget = _Budget(max_bytes)
     fault: CorruptMessage | None = None
+    step_ends = _STEP_BYTES
     while (found := entry_header(view, pos)) is not None and found[1] <= size:
         payload, end, codec = found
         if end - payload > max_message_bytes:
@@ -200,10 +210,13 @@ def check_produced(buf: Buffer, *, max_message_bytes: int, max_bytes: int) -> Ch
             count += 1
         elif fault is None:
             try:
-                count += sum(1 for _ in _payloads(_entry(view, pos, pos, found), budget))
+                count += yield from _count(_entry(view, pos, pos, found), budget)
             except CorruptMessage as e:
                 fault = e
         pos = end
+        if not count % _STEP_MESSAGES or pos > step_ends:
+            step_ends = pos + _STEP_BYTES
+            yield None
     if pos == 0 and size > 0:
         raise CorruptMessage(f"the first of {size} bytes of messages is incomplete")
     if fault is not None:
@@ -322,40 +335,86 @@ class _Budget:
 
     def opened(self, entry: Entry) -> memoryview:
         """What a compressed entry holds, taken off the budget."""
-        data = memoryview(decompress(entry.codec, entry.payload, self._left))
+        return self._taken(decompress(entry.codec, entry.payload, self._left))
+
+    def opened_in_steps(self, entry: Entry) -> Steps[memoryview]:
+        """The same."""
+        return self._taken((yield from decompress_in_steps(entry.codec, entry.payload, self._left)))
+
+    def _taken(self, data: bytes | memoryview) -> memoryview:
         self._left -= len(data)
-        return data
+        return memoryview(data)
+
+
+class _Levels:
+    """The entries within a compressed one, on all levels, each with its checksum verified.
+
+    *Not thread-safe: one walk's.* Whoever walks opens what is compressed, and gives what is in it to `enter`.
+    Sets within sets take no recursion: how deep they go is for the producer to say.
+    """
+
+    def __init__(self, data: memoryview) -> None:
+        self._levels: list[Iterator[Entry]] = [_inner_entries(data)]
+
+    def __iter__(self) -> _Levels:
+        return self
+
+    def __next__(self) -> Entry:
+        while self._levels:
+            entry = next(self._levels[-1], None)
+            if entry is not None:
+                verify_entry(entry)
+                return entry
+            self._levels.pop()
+        raise StopIteration
+
+    def enter(self, data: memoryview) -> None:
+        """The entries in ``data`` come next."""
+        self._levels.append(_inner_entries(data))
 
 
 def _payloads(entry: Entry, budget: _Budget) -> Iterator[memoryview]:
-    """The payloads of the messages in an entry, in order, each with its checksum verified.
-
-    Sets within sets are walked without recursion: how deep they go is for the producer to say.
-    """
+    """The payloads of the messages in an entry, in order, each with its checksum verified."""
     verify_entry(entry)
     if entry.codec is Codec.NONE:
         yield entry.payload
         return
     try:
-        yield from _opened(entry, budget)
+        walk = _Levels(budget.opened(entry))
+        for inner in walk:
+            if inner.codec is Codec.NONE:
+                yield inner.payload
+            else:
+                walk.enter(budget.opened(inner))
     except CorruptMessage as e:
-        raise CorruptMessage(f"in the compressed entry at byte {entry.position}: {e}") from None
+        raise _within(entry, e) from None
 
 
-def _opened(wrapper: Entry, budget: _Budget) -> Iterator[memoryview]:
-    """The payloads within a compressed entry, on all levels."""
-    levels = [iter((wrapper,))]
-    while levels:
-        entry = next(levels[-1], None)
-        if entry is None:
-            levels.pop()
-            continue
-        if entry is not wrapper:
-            verify_entry(entry)
-        if entry.codec is Codec.NONE:
-            yield entry.payload
-        else:
-            levels.append(_inner_entries(budget.opened(entry)))
+def _count(entry: Entry, budget: _Budget) -> Steps[int]:
+    """How many messages there are in an entry; each has its checksum verified."""
+    verify_entry(entry)
+    if entry.codec is Codec.NONE:
+        return 1
+    count = looked_at = passed = 0
+    try:
+        walk = _Levels((yield from budget.opened_in_steps(entry)))
+        for inner in walk:
+            if inner.codec is Codec.NONE:
+                count += 1
+            else:
+                walk.enter((yield from budget.opened_in_steps(inner)))
+            looked_at += 1
+            passed += inner.size
+            if not looked_at % _STEP_MESSAGES or passed > _STEP_BYTES:
+                passed = 0
+                yield None
+    except CorruptMessage as e:
+        raise _within(entry, e) from None
+    return count
+
+
+def _within(wrapper: Entry, fault: CorruptMessage) -> CorruptMessage:
+    return CorruptMessage(f"in the compressed entry at byte {wrapper.position}: {fault}")
 
 
 def _inner_entries(data: memoryview) -> Iterator[Entry]:

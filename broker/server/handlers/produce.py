@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
+from broker.log.log import Log
 from broker.log.validation import AppendResult
 from broker.network.transmission import Part
 from broker.server.context import Context
@@ -36,6 +37,7 @@ from pyspark_kafkalog.protocol.api.produce import (
 )
 from pyspark_kafkalog.protocol.api.single_produce import read_single, write_single
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import NO_TIMESTAMP, TopicPartition
 
 _BATCHES_SINCE = 3
@@ -59,7 +61,11 @@ def produce_single(frame: bytearray, pos: int, ctx: Context) -> Sequence[Part] |
         return None
     partition = TopicPartition(request.topic, request.partition)
     try:
-        result = _append(partition, request.records, request.acks, ctx)
+        log = _log_of(partition, request.acks, ctx)
+        records = check_batch(partition, request.records, version)
+        if log.takes_long(records):
+            return None
+        result = _counted(log, log.append(records), len(records), ctx)
     except KafkaError as e:
         refused = _refused(partition, e, ctx)
         topic = TopicProduceResponse(name=request.topic, partition_responses=(refused,))
@@ -76,7 +82,7 @@ def produce_single(frame: bytearray, pos: int, ctx: Context) -> Sequence[Part] |
 
 
 @handles(ApiKey.PRODUCE, versions=(0, 11), short_cut=produce_single)
-def produce(request: ProduceRequest, ctx: Context) -> ProduceResponse | None:
+def produce(request: ProduceRequest, ctx: Context) -> Steps[ProduceResponse | None]:
     """Append each partition's batch; one that is refused does not fail the others."""
     responses, failed = [], False
     for topic in request.topic_data:
@@ -84,12 +90,13 @@ def produce(request: ProduceRequest, ctx: Context) -> ProduceResponse | None:
         for data in topic.partition_data:
             partition = TopicPartition(topic.name, data.index)
             try:
-                result = _append(partition, data.records, request.acks, ctx)
+                result = yield from _append(partition, data.records, request.acks, ctx)
             except KafkaError as e:
                 partitions.append(_refused(partition, e, ctx))
                 failed = True
             else:
                 partitions.append(_appended(partition, result))
+            yield None
         responses.append(TopicProduceResponse(name=topic.name, partition_responses=tuple(partitions)))
     if request.acks != 0:
         return ProduceResponse(responses=tuple(responses))
@@ -98,29 +105,44 @@ def produce(request: ProduceRequest, ctx: Context) -> ProduceResponse | None:
     return None
 
 
-def _append(partition: TopicPartition, records: memoryview | None, acks: int, ctx: Context) -> AppendResult:
-    """Append one partition's batch, count it, and wake who waits for it. Raises `KafkaError`."""
-    if acks not in (-1, 0, 1):
-        raise ServerError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {acks}; can be -1, 0, 1")
-    if partition.topic in INTERNAL_TOPICS:
-        raise InvalidTopic(f"topic {partition.topic!r} is internal: clients cannot write to it")
-    services = ctx.services
-    log = services.logs.log(partition)
+def _append(
+    partition: TopicPartition, records: memoryview | None, acks: int, ctx: Context
+) -> Steps[AppendResult]:
+    """Append one partition's batch. Raises `KafkaError`."""
+    log = _log_of(partition, acks, ctx)
     if ctx.version >= _BATCHES_SINCE:
         whole = check_batch(partition, records, ctx.version)
     elif records is None or not len(records):
         return AppendResult(-1, -1, NO_TIMESTAMP, log.start_offset, 0)  # clients of that time sent such
     else:
         whole = check_set(partition, records, ctx.version)
-    result = log.append(whole)
+    if log.takes_long(whole):
+        result = yield from log.append_in_steps(whole)
+    else:
+        result = log.append(whole)
+    return _counted(log, result, len(whole), ctx)
+
+
+def _log_of(partition: TopicPartition, acks: int, ctx: Context) -> Log:
+    """The log to append to. Raises `KafkaError` where the client may not."""
+    if acks not in (-1, 0, 1):
+        raise ServerError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {acks}; can be -1, 0, 1")
+    if partition.topic in INTERNAL_TOPICS:
+        raise InvalidTopic(f"topic {partition.topic!r} is internal: clients cannot write to it")
+    return ctx.services.logs.log(partition)
+
+
+def _counted(log: Log, result: AppendResult, size: int, ctx: Context) -> AppendResult:
+    """Count what was appended, and wake who waits for it."""
     if not result.duplicate:
-        metrics, size = services.metrics, len(whole)
+        services = ctx.services
+        metrics = services.metrics
         metrics.appended_messages.inc(result.record_count)
         metrics.appended_bytes.inc(size)
         if result.converted_count:
             metrics.converted_messages.inc(result.converted_count)
             metrics.converted_bytes.inc(result.converted_bytes)
-        services.fetches.appended(partition, size)
+        services.fetches.appended(log.topic_partition, size)
     return result
 
 

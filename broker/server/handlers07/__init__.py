@@ -1,7 +1,8 @@
 """The five requests of Kafka 0.7, each in a file of its own: the folder is the list of what is answered.
 
 A handler gets a request and the broker's parts. It returns an answer, or None where the protocol has none;
-what it raises closes the connection, which is all that 0.7's clients are ever told.
+what it raises closes the connection, which is all that 0.7's clients are ever told. One that may take long is
+a generator (`pyspark_kafkalog.steps`).
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from pyspark_kafkalog.protocol.v07 import (
     RequestType,
     Response,
 )
+from pyspark_kafkalog.steps import Steps
 
-Handler = Callable[[Any, Services], Response | None]
+Handler = Callable[[Any, Services], "Response | Steps[Response | None] | None"]
 
 HANDLERS: Mapping[type, tuple[RequestType, Handler]] = MappingProxyType(
     {

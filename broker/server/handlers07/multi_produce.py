@@ -10,9 +10,10 @@ from broker.server.handlers07.produce import append
 from broker.server.request_width import COSTLY_ELEMENTS
 from pyspark_kafkalog.errors import InvalidRequest
 from pyspark_kafkalog.protocol.v07 import MultiProduceRequest, RequestType
+from pyspark_kafkalog.steps import Steps
 
 
-def multi_produce(request: MultiProduceRequest, services: Services) -> None:
+def multi_produce(request: MultiProduceRequest, services: Services) -> Steps[None]:
     """Append each part, a part that is only too large left out.
 
     Raises:
@@ -23,4 +24,5 @@ def multi_produce(request: MultiProduceRequest, services: Services) -> None:
     if len(unknown) > COSTLY_ELEMENTS:
         raise InvalidRequest(f"MULTIPRODUCE to {len(unknown)} new topics; the limit is {COSTLY_ELEMENTS}")
     for part in request.produces:
-        append(part, services, RequestType.MULTIPRODUCE)
+        yield from append(part, services, RequestType.MULTIPRODUCE)
+        yield None

@@ -15,17 +15,18 @@ from broker.server.partitions07 import partition_count
 from broker.server.topics import INTERNAL_TOPICS
 from pyspark_kafkalog.errors import InvalidTopic, MessageTooLarge, UnknownTopicOrPartition
 from pyspark_kafkalog.protocol.v07 import ANY_PARTITION, ProduceRequest, RequestType
+from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 
 _log = logging.getLogger(__name__)
 
 
-def produce(request: ProduceRequest, services: Services) -> None:
+def produce(request: ProduceRequest, services: Services) -> Steps[None]:
     """Append, and say nothing. Raises as `append`."""
-    append(request, services, RequestType.PRODUCE)
+    yield from append(request, services, RequestType.PRODUCE)
 
 
-def append(request: ProduceRequest, services: Services, kind: RequestType) -> None:
+def append(request: ProduceRequest, services: Services, kind: RequestType) -> Steps[None]:
     """Append the messages of a request of this ``kind``, or of a part of one.
 
     Raises:
@@ -49,7 +50,7 @@ def append(request: ProduceRequest, services: Services, kind: RequestType) -> No
         services.topics.get_or_create(topic, services.logs.family.generation)
     log = services.logs.log(TopicPartition(topic, number))
     try:
-        result = log.append(request.messages)
+        result = yield from log.append_in_steps(request.messages)
     except MessageTooLarge as e:
         services.metrics.request_errors(f"{kind.name} 0.7", e.code.name).inc()
         _log.warning("dropped %d bytes for %s: %s", len(request.messages), log.topic_partition, e)

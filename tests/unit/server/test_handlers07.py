@@ -27,6 +27,7 @@ from pyspark_kafkalog.protocol.v07 import (
     ProduceRequest,
     encode_response,
 )
+from pyspark_kafkalog.steps import finished
 from tests.support.logs import TOPIC, crash_all, open_log
 from tests.support.wire07 import entry
 
@@ -89,5 +90,5 @@ def test_a_request_for_very_many_new_topics_makes_none(services: Any) -> None:
     with pytest.raises(
         InvalidRequest, match=f"{COSTLY_ELEMENTS + 1} new topics; the limit is {COSTLY_ELEMENTS}"
     ):
-        multi_produce(MultiProduceRequest(produces), services)
+        finished(multi_produce(MultiProduceRequest(produces), services))
     assert set(services.topics.all()) == {TOPIC}
