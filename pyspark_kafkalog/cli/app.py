@@ -17,6 +17,7 @@ from pyspark_kafkalog.cli.offsets import OFFSETS_EPILOG, offsets
 from pyspark_kafkalog.cli.produce import PRODUCE_EPILOG, produce
 from pyspark_kafkalog.cli.topics import topics
 from pyspark_kafkalog.cli.zookeeper import zookeeper
+from pyspark_kafkalog.config.secrets import masked
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 
 EPILOG = """\
@@ -59,7 +60,7 @@ def main() -> None:
     try:
         app()
     except KafkaError as e:
-        typer.echo(f"kafkalog: {e}", err=True)
+        typer.echo(f"kafkalog: {masked(str(e))}", err=True)
         sys.exit(2 if isinstance(e, InvalidConfig) else 1)
     except OSError as e:  # a full disk behind standard output, a file that is gone
         if sys.stdout is not None:

@@ -14,6 +14,7 @@ from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.client import ClientConfig, parse_addresses
 from pyspark_kafkalog.config.client07 import PROTOCOL_07
 from pyspark_kafkalog.config.definition import parse_layers
+from pyspark_kafkalog.config.secrets import masked
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, UnknownTopicOrPartition, error_for
 from pyspark_kafkalog.types import TopicPartition
 
@@ -56,7 +57,9 @@ def client_config(cls: type[C], server: str, given: Mapping[str, object], source
     try:
         parse_addresses(server)
     except ValueError as e:
-        raise InvalidConfig(f"{option}: {e}; expected host:port,..., such as {DEFAULT_SERVER}") from None
+        raise InvalidConfig(
+            f"{option}: {masked(str(e))}; expected host:port,..., such as {DEFAULT_SERVER}"
+        ) from None
     layers = [(_RELEASE, old_brokers()), (source, given), (option, {"bootstrap.servers": server})]
     return replace(parse_layers(cls, layers), servers_option=option)
 
@@ -111,7 +114,7 @@ def pairs(texts: Iterable[str] | None, option: str) -> list[tuple[str, str]]:
     for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            raise typer.BadParameter(f"{text!r} is not name=value", param_hint=option)
+            raise typer.BadParameter(f"{masked(text)!r} is not name=value", param_hint=option)
         found.append((name.strip(), value))
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from pyspark_kafkalog.config.definition import (
@@ -12,7 +13,6 @@ from pyspark_kafkalog.config.definition import (
     between,
     not_empty,
     not_negative,
-    one_of,
     positive,
     positive_int,
     prop,
@@ -68,7 +68,10 @@ def check_release(asks: bool, release: str | None) -> None:
         )
 
 
+_plain = Check("only PLAINTEXT: TLS and SASL are not supported", lambda value: value == "PLAINTEXT")
+
 addresses = Check("host:port, several of them separated by commas", _are_addresses)
+_brokers = addresses._replace(allowed=f"{addresses.allowed}, such as localhost:9092")
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class ClientConfig(Config):
     """The properties that producers, consumers and admin calls share; Kafka's names and defaults."""
 
     bootstrap_servers: str = prop(
-        "bootstrap.servers", kind=str, check=addresses, section="Connections",
+        "bootstrap.servers", kind=str, check=_brokers, section="Connections",
         doc="Brokers to ask first; every other one is learned from them.",
     )  # fmt: skip
     client_id: str = prop(
@@ -132,8 +135,8 @@ class ClientConfig(Config):
             "this release.",
     )  # fmt: skip
     security_protocol: str = prop(
-        "security.protocol", "PLAINTEXT", str, check=one_of("PLAINTEXT"),
-        doc="How connections are protected. TLS and SASL are not supported.",
+        "security.protocol", "PLAINTEXT", str, check=_plain,
+        doc="How connections are protected.",
     )  # fmt: skip
     servers_option: str = unlisted("bootstrap.servers")
     """What the user knows `bootstrap_servers` by; errors say to check it. Empty where it is no option."""
@@ -144,6 +147,17 @@ class ClientConfig(Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_release(self.api_version_request, self.broker_version_fallback)
+
+    @classmethod
+    def check_names(cls, names: Collection[str], prefix: str = "") -> None:
+        protected = sorted(name for name in names if name.startswith(("sasl.", "ssl.")))
+        if protected and "security.protocol" not in names:
+            raise InvalidConfig(
+                f"{', '.join(prefix + name for name in protected)}: TLS and SASL are not supported, and "
+                "without them this connection would be in plain text. Leave these properties out and use a "
+                "listener without TLS and SASL; to keep them here without effect, set "
+                f"{prefix}security.protocol=PLAINTEXT"
+            )
 
     @property
     def fallback_release(self) -> str | None:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import dataclasses
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
+from pyspark_kafkalog.config.secrets import is_secret, masked
 from pyspark_kafkalog.errors import InvalidConfig
 
 logger = logging.getLogger(__name__)
@@ -113,7 +114,9 @@ class Property:
         return str(value)
 
     def _refused(self, value: object, source: str) -> InvalidConfig:
-        shown = value if isinstance(value, str) else self.text(value)
+        shown = (
+            "***" if is_secret(self.name) else masked(value if isinstance(value, str) else self.text(value))
+        )
         if len(shown) > _SHOWN_CHARS:
             shown = shown[:_SHOWN_CHARS] + "..."
         # repr for anything that could break the line: one error is one line.
@@ -168,6 +171,13 @@ class Config:
             if checked is not value:
                 object.__setattr__(self, item.field, checked)
 
+    @classmethod
+    def check_names(cls, names: Collection[str], prefix: str = "") -> None:
+        """Raise `InvalidConfig` where these names together must not be ignored, known or not.
+
+        ``prefix`` is what stood before each where the user wrote it.
+        """
+
     def as_properties(self) -> dict[str, str]:
         """Every property that has a value, as text: what `parse` reads as an equal configuration."""
         values = ((item, getattr(self, item.field)) for item in describe(type(self)))
@@ -209,6 +219,8 @@ def parse_layers(cls: type[C], layers: Iterable[tuple[str, Mapping[str, object]]
     """
     values: dict[str, Any] = {}
     source = ""
+    layers = list(layers)
+    cls.check_names({name for _, mapping in layers for name in mapping})
     for source, mapping in layers:
         for item, value in _known(cls, mapping, source):
             values[item.field] = item.read(value, source)

@@ -11,6 +11,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_kafkalog.datasource import offsets
+from pyspark_kafkalog.datasource.brief_errors import briefly
 from pyspark_kafkalog.datasource.generations import SourceLookup, opened_lookup
 from pyspark_kafkalog.datasource.idle_clusters import IDLE_CLUSTERS
 from pyspark_kafkalog.datasource.options import BatchOptions, SourceOptions
@@ -118,6 +119,7 @@ class BatchReader(TaskReader, DataSourceReader):
     def __init__(self, options: BatchOptions, columns: Sequence[str]) -> None:
         super().__init__(options, columns)
 
+    @briefly
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks, in the order of topic, partition and offset.
 

@@ -15,6 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_kafkalog.datasource.batch_reader import BatchReader, KafkaInputPartition, attempt_number
+from pyspark_kafkalog.datasource.brief_errors import briefly
 from pyspark_kafkalog.datasource.load_options import LoadOptions
 from pyspark_kafkalog.datasource.load_planning import begin, propose, tell_group
 from pyspark_kafkalog.datasource.options import BatchOptions
@@ -61,6 +62,7 @@ class LoadReader(BatchReader):
         self._load = load
         self._ledger = Ledger.at(load.offsets_path, load.name)
 
+    @briefly
     def partitions(self) -> Sequence[InputPartition]:
         """The plan's ranges, in the order of topic, partition and offset; none where nothing is new.
 

@@ -53,7 +53,9 @@ def positive(options: Mapping[str, str], name: str) -> int | None:
     if value is None:
         return None
     if not _is_whole(value) or int(value) == 0:
-        raise InvalidConfig(f"{name} must be positive; got '{value}'")
+        raise InvalidConfig(
+            f"{name} must be positive; got '{value}'; expected a whole number of 1 or more, such as 1000"
+        )
     return int(value)
 
 

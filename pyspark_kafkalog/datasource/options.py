@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,6 +54,7 @@ _REFUSED = {
     "kafka.enable.auto.commit": "Loads commit: commitOffsets=stage, with loadName and offsetsPath.",
     "kafka.interceptor.classes": "Interceptors are Java classes.",
 }
+NAMES_IN_SPARK = "As options of Spark the names of Kafka's properties begin with 'kafka.'"
 ALL_RECORDS = "read_uncommitted"
 _READS = {"batch": "batch read", "stream": "stream"}
 _DEFAULTS = {"client_id": "spark-kafka-relation", "max_partition_fetch_bytes": 8 << 20}
@@ -156,7 +157,6 @@ def shared_options(options: Mapping[str, str], start: StartLimit, *limits: Offse
     Raises:
         InvalidConfig: one is missing, unknown, contradictory or has a wrong value; the text names it.
     """
-    _check_names(options)
     subscription = parse_subscription(options)
     wire = _wire(options)
     per_broker = isinstance(wire, Source07Config)
@@ -183,7 +183,12 @@ def shared_options(options: Mapping[str, str], start: StartLimit, *limits: Offse
 
 
 def by_lower_name(given: Mapping[str, str]) -> dict[str, str]:
-    """Options as everything here takes them. Spark's are in lower case already; a program's may not be."""
+    """Options as everything here takes them. Spark's are in lower case already; a program's may not be.
+
+    Raises:
+        InvalidConfig: one is unknown or not supported; the text has its name as it was given.
+    """
+    _check_names(given)
     return {key.lower(): value for key, value in given.items()}
 
 
@@ -201,14 +206,15 @@ def options_for_use(given: Mapping[str, str], use: str) -> dict[str, str]:
     return options
 
 
-def _check_names(options: Mapping[str, str]) -> None:
-    for key in options:
+def _check_names(given: Iterable[str]) -> None:
+    for name in given:
+        key = name.lower()
         if key in _REFUSED:
-            raise InvalidConfig(f"Kafka option '{key}' is not supported. {_REFUSED[key]}")
+            raise InvalidConfig(f"Kafka option '{name}' is not supported. {_REFUSED[key]}")
         if key not in BY_KEY and key not in _OF_SINKS and not key.startswith(_PREFIX):
             near = nearest(key, BY_KEY)
             hint = f"Did you mean '{BY_KEY[near].name}'?" if near else f"Known: {_known()}"
-            raise InvalidConfig(f"Unknown option '{key}'. {hint}")
+            raise InvalidConfig(f"Unknown option '{name}'. {hint}")
 
 
 def _wire(options: Mapping[str, str]) -> ConsumerConfig | Source07Config:
@@ -232,6 +238,7 @@ def _consumer_config(options: Mapping[str, str]) -> ConsumerConfig:
     given = {key: value for key, value in options.items() if key.startswith(_PREFIX)}
     level = "kafka.isolation.level"
     given[level] = choice(options, level, ("read_uncommitted", "read_committed"))
+    ConsumerConfig.check_names({key.removeprefix(_PREFIX) for key in given}, _PREFIX)
     known = {_PREFIX + item.name: item for item in describe(ConsumerConfig)}
     elsewhere = zookeeper_properties() if asks_zookeeper(options) else {}
     values: dict[str, object] = {**_DEFAULTS, "servers_option": "kafka.bootstrap.servers"}
@@ -241,7 +248,10 @@ def _consumer_config(options: Mapping[str, str]) -> ConsumerConfig:
             values[item.field] = replace(item, name=key).read(value, "option")
         elif key not in BY_KEY and key not in elsewhere:
             warn_unknown(key, known, "options")
-    return ConsumerConfig(**values)  # type: ignore[arg-type]
+    try:
+        return ConsumerConfig(**values)  # type: ignore[arg-type]
+    except InvalidConfig as e:
+        raise InvalidConfig(f"{e}. {NAMES_IN_SPARK}") from None
 
 
 def start_of(options: Mapping[str, str], default: StartLimit) -> StartLimit:
@@ -269,7 +279,10 @@ def _time_limit(options: Mapping[str, str], side: str) -> OffsetLimit | None:
     timestamp = options.get(f"{side}timestamp")
     if timestamp is not None:
         if not re.fullmatch(r"\s*[0-9]{1,19}\s*", timestamp) or int(timestamp) > LONG_MAX:
-            raise InvalidConfig(f"{side}Timestamp: Expected a single long value, got {timestamp}")
+            raise InvalidConfig(
+                f"{side}Timestamp: Expected a single long value, got {timestamp}; it is a time in "
+                "milliseconds since the epoch, such as 1700000000000 (2023-11-14 22:13:20 UTC)"
+            )
         return GlobalTimestamp(int(timestamp))
     by_partition = options.get(f"{side}offsetsbytimestamp")
     if by_partition is not None:

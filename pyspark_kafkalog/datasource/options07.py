@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
+from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
 from pyspark_kafkalog.config.definition import Property, describe, warn_unknown
 from pyspark_kafkalog.config.source07 import Source07Config
@@ -77,7 +78,10 @@ def parse_07(options: Mapping[str, str]) -> Source07Config:
     for key, why in _IGNORED.items():
         if key in options:
             log.warning("%s: it is ignored", why)
-    places = {name: options[key] for key, name in _PLACES.items() if key in options}
+    ClientConfig.check_names(
+        {key.removeprefix(_PREFIX) for key in options if key.startswith(_PREFIX)}, _PREFIX
+    )
+    places = {key: name for key, name in _PLACES.items() if key in options}
     both_spellings = "zookeeper.connect" in options and "zk.connect" in options
     if both_spellings or len(places) != 1:
         given = ", ".join(key for key in _PLACES if key in options) or "none"
@@ -87,7 +91,8 @@ def parse_07(options: Mapping[str, str]) -> Source07Config:
         )
     items = {item.name: item for item in describe(Source07Config)}
     values: dict[str, object] = {
-        items[name].field: items[name].read(value, "option") for name, value in places.items()
+        items[name].field: replace(items[name], name=key).read(options[key], "option")
+        for key, name in places.items()
     }
     known = _client_properties()
     for key, value in options.items():

@@ -16,6 +16,7 @@ from pyspark_kafkalog.config.client07 import PROTOCOL_08
 from pyspark_kafkalog.config.definition import describe, nearest, warn_unknown
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.datasource.option_table import OPTIONS
+from pyspark_kafkalog.datasource.options import NAMES_IN_SPARK
 from pyspark_kafkalog.datasource.sink_marks import Unit
 from pyspark_kafkalog.datasource.sink_option_table import SINK_OPTIONS
 from pyspark_kafkalog.datasource.table_options import options_for
@@ -132,6 +133,8 @@ def _producer_config(options: Mapping[str, str], prefix: str | None) -> Producer
     values: dict[str, object] = {**_DEFAULTS, "servers_option": _SERVERS}
     if prefix is not None:
         values |= {"transactional_id": prefix, "transaction_timeout_ms": _MOST_OPEN_MS}
+    of_kafka = {key.removeprefix(_PREFIX) for key in options if key.startswith(_PREFIX)}
+    ProducerConfig.check_names(of_kafka, _PREFIX)
     for key, value in options.items():
         item = known.get(key)
         if item is not None:
@@ -142,7 +145,7 @@ def _producer_config(options: Mapping[str, str], prefix: str | None) -> Producer
         return ProducerConfig(**values)  # type: ignore[arg-type]
     except InvalidConfig as e:
         if prefix is None or "transactional.id" not in str(e):
-            raise
+            raise InvalidConfig(f"{e}. {NAMES_IN_SPARK}") from None
         raise InvalidConfig(f"{e} (with transactional.id.prefix there is a transactional.id)") from None
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from pyspark_kafkalog.datasource.brief_errors import briefly
 from pyspark_kafkalog.datasource.options import parse_batch_options
 from pyspark_kafkalog.datasource.schema import column_names, columns_of, spark_schema
 from pyspark_kafkalog.datasource.stream_options import parse_either_options, parse_stream_options
@@ -35,6 +36,7 @@ class DefaultSource(DataSource):
     def name(cls) -> str:
         return "kafkalog"
 
+    @briefly
     def schema(self) -> StructType:
         """The seven columns of Spark's Kafka connector, or those that the options ask for.
 
@@ -54,6 +56,7 @@ class DefaultSource(DataSource):
         )
         return schema if of_table is None else with_options(schema, of_table)
 
+    @briefly
     def reader(self, schema: StructType) -> BatchReader:
         """The batch reader of the columns in ``schema``: ours, or the subset that the user gave.
 
@@ -80,6 +83,7 @@ class DefaultSource(DataSource):
 
         return BatchReader(options, columns)
 
+    @briefly
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
         """The stream of the columns in ``schema``: ours, or the subset that the user gave.
 
@@ -91,6 +95,7 @@ class DefaultSource(DataSource):
         options = parse_stream_options(options_for(self.options, schema))
         return StreamReader(options, columns_of(schema, per_broker=options.v07 is not None))
 
+    @briefly
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """The writer of ``df.write``, for rows of ``schema``.
 
@@ -103,6 +108,7 @@ class DefaultSource(DataSource):
 
         return batch_writer(parse_sink_options(sink_options_for(self.options, schema)), schema, overwrite)
 
+    @briefly
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: ARG002, N802
         """The writer of ``df.writeStream``; ``overwrite`` is complete mode, whose batches are written whole.
 

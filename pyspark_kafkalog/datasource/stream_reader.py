@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pyspark_kafkalog.datasource.batch_reader import TaskReader
+from pyspark_kafkalog.datasource.brief_errors import briefly
 from pyspark_kafkalog.datasource.stream_driver import StreamDriver
 from pyspark_kafkalog.datasource.stream_limits import NO_LIMITS, Limits
 from pyspark_kafkalog.datasource.stream_offsets import decode_offsets, encode_offsets
@@ -41,10 +42,12 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_driven": None}
 
+    @briefly
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """See `StreamDriver.initial`."""
         return encode_offsets(self._driver.initial())
 
+    @briefly
     def latestOffset(  # noqa: N802
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
@@ -54,6 +57,7 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
         # Spark compares the text: what was written by an earlier version is the same offset.
         return start if start is not None and found == known else encode_offsets(found)
 
+    @briefly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch; see `StreamDriver.plan`."""
         return self._driver.plan(decode_offsets(start), decode_offsets(end))

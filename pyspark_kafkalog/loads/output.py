@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
+from pyspark_kafkalog.config.secrets import masked
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.loads.commit import PARQUET, Commit, Output, OutputFile
 from pyspark_kafkalog.loads.errors import LoadError
@@ -54,8 +55,8 @@ def local_path(path: str | os.PathLike[str]) -> Path:
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", text)
     if scheme and scheme[1].lower() != "file":
         raise InvalidConfig(
-            f"{text}: loads write and publish files on local file systems only, and {scheme[1]}: is another. "
-            "Write load.df there yourself, then call load.done() (mode job)"
+            f"{masked(text)}: loads write and publish files on local file systems only, and {scheme[1]}: is "
+            "another. Write load.df there yourself, then call load.done() (mode job)"
         )
     if scheme:
         text = re.sub(r"^//[^/]*", "", text[scheme.end() :])

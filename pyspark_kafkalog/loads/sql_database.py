@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, parse_qsl, unquote, urlencode, urlsplit
 
+from pyspark_kafkalog.config.secrets import masked
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 from pyspark_kafkalog.loads.errors import DatabaseFailed
 from pyspark_kafkalog.loads.sql_dialect import DIALECTS, STANDARD, Dialect, converted
@@ -29,9 +30,6 @@ _SHOWN_PARAMETERS = ("host", "port", "dbname")
 _BUSY_SECONDS = 600.0
 """SQLite has one writer at a time; the others wait for it so long, unless ``?timeout=`` says otherwise."""
 
-_SECRETS = re.compile(
-    r"(?i)(password|passwd|pwd|secret|token|sslpassword|sslkey)\s*=\s*('[^']*'|[^\s&;'\"]+)"
-)
 _MARKS = {"qmark": "?", "format": "%s", "pyformat": "%s", "numeric": ":{}", "named": ":{}", "dollar": "${}"}
 
 Connect = Callable[[], Any]
@@ -82,7 +80,7 @@ class Database:
     def _scrubbed(self, text: str) -> str:
         for secret in self.secrets:
             text = text.replace(secret, "***")
-        return _SECRETS.sub(r"\1=***", text)
+        return masked(text)
 
 
 class Session:
@@ -217,18 +215,18 @@ def _sqlite(url: str, driver: str) -> Database:
     path = unquote(parts.path[1:])
     if parts.netloc or not path or path == ":memory:":
         raise InvalidConfig(
-            f"{url}: a database of SQLite is a file that tasks share: sqlite:///relative/file.db or "
+            f"{masked(url)}: a database of SQLite is a file that tasks share: sqlite:///relative/file.db or "
             "sqlite:////absolute/file.db"
         )
     asked = parse_qs(parts.query, keep_blank_values=True)
     if asked.keys() - {"timeout"}:
         raise InvalidConfig(
-            f"{url}: of parameters there is timeout only, the seconds to wait for other writers"
+            f"{masked(url)}: the only parameter is timeout, the seconds to wait for other writers"
         )
     try:
         seconds = float(asked["timeout"][0]) if asked else _BUSY_SECONDS
     except ValueError:
-        raise InvalidConfig(f"{url}: timeout is a number of seconds") from None
+        raise InvalidConfig(f"{masked(url)}: timeout is a number of seconds") from None
     file = Path(path).absolute()  # executors run elsewhere
     opened = partial(_open_sqlite, str(file), seconds, driver == "adbc")
     return Database(f"sqlite:///{file}", DIALECTS["sqlite"], opened)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
+from pyspark_kafkalog.config.secrets import masked
 from pyspark_kafkalog.loads.errors import LoadBusy, LoadError, UnsafeStore
 
 _UNFINISHED = ".tmp-"
@@ -212,13 +213,15 @@ def open_store(location: str | os.PathLike[str]) -> LocalStore:
     if url is not None and url[1].lower() == "file":
         parts = urlsplit(text)
         if parts.netloc not in ("", "localhost"):
-            raise UnsafeStore(f"{text}: a file: URL names this machine, file:///path; not {parts.netloc!r}")
+            raise UnsafeStore(
+                f"{masked(text)}: a file: URL names this machine, file:///path; not {parts.netloc!r}"
+            )
         text = unquote(parts.path)
     elif url is not None:
         raise UnsafeStore(
-            f"{text}: a ledger cannot be kept in {url[1]!r}. It needs a store whose create is exclusive, "
-            "whole and durable; there is one for paths and file: URLs, local or on a volume that driver "
-            "and executors share. docs/loads.md, 'Other stores', says what another one must offer"
+            f"{masked(text)}: a ledger cannot be kept in {url[1]!r}. It needs a store whose create is "
+            "exclusive, whole and durable; there is one for paths and file: URLs, local or on a volume that "
+            "driver and executors share. docs/loads.md, 'Other stores', says what another one must offer"
         )
     if not text:
         raise LoadError("the path of the ledgers is empty: name a directory")

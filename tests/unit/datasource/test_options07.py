@@ -83,7 +83,7 @@ def test_partitions_are_named_by_broker_and_number() -> None:
         ({**V07, "zk.connect": "h:1", "zookeeper.connect": "h:1"}, "given: zookeeper.connect, zk.connect"),
         (
             {**V07, "zk.connect": "h"},
-            "option: zookeeper.connect=h is not allowed; allowed: host:port, several",
+            "option: zk.connect=h is not allowed; allowed: host:port, several",
         ),
         ({**V07, "broker.list": "1:h"}, "option: broker.list=1:h is not allowed; allowed: id:host:port"),
         # By its place in the list it would be broker 0, and another one when the list changes.

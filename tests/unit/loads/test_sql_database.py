@@ -61,7 +61,7 @@ def test_a_relative_path_is_of_the_drivers_directory(tmp_path: Path, monkeypatch
         ("sqlite://", "a file that tasks share"),
         ("sqlite:///:memory:", "a file that tasks share"),
         ("sqlite://lake/flights.db", "a file that tasks share"),
-        ("sqlite:////lake/f.db?cache=shared", "timeout only"),
+        ("sqlite:////lake/f.db?cache=shared", "the only parameter is timeout"),
         ("sqlite:////lake/f.db?timeout=soon", "timeout is a number of seconds"),
         (f"mysql://me:{SECRET}@db/lake", "without connect=... loads open sqlite"),
         ("postgresql+pg8000://db/lake", "without connect=... loads open sqlite"),

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+
+from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.definition import Property, describe, parse
+from pyspark_kafkalog.config.producer import ProducerConfig
+from pyspark_kafkalog.config.secrets import is_secret, masked
+from pyspark_kafkalog.errors import InvalidConfig
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgresql://u:geheim@h/db", "postgresql://***@h/db"),
+        ("postgresql://u:ge/h@e?im#@h:5432/db?x=1: no", "postgresql://***@h:5432/db?x=1: no"),
+        ("'u:geheim@h:9092' is not host:port", "'***@h:9092' is not host:port"),
+        ("postgresql://h/db?user=u&password=geheim&x=1", "postgresql://h/db?user=u&password=***&x=1"),
+        ("kafka.sasl.password=geheim", "kafka.sasl.password=***"),
+        ("sasl.password:geheim", "sasl.password:***"),
+        ('Module required username="u" password="ge heim";', 'Module required username="u" password=***;'),
+        ("host:9092,[::1]:9093", "host:9092,[::1]:9093"),
+        ("check the registry's user and password: it said 401", None),
+        ("me@example.org wrote /a/b to file:///c", None),
+    ],
+)
+def test_secrets_are_masked_and_nothing_else(text: str, shown: str | None) -> None:
+    assert masked(text) == (text if shown is None else shown)
+
+
+def test_names_say_which_properties_are_secret() -> None:
+    for name in ("kafka.sasl.password", "ssl.keystore.password", "sasl.jaas.config", "client.secret"):
+        assert is_secret(name)
+    assert not any(is_secret(item.name) for item in describe(ProducerConfig))
+
+
+def test_a_refused_value_of_a_secret_property_is_not_echoed() -> None:
+    item = Property("f", "sasl.password", None, int, (), None, "", "", "", "", True)
+    with pytest.raises(InvalidConfig, match=r"^s: sasl\.password=\*\*\* is not allowed"):
+        item.read("geheim", "s")
+    with pytest.raises(InvalidConfig, match=r"bootstrap\.servers=\*\*\*@h is not allowed") as raised:
+        parse(ClientConfig, {"bootstrap.servers": "u:geheim@h"}, source="s")
+    assert "geheim" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["sasl.mechanism", "sasl.password", "ssl.ca.location"])
+def test_credentials_without_a_protocol_are_an_error_and_no_plain_connection(name: str) -> None:
+    given = {"bootstrap.servers": "a:1", name: "geheim"}
+    with pytest.raises(InvalidConfig, match=f"^{name}: TLS and SASL are not supported") as raised:
+        parse(ProducerConfig, given, source="s")
+    assert "set security.protocol=PLAINTEXT" in str(raised.value)
+    assert "geheim" not in str(raised.value)
+    plain = parse(ProducerConfig, given | {"security.protocol": "PLAINTEXT"}, source="s")
+    assert plain.security_protocol == "PLAINTEXT"
