@@ -79,6 +79,7 @@ def _answers(
                 aborted=fetched.aborted if committed else None,
                 max_batch_bytes=_MAX_BATCH_BYTES,
                 streamed=True,
+                place=fetched.place,
             )
             yield (_records(block) for block in answer.blocks(walk_messages))
             position = answer.next_offset

@@ -29,6 +29,7 @@ from pyspark_kafkalog.formats.batch_header import (
 )
 from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.message_set import frames
+from pyspark_kafkalog.formats.placement import Place
 from pyspark_kafkalog.formats.record import MIN_RECORD_BYTES
 from pyspark_kafkalog.types import TopicPartition
 
@@ -86,11 +87,12 @@ class Answer:
         aborted: Sequence[tuple[int, int]] | None,
         max_batch_bytes: int,
         streamed: bool = False,
+        place: Place = Place(),  # noqa: B008  (never changes)
     ) -> None:
         """``aborted`` None means uncommitted and aborted records are to be seen as well.
 
-        ``streamed``: the caller lets go of each block before it takes the next, so that all of the answer may
-        be walked, whatever it decompresses to.
+        ``place`` is what the offsets of the first entry must be. ``streamed``: the caller lets go of each
+        block before it takes the next, so that all of the answer may be walked, whatever it decompresses to.
         """
         self._data, self._log = data, log
         self._end = end
@@ -98,27 +100,33 @@ class Answer:
         self._max_batch_bytes = max_batch_bytes
         room = max(DECOMPRESSED_BYTES, DECOMPRESSED_RATIO * len(data))
         self._room = sys.maxsize if streamed else room
+        self._place = place
         self.next_offset = start
 
     def blocks(self, walk: Walker) -> Iterator[Block]:
         """The blocks with records in the range asked for, in the answer's order; ``walk`` is an engine's.
 
-        What comes after the range's end is not looked at: nothing in it can spoil the range. Nor is what
-        comes after `DECOMPRESSED_BYTES`, unless the answer is streamed.
+        Of what comes after the range's end only the next entry's offset is looked at: nothing else in it can
+        spoil the range. So it is with what comes after `DECOMPRESSED_BYTES`, unless the answer is streamed.
+        A block is given out before the entry after it is looked at: whoever passes rows on takes the next
+        block first, or the end.
 
         Raises:
-            CorruptMessage: a batch's length, header, checksum or compressed data is wrong.
+            CorruptMessage: a batch's length, header, offsets, checksum or compressed data is wrong.
             MessageTooLarge: a batch decompresses to more than the limit.
             UnsupportedCompression: a codec is unknown, or its library not installed.
         """
         pos, data = 0, self._data
         at = self.next_offset
+        lowest, asked, below = self._place
         try:
             while at < self._end and self._room > 0 and (size := self._whole_batch(pos)) is not None:
                 if size == _MESSAGES:
-                    found = step(data, pos, walk, at=at, end=self._end, max_bytes=self._max_batch_bytes)
+                    place = Place(lowest, asked, below)
+                    found = step(data, pos, walk, place, at, self._end, max_bytes=self._max_batch_bytes)
                     self._room -= found.decompressed_bytes
                     at = self.next_offset = found.next_offset
+                    lowest = found.lowest
                     yield from found.blocks
                     if found.position is None:
                         return
@@ -127,24 +135,38 @@ class Answer:
                 # A batch object would cost as much as the checksum of 16 KiB.
                 (base, _, _, _, crc, attributes, last_delta, base_time, max_time, producer_id, _, _, count
                  ) = read_header_fields(data, pos)  # fmt: skip
+                last = base + last_delta
+                if base < lowest or last < asked or last >= below:
+                    raise Place(lowest, asked, below).refuse(base, last)
+                lowest = last + 1
                 if base >= self._end:
+                    # A gap up to the end of the range, or a damaged offset: then what comes next is lower.
+                    self._check_next(pos + size, lowest)
                     self.next_offset = base
                     return
                 # The checksum comes before anything is believed, also of a batch that is then left out.
                 if crc32c(data[pos + ATTRIBUTES_POSITION : pos + size]) != crc:
                     verify_crc(data, pos, read_header(data, pos))
-                visible = self._visible(pos, attributes, producer_id, base + last_delta)
-                if visible and base + last_delta >= at and (count or size > HEADER_SIZE):
+                visible = self._visible(pos, attributes, producer_id, last)
+                if visible and last >= at and (count or size > HEADER_SIZE):
                     append_time = attributes & LOG_APPEND_TIME_BIT
                     where = self._records(pos, size, count, attributes & CODEC_BITS)
                     low, high = max(0, at - base), min(last_delta + 1, self._end - base)
                     time = max_time if append_time else base_time
-                    self.next_offset = base + last_delta + 1
+                    self.next_offset = lowest
                     yield Block(*where, count, last_delta, low, high, base, time, append_time >> 3)
-                at = self.next_offset = max(at, base + last_delta + 1)
+                at = self.next_offset = max(at, lowest)
                 pos += size
+            self._check_next(pos, lowest)
         except KafkaError as e:
             raise type(e)(f"{self._log}, reading on from offset {at}: {e}") from e
+
+    def _check_next(self, pos: int, lowest: int) -> None:
+        """Compare the offset of the entry at ``pos``, if that much of it is there, with the entry before."""
+        if len(self._data) - pos >= _LENGTH_POSITION:
+            base = int.from_bytes(self._data[pos : pos + _LENGTH_POSITION], "big", signed=True)
+            if base < lowest:
+                raise Place(lowest).refuse(base, base)
 
     def _whole_batch(self, pos: int) -> int | None:
         """Bytes of the batch at ``pos``, `_MESSAGES` where it is none but of v0 or v1; None where the answer

@@ -18,6 +18,7 @@ from pyspark_kafkalog.columnar.choice import EngineName, chooser, decoded
 from pyspark_kafkalog.columnar.engine import Block, Cursor, Engine, Filled, Limits, Status, Wanted, describe
 from pyspark_kafkalog.columnar.types import COLUMNS, arrow_schema
 from pyspark_kafkalog.errors import CorruptMessage, InvalidTimestamp, KafkaError
+from pyspark_kafkalog.formats.placement import Place
 from pyspark_kafkalog.types import TopicPartition
 
 __all__ = ["COLUMNS", "Decoded", "RecordBatchDecoder", "arrow_schema"]
@@ -95,13 +96,18 @@ class RecordBatchDecoder:
         return self._choose().name
 
     def decode(
-        self, data: memoryview, start: int, end: int, aborted: Sequence[tuple[int, int]] | None = ()
+        self,
+        data: memoryview,
+        start: int,
+        end: int,
+        aborted: Sequence[tuple[int, int]] | None = (),
+        place: Place = Place(),  # noqa: B008
     ) -> Decoded:
         """The rows of one fetch answer with offsets in ``[start, end)``.
 
         ``aborted`` is what the answer lists: (producer id, first offset); looked at only with
-        ``read_committed``. An incomplete batch at the end is left out. ``data`` may be used again as soon
-        as this returns.
+        ``read_committed``. ``place`` is what the offsets of the first batch must be. An incomplete batch at
+        the end is left out. ``data`` may be used again as soon as this returns.
 
         Raises:
             CorruptMessage: a checksum, length, count or offset is wrong.
@@ -109,19 +115,24 @@ class RecordBatchDecoder:
             UnsupportedCompression: a codec is unknown, or its library not installed.
             InvalidTimestamp: a time that is wanted does not fit 64 bits in microseconds.
         """
-        answer = self._answer(data, start, end, aborted)
+        answer = self._answer(data, start, end, aborted, place)
         batches = list(self._decoded(answer))
         return Decoded(batches, answer.next_offset, sum(batch.num_rows for batch in batches))
 
     def stream(
-        self, data: memoryview, start: int, end: int, aborted: Sequence[tuple[int, int]] | None = ()
+        self,
+        data: memoryview,
+        start: int,
+        end: int,
+        aborted: Sequence[tuple[int, int]] | None = (),
+        place: Place = Place(),  # noqa: B008
     ) -> Generator[pa.RecordBatch, None, int]:
         """The same rows one record batch at a time; its value at the end is where reading goes on.
 
         An answer may be compressed a hundredfold: this holds no more of it than makes one record batch, which
         is `DATA_BYTES` at most or else one of the log's batches. ``data`` must stay as it is until the end.
         """
-        answer = self._answer(data, start, end, aborted, streamed=True)
+        answer = self._answer(data, start, end, aborted, place, streamed=True)
         yield from self._decoded(answer)
         return answer.next_offset
 
@@ -131,6 +142,7 @@ class RecordBatchDecoder:
         start: int,
         end: int,
         aborted: Sequence[tuple[int, int]] | None,
+        place: Place,
         streamed: bool = False,
     ) -> Answer:
         return Answer(
@@ -141,6 +153,7 @@ class RecordBatchDecoder:
             aborted=(aborted or ()) if self._read_committed else None,
             max_batch_bytes=self._max_batch_bytes,
             streamed=streamed,
+            place=place,
         )
 
     def _decoded(self, answer: Answer) -> Iterator[pa.RecordBatch]:

@@ -141,6 +141,7 @@ class BrokerFetcher:
                 return False
             end = found.next_offset
             if end <= found.offset:
+                next(iter(found), None)  # raises where the first entry is why
                 raise CorruptMessage(f"{partition.key} at offset {found.offset}: an answer without an entry")
             return self._put(partition, found, end)
         except OffsetOutOfRange as e:

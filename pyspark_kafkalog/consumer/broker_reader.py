@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pyspark_kafkalog.client.connection import Connection
@@ -13,9 +14,12 @@ from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08, Client07Config
 from pyspark_kafkalog.consumer.message_set import BatchSets, SetReader, V07Sets
 from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, InvalidRequest, error_for
+from pyspark_kafkalog.formats.message_set import next_offset_after
+from pyspark_kafkalog.formats.placement import Place
 from pyspark_kafkalog.protocol.api import fetch, list_offsets
+from pyspark_kafkalog.protocol.api.fetch import PartitionData
 from pyspark_kafkalog.protocol.exchange import ApiKey
-from pyspark_kafkalog.protocol.v07 import FetchRequest, FetchResponse, MultiFetchRequest, OffsetsRequest
+from pyspark_kafkalog.protocol.v07 import FetchRequest, MultiFetchRequest, OffsetsRequest
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 _NO_OFFSET = -1
@@ -24,13 +28,21 @@ _TIMES_SINCE = 1
 """The version of ListOffsets that brought one offset for a time instead of several of segments."""
 
 
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What a broker answered to one fetch, and how its bytes are walked."""
+
+    error_code: ErrorCode
+    messages: Any
+    sets: SetReader
+
+
 class BrokerReader(Protocol):
     """*Not thread-safe: one thread at a time.* One broker, by one connection."""
 
     peer: str
-    sets: SetReader
 
-    def fetch(self, wanted: Sequence[FetchRequest], deadline: Deadline) -> list[FetchResponse]:
+    def fetch(self, wanted: Sequence[FetchRequest], deadline: Deadline) -> list[Brought]:
         """An answer to each, in order. Raises `ConnectionLost`, `InvalidRequest`."""
         ...
 
@@ -49,11 +61,11 @@ class BrokerReader07:
     ) -> None:
         self._connection = Connection07(host, port, config, deadline=deadline, clock=clock)
         self.peer = self._connection.peer
-        self.sets: SetReader = V07Sets()
 
-    def fetch(self, wanted: Sequence[FetchRequest], deadline: Deadline) -> list[FetchResponse]:
+    def fetch(self, wanted: Sequence[FetchRequest], deadline: Deadline) -> list[Brought]:
         if len(wanted) == 1:
-            return [self._connection.request(wanted[0], deadline=deadline)]
+            one = self._connection.request(wanted[0], deadline=deadline)
+            return [Brought(one.error_code, one.messages, V07Sets())]
         answer = self._connection.request(MultiFetchRequest(tuple(wanted)), deadline=deadline)
         if answer.error_code != ErrorCode.NONE:
             raise error_for(answer.error_code, f"{self.peer}: multifetch: {answer.error_code.name}")
@@ -61,7 +73,7 @@ class BrokerReader07:
             raise InvalidRequest(
                 f"{self.peer}: {len(answer.responses)} answers came to a multifetch of {len(wanted)}"
             )
-        return list(answer.responses)
+        return [Brought(one.error_code, one.messages, V07Sets()) for one in answer.responses]
 
     def offsets_before(self, request: OffsetsRequest, deadline: Deadline) -> list[int]:
         try:
@@ -88,9 +100,8 @@ class BrokerReader08:
     ) -> None:
         self._connection = Connection(host, port, config.todays((host, port)), deadline=deadline, clock=clock)
         self.peer = self._connection.peer
-        self.sets: SetReader = BatchSets()
 
-    def fetch(self, wanted: Sequence[FetchRequest], deadline: Deadline) -> list[FetchResponse]:
+    def fetch(self, wanted: Sequence[FetchRequest], deadline: Deadline) -> list[Brought]:
         # A partition may be asked for once in a request of this wire: doubles go into further ones.
         left, found = dict(enumerate(wanted)), {}
         while left:
@@ -103,13 +114,21 @@ class BrokerReader08:
                     raise InvalidRequest(
                         f"{self.peer}: the answer to a fetch of {key[0]}-{key[1]} leaves it out"
                     )
-                found[place] = answers[key]
+                found[place] = self._brought(wanted[place], answers[key], deadline)
                 del left[place]
         return [found[place] for place in range(len(wanted))]
 
+    def _brought(self, one: FetchRequest, answer: PartitionData, deadline: Deadline) -> Brought:
+        data, high_watermark = memoryview(answer.records or b""), answer.high_watermark
+        if 0 <= high_watermark < next_offset_after(data, one.offset, Place.of_answer(one.offset, -1)):
+            # Apache Kafka notes it before it reads: what is appended meanwhile may be in the answer as well.
+            latest = OffsetsRequest(one.topic, one.partition, LATEST_TIMESTAMP, 1)
+            high_watermark = max(high_watermark, *self.offsets_before(latest, deadline))
+        return Brought(answer.error_code, data, BatchSets(high_watermark))
+
     def _ask(
         self, wanted: Sequence[FetchRequest], deadline: Deadline
-    ) -> dict[tuple[str, int], FetchResponse]:
+    ) -> dict[tuple[str, int], PartitionData]:
         topics: dict[str, list[fetch.FetchPartition]] = defaultdict(list)
         for one in wanted:
             topics[one.topic].append(
@@ -128,7 +147,7 @@ class BrokerReader08:
         if answer.error_code != ErrorCode.NONE:
             raise error_for(answer.error_code, f"{self.peer}: fetch: {answer.error_code.name}")
         return {
-            (topic.topic, part.partition_index): FetchResponse(part.error_code, part.records or b"")
+            (topic.topic, part.partition_index): part
             for topic in answer.responses
             for part in topic.partitions
         }

@@ -18,6 +18,7 @@ from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.client.retry import Attempts, Deadline
 from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.errors import (
+    CorruptMessage,
     ErrorCode,
     InvalidRequest,
     KafkaError,
@@ -26,7 +27,8 @@ from pyspark_kafkalog.errors import (
     RequestTimedOut,
     error_for,
 )
-from pyspark_kafkalog.formats.message_set import next_offset_after
+from pyspark_kafkalog.formats.message_set import begins_whole, next_offset_after
+from pyspark_kafkalog.formats.placement import Place
 from pyspark_kafkalog.protocol.api.fetch import (
     FetchPartition,
     FetchRequest,
@@ -54,7 +56,9 @@ class Fetched:
 
     ``data`` may be read until the next-but-one answer is asked for. ``aborted`` holds producer id and
     first offset of each aborted transaction that overlaps; empty under read_uncommitted.
-    ``last_stable_offset`` and ``log_start_offset`` are -1 where the broker tells none.
+    ``last_stable_offset`` and ``log_start_offset`` are -1 where the broker tells none. ``follows``: the last
+    whole entry given out before ended at ``offset``. ``data`` may hold nothing that goes on from ``offset``,
+    where its first entry is corrupt: whoever decodes it finds that.
     """
 
     data: memoryview
@@ -65,6 +69,12 @@ class Fetched:
     last_stable_offset: int
     log_start_offset: int
     broker_id: int
+    follows: bool = False
+
+    @property
+    def place(self) -> Place:
+        """What the offsets of the first entry must be."""
+        return Place.of_answer(self.offset, self.high_watermark, follows=self.follows)
 
 
 @dataclass(slots=True)
@@ -100,6 +110,10 @@ class PartitionFetcher:
         self.tp, self.end = tp, end
         self._cluster, self._config = cluster, config
         self._position = start
+        self._ended_at = -1
+        """Where the last whole entry that was given out ended."""
+        self._stuck_at = -1
+        """The offset from which the last answer did not lead on."""
         self._poll_timeout_ms = poll_timeout_ms
         self._limit = min(config.max_partition_fetch_bytes, config.fetch_max_bytes)
         self._size = min(self._limit, FIRST_FETCH_BYTES)
@@ -135,6 +149,8 @@ class PartitionFetcher:
 
         Raises:
             OffsetOutOfRange: the log does not hold the position; it names the range it has.
+            CorruptMessage: the broker says, twice, that its log is corrupt at the position; or the answer
+                before did not lead on, and whoever decoded it did not mind.
             RequestTimedOut: no batch at or after the position came in time.
             ConnectionLost, UnknownTopicOrPartition, ...: the failure that lasted until there was no time.
             MessageTooLarge: a batch does not fit ``fetch.max.bytes``, and the broker is too old to send
@@ -144,19 +160,24 @@ class PartitionFetcher:
             connection, frame = self._given.popleft()
             if isinstance(frame, bytearray):
                 connection.transport.recycle(frame)
+        if self._position == self._stuck_at < self.end:
+            raise CorruptMessage(
+                f"{self.tp}: what the log holds at offset {self._position} is no entry of it"
+            )
         deadline = Deadline.after(self._poll_timeout_ms / 1000, self._cluster.clock)
         attempts = self._cluster.retrying(f"fetching {self.tp} at offset {self._position}", deadline)
         empty_answers = 0
         while self._position < self.end and not self._closed:
             try:
                 answer = self._answer(attempts.deadline)
-                fetched = self._take(*answer)
+                fetched = self._take(*answer, attempts.deadline)
             except KafkaError as e:
                 self._recover(e, attempts)
                 continue
             attempts.succeeded()
             if fetched is not None:
-                self._send_ahead(attempts.deadline)
+                if self._position > fetched.offset:
+                    self._send_ahead(attempts.deadline)
                 return fetched
             empty_answers += 1
             self._pause(empty_answers, answer[1], attempts.deadline)
@@ -177,30 +198,47 @@ class PartitionFetcher:
                     return flight, partition
         raise InvalidRequest(f"{peer}: the answer to a fetch of {self.tp} leaves it out")
 
-    def _take(self, flight: _Flight, answer: PartitionData) -> Fetched | None:
+    def _take(self, flight: _Flight, answer: PartitionData, deadline: Deadline) -> Fetched | None:
         """What the answer holds; None when that is no whole batch."""
         if answer.error_code != ErrorCode.NONE:
             text = f"{flight.connection.peer}: {self.tp} at offset {flight.offset}: {answer.error_code.name}"
             raise error_for(answer.error_code, text)
         data = memoryview(answer.records) if answer.records is not None else memoryview(b"")
-        next_offset = next_offset_after(data, flight.offset)
-        if next_offset <= flight.offset:
+        if not begins_whole(data):
             if len(data) > 0:
                 self._enlarge(len(data))
             return None
-        self._position = next_offset
-        self._resize(len(data), next_offset - flight.offset)
+        follows = flight.offset == self._ended_at
+        place = Place.of_answer(flight.offset, -1, follows=follows)
+        next_offset = next_offset_after(data, flight.offset, place)
+        high_watermark = answer.high_watermark
+        if next_offset > high_watermark >= 0:
+            high_watermark = max(high_watermark, self._watermark(deadline))
+            place = Place.of_answer(flight.offset, high_watermark, follows=follows)
+            next_offset = next_offset_after(data, flight.offset, place)
+        if next_offset > flight.offset:
+            self._position = self._ended_at = next_offset
+            self._resize(len(data), next_offset - flight.offset)
+        else:
+            self._stuck_at = flight.offset
         self._given.append((flight.connection, data.obj))
         return Fetched(
             data=data,
             offset=flight.offset,
             next_offset=next_offset,
             aborted=tuple((t.producer_id, t.first_offset) for t in answer.aborted_transactions or ()),
-            high_watermark=answer.high_watermark,
+            high_watermark=high_watermark,
             last_stable_offset=answer.last_stable_offset,
             log_start_offset=answer.log_start_offset,
             broker_id=flight.node_id,
+            follows=follows,
         )
+
+    def _watermark(self, deadline: Deadline) -> int:
+        """The high watermark as it is now. Apache Kafka notes that of an answer before it reads, and what is
+        appended meanwhile may be in the answer as well.
+        """
+        return list_offsets(self._cluster, {self.tp: LATEST_TIMESTAMP}, deadline=deadline)[self.tp].offset
 
     def _send(self, deadline: Deadline) -> _Flight:
         leader = self._cluster.leader(self.tp, deadline=deadline)
@@ -238,6 +276,11 @@ class PartitionFetcher:
     def _recover(self, error: KafkaError, attempts: Attempts) -> None:
         """Return when another attempt is due; raise what is final."""
         self._drop_flight()
+        if isinstance(error, CorruptMessage):
+            # The broker found its log corrupt. Time does not mend that: once more, by another connection.
+            if attempts.failures:
+                raise error
+            self._cluster.close()
         if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
             error = self._out_of_range(attempts.deadline)
         self._cluster.forget(self.tp.topic)

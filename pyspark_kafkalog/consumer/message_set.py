@@ -8,6 +8,7 @@ from typing import Protocol
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats import message_set, v07
 from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.placement import Place
 from pyspark_kafkalog.formats.v07 import MessageAndOffset, V07Format
 from pyspark_kafkalog.types import Record, TopicPartition
 
@@ -68,23 +69,34 @@ class V07Sets:
 
 
 class BatchSets:
-    """*Thread-safe: it holds nothing.* Sets since 0.8: messages of v0 and v1 and record batches, in any
-    order. The first entry may begin before the offset asked for.
+    """*Thread-safe: it never changes.* Sets since 0.8: messages of v0 and v1 and record batches, in any
+    order. The first entry may begin before the offset asked for, and ends at or after it.
 
-    Control records are left out, so the last message need not be where reading goes on: `end` is.
+    Control records are left out, so the last message need not be where reading goes on: `end` is. It ends
+    before an entry whose offsets cannot be, at which the two others raise.
     """
 
+    def __init__(self, high_watermark: int = -1) -> None:
+        """``high_watermark`` is what all offsets are below; -1 where none is known."""
+        self._high_watermark = high_watermark
+
     def messages(self, data: memoryview, offset: int, max_bytes: int) -> Iterator[MessageAndOffset]:
-        for record in message_set.records(data, start_offset=offset, max_bytes=max_bytes):
-            yield MessageAndOffset(memoryview(record.value or b""), record.next_offset)
+        for _, records in self.records(data, offset, max_bytes):
+            for record in records:
+                yield MessageAndOffset(memoryview(record.value or b""), record.next_offset)
 
     def records(
         self, data: memoryview, offset: int, max_bytes: int
     ) -> Iterator[tuple[Codec, Iterator[Record]]]:
-        return message_set.coded_records(data, start_offset=offset, max_bytes=max_bytes)
+        return message_set.coded_records(
+            data, start_offset=offset, max_bytes=max_bytes, place=self._place(offset)
+        )
 
     def end(self, data: memoryview, offset: int) -> int:
-        return message_set.next_offset_after(data, offset)
+        return message_set.next_offset_after(data, offset, self._place(offset))
+
+    def _place(self, offset: int) -> Place:
+        return Place.of_answer(offset, self._high_watermark)
 
     def first_size(self, data: memoryview) -> int | None:
         if len(data) < _BATCH_START_BYTES:

@@ -13,7 +13,7 @@ from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.client07 import PROTOCOL_08, Client07Config
 from pyspark_kafkalog.config.definition import parse
-from pyspark_kafkalog.consumer.broker_reader import READERS, BrokerReader
+from pyspark_kafkalog.consumer.broker_reader import READERS, BrokerReader, Brought
 from pyspark_kafkalog.consumer.message_set import MessageSet
 from pyspark_kafkalog.errors import (
     ConnectionLost,
@@ -28,7 +28,7 @@ from pyspark_kafkalog.errors import (
     error_for,
 )
 from pyspark_kafkalog.formats.v07 import ENTRY_HEADER_BYTES
-from pyspark_kafkalog.protocol.v07 import FetchRequest, FetchResponse, OffsetsRequest
+from pyspark_kafkalog.protocol.v07 import FetchRequest, OffsetsRequest
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
 T = TypeVar("T")
@@ -183,30 +183,31 @@ class SimpleConsumer:
             reader.close()
 
     def _set(
-        self, reader: BrokerReader, one: FetchRequest, answer: FetchResponse, deadline: Deadline
+        self, reader: BrokerReader, one: FetchRequest, answer: Brought, deadline: Deadline
     ) -> MessageSet:
-        data, error = memoryview(answer.messages), None
+        data, sets, error = memoryview(b""), answer.sets, None
         try:
             if answer.error_code != ErrorCode.NONE:
                 raise self._failure(reader, one, answer.error_code, deadline)
-            data = self._with_one_whole(reader, one, data, deadline)
+            answer = self._with_one_whole(reader, one, answer, deadline)
+            data, sets = memoryview(answer.messages), answer.sets
         except (ConnectionLost, InvalidRequest, FrameTooLarge):
             raise
         except KafkaError as e:
-            data, error = memoryview(b""), e
+            error = e
         tp = TopicPartition(one.topic, one.partition)
         return MessageSet(
-            tp, one.offset, data, reader.sets, max_bytes=self.config.max_decompressed_bytes, error=error
+            tp, one.offset, data, sets, max_bytes=self.config.max_decompressed_bytes, error=error
         )
 
     def _with_one_whole(
-        self, reader: BrokerReader, one: FetchRequest, data: memoryview, deadline: Deadline
-    ) -> memoryview:
-        """``data``, or what a larger fetch brings where that holds not one whole entry."""
+        self, reader: BrokerReader, one: FetchRequest, answer: Brought, deadline: Deadline
+    ) -> Brought:
+        """``answer``, or what a larger fetch brings where that holds not one whole entry."""
         limit = max(self.config.max_message_size + ENTRY_HEADER_BYTES, one.max_bytes)
         where, size = f"{reader.peer}: {_name(one)} at offset {one.offset}", one.max_bytes
-        while data:
-            claimed = reader.sets.first_size(data)
+        while data := memoryview(answer.messages):
+            claimed = answer.sets.first_size(data)
             if claimed is not None and claimed <= len(data):
                 break
             if claimed is not None and claimed > limit:
@@ -225,8 +226,7 @@ class SimpleConsumer:
             answer = reader.fetch([again], deadline)[0]
             if answer.error_code != ErrorCode.NONE:
                 raise self._failure(reader, one, answer.error_code, deadline)
-            data = memoryview(answer.messages)
-        return data
+        return answer
 
     def _failure(
         self, reader: BrokerReader, one: FetchRequest, code: ErrorCode, deadline: Deadline

@@ -42,7 +42,9 @@ class RangeReader08(RangeReader):
                 self._check_gap(wanted, position, fetched)
                 if decoder is None or decodes_for != fetched.broker_id:
                     decoder, decodes_for = self._decoder(wanted, fetched.broker_id), fetched.broker_id
-                position = yield from decoder.stream(fetched.data, position, wanted.end, fetched.aborted)
+                position = yield from decoder.stream(
+                    fetched.data, position, wanted.end, fetched.aborted, fetched.place
+                )
                 fetcher.advance(position)
         except OffsetOutOfRange as e:
             raise Gone(OffsetRange(wanted.topic_partition, position, wanted.end), e.start, e.end) from e

@@ -17,6 +17,7 @@ from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import LegacyFormat
 from pyspark_kafkalog.formats.legacy_entry import MIN_ENTRY_BYTES
 from pyspark_kafkalog.formats.legacy_entry import codec_at as entry_codec_at
+from pyspark_kafkalog.formats.placement import Place
 from pyspark_kafkalog.formats.varint import Buffer
 from pyspark_kafkalog.types import Record
 
@@ -24,6 +25,8 @@ _LENGTH_POSITION = 8
 _MAGIC_POSITION = 16
 _MIN_LENGTH = 14
 """What follows the length in the smallest entry of any format: a v0 message without key and value."""
+
+_LOWEST = -(1 << 63)
 
 _ENTRY = struct.Struct(">qi4xb6xi")
 """Offset, length, magic and, in a v2 batch, the last offset's delta."""
@@ -131,37 +134,71 @@ def records(buf: Buffer, *, start_offset: int, max_bytes: int) -> Iterator[Recor
 
 
 def coded_records(
-    buf: Buffer, *, start_offset: int, max_bytes: int
+    buf: Buffer,
+    *,
+    start_offset: int,
+    max_bytes: int,
+    place: Place = Place(),  # noqa: B008
 ) -> Iterator[tuple[Codec, Iterator[Record]]]:
-    """The same frame by frame: how each is compressed, and its records. Raises as `records`."""
+    """The same frame by frame: how each is compressed, and its records. Raises as `records`.
+
+    ``place`` is what the offsets of the first frame must be.
+    """
     view = memoryview(buf)
-    for frame in frames(view, start_offset=start_offset):
-        found = ENTRIES.records(view, frame, max_bytes=max_bytes)
-        yield (
-            codec_at(view, frame.position),
-            (record for record in found if record.offset >= start_offset),
-        )
+    for frame in frames(view, start_offset=_LOWEST):
+        first, last = frame.first_offset, frame.last_offset
+        if not place.has(first, last):
+            raise place.refuse(first, last)
+        if last >= start_offset:
+            found = ENTRIES.records(view, frame, max_bytes=max_bytes)
+            if not frame.first_is_known:
+                found = _after(place, found)
+            yield (
+                codec_at(view, frame.position),
+                (record for record in found if record.offset >= start_offset),
+            )
+        place = place.after(last)
 
 
-def next_offset_after(data: memoryview, offset: int) -> int:
+def _after(place: Place, found: Iterator[Record]) -> Iterator[Record]:
+    """The records of a compressed set, whose first offset is not known before it is opened."""
+    for record in found:
+        if record.offset < place.lowest:
+            raise place.refuse(record.offset, record.offset)
+        yield record
+
+
+def next_offset_after(data: memoryview, offset: int, place: Place = Place()) -> int:  # noqa: B008
     """Where reading goes on after the whole entries in ``data``; ``offset`` when there is none.
 
     One read per entry, of any magic, and nothing is made of it: for a fetcher, which must know where to go on
     before anybody decodes. A v2 batch ends its last offset's delta after its offset, an older entry is named
-    by its last. Never raises: what cannot be an entry ends the walk, and is the decoder's to find.
+    by its last. Never raises: what cannot be an entry, or not at its ``place``, ends the walk, and is the
+    decoder's to find.
     """
     end, position = len(data), 0
+    lowest, asked, below = place
     while end - position >= _ENTRY.size:
         base, length, magic, last_offset_delta = _ENTRY.unpack_from(data, position)
         position += BATCH_OVERHEAD + length
         if length < _MIN_LENGTH or position > end:
-            return offset
+            break
         last = base + last_offset_delta if magic == MAGIC else base
-        if last >= offset:
-            offset = last + 1
-    if end - position == BATCH_OVERHEAD + _MIN_LENGTH:
-        # A v0 message without key and value, the only entry shorter than what is read of the others.
-        base, length = _SHORTEST.unpack_from(data, position)
-        if length == _MIN_LENGTH:
-            offset = max(offset, base + 1)
-    return offset
+        if base < lowest or last < asked or last >= below:
+            break
+        lowest = last + 1
+    else:
+        if end - position == BATCH_OVERHEAD + _MIN_LENGTH:
+            # A v0 message without key and value, the only entry shorter than what is read of the others.
+            base, length = _SHORTEST.unpack_from(data, position)
+            if length == _MIN_LENGTH and Place(lowest, asked, below).has(base, base):
+                lowest = base + 1
+    return max(offset, lowest)
+
+
+def begins_whole(data: memoryview) -> bool:
+    """Whether the first entry in ``data`` is whole, or can be none; False where more bytes would tell."""
+    if len(data) < BATCH_OVERHEAD:
+        return False
+    length = int.from_bytes(data[_LENGTH_POSITION:BATCH_OVERHEAD], "big", signed=True)
+    return length < _MIN_LENGTH or length <= len(data) - BATCH_OVERHEAD

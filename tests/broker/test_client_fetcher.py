@@ -62,11 +62,14 @@ def batch(base_offset: int, count: int) -> bytes:
 
 
 def answer(
-    data: bytes | None = b"", error: ErrorCode = ErrorCode.NONE, aborted: tuple[Any, ...] | None = None
+    data: bytes | None = b"",
+    error: ErrorCode = ErrorCode.NONE,
+    aborted: tuple[Any, ...] | None = None,
+    high_watermark: int = 10,
 ) -> FetchResponse:
     partition = PartitionData(
         error_code=error,
-        high_watermark=10,
+        high_watermark=high_watermark,
         last_stable_offset=10,
         log_start_offset=0,
         records=data,
@@ -303,7 +306,8 @@ def test_fetches_grow_as_far_as_what_is_left_needs_it(broker: ScriptedBroker) ->
     def filled(request: FetchRequest) -> FetchResponse:
         asked = request.topics[0].partitions[0]
         starts = [asked.fetch_offset + 10 * i for i in range(asked.partition_max_bytes // len(ten))]
-        return answer(b"".join(start.to_bytes(8, "big") + ten[8:] for start in starts))
+        data = b"".join(start.to_bytes(8, "big") + ten[8:] for start in starts)
+        return answer(data, high_watermark=10_000)
 
     broker.default(ApiKey.FETCH, filled)
     *_, last = fetcher(broker, end=1700, max_partition_fetch_bytes=4 << 20)

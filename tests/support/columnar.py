@@ -11,6 +11,7 @@ from pyspark_kafkalog.columnar.record_batches import COLUMNS, Decoded, RecordBat
 from pyspark_kafkalog.columnar.v07_batches import COLUMNS_07, V07BatchDecoder
 from pyspark_kafkalog.formats.batch import seal_batch
 from pyspark_kafkalog.formats.batch_header import LOG_APPEND_TIME_BIT
+from pyspark_kafkalog.formats.placement import Place
 from pyspark_kafkalog.formats.record import encode_record
 from pyspark_kafkalog.formats.varint import varint_bytes, varlong_bytes
 from pyspark_kafkalog.types import NewRecord
@@ -28,12 +29,13 @@ def decode(
     end: int = FOREVER,
     columns: Sequence[str] = COLUMNS,
     aborted: Sequence[tuple[int, int]] | None = (),
+    place: Place = Place(),  # noqa: B008
     **settings: Any,
 ) -> Decoded:
     """The answer ``data`` of partition t-0, all columns unless said otherwise, broker 7."""
     settings = {"broker": 7, **settings}
     decoder = RecordBatchDecoder(topic="t", partition=0, columns=columns, engine=engine, **settings)  # type: ignore[arg-type]
-    return decoder.decode(memoryview(data), start, end, aborted)
+    return decoder.decode(memoryview(data), start, end, aborted, place)
 
 
 def decode_07(

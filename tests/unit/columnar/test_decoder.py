@@ -81,9 +81,12 @@ def test_what_lies_behind_the_range_cannot_spoil_it(engine: str) -> None:
         decode(data, engine, end=6)
 
 
-def test_offsets_already_read_are_not_given_twice(engine: str) -> None:
-    data = batch(0, 5) + batch(3, 5)
-    assert offsets(decode(data, engine)) == [0, 1, 2, 3, 4, 5, 6, 7]
+def test_batches_that_overlap_are_corrupt(engine: str) -> None:
+    expected = (
+        r"t-0, reading on from offset 5: an entry claims offsets 3 to 7, and the entry before ends at 4"
+    )
+    with pytest.raises(CorruptMessage, match=expected):
+        decode(batch(0, 5) + batch(3, 5), engine)
 
 
 def test_gaps_that_compaction_left_stay_gaps(engine: str) -> None:

@@ -155,9 +155,14 @@ def test_an_incomplete_tail_is_left_for_the_next_answer(engine: str, codec: Code
         assert decode(second[:kept], engine, start=2) == Decoded([], 2, 0)
 
 
-def test_offsets_already_read_are_not_given_twice(engine: str) -> None:
-    data = stored(0, 5, 1) + stored(3, 5, 0) + stored(3, 7, 1, Codec.GZIP)
-    assert offsets(decode(data, engine)) == list(range(10))
+@both_magics
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_messages_that_overlap_are_corrupt(engine: str, codec: Codec, magic: int) -> None:
+    expected = (
+        r"t-0, reading on from offset 5: an entry claims offsets 3 to .*, and the entry before ends at 4"
+    )
+    with pytest.raises(CorruptMessage, match=expected):
+        decode(stored(0, 5, 1) + stored(3, 5, magic, codec), engine)
 
 
 def test_what_lies_behind_the_range_cannot_spoil_it(engine: str) -> None:
