@@ -204,7 +204,7 @@ def history(
         ]
     else:
         rows = [_history_row(commit, commit.number in in_effect) for commit in shown]
-    show(rows, _HISTORY, as_json=as_json)
+    show(rows, _columns(_HISTORY, rows), as_json=as_json)
     pending = ledger.pending()
     if pending is not None:
         say_pending(pending)
@@ -234,14 +234,20 @@ def _show_partitions(ledger: Ledger, limit: int | None, *, as_json: bool) -> Non
             for side in ("first", "last"):
                 time_ms = row[f"{side}_timestamp_ms"]
                 row[f"{side} at"] = utc_text(time_ms) if isinstance(time_ms, int) else None
-    show(found, _PARTITIONS, as_json=as_json)
+    show(found, _columns(_PARTITIONS, found), as_json=as_json)
 
 
 _PARTITIONS = (
     "load", "topic", "partition", "start", "end", "offsets", "records", "bytes", "first at", "last at",
-    "lost", "in effect",
+    "lost", "skipped", "missing", "in effect",
 )  # fmt: skip
-_HISTORY = ("load", "at", "mode", "records", "bytes", "after", "in effect", "where")
+_HISTORY = ("load", "at", "mode", "records", "bytes", "skipped", "missing", "after", "in effect", "where")
+_RARE = ("skipped", "missing")
+
+
+def _columns(names: Sequence[str], rows: Sequence[Mapping[str, object]]) -> list[str]:
+    """The names of columns but for those that few loads have something to say in, and none of these does."""
+    return [name for name in names if name not in _RARE or any(row[name] for row in rows)]
 
 
 def _history_row(commit: Commit, in_effect: bool) -> dict[str, object]:
@@ -252,6 +258,8 @@ def _history_row(commit: Commit, in_effect: bool) -> dict[str, object]:
         # Negative where no receipts were left.
         "records": commit.records if commit.records >= 0 else None,
         "bytes": commit.bytes if commit.bytes >= 0 else None,
+        "skipped": commit.skipped,
+        "missing": commit.missing,
         "after": commit.parent or "start",
         "in effect": "yes" if in_effect else "rewound",
         "where": ", ".join(_from_here(out.place) for out in commit.outputs) or commit.note or None,
@@ -295,6 +303,9 @@ def verify(
         words(f"{counted(len(findings), 'finding')} in {ledger.location}")
         raise typer.Exit(1)
     files = [file for commit in commits for out in commit.outputs for file in out.files]
+    skipped = sum(c.skipped for c in commits)
+    if skipped:
+        words(f"{counted(skipped, 'offset')} were left out as corrupt (onCorruptBatch=skip)")
     typer.echo(
         f"sound: {counted(len(commits), 'commit')} in effect with "
         f"{counted(sum(max(0, c.records) for c in commits), 'record')}, "

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark_kafkalog.loads.commit import LOAD_MODES, NOT_COUNTED, Commit
 from pyspark_kafkalog.loads.errors import IncompleteLoad, LoadError
 from pyspark_kafkalog.loads.ledger import Ledger
+from pyspark_kafkalog.loads.receipts import count_offsets
 from pyspark_kafkalog.loads.summary import PartitionSummary, summarize
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 
@@ -28,7 +29,7 @@ class AuditRow:
 
     ``in_effect`` is False for what was rewound over. ``broker`` is set in 0.7 only, where a partition is a
     broker's. What receipts tell is None where the load left none; ``lost`` counts offsets that retention had
-    deleted.
+    deleted, ``skipped`` those that were left out as corrupt, ``missing`` all others without a record.
     """
 
     load: int
@@ -48,6 +49,8 @@ class AuditRow:
     first_timestamp_ms: int | None
     last_timestamp_ms: int | None
     lost: int | None
+    skipped: int | None
+    missing: int | None
 
 
 def audit_rows(ledger: Ledger) -> list[AuditRow]:
@@ -107,7 +110,9 @@ def _rows(ledger: Ledger, commit: Commit, in_effect: bool) -> list[AuditRow]:
                 last_offset=None if seen is None else seen.last_offset,
                 first_timestamp_ms=None if seen is None else seen.first_timestamp_ms,
                 last_timestamp_ms=None if seen is None else seen.last_timestamp_ms,
-                lost=None if seen is None else sum(end - start for start, end in seen.lost),
+                lost=None if seen is None else count_offsets(seen.lost),
+                skipped=None if seen is None else count_offsets(seen.skipped),
+                missing=None if seen is None else seen.missing,
             )
         )
     return rows

@@ -69,7 +69,8 @@ class Commit:
     """The end of load ``number``; ``positions`` are where the next load begins, of every known partition.
 
     ``parent`` is the commit whose positions this one went on from, 0 before the first; ``run`` names the
-    attempt that made it; ``plan_sha256`` is None for a rewind.
+    attempt that made it; ``plan_sha256`` is None for a rewind. ``skipped`` counts the offsets that were left
+    out as corrupt, ``missing`` all others without a record; None where that was not counted.
     """
 
     number: int
@@ -84,6 +85,8 @@ class Commit:
     outputs: tuple[Output, ...] = ()
     note: str = ""
     sha256: str = ""
+    skipped: int = 0
+    missing: int | None = None
 
     @property
     def stored(self) -> dict[TopicPartition, Position]:
@@ -92,7 +95,8 @@ class Commit:
 
 
 def encode_commit(commit: Commit) -> bytes:
-    """The sealed record of a commit."""
+    """The sealed record of a commit. What was added later is left out where there is nothing to say."""
+    added = {"skipped": commit.skipped or None, "missing": commit.missing}
     return seal(
         "commit",
         {
@@ -104,6 +108,7 @@ def encode_commit(commit: Commit) -> bytes:
             "run": commit.run,
             "records": commit.records,
             "bytes": commit.bytes,
+            **{name: value for name, value in added.items() if value is not None},
             "note": commit.note,
             "positions": [encode_position(p) for p in commit.positions],
             "outputs": [_encode_output(one) for one in commit.outputs],
@@ -132,6 +137,8 @@ def decode_commit(data: bytes, where: str) -> Commit:
         outputs=tuple(_decode_output(one) for one in fields.entries("outputs")),
         note=fields.text("note"),
         sha256=fields.text("sha256"),
+        skipped=fields.optional_number("skipped") or 0,
+        missing=fields.optional_number("missing"),
     )
     keys = [p.key for p in commit.positions]
     if commit.mode not in MODES or commit.parent >= commit.number or keys != sorted(set(keys)):

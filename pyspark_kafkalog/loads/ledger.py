@@ -40,7 +40,13 @@ from pyspark_kafkalog.loads.layout import (
 from pyspark_kafkalog.loads.plan import Plan
 from pyspark_kafkalog.loads.plan_record import decode_plan, encode_plan
 from pyspark_kafkalog.loads.proof import prove
-from pyspark_kafkalog.loads.receipts import Receipt, decode_receipt, disagreement, encode_receipt
+from pyspark_kafkalog.loads.receipts import (
+    Receipt,
+    count_offsets,
+    decode_receipt,
+    disagreement,
+    encode_receipt,
+)
 from pyspark_kafkalog.loads.records import Fields, seal, unseal, utc_text
 from pyspark_kafkalog.loads.store import Below, Store, open_store
 from pyspark_kafkalog.loads.verification import verify
@@ -214,7 +220,9 @@ class Ledger(Archive):
                 f"{self.where(plan_name(plan.number))} is not the plan that was read: it was exchanged "
                 "since. Nothing was committed; load again, which replays the plan that is there"
             )
-        records, size = self._totals(plan, outputs, receipts)
+        found = self.receipts(plan) if receipts else ()
+        records, size = self._totals(found, outputs, receipts)
+        missing = [r.missing for r in found if r.missing is not None]
         return self._publish(
             Commit(
                 number=plan.number,
@@ -228,6 +236,8 @@ class Ledger(Archive):
                 bytes=size,
                 outputs=tuple(outputs),
                 note=note,
+                skipped=sum(count_offsets(r.skipped) for r in found),
+                missing=sum(missing) if receipts and len(missing) == len(found) else None,
             )
         )
 
@@ -306,10 +316,9 @@ class Ledger(Archive):
                 "restore it from a copy"
             )
 
-    def _totals(self, plan: Plan, outputs: Sequence[Output], receipts: bool) -> tuple[int, int]:
+    def _totals(self, found: Sequence[Receipt], outputs: Sequence[Output], receipts: bool) -> tuple[int, int]:
         """Records and bytes of a load."""
         if receipts:
-            found = self.receipts(plan)
             return sum(r.records for r in found), sum(r.bytes for r in found)
         if outputs:
             return sum(file.rows for one in outputs for file in one.files), NOT_COUNTED

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import zlib
 from array import array
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.loads.plan_record import key_fields
@@ -19,12 +21,18 @@ if TYPE_CHECKING:
 TALLY_COLUMNS = ("offset", "timestamp", "key", "value")
 """The columns that a `Tally` looks at."""
 
+LISTED_GAPS = 16
+"""So many ranges of missing offsets are named; a log that was compacted may have millions."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What is in a range of offsets: ``bytes`` are those of keys and values, ``lost`` what retention deleted.
+    """What is in a range of offsets: ``bytes`` are those of keys and values, ``lost`` what retention deleted,
+    ``skipped`` what was left out as corrupt, with ``onCorruptBatch=skip``.
 
-    First and last are None where there was no record, or none with a timestamp.
+    First and last are None where there was no record, or none with a timestamp. ``missing`` counts all other
+    offsets without a record: compaction leaves such, and so do transactions. ``gaps`` are the first
+    `LISTED_GAPS` ranges of them. It is None where that was not counted, or offsets count bytes.
     """
 
     records: int
@@ -34,6 +42,23 @@ class Found:
     first_timestamp_ms: int | None
     last_timestamp_ms: int | None
     lost: tuple[tuple[int, int], ...]
+    skipped: tuple[tuple[int, int], ...] = ()
+    missing: int | None = None
+    gaps: tuple[tuple[int, int], ...] = ()
+
+
+def count_offsets(ranges: Iterable[tuple[int, int]]) -> int:
+    """How many offsets there are in ranges ``[start, end)``."""
+    return sum(end - start for start, end in ranges)
+
+
+def join_ranges(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """The same ranges, in order, those that touch made one."""
+    found: list[tuple[int, int]] = []
+    for start, end in ranges:
+        touches = found and found[-1][1] == start
+        found.append((found.pop()[0] if touches else start, end))
+    return tuple(found)
 
 
 def read_found(fields: Fields) -> dict[str, Any]:
@@ -46,7 +71,22 @@ def read_found(fields: Fields) -> dict[str, Any]:
         "first_timestamp_ms": fields.optional_number("first_timestamp_ms"),
         "last_timestamp_ms": fields.optional_number("last_timestamp_ms"),
         "lost": fields.pairs("lost"),
+        "skipped": fields.optional_pairs("skipped"),
+        "missing": fields.optional_number("missing"),
+        "gaps": fields.optional_pairs("gaps"),
     }
+
+
+def found_fields(found: Found) -> dict[str, object]:
+    """A `Found` as the fields of a record. What was added later is left out where there is nothing to say."""
+    fields = {name: getattr(found, name) for name in _FOUND}
+    added = {name: getattr(found, name) for name in ("skipped", "missing", "gaps")}
+    return fields | {name: value for name, value in added.items() if value not in (None, ())}
+
+
+_FOUND = (
+    "records", "bytes", "first_offset", "last_offset", "first_timestamp_ms", "last_timestamp_ms", "lost",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +134,11 @@ class Tally:
         self._first_us: int | None = None
         self._last_us: int | None = None
         self._lost: list[tuple[int, int]] = []
+        self._skipped: list[tuple[int, int]] = []
+        self._began: int | None = None
+        self._next = 0
+        """The offsets of which something is known: from the first to before the next."""
+        self._gaps: list[tuple[int, int]] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count the rows of a batch that has `TALLY_COLUMNS`; it follows the one before in offsets."""
@@ -102,18 +147,27 @@ class Tally:
         offsets = batch.column("offset")
         self._records += batch.num_rows
         self._offsets_crc = zlib.crc32(_content(offsets, 8), self._offsets_crc)
+        first, last = offsets[0].as_py(), offsets[-1].as_py()
         if self._first_offset is None:
-            self._first_offset = offsets[0].as_py()
-        self._last_offset = offsets[-1].as_py()
+            self._first_offset = first
+        self._last_offset = last
+        self._reach(first, last + 1)
+        if last - first >= batch.num_rows:
+            room = LISTED_GAPS - len(self._gaps)
+            self._gaps += islice(_gaps(memoryview(_content(offsets, 8)).cast("q")), max(0, room))
         self._keys_crc = self._add_lengths(batch.column("key"), self._keys_crc)
         self._values_crc = self._add_lengths(batch.column("value"), self._values_crc)
         self._add_times(batch.column("timestamp"))
 
     def lose(self, start: int, end: int) -> None:
         """Note that offsets ``[start, end)`` were gone; it follows the range noted before."""
-        if self._lost and self._lost[-1][1] == start:
-            start = self._lost.pop()[0]
+        self._reach(start, end)
         self._lost.append((start, end))
+
+    def skip(self, start: int, end: int) -> None:
+        """Note that offsets ``[start, end)`` were left out as corrupt; it follows the range noted before."""
+        self._reach(start, end)
+        self._skipped.append((start, end))
 
     def receipt(
         self, plan: Plan, planned: PlannedRange, *, attempt: int, host: str, duration_ms: int
@@ -135,12 +189,33 @@ class Tally:
             first_timestamp_ms=None if self._first_us is None else self._first_us // 1000,
             last_timestamp_ms=None if self._last_us is None else self._last_us // 1000,
             digest=f"{self._offsets_crc:08x}-{self._keys_crc:08x}-{self._values_crc:08x}",
-            lost=tuple(self._lost),
+            lost=join_ranges(self._lost),
+            skipped=join_ranges(self._skipped),
+            **self._missing(planned),
             attempt=attempt,
             host=host,
             duration_ms=duration_ms,
             broker=planned.broker,
         )
+
+    def _missing(self, planned: PlannedRange) -> dict[str, Any]:
+        if planned.broker != NO_BROKER:
+            return {}  # offsets count bytes there
+        gone = count_offsets(self._lost) + count_offsets(self._skipped)
+        began, after = (planned.end, planned.end) if self._began is None else (self._began, self._next)
+        edges = [(planned.start, began), *self._gaps, (after, planned.end)]
+        return {
+            "missing": planned.end - planned.start - self._records - gone,
+            "gaps": join_ranges(gap for gap in edges if gap[0] < gap[1])[:LISTED_GAPS],
+        }
+
+    def _reach(self, start: int, end: int) -> None:
+        """Go on from what is known to ``[start, end)``, perhaps over a gap."""
+        if self._began is None:
+            self._began = start
+        elif start > self._next and len(self._gaps) < LISTED_GAPS:
+            self._gaps.append((self._next, start))
+        self._next = end
 
     def _add_lengths(self, column: pa.Array, crc: int) -> int:
         import pyarrow.compute as pc
@@ -163,6 +238,20 @@ class Tally:
         self._last_us = last if self._last_us is None else max(self._last_us, last)
 
 
+def _gaps(offsets: memoryview) -> Iterator[tuple[int, int]]:
+    """The gaps between offsets that rise, in order: halves without any are passed over at one glance."""
+    left = [(0, len(offsets) - 1)]
+    while left:
+        first, last = left.pop()
+        if offsets[last] - offsets[first] == last - first:
+            continue
+        if last - first == 1:
+            yield offsets[first] + 1, offsets[last]
+        else:
+            middle = (first + last) // 2
+            left += [(middle, last), (first, middle)]
+
+
 def _content(column: pa.Array, width: int) -> pa.Buffer:
     """The values of a column without nulls, ``width`` bytes each, as they lie in memory (little-endian)."""
     return column.buffers()[1].slice(column.offset * width, len(column) * width)
@@ -175,11 +264,12 @@ def _minus_ones(count: int, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(array("i", [-1]) * count)], 0)
 
 
-_SEEN = (
-    "topic_id", "start", "end", "next", "records", "bytes", "first_offset", "last_offset",
-    "first_timestamp_ms", "last_timestamp_ms", "digest", "lost",
+_COMPARED = (
+    "plan", "plan_sha256", "topic", "partition", "broker", "topic_id", "start", "end", "next", "records",
+    "bytes", "first_offset", "last_offset", "first_timestamp_ms", "last_timestamp_ms", "digest", "lost",
+    "skipped",
 )  # fmt: skip
-_COMPARED = ("plan", "plan_sha256", "topic", "partition", "broker", *_SEEN)
+"""What is missing follows from the offsets, which the digest compares; older receipts do not say it."""
 
 
 def disagreement(ours: Receipt, stored: Receipt) -> str | None:
@@ -195,7 +285,13 @@ def encode_receipt(receipt: Receipt) -> bytes:
     """The sealed record of a receipt."""
     fields: dict[str, object] = {"plan": receipt.plan, "plan_sha256": receipt.plan_sha256}
     fields |= key_fields(receipt.key)
-    fields |= {name: getattr(receipt, name) for name in (*_SEEN, "attempt", "host", "duration_ms")}
+    fields |= {name: getattr(receipt, name) for name in ("topic_id", "start", "end", "next")}
+    # Where the digest stands among what was found is for people who know older receipts.
+    found = found_fields(receipt)
+    lost = found.pop("lost")
+    added = {name: found.pop(name) for name in ("skipped", "missing", "gaps") if name in found}
+    fields |= found | {"digest": receipt.digest, "lost": lost} | added
+    fields |= {name: getattr(receipt, name) for name in ("attempt", "host", "duration_ms")}
     return seal("receipt", fields, of_brokers=receipt.broker != NO_BROKER)
 
 

@@ -139,6 +139,10 @@ class Fields:
             last = end
         return tuple(found)
 
+    def optional_pairs(self, name: str) -> tuple[tuple[int, int], ...]:
+        """The same; none where it is missing."""
+        return self.pairs(name) if name in self._values else ()
+
     def entries(self, name: str) -> list[Fields]:
         """A list of objects."""
         value = self._values.get(name)

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import groupby
 
 from pyspark_kafkalog.loads.plan_record import key_fields
-from pyspark_kafkalog.loads.receipts import Found, Receipt, read_found
+from pyspark_kafkalog.loads.receipts import (
+    LISTED_GAPS,
+    Found,
+    Receipt,
+    found_fields,
+    join_ranges,
+    read_found,
+)
 from pyspark_kafkalog.loads.records import Fields, seal, unseal
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 
@@ -36,11 +43,7 @@ def summarize(receipts: Iterable[Receipt]) -> tuple[PartitionSummary, ...]:
 def _together(key: TopicPartition, found: Sequence[Receipt]) -> PartitionSummary:
     offsets = [at for r in found for at in (r.first_offset, r.last_offset) if at is not None]
     times = [at for r in found for at in (r.first_timestamp_ms, r.last_timestamp_ms) if at is not None]
-    lost: list[tuple[int, int]] = []
-    for start, end in (one for r in found for one in r.lost):
-        if lost and lost[-1][1] == start:
-            start = lost.pop()[0]  # noqa: PLW2901
-        lost.append((start, end))
+    missing = [r.missing for r in found if r.missing is not None]
     return PartitionSummary(
         key=key,
         records=sum(r.records for r in found),
@@ -49,11 +52,11 @@ def _together(key: TopicPartition, found: Sequence[Receipt]) -> PartitionSummary
         last_offset=max(offsets, default=None),
         first_timestamp_ms=min(times, default=None),
         last_timestamp_ms=max(times, default=None),
-        lost=tuple(lost),
+        lost=join_ranges(one for r in found for one in r.lost),
+        skipped=join_ranges(one for r in found for one in r.skipped),
+        missing=sum(missing) if len(missing) == len(found) else None,
+        gaps=join_ranges(one for r in found for one in r.gaps)[:LISTED_GAPS],
     )
-
-
-_FOUND = tuple(field.name for field in fields(Found))
 
 
 def encode_summary(summary: Summary) -> bytes:
@@ -63,9 +66,7 @@ def encode_summary(summary: Summary) -> bytes:
         {
             "plan": summary.plan,
             "plan_sha256": summary.plan_sha256,
-            "partitions": [
-                key_fields(p.key) | {name: getattr(p, name) for name in _FOUND} for p in summary.partitions
-            ],
+            "partitions": [key_fields(p.key) | found_fields(p) for p in summary.partitions],
         },
         of_brokers=any(p.key.broker != NO_BROKER for p in summary.partitions),
     )

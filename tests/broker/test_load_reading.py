@@ -154,6 +154,21 @@ def test_a_task_that_is_stopped_or_fails_leaves_nothing(
     assert [ledger.receipt(plan, planned_range) for planned_range in plan.ranges] == [None] * 3
 
 
+def test_gaps_that_compaction_left_are_counted_by_receipts_and_commit(ledger: Ledger) -> None:
+    compacted = ScriptedLog(batches(range(0, 5, 2), range(10, 12), range(14, 15)))
+    with serving(compacted) as broker:
+        source = reader(broker, ledger)
+        assert offsets(source, *planned(source)) == [0, 2, 4, 10, 11, 14]
+    plan = ledger.plan(1)
+    found = [ledger.receipt(plan, planned_range) for planned_range in plan.ranges]
+    assert [(r.missing, r.gaps) for r in found if r is not None] == [
+        (2, ((1, 2), (3, 4))), (5, ((5, 10),)), (2, ((12, 14),)),
+    ]  # fmt: skip
+    commit = ledger.head()
+    assert commit is not None
+    assert (commit.records, commit.missing, commit.skipped) == (6, 9, 0)
+
+
 def test_a_task_that_is_repeated_finds_its_own_receipt(broker: ScriptedBroker, ledger: Ledger) -> None:
     source = reader(broker, ledger)
     first, second, third = planned(source)

@@ -37,7 +37,7 @@ def test_a_load_is_planned_read_and_committed(ledger: Ledger) -> None:
         Commit(
             number=1, parent=0, plan_sha256=plan.sha256, created="2023-11-14T22:13:20.000Z", mode="dir",
             run="run-1", positions=(position(P0, 10), position(P1, 4)), records=14, bytes=14 *
-            len("clicks-0"), outputs=(OUTPUT,), note="by hand",
+            len("clicks-0"), outputs=(OUTPUT,), note="by hand", missing=0,
         ),
         sha256=commit.sha256,
     )  # fmt: skip

@@ -8,7 +8,14 @@ from dataclasses import replace
 import pytest
 
 from pyspark_kafkalog.loads.errors import DamagedRecord
-from pyspark_kafkalog.loads.receipts import Receipt, Tally, decode_receipt, disagreement, encode_receipt
+from pyspark_kafkalog.loads.receipts import (
+    LISTED_GAPS,
+    Receipt,
+    Tally,
+    decode_receipt,
+    disagreement,
+    encode_receipt,
+)
 from tests.support.loads import P0, TOPIC_ID, Row, batch, facts, plan_of, read
 
 ROWS: list[Row] = [
@@ -49,6 +56,51 @@ def test_a_range_without_records_has_a_receipt_too() -> None:
     assert (found.records, found.bytes, found.digest) == (0, 0, "00000000-00000000-00000000")
     assert (found.first_offset, found.last_offset) == (None, None)
     assert (found.first_timestamp_ms, found.last_timestamp_ms) == (None, None)
+
+
+def test_offsets_without_a_record_are_counted_and_named() -> None:
+    found = receipt(ROWS)
+    assert (found.missing, found.gaps) == (6, ((0, 3), (5, 7), (8, 9)))
+    assert (receipt([]).missing, receipt([]).gaps) == (10, ((0, 10),))
+    dense = receipt([(offset, None, None, b"") for offset in range(10)])
+    assert (dense.missing, dense.gaps) == (0, ())
+
+
+def test_what_was_lost_or_skipped_is_not_missing_as_well() -> None:
+    plan = plan_of({P0: facts(0, 20)})
+    assert plan is not None
+    tally = Tally()
+    tally.lose(0, 2)
+    tally.add(batch([(3, None, None, b"")]))
+    tally.skip(4, 6)
+    tally.skip(6, 7)
+    tally.add(batch([(8, None, None, b"")]))
+    found = tally.receipt(plan, plan.ranges[0], attempt=0, host="", duration_ms=0)
+    assert (found.lost, found.skipped) == (((0, 2),), ((4, 7),))
+    assert (found.missing, found.gaps) == (3, ((2, 3), (7, 8), (9, 10)))
+    assert decode_receipt(encode_receipt(found), "here") == found
+
+
+def test_of_many_gaps_the_first_are_named() -> None:
+    plan = plan_of({P0: facts(0, 200_000)})
+    assert plan is not None
+    rows: list[Row] = [(offset, None, None, b"") for offset in range(0, 100_000, 2)]
+    found = read(plan, plan.ranges[0], content=rows)
+    assert (found.end, found.missing) == (100_000, 50_000)
+    assert found.gaps == tuple((offset, offset + 1) for offset in range(1, 2 * LISTED_GAPS, 2))
+
+
+def test_a_retry_that_skips_other_offsets_disagrees() -> None:
+    one = receipt(ROWS)
+    assert disagreement(replace(one, skipped=((0, 3),)), one) == "skipped: () then, ((0, 3),) now"
+    assert disagreement(replace(one, missing=None, gaps=()), one) is None, "an older receipt says neither"
+
+
+def test_a_receipt_of_an_older_release_is_read() -> None:
+    older = replace(receipt(ROWS), missing=None, gaps=())
+    data = encode_receipt(older)
+    assert not any(name in data for name in (b"skipped", b"missing", b"gaps"))
+    assert decode_receipt(data, "here") == older
 
 
 def test_a_slice_of_a_batch_counts_its_own_rows_only() -> None:
