@@ -78,7 +78,7 @@ class Broker:
             flushed=self.metrics.log_flush_seconds.observe,
             grown=self._fetches.appended,
         )
-        self._topics = Topics(self._logs, config)
+        self._topics = Topics(self._logs, config, self._registration)
         self._disk = Scheduler(clock)
         self._offsets = OffsetCoordinator(
             self._logs,
@@ -187,11 +187,12 @@ class Broker:
 
     def _make_listeners(self) -> Listeners:
         config = self.config
+        ownership = self._registration.ownership if self._registration else None
         services = Services(
             config=config,
             clock=self._clock,
             metrics=self.metrics,
-            logs=ServedLogs(self._logs, SINCE_08),
+            logs=ServedLogs(self._logs, SINCE_08, ownership=ownership),
             topics=self._topics,
             fetches=self._fetches,
             turns=FetchTurns(),
@@ -200,6 +201,7 @@ class Broker:
             cluster_id=self.cluster_id,
             endpoint=lambda: self.advertised()[PLAINTEXT],
             zookeeper_offsets=self._zookeeper_offsets,
+            ownership=ownership,
         )
         return Listeners(config, self._logs, services)
 

@@ -14,6 +14,7 @@ from broker.network.reply import Reply
 from broker.network.transmission import Part
 from broker.server.delayed_fetch import DelayedFetches
 from broker.server.fetch_turns import FetchTurns
+from broker.server.ownership import Ownership
 from broker.server.served_logs import ServedLogs
 from broker.server.topics import Topics
 from broker.transaction.producer_ids import ProducerIds
@@ -42,7 +43,7 @@ class Services:
     """*Thread-safe: every part is.* The broker's parts, as the handlers see them.
 
     ``endpoint`` tells host and port that clients are to use; it is a call because port 0 becomes a number
-    only when the socket is bound. There are ``zookeeper_offsets`` where there is a ZooKeeper.
+    only when the socket is bound. With a ZooKeeper there are ``zookeeper_offsets`` and an ``ownership``.
     """
 
     config: BrokerConfig
@@ -57,6 +58,7 @@ class Services:
     cluster_id: str
     endpoint: Callable[[], tuple[str, int]]
     zookeeper_offsets: ZooKeeperOffsets | None = None
+    ownership: Ownership | None = None
 
 
 class Context:

@@ -34,7 +34,8 @@ class Listeners:
         self._servers: dict[str, SocketServer] = {}
         for endpoint in config.endpoints:
             family, dispatcher, views = _PROTOCOLS[endpoint.protocol]
-            served = ServedLogs(logs, family, views(services.metrics))
+            ownership = services.ownership if family is SINCE_08 else None
+            served = ServedLogs(logs, family, views(services.metrics), ownership)
             handler = dispatcher(replace(services, logs=served))
             network = _network(config, endpoint)
             self._servers[endpoint.protocol] = SocketServer(

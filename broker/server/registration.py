@@ -5,22 +5,25 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from broker.config import BrokerConfig
 from broker.endpoint import KAFKA07, PLAINTEXT
 from broker.log.data_directory import new_cluster_id
 from broker.log.topic_store import StoredTopic
+from broker.server.ownership import Ownership, RegisteredElsewhere
 from broker.server.topics import INTERNAL_TOPICS
 from broker.server.zookeeper_offsets import ZooKeeperOffsets
 from pyspark_kafkalog.clock import Clock
-from pyspark_kafkalog.errors import InvalidConfig, KafkaError
+from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, InvalidConfig, KafkaError, ServerError
+from pyspark_kafkalog.types import TopicPartition
 from pyspark_kafkalog.zookeeper.brokers import BrokerIdInUse, agree_on_cluster, broker_at
 from pyspark_kafkalog.zookeeper.connecting import session_of
 from pyspark_kafkalog.zookeeper.paths import Layout, layout_of
 from pyspark_kafkalog.zookeeper.session import NodeExists, SessionEvent
-from pyspark_kafkalog.zookeeper.values import BrokerNode
+from pyspark_kafkalog.zookeeper.values import BrokerNode, MalformedNode
 
 _AGAIN_SECONDS = 2.0
 """Pause before what could not be registered is tried again."""
@@ -52,6 +55,41 @@ class Presence:
         return found
 
 
+class Claim:
+    """*Thread-safe.* Partitions of today's wire that are about to be made here: asked for before they are.
+
+    ``_lock`` guards what follows it and is never held while ZooKeeper is asked.
+    """
+
+    def __init__(self, registration: Registration, topic: str, numbers: range) -> None:
+        self._registration = registration
+        self._topic = topic
+        self._numbers = numbers
+        self._lock = threading.Lock()
+        self._held = False
+        self._released = False
+
+    def make(self) -> None:
+        """Have the partitions before anybody else. Waits for ZooKeeper: not for a thread that serves.
+
+        Raises:
+            RegisteredElsewhere: another broker has one of them.
+            ServerError: LEADER_NOT_AVAILABLE, which clients retry: ZooKeeper cannot be asked.
+        """
+        self._registration.take(self._topic, self._numbers)
+        with self._lock:
+            self._held, late = True, self._released
+        if late:
+            self.release()
+
+    def release(self) -> None:
+        """The partitions are made, or will not be: from now on the topics say what is registered."""
+        with self._lock:
+            held, self._held, self._released = self._held, False, True
+        if held:
+            self._registration.give_back(self._topic, self._numbers)
+
+
 class Registration:
     """*Thread-safe.* Keeps this broker's ephemeral nodes as its topics are, through expired sessions.
 
@@ -59,7 +97,10 @@ class Registration:
     registers in the caller's thread, so that an id in use ends the start. From then on one thread,
     ``registration``, compares what is wanted with what it made and does the difference: after `changed`,
     after a session was renewed, and again after a pause if something failed. Owns ``_made``, which only the
-    registering thread touches.
+    registering thread touches, and tells ``ownership`` which partitions it found to be another broker's.
+
+    A `claim` makes its node in the claimer's thread; ``_claimed``, guarded by ``_lock``, keeps it from being
+    removed until the topic is there, and ``_given_back`` hands it to the registering thread.
     """
 
     def __init__(self, config: BrokerConfig, protocols: Sequence[str], clock: Clock) -> None:
@@ -86,7 +127,11 @@ class Registration:
         self._topics: Callable[[], Mapping[str, StoredTopic]] = dict
         self._made: dict[str, bytes] = {}
         self._made_in = 0
-        self._refused: set[str] = set()
+        self.ownership = Ownership() if PLAINTEXT in protocols else None
+        self._others: dict[TopicPartition, int] = {}
+        self._lock = threading.Lock()
+        self._claimed: Counter[str] = Counter()
+        self._given_back: queue.SimpleQueue[tuple[int, str, bytes]] = queue.SimpleQueue()
         self._wakes: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="registration", daemon=True)
 
@@ -134,6 +179,48 @@ class Registration:
         if not self._settle():
             self.changed()
         self._thread.start()
+
+    def claim(self, topic: str, numbers: range) -> Claim:
+        """Partitions of a topic of today's wire that somebody wants to make. Asks nobody yet."""
+        return Claim(self, topic, numbers)
+
+    def take(self, topic: str, numbers: range) -> None:
+        """`Claim.make`. The first of the partitions stands for all: whoever makes any begins with it."""
+        if self.ownership is None:
+            return
+        if not self.ownership.known or not self._session.connected:
+            raise ServerError(
+                ErrorCode.LEADER_NOT_AVAILABLE,
+                f"topic {topic!r}: without ZooKeeper nobody knows whether another broker has it; try again",
+            )
+        layout, path, data = self._first(topic, numbers)
+        try:
+            there = {int(name) for name in self._session.children(layout.topic(topic)) if name.isdecimal()}
+            for number in sorted(there.intersection(numbers)):
+                self._check_mine(topic, number)
+            with self._lock:
+                self._claimed[path] += 1
+            try:
+                self._session.create(path, data, ephemeral=True)
+            except BaseException as e:
+                with self._lock:
+                    self._claimed[path] -= 1
+                if not isinstance(e, NodeExists):
+                    raise
+                self._check_mine(topic, numbers.start)
+                raise RegisteredElsewhere(f"topic {topic!r} is being made by another broker") from None
+        except ConnectionLost as e:
+            raise ServerError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic!r} is not made: {e}") from e
+
+    def give_back(self, topic: str, numbers: range) -> None:
+        """`Claim.release`. Returns at once."""
+        if self.ownership is None:
+            return
+        _, path, data = self._first(topic, numbers)
+        with self._lock:
+            self._claimed[path] -= 1
+        self._given_back.put((self._session.credentials[0], path, data))
+        self.changed()
 
     def changed(self) -> None:
         """Topics have come, gone or grown. Returns at once."""
@@ -186,6 +273,10 @@ class Registration:
         session = self._session.credentials[0]
         if session != self._made_in:
             self._made, self._made_in = {}, session
+        while not self._given_back.empty():
+            made_in, path, data = self._given_back.get()
+            if made_in == session:
+                self._made.setdefault(path, data)
         topics = self._topics()
         wanted: dict[str, bytes] = {}
         for presence in self._presences:
@@ -194,13 +285,63 @@ class Registration:
             if not self._make(path, layout.write_broker(node)):
                 raise BrokerIdInUse(node, broker_at(self._session, layout, node.id), path)
             wanted |= {path: self._made[path]} | presence.nodes(topics)
-        for path in self._made.keys() - wanted.keys():
+        with self._lock:
+            claimed = {path for path, count in self._claimed.items() if count}
+        for path in self._made.keys() - wanted.keys() - claimed:
             self._remove(path)
         refused = {path for path, data in wanted.items() if not self._make(path, data)}
-        for path in sorted(refused - self._refused):
-            _log.warning("%s exists in ZooKeeper and is not ours: another broker has that partition", path)
-        self._refused = refused
+        self._tell_others(refused, topics)
         return not refused
+
+    def _tell_others(self, refused: set[str], topics: Mapping[str, StoredTopic]) -> None:
+        """Let those who serve know which partitions are another's, and users which are now or no longer."""
+        if self.ownership is None:
+            return
+        others = {}
+        if refused:
+            layout, generation = self._spelled[PLAINTEXT]
+            for name, topic in topics.items():
+                for number in topic.partitions if topic.generation == generation else ():
+                    if layout.topic_child(name, str(number)) in refused:
+                        others[TopicPartition(name, number)] = self._owner(name, number)
+        before, self._others = self._others, others
+        self.ownership.tell(others)
+        for broker, found in _by_topic(others.items() - before.items()).items():
+            for name, numbers in found.items():
+                _log.error(
+                    "topic %s: partitions %s are not served here: broker %d has registered them in "
+                    "ZooKeeper, and brokers do not share topics on today's wire; delete the topic at one of "
+                    "them, or give each a zookeeper.prefix of its own",
+                    name, _ranges(numbers), broker,
+                )  # fmt: skip
+        for partition in sorted(before.keys() - others.keys()):
+            _log.info("%s is served here from now on", partition)
+
+    def _first(self, topic: str, numbers: range) -> tuple[Layout, str, bytes]:
+        """The node that stands for these partitions while they are made."""
+        layout = self._spelled[PLAINTEXT][0]
+        path = layout.topic_child(topic, str(numbers.start))
+        return layout, path, layout.topic_nodes(topic, self._config.node_id, numbers.start + 1)[path]
+
+    def _check_mine(self, topic: str, number: int) -> None:
+        """Raises `RegisteredElsewhere` where another session has the partition's node."""
+        path = self._spelled[PLAINTEXT][0].topic_child(topic, str(number))
+        there = self._session.read(path)
+        if there is not None and there.owner != self._session.credentials[0]:
+            raise RegisteredElsewhere(
+                f"broker {self._owner(topic, number)} has partition {number} of topic {topic!r} ({path} in "
+                "ZooKeeper), and brokers do not share topics on today's wire; use that broker or another name"
+            )
+
+    def _owner(self, topic: str, number: int) -> int:
+        """The id of the broker whose node the partition's is; -1 where it does not say."""
+        layout = self._spelled[PLAINTEXT][0]
+        there = self._session.read(layout.topic_child(topic, str(number)))
+        try:
+            found = [] if there is None else layout.read_partitions(str(number), there.data)
+        except MalformedNode:
+            return -1
+        return found[0].broker if found else -1
 
     def _make(self, path: str, data: bytes) -> bool:
         """Have a node of ours hold ``data``; False while another's is there."""
@@ -227,3 +368,22 @@ class Registration:
             return
         while (path := path.rpartition("/")[0]) not in roots and self._session.delete(path):
             pass
+
+
+def _by_topic(others: Iterable[tuple[TopicPartition, int]]) -> dict[int, dict[str, list[int]]]:
+    """The numbers of partitions by broker and topic, in order."""
+    found: dict[int, dict[str, list[int]]] = {}
+    for partition, broker in sorted(others):
+        found.setdefault(broker, {}).setdefault(partition.topic, []).append(partition.partition)
+    return found
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """``0-3, 7`` for ascending numbers."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1][1:] = [number]
+        else:
+            parts.append([number])
+    return ", ".join("-".join(map(str, part)) for part in parts)

@@ -12,6 +12,7 @@ from broker.log.manager import LogManager
 from broker.log.retention import SegmentFacts
 from broker.network.transmission import Region
 from broker.server.allowance import Allowance
+from broker.server.ownership import Ownership
 from pyspark_kafkalog.errors import ErrorCode, ServerError
 from pyspark_kafkalog.types import TopicPartition
 
@@ -87,11 +88,18 @@ class ServedLogs:
     """*Thread-safe: it changes nothing.* The log manager's logs, as a listener's handlers may see them.
 
     What is appended goes as it is, so a topic of another family is refused. What is read of it goes through
-    the family's view, if there is one.
+    the family's view, if there is one. With an ``ownership`` partitions of another broker are refused.
     """
 
-    def __init__(self, logs: LogManager, family: LogFamily, views: Views = NO_VIEWS) -> None:
+    def __init__(
+        self,
+        logs: LogManager,
+        family: LogFamily,
+        views: Views = NO_VIEWS,
+        ownership: Ownership | None = None,
+    ) -> None:
         self._logs = logs
+        self._ownership = ownership
         self._views = views
         self.family = family
 
@@ -101,10 +109,13 @@ class ServedLogs:
         Raises:
             UnknownTopicOrPartition, StorageError: as `LogManager.log`.
             ServerError: UNSUPPORTED_FOR_MESSAGE_FORMAT for a topic of another family.
+            RegisteredElsewhere: another broker has the partition.
         """
         log = self._logs.log(partition)
         if log.family is not self.family:
             raise self._foreign(log)
+        if self._ownership is not None:
+            self._ownership.check(partition)
         return log
 
     def readable(self, partition: TopicPartition, allowance: Allowance) -> ReadableLog:
@@ -113,9 +124,12 @@ class ServedLogs:
         Raises:
             UnknownTopicOrPartition, StorageError: as `LogManager.log`.
             ServerError: UNSUPPORTED_FOR_MESSAGE_FORMAT for a topic of a family without a view.
+            RegisteredElsewhere: another broker has the partition.
         """
         log = self._logs.log(partition)
         if log.family is self.family:
+            if self._ownership is not None:
+                self._ownership.check(partition)
             return log
         view = self._views.get(log.family.generation)
         if view is None:

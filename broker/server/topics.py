@@ -6,7 +6,8 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID, uuid4
 
 from broker.config import BrokerConfig
@@ -24,7 +25,10 @@ from pyspark_kafkalog.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from pyspark_kafkalog.steps import Steps, finished
+from pyspark_kafkalog.steps import Job, Steps, finished
+
+if TYPE_CHECKING:
+    from broker.server.registration import Registration
 
 MAX_PARTITIONS = 10_000
 """Partitions of one topic: each is a directory with open files, so a request must not ask for any number."""
@@ -45,12 +49,17 @@ class Topics:
     Reading takes no lock: the manager hands out snapshots, and sees to it that two requests cannot make one
     topic twice. ``_changing`` is held while those who watch are told of a change.
 
+    With a ``registration`` partitions of today's wire are claimed in ZooKeeper before they are made.
+
     Topics are made in steps. A client that leaves meanwhile leaves the rest of them in ``_left``: what it
     asked for is done all the same, as at other brokers, by `go_on`.
     """
 
-    def __init__(self, logs: LogManager, config: BrokerConfig) -> None:
+    def __init__(
+        self, logs: LogManager, config: BrokerConfig, registration: Registration | None = None
+    ) -> None:
         self._logs = logs
+        self._registration = registration
         self._config = config
         self._changing = threading.RLock()
         self._changed: Callable[[], object] = lambda: None
@@ -116,6 +125,7 @@ class Topics:
 
         Raises:
             KafkaError: what `check_new` raises, or `StorageError`.
+            RegisteredElsewhere: another broker has such a topic, or ZooKeeper cannot be asked.
         """
         return finished(self._creating(name, partition_count, overrides or {}))
 
@@ -131,7 +141,8 @@ class Topics:
         count = self._config.num_partitions if partition_count is None else partition_count
         self.check_new(name, count, overrides)
         family, properties = family_and_properties(overrides)
-        yield from self._logs.creating_topic(name, uuid4(), count, properties, generation=family.generation)
+        made = self._logs.creating_topic(name, uuid4(), count, properties, generation=family.generation)
+        yield from self._claimed(name, family.generation, range(count), made)
         _log.info("created topic %s of generation %s with %d partitions", name, family.generation, count)
         with self._changing:
             self._changed()
@@ -183,10 +194,24 @@ class Topics:
             )
         check_partition_count(total)
         if not validate_only:
-            yield from self._logs.adding_partitions(name, total)
+            added = range(present, total)
+            made = self._logs.adding_partitions(name, total)
+            yield from self._claimed(name, self.get(name).generation, added, made)
             _log.info("topic %s now has %d partitions", name, total)
             with self._changing:
                 self._changed()
+
+    def _claimed(self, name: str, generation: str, numbers: range, making: Steps[None]) -> Steps[None]:
+        """The same steps, which are taken only if no other broker has these partitions."""
+        if self._registration is None or generation != SINCE_08.generation or name in INTERNAL_TOPICS:
+            yield from making
+            return
+        claim = self._registration.claim(name, numbers)
+        try:
+            yield claim.make
+            yield from making
+        finally:
+            claim.release()
 
     def go_on(self) -> None:
         """Make what clients asked for who have left since."""
@@ -197,21 +222,29 @@ class Topics:
                 _log.warning("a topic whose client has left was not made: %s", e)
 
     def _to_the_end(self, steps: Steps[_T]) -> Steps[_T]:
-        """The same steps, which go to ``_left`` where they are not taken to their end."""
+        """The same steps, which go to ``_left`` where they are not taken to their end.
+
+        A job comes before anything is made: who leaves meanwhile leaves nothing.
+        """
         began = False
-        try:
-            while True:
-                try:
-                    next(steps)  # there are no jobs among them
-                except StopIteration as e:
-                    result: _T = e.value
-                    return result
-                began = True
-                yield None
-        except GeneratorExit:
-            if began:
-                self._left.append(steps)
-            raise
+        go_on: Callable[[], Job | None] = partial(next, steps)
+        while True:
+            try:
+                job = go_on()
+            except StopIteration as e:
+                result: _T = e.value
+                return result
+            began = began or job is None
+            try:
+                go_on = partial(steps.send, (yield job))
+            except GeneratorExit:
+                if began:
+                    self._left.append(steps)
+                else:
+                    steps.close()
+                raise
+            except Exception as e:
+                go_on = partial(steps.throw, e)
 
     def delete(self, name: str) -> None:
         """Delete the topic and its logs.

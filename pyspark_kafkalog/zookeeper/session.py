@@ -140,6 +140,11 @@ class Session:
         """Id and password of the newest session; the id is an ephemeral node's `Node.owner`."""
         return self._credentials
 
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection at the moment: without one a call would wait for it."""
+        return bool(self._client.connected)
+
     def start(self) -> Session:
         """Connect.
 

@@ -13,11 +13,13 @@ import pytest
 
 from broker.embedded import BrokerNotStarted, EmbeddedBroker, start_broker
 from pyspark_kafkalog.client.admin import NewTopic, create_partitions, create_topics, delete_topics
+from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.zookeeper.brokers import brokers, partitions, topics
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
 from pyspark_kafkalog.zookeeper.values import read_cluster_id
+from tests.support.raw_client import RawClient, batch
 from tests.support.zookeeper import until
 
 PLAIN, JSON = V07Layout(), JsonLayout()
@@ -140,11 +142,18 @@ def test_without_zookeeper_a_broker_does_not_start_and_leaves_nothing_behind(
 
 def test_a_broker_serves_on_and_stops_while_zookeeper_is_away(own_zookeeper: ZooKeeperServer) -> None:
     with with_zookeeper(own_zookeeper.connect) as broker:
+        create_topics(broker.bootstrap_servers, [NewTopic("early", 1)])
         own_zookeeper.kill()
-        create_topics(broker.bootstrap_servers, [NewTopic("late", 1)])
-        own_zookeeper.start()
+        with RawClient(broker.port_of("PLAINTEXT")) as client:
+            assert client.produce("early", batch(b"while it is away")).error_code == ErrorCode.NONE
+            assert client.create_topic("old", configs={"generation": "0.7"}).error_code == ErrorCode.NONE
+            # Another broker may have it: nobody can be asked.
+            assert client.create_topic("late").error_code == ErrorCode.LEADER_NOT_AVAILABLE
+            own_zookeeper.start()
+            until(lambda: client.create_topic("late").error_code == ErrorCode.NONE, seconds=20)
         with Session(own_zookeeper.connect) as session:
-            until(lambda: topics(session, JSON) == ["late"], seconds=20)
+            until(lambda: topics(session, JSON) == ["early", "late"], seconds=20)
+            until(lambda: topics(session, PLAIN) == ["old"], seconds=20)
         own_zookeeper.kill()
         began = time.monotonic()
     assert time.monotonic() - began < 12

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections import Counter
 
 from broker.server.context import Context
+from broker.server.ownership import RegisteredElsewhere
 from broker.server.registry import handles
 from broker.server.topics import INTERNAL_TOPICS
-from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, InvalidTopic, KafkaError, ServerError
+from pyspark_kafkalog.errors import (
+    ErrorCode,
+    InvalidPartitions,
+    InvalidRequest,
+    InvalidTopic,
+    KafkaError,
+    ServerError,
+)
 from pyspark_kafkalog.protocol.api.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -42,7 +50,9 @@ def _widen(
         present = len(topics.get(wanted.name).partitions)
         _check_assignments(wanted, wanted.count - present, ctx.services.config.node_id)
         yield from topics.adding_partitions(wanted.name, wanted.count, validate_only=validate_only)
-    except KafkaError as e:
+    except KafkaError as refused:
+        # A client would ask again and again for what is another broker's.
+        e = InvalidPartitions(str(refused)) if isinstance(refused, RegisteredElsewhere) else refused
         return CreatePartitionsTopicResult(name=wanted.name, error_code=ctx.refused(e), error_message=str(e))
     return CreatePartitionsTopicResult(name=wanted.name, error_code=ErrorCode.NONE)
 

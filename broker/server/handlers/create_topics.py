@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from broker.server.configs import topic_entries
 from broker.server.context import Context
+from broker.server.ownership import RegisteredElsewhere
 from broker.server.registry import handles
 from broker.server.topics import INTERNAL_TOPICS, family_and_properties
 from pyspark_kafkalog.errors import (
@@ -21,6 +22,7 @@ from pyspark_kafkalog.errors import (
     InvalidTopic,
     KafkaError,
     ServerError,
+    TopicAlreadyExists,
 )
 from pyspark_kafkalog.protocol.api.create_topics import (
     CreatableReplicaAssignment,
@@ -63,7 +65,9 @@ def _create(
             topic_id = None
         else:
             topic_id = (yield from topics.creating(wanted.name, count, overrides)).topic_id
-    except KafkaError as e:
+    except KafkaError as refused:
+        # A client would ask again and again for what is another broker's.
+        e = TopicAlreadyExists(str(refused)) if isinstance(refused, RegisteredElsewhere) else refused
         return CreatableTopicResult(
             name=wanted.name,
             error_code=ctx.refused(e),

@@ -2,13 +2,15 @@
 
 Asking for an unknown topic makes it where ``auto.create.topics.enable`` and the request (4+) allow. Topics
 of 0.7 are described like all others: a client that gets an error here only asks again, and never hears why.
-Left out: replicas and racks; the one broker leads everything with leader epoch 0.
+Left out: replicas and racks; the one broker leads everything with leader epoch 0, but for partitions that
+another broker has registered in ZooKeeper: those have no leader here.
 """
 
 from __future__ import annotations
 
 from uuid import UUID
 
+from broker.log.generations import SINCE_08
 from broker.log.manager import StoredTopic
 from broker.server.context import Context
 from broker.server.epochs import LEADER_EPOCH
@@ -25,6 +27,7 @@ from pyspark_kafkalog.protocol.api.metadata import (
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.steps import Steps, finished
+from pyspark_kafkalog.types import TopicPartition
 
 _NO_ID = UUID(int=0)
 _NOT_ASKED = -(1 << 31)
@@ -53,7 +56,7 @@ def _in_steps(request: MetadataRequest, ctx: Context) -> Steps[MetadataResponse]
     everything = request.topics is None or (ctx.version == 0 and not request.topics)
     operations = _TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED
     if everything or request.topics is None:
-        topics = [_describe(name, t, node_id, operations) for name, t in services.topics.all().items()]
+        topics = [_describe(name, t, ctx, operations) for name, t in services.topics.all().items()]
     else:
         topics = []
         for wanted in request.topics:
@@ -83,7 +86,7 @@ def _answer(
             topic_id=wanted.topic_id,
             is_internal=wanted.name in INTERNAL_TOPICS,
         )
-    return _describe(name, topic, ctx.services.config.node_id, operations)
+    return _describe(name, topic, ctx, operations)
 
 
 def _find(
@@ -108,7 +111,10 @@ def _find(
     return wanted.name, (yield from topics.getting_or_creating(wanted.name))
 
 
-def _describe(name: str, topic: StoredTopic, node_id: int, operations: int) -> MetadataResponseTopic:
+def _describe(name: str, topic: StoredTopic, ctx: Context, operations: int) -> MetadataResponseTopic:
+    node_id, ownership = ctx.services.config.node_id, ctx.services.ownership
+    if topic.generation != SINCE_08.generation or name in INTERNAL_TOPICS:
+        ownership = None
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=name,
@@ -121,6 +127,11 @@ def _describe(name: str, topic: StoredTopic, node_id: int, operations: int) -> M
                 leader_epoch=LEADER_EPOCH,
                 replica_nodes=(node_id,),
                 isr_nodes=(node_id,),
+            )
+            if ownership is None or ownership.is_ours(TopicPartition(name, partition))
+            # Who has it is not among the brokers of this answer.
+            else MetadataResponsePartition(
+                error_code=ErrorCode.LEADER_NOT_AVAILABLE, partition_index=partition, leader_id=-1
             )
             for partition in topic.partitions
         ),
