@@ -66,6 +66,8 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    version = getattr(sys.modules["pyspark_kafkalog"], "__version__", "unknown")
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {version}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command in _COMMANDS:
         command.add_parser(commands)

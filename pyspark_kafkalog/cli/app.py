@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from inspect import cleandoc
+from typing import Annotated
 
 import typer
 
+from pyspark_kafkalog import __version__
 from pyspark_kafkalog.cli import loads
 from pyspark_kafkalog.cli.consume import CONSUME_EPILOG, consume
 from pyspark_kafkalog.cli.groups import groups
@@ -25,7 +27,7 @@ The cluster is that of --bootstrap-server, or of the variable KAFKALOG_BOOTSTRAP
 0.10 do not tell what they are: the variable KAFKALOG_BROKER_VERSION does, such as 0.9.0. Data goes to
 standard output, words and progress to standard error.
 
-Exit codes: 0 done, 1 the cluster, a ledger or a disk said no or could not be reached, 2 the command was
+Exit codes: 0 done, 1 the cluster, a ledger or a disk refused or could not be reached, 2 the command was
 wrong, 130 interrupted.
 """
 
@@ -38,9 +40,27 @@ def flowing(text: str) -> str:
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     help="Topics, records, offsets, groups and loads of a Kafka cluster, from the command line.",
     epilog=flowing(EPILOG),
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"kafkalog {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
 app.add_typer(topics, name="topics")
 for name, command, examples in (
     ("produce", produce, PRODUCE_EPILOG),

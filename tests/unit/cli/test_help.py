@@ -10,6 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from broker.cli.app import main as broker_main
+from pyspark_kafkalog import __version__
 from pyspark_kafkalog.cli.app import app
 
 
@@ -37,6 +39,21 @@ def test_the_help_of_every_command_shows_an_example(names: tuple[str, ...]) -> N
     shown = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke(app, [*names, "--help"])
     assert shown.exit_code == 0
     assert f"kafkalog {' '.join(names)} " in shown.output.partition("Usage:")[2].partition("\n")[2]
+
+
+@pytest.mark.parametrize("names", COMMANDS, ids=" ".join)
+def test_flags_have_no_type(names: tuple[str, ...]) -> None:
+    shown = CliRunner(env={"COLUMNS": "80", "TERM": "dumb"}).invoke(app, [*names, "--help"])
+    assert "bool" not in shown.output
+    assert max(map(len, shown.output.splitlines())) <= 80
+
+
+def test_the_version_is_shown_by_both_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = CliRunner().invoke(app, ["--version"])
+    assert (shown.exit_code, shown.output) == (0, f"kafkalog {__version__}\n")
+    with pytest.raises(SystemExit) as ended:
+        broker_main(["--version"])
+    assert (ended.value.code, capsys.readouterr().out) == (0, f"kafkalog-broker {__version__}\n")
 
 
 def test_help_loads_neither_spark_nor_arrow_nor_the_producer() -> None:
