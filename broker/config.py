@@ -67,6 +67,19 @@ class BrokerConfig(Config):
         check=positive_int, unit="bytes",
         doc="Largest request; a larger one closes the connection before memory is taken.",
     )  # fmt: skip
+    queued_max_request_bytes: int = prop(
+        "queued.max.request.bytes", 256 << 20, int, unit="bytes",
+        check=Check(f"1 to {LONG_MAX}, or -1 for no limit", lambda v: v == -1 or v >= 1),
+        doc="Memory of all connections for requests that come in or are in hand, at least "
+            "socket.request.max.bytes (Kafka: no limit). Each is reserved whole before it is read; those "
+            "that do not fit wait unread. A quarter is kept for requests of at most 2 MiB; those up to "
+            "4 KiB do not count.",
+    )  # fmt: skip
+    request_receive_timeout_ms: int = prop(
+        "request.receive.timeout.ms", 60_000, int, check=positive_int, unit="ms",
+        doc="A request that is not whole this long after its first byte closes its connection (ours). "
+            "Clients give up after 30 to 60 s themselves.",
+    )  # fmt: skip
     socket_send_buffer_bytes: int = prop(
         "socket.send.buffer.bytes", -1, int, aliases=("socket.send.buffer",),
         check=system_or_positive_int, unit="bytes",
@@ -89,7 +102,8 @@ class BrokerConfig(Config):
     connections_max_idle_ms: int = prop(
         "connections.max.idle.ms", 600_000, int, unit="ms",
         check=Check(f"1 to {LONG_MAX}, or -1 for no limit", lambda v: v == -1 or v >= 1),
-        doc="Connections without a request for this long are closed.",
+        doc="Connections on which no byte has moved for this long are closed, unless a request is in hand. "
+            "While an answer is sent only its bytes count.",
     )  # fmt: skip
     fetch_max_bytes: int = prop(
         "fetch.max.bytes", 55 << 20, int, check=between(1024, INT_MAX), unit="bytes",
@@ -268,6 +282,11 @@ class BrokerConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if 0 <= self.queued_max_request_bytes < self.socket_request_max_bytes:
+            raise InvalidConfig(
+                f"queued.max.request.bytes={self.queued_max_request_bytes} is less than"
+                f" socket.request.max.bytes={self.socket_request_max_bytes}: raise it, or lower the other"
+            )
         listening = {each.protocol for each in self.endpoints}
         for told in parse_endpoints(self.advertised_listeners) if self.advertised_listeners else ():
             if told.protocol not in listening:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 
@@ -17,6 +19,16 @@ class Metrics:
         self.bytes_in = self._counter("bytes_in", "Bytes received from clients")
         self.bytes_out = self._counter("bytes_out", "Bytes sent to clients")
         self.connections = Gauge("kafkalog_broker_connections", "Open connections", registry=self.registry)
+        self._queued_bytes = Gauge(
+            "kafkalog_broker_queued_request_bytes",
+            "Memory reserved for requests of more than 4 KiB that come in or are in hand",
+            registry=self.registry,
+        )
+        self._queued_waiting = Gauge(
+            "kafkalog_broker_queued_requests_waiting",
+            "Requests that wait for such memory",
+            registry=self.registry,
+        )
         self.appended_messages = self._counter("appended_messages", "Messages appended to logs")
         self.appended_bytes = self._counter("appended_bytes", "Bytes appended to logs")
         self.converted_messages = self._counter(
@@ -32,6 +44,11 @@ class Metrics:
         )
         self._by_api: dict[str, Counter] = {}
         self._by_error: dict[tuple[str, str], Counter] = {}
+
+    def watch_requests(self, reserved_bytes: Callable[[], int], waiting: Callable[[], int]) -> None:
+        """Have these asked for the memory that is reserved for requests, and for those that wait for some."""
+        self._queued_bytes.set_function(reserved_bytes)
+        self._queued_waiting.set_function(waiting)
 
     def requests(self, api: str) -> Counter:
         """The counter of requests of one API, such as ``FETCH``."""

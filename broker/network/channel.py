@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 
+from broker.network.request_memory import FREE_BYTES, RequestMemory, Reservation
 from broker.network.transmission import BUFFERS, Part, Transmission
 from pyspark_kafkalog.errors import FrameTooLarge
 from pyspark_kafkalog.protocol.frames import FrameReader
@@ -33,23 +35,43 @@ class Channel:
     8-15 us, as much as the rest of the network's work on a request (benchmarks/broker.py).
 
     Memory: the frame reader's buffer (4 KiB while idle), one request of at most ``max_request_bytes``
-    in hand, and the read-ahead.
+    in hand, and the read-ahead. What is larger than `FREE_BYTES` is reserved once its size is known, and the
+    channel asks for no more bytes until that is granted; ``admitted`` is then called, by any thread. While
+    another request is in hand nothing larger than the read-ahead is reserved: a client that does not read its
+    answers holds no memory.
     """
 
     __slots__ = (
+        "_admitted",
         "_ahead_bytes",
+        "_claim",
         "_failure",
         "_held",
         "_in_hand",
+        "_memory",
         "_outgoing",
         "_reader",
+        "_received_count",
+        "_reserved",
+        "_reserved_in_hand",
         "_waiting",
         "paused",
         "unsent_bytes",
     )
 
-    def __init__(self, max_request_bytes: int) -> None:
+    def __init__(
+        self,
+        max_request_bytes: int,
+        memory: RequestMemory | None = None,
+        admitted: Callable[[], object] = lambda: None,
+    ) -> None:
         self._reader = FrameReader(max_request_bytes)
+        self._memory = memory if memory is not None else RequestMemory()
+        self._admitted = admitted
+        self._claim: Reservation | None = None  # for the request that comes in
+        self._reserved: deque[Reservation] = deque()  # for those that wait and are large, in their order
+        self._reserved_in_hand: Reservation | None = None
+        self._received_count = 0
         self._waiting: list[bytearray] = []  # last in, first element: taking from the end is cheap
         self._ahead_bytes = 0  # received and not taken yet, whole frames or not
         self._failure: FrameTooLarge | None = None
@@ -74,7 +96,19 @@ class Channel:
     @property
     def wants_read(self) -> bool:
         """Whether more bytes may come in now."""
+        if self.waits_for_memory:
+            return False
         return self._ahead_bytes < READ_AHEAD_BYTES or not (self.muted or self.paused)
+
+    @property
+    def waits_for_memory(self) -> bool:
+        """Whether a request cannot come in before others are done."""
+        return self._claim is not None and not self._claim.granted
+
+    @property
+    def coming_in(self) -> int:
+        """The number of the request of which only a part has come in; 0 when there is none."""
+        return self._received_count + 1 if self._reader.partial else 0
 
     @property
     def waits(self) -> bool:
@@ -93,7 +127,7 @@ class Channel:
 
     def buffer(self) -> memoryview:
         """Where the next bytes may be put; never empty."""
-        return self._reader.buffer()
+        return self._reader.buffer(whole=not self._memory.crowded)
 
     def rest(self) -> None:
         """Nothing more comes for now: memory that holds nothing is given up."""
@@ -109,9 +143,25 @@ class Channel:
         self._ahead_bytes += count
         frames = self._reader.received(count)
         if frames:
+            self._received_count += len(frames)
+            self._count(frames)
             frames.reverse()
             self._waiting = frames + self._waiting if self._waiting else frames
             self._failure = self._reader.failure
+
+    def reserve(self) -> None:
+        """Reserve the memory for a request that comes in: to be called before `wants_read` is asked."""
+        if self._claim is None:
+            claimed = self._reader.claimed
+            if claimed > FREE_BYTES and (claimed <= READ_AHEAD_BYTES or not (self.muted or self.paused)):
+                self._claim = self._memory.reserve(claimed, self._admitted)
+
+    def _count(self, frames: list[bytearray]) -> None:
+        """Large requests are whole: the first has the reservation, if there is one; others came at once."""
+        for frame in frames:
+            if len(frame) > FREE_BYTES:
+                claim, self._claim = self._claim, None
+                self._reserved.append(claim if claim is not None else self._memory.take(len(frame)))
 
     def take(self) -> bytearray | None:
         """The next request, which mutes the channel; None while it is muted or nothing waits.
@@ -128,11 +178,16 @@ class Channel:
         frame = self._waiting.pop()
         self._ahead_bytes -= 4 + len(frame)
         self._in_hand = True
+        if len(frame) > FREE_BYTES:
+            self._reserved_in_hand = self._reserved.popleft()
         return frame
 
     def answer(self, parts: Sequence[Part] | None) -> None:
         """The request in hand is done: its answer goes out next, or it needs none (None)."""
         self._in_hand = False
+        if self._reserved_in_hand is not None:
+            self._memory.release(self._reserved_in_hand)
+            self._reserved_in_hand = None
         if parts is None:
             return
         small = True
@@ -164,6 +219,11 @@ class Channel:
 
     def close(self) -> None:
         """Drop what waits and what has not been sent."""
+        for reservation in (self._reserved_in_hand, self._claim, *self._reserved):
+            if reservation is not None:
+                self._memory.release(reservation)
+        self._reserved_in_hand = self._claim = None
+        self._reserved.clear()
         self._waiting.clear()
         self._held.clear()
         if self._outgoing is not None:

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from broker.network.channel import Channel
 from broker.network.reply import Outcome, Reply
+from broker.network.request_memory import RequestMemory
 from broker.network.transmission import Part
 from broker.network.wakeup import Wakeup
 from pyspark_kafkalog.clock import Clock
@@ -89,13 +90,28 @@ class NetworkMetrics(Protocol):
 class _Connection:
     """A socket with its channel. Owned by the processor."""
 
-    __slots__ = ("channel", "job", "last_active", "mask", "open", "peer", "queued", "reply", "sock")
+    __slots__ = (
+        "channel",
+        "coming_in",
+        "coming_in_since",
+        "job",
+        "last_active",
+        "mask",
+        "open",
+        "peer",
+        "queued",
+        "reply",
+        "sock",
+    )
 
-    def __init__(self, sock: socket.socket, peer: str, channel: Channel, now: float) -> None:
+    channel: Channel
+
+    def __init__(self, sock: socket.socket, peer: str, now: float) -> None:
         self.sock = sock
         self.peer = peer
-        self.channel = channel
-        self.last_active = now
+        self.last_active = now  # when bytes moved; while an answer is being sent, bytes of that
+        self.coming_in = 0  # the request of which only a part was there at the last tick
+        self.coming_in_since = now
         self.open = True
         self.mask = 0  # what the selector watches; 0 = not registered
         self.reply: Reply | None = None  # of the request in hand
@@ -129,7 +145,12 @@ class Processor:
         max_request_bytes: int,
         max_idle_seconds: float,
         clock: Clock,
+        max_receive_seconds: float = float("inf"),
+        memory: RequestMemory | None = None,
     ) -> None:
+        """``max_receive_seconds``: what a request may take from its first byte to its last. ``memory`` is
+        shared with other processors; None for no limit.
+        """
         self.reply_lock = threading.Lock()
         self.closed_count = 0
         """Connections this processor has closed since its start; written by its thread alone."""
@@ -137,6 +158,9 @@ class Processor:
         self._metrics = metrics
         self._max_request_bytes = max_request_bytes
         self._max_idle_seconds = max_idle_seconds
+        self._max_receive_seconds = max_receive_seconds
+        self._memory = memory if memory is not None else RequestMemory()
+        self._admitted: deque[_Connection] = deque()
         self._clock = clock
         self._selector = selectors.DefaultSelector()
         self._connections: set[_Connection] = set()
@@ -148,7 +172,7 @@ class Processor:
         self._done: deque[tuple[Reply, Future[Any]]] = deque()
         self._serving: Reply | None = None
         self._now = clock.monotonic()
-        self._tick_seconds = min(_TICK_SECONDS, max(0.01, max_idle_seconds / 4))
+        self._tick_seconds = min(_TICK_SECONDS, max(0.01, min(max_idle_seconds, max_receive_seconds) / 4))
         self._next_tick = self._now + self._tick_seconds
         self._bytes_in = 0
         self._bytes_out = 0
@@ -220,6 +244,8 @@ class Processor:
                 self._guarded(self._late_answer, cast("_Connection", reply.token), reply)
         while self._done:
             self._take_back(*self._done.popleft())
+        while self._admitted:
+            self._guarded(self._go_on_reading, self._admitted.popleft(), None)
         while self._adopted:
             self._take_over(*self._adopted.popleft())
         if self._turns:
@@ -254,7 +280,8 @@ class Processor:
             self._close(connection, last_words=True)
 
     def _ready(self, connection: _Connection, mask: int) -> None:
-        connection.last_active = self._now
+        if mask & selectors.EVENT_WRITE or not connection.channel.wants_write:
+            connection.last_active = self._now
         if mask & selectors.EVENT_WRITE and self._send(connection):
             self._serve(connection)
         if mask & selectors.EVENT_READ and connection.open:
@@ -281,6 +308,7 @@ class Processor:
             self._bytes_in += count
             channel.received(count)
             self._serve(connection)
+            channel.reserve()
             if count < room or not connection.open or not channel.wants_read:
                 return
 
@@ -408,6 +436,7 @@ class Processor:
         channel = connection.channel
         if channel.holds:
             self._send(connection)
+        channel.reserve()
         mask = selectors.EVENT_READ if channel.wants_read else 0
         if channel.wants_write:
             mask |= selectors.EVENT_WRITE
@@ -422,9 +451,19 @@ class Processor:
         connection.mask = mask
 
     def _take_over(self, sock: socket.socket, peer: str) -> None:
-        connection = _Connection(sock, peer, Channel(self._max_request_bytes), self._now)
+        connection = _Connection(sock, peer, self._now)
+        connection.channel = Channel(self._max_request_bytes, self._memory, partial(self._admit, connection))
         self._connections.add(connection)
         self._metrics.connections.inc()
+        self._settle(connection)
+
+    def _admit(self, connection: _Connection) -> None:
+        """There is memory for its request now. Called in any processor's thread."""
+        self._admitted.append(connection)
+        self._wakeup.wake()
+
+    def _go_on_reading(self, connection: _Connection, _: None) -> None:
+        connection.last_active = self._now
         self._settle(connection)
 
     def _close(self, connection: _Connection, *, last_words: bool = False) -> None:
@@ -455,16 +494,34 @@ class Processor:
         self._metrics.connections.dec()
 
     def _tick(self) -> None:
-        """Close connections that have been idle for too long; hand the sums to the metrics."""
+        """Close connections that are idle or too slow; hand the sums to the metrics."""
         self._next_tick = self._now + self._tick_seconds
         self._publish()
-        oldest = self._now - self._max_idle_seconds
-        for connection in [c for c in self._connections if c.last_active < oldest]:
-            # A request in hand may rightly take its time. A client that stopped to read may not: it
-            # holds a file open.
-            if not connection.channel.in_hand:
-                _log.debug("closing the connection from %s: idle", connection.peer)
+        for connection in list(self._connections):
+            why = self._overdue(connection)
+            if why is not None:
+                _log.log(logging.DEBUG if why == "idle" else logging.WARNING,
+                         "closing the connection from %s: %s", connection.peer, why)  # fmt: skip
                 self._close(connection)
+
+    def _overdue(self, connection: _Connection) -> str | None:
+        """Why the connection is to be closed; None where it is not.
+
+        A request in hand may rightly take its time, and so may one that waits for memory. A client that
+        has stopped to read its answer may not: it holds a file open. Nor one that does not go on sending: it
+        holds memory. How long that takes is counted while we read only.
+        """
+        channel = connection.channel
+        coming_in = channel.coming_in
+        if coming_in != connection.coming_in or not channel.wants_read:
+            connection.coming_in, connection.coming_in_since = coming_in, self._now
+        elif coming_in and self._now - connection.coming_in_since > self._max_receive_seconds:
+            return f"its request did not come in whole within {self._max_receive_seconds:g} s"
+        if connection.last_active < self._now - self._max_idle_seconds and not (
+            channel.in_hand or channel.waits_for_memory
+        ):
+            return "idle"
+        return None
 
     def _publish(self) -> None:
         received, self._bytes_in = self._bytes_in, 0

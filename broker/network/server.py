@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from broker.network.acceptor import Acceptor
 from broker.network.listener import listen, peer_name
 from broker.network.processor import Handler, NetworkMetrics, Processor
+from broker.network.request_memory import RequestMemory
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 
 _log = logging.getLogger(__name__)
@@ -33,6 +34,8 @@ class NetworkConfig:
     """Further connections are accepted and closed at once, so that the client sees why."""
     max_idle_ms: int = 600_000
     """A connection without traffic for so long, and with no request in hand, is closed; -1 means never."""
+    max_receive_ms: int = 60_000
+    """A request that is not whole so long after its first byte closes its connection."""
     backlog: int = 1024
     """Connections that may wait to be accepted; the kernel has a limit of its own."""
 
@@ -55,7 +58,10 @@ class SocketServer:
         handler: Handler,
         metrics: NetworkMetrics,
         clock: Clock = SYSTEM_CLOCK,
+        memory: RequestMemory | None = None,
     ) -> None:
+        """``memory`` may be shared with other servers; None for no limit."""
+        self._memory = memory if memory is not None else RequestMemory()
         self._config = config
         self._handler = handler
         self._metrics = metrics
@@ -96,6 +102,8 @@ class SocketServer:
                 max_request_bytes=config.max_request_bytes,
                 max_idle_seconds=config.max_idle_ms / 1000 if config.max_idle_ms >= 0 else float("inf"),
                 clock=self._clock,
+                max_receive_seconds=config.max_receive_ms / 1000,
+                memory=self._memory,
             )
             for number in range(max(1, config.processors))
         ]

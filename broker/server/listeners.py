@@ -12,6 +12,7 @@ from broker.log.generations import SINCE_08, V07
 from broker.log.manager import LogManager
 from broker.metrics import Metrics
 from broker.network.processor import Handler
+from broker.network.request_memory import RequestMemory
 from broker.network.server import NetworkConfig, SocketServer
 from broker.server.context import Services
 from broker.server.dispatch import Dispatcher
@@ -32,6 +33,9 @@ class Listeners:
     def __init__(self, config: BrokerConfig, logs: LogManager, services: Services) -> None:
         """``services`` are those of the handlers but for the logs, which each protocol sees its own of."""
         self._servers: dict[str, SocketServer] = {}
+        limit = config.queued_max_request_bytes
+        memory = RequestMemory(limit if limit >= 0 else None, largest_bytes=config.socket_request_max_bytes)
+        services.metrics.watch_requests(lambda: memory.reserved_bytes, lambda: memory.waiting_count)
         for endpoint in config.endpoints:
             family, dispatcher, views = _PROTOCOLS[endpoint.protocol]
             ownership = services.ownership if family is SINCE_08 else None
@@ -39,7 +43,7 @@ class Listeners:
             handler = dispatcher(replace(services, logs=served))
             network = _network(config, endpoint)
             self._servers[endpoint.protocol] = SocketServer(
-                network, handler, services.metrics, services.clock
+                network, handler, services.metrics, services.clock, memory
             )
 
     @property
@@ -79,5 +83,6 @@ def _network(config: BrokerConfig, endpoint: Endpoint) -> NetworkConfig:
         receive_buffer_bytes=config.socket_receive_buffer_bytes,
         max_connections=config.max_connections,
         max_idle_ms=config.connections_max_idle_ms,
+        max_receive_ms=config.request_receive_timeout_ms,
         backlog=config.socket_listen_backlog_size,
     )

@@ -46,8 +46,25 @@ class FrameReader:
         self.failure: FrameTooLarge | None = None
         """Why no frame can follow those given out; None while all is well."""
 
-    def buffer(self) -> memoryview:
+    @property
+    def claimed(self) -> int:
+        """Size of the frame in hand that is longer than what the stage holds; 0 when there is none."""
+        body = self._body
+        if body is None:
+            return 0
+        if not self._whole:
+            return self._size
+        return len(body) - SIZE_BYTES if self._filled >= SIZE_BYTES else 0
+
+    @property
+    def partial(self) -> bool:
+        """Whether a frame has begun to come in that is not whole."""
+        return bool(self._staged if self._body is None else self._filled or not self._whole)
+
+    def buffer(self, *, whole: bool = True) -> memoryview:
         """Where the next bytes are to be put; never empty. Let go of it, and tell `received` how many came.
+
+        Without ``whole`` no memory is made ready for a frame of which not even the size has come.
 
         Raises:
             FrameTooLarge: the frame after those already given out cannot be accepted.
@@ -56,13 +73,13 @@ class FrameReader:
             raise self.failure
         body = self._body
         if body is None:
-            if self._staged or not _STAGE_BYTES < self._trusted <= _WHOLE_BYTES:
+            if not whole or self._staged or not _STAGE_BYTES < self._trusted <= _WHOLE_BYTES:
                 return self._stage[self._staged :]
             self._body = body = bytearray(SIZE_BYTES + self._trusted)
             self._whole, self._filled = True, 0
             return memoryview(body)
         if self._filled == len(body):
-            grown = bytearray(min(self._size, 2 * len(body)))
+            grown = self._grown(len(body))
             grown[: self._filled] = body
             self._body = body = grown
         return memoryview(body)[self._filled :]
@@ -171,12 +188,20 @@ class FrameReader:
         return frames
 
     def _begin_body(self, size: int, start: memoryview) -> None:
-        """Give a frame of ``size`` bytes, of which ``start`` is here, memory of its own."""
+        """Give a frame of ``size`` bytes, of which ``start`` is here, memory of its own.
+
+        As little as possible: `buffer` makes more of it, and the caller may not want the rest yet.
+        """
+        self._body = bytearray(start)
+        self._size, self._filled = size, len(start)
+
+    def _grown(self, length: int) -> bytearray:
+        """Memory for the frame in hand, of which ``length`` bytes have come."""
+        if length > _STAGE_BYTES:
+            return bytearray(min(self._size, 2 * length))
         # Memory given back is there already: filling all of it takes none on the word of the peer.
         there = self._spare.__alloc__() - 1 if self._spare is not None else 0
-        self._body = self._memory(min(size, max(self._trusted, there)))
-        self._body[: len(start)] = start
-        self._size, self._filled = size, len(start)
+        return self._memory(min(self._size, max(self._trusted, 2 * length, there)))
 
     def _memory(self, size: int) -> bytearray:
         """``size`` bytes, in the memory of a frame given back if there is one that will do."""

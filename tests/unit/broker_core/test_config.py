@@ -194,3 +194,10 @@ def test_a_topic_may_set_only_what_topics_have(overrides: dict[str, str], messag
     with pytest.raises(InvalidConfig) as caught:
         LogConfig().overridden(overrides)
     assert str(caught.value) == message
+
+
+def test_memory_for_requests_has_room_for_the_largest_or_no_limit() -> None:
+    with pytest.raises(InvalidConfig, match=r"queued\.max\.request\.bytes=10 is less than socket\.request"):
+        BrokerConfig(queued_max_request_bytes=10)
+    assert BrokerConfig(queued_max_request_bytes=-1).queued_max_request_bytes == -1
+    assert BrokerConfig().queued_max_request_bytes == 256 << 20
