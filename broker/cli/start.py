@@ -51,7 +51,7 @@ def add_parser(commands: Commands) -> None:
     )  # fmt: skip
     parser.add_argument(
         "properties", nargs="?", type=Path, metavar="FILE",
-        help="server.properties; without it the defaults hold",
+        help="server.properties, see the command properties; defaults apply if omitted",
     )  # fmt: skip
     parser.add_argument(
         "--override", action="append", default=[], type=_override, metavar="NAME=VALUE",

@@ -117,12 +117,20 @@ def _spark_log() -> Iterator[int]:
         os.close(fd)
 
 
+def name_interpreter(master: str) -> None:
+    """Have Spark on this machine use our interpreter, unless PYSPARK_PYTHON says which; it would take any
+    ``python3`` on PATH. Elsewhere executors would look for this machine's path.
+    """
+    if master.startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
 def _session(master: str, log_fd: int) -> SparkSession:
     """A session whose JVM writes to ``log_fd`` what it would write over our progress bar."""
     from pyspark_kafkalog.java_runtime import ensure_java
 
     ensure_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    name_interpreter(master)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Spark warns of a host name on loopback
     from pyspark.sql import SparkSession
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from pyspark_kafkalog.cli.app import app
+from pyspark_kafkalog.cli.load_run import name_interpreter
 from pyspark_kafkalog.loads.commit import Output
 from pyspark_kafkalog.loads.ledger import Ledger
 from tests.support.loads import P0, P1, begun, facts, loaded, read_all
@@ -28,6 +31,22 @@ def run(ledger: Ledger, command: str, *arguments: str) -> str:
     ran = CliRunner().invoke(app, [command, "flights", "--offsets", offsets, *arguments])
     assert ran.exit_code == 0, ran.output
     return ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("master", "given", "found"),
+    [
+        ("local[*]", None, sys.executable),
+        ("local[2]", "/theirs", "/theirs"),
+        ("spark://far:7077", None, None),
+    ],
+)
+def test_spark_on_this_machine_uses_our_interpreter_unless_another_is_named(
+    monkeypatch: pytest.MonkeyPatch, master: str, given: str | None, found: str | None
+) -> None:
+    monkeypatch.setattr(os, "environ", {} if given is None else {"PYSPARK_PYTHON": given})
+    name_interpreter(master)
+    assert os.environ.get("PYSPARK_PYTHON") == found
 
 
 def test_history_shows_a_row_for_each_partition_of_each_load(ledger: Ledger) -> None:
