@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from broker.config import LogConfig
 from broker.log.set_validation import check_count, check_sets_in_steps, number_sets_in_steps
-from broker.log.validation import MAX_DECOMPRESSED_BYTES, CheckedBatch, assign_offsets, check_batches
+from broker.log.validation import (
+    MAX_DECOMPRESSED_BYTES,
+    CheckedBatch,
+    assign_offsets,
+    check_batches,
+    check_batches_in_steps,
+    opens_records,
+)
 from pyspark_kafkalog.errors import MessageTooLarge
 from pyspark_kafkalog.formats.batch import MAGIC
 from pyspark_kafkalog.formats.convert_sets import PIECE_BYTES, Piece, for_topic_in_steps
@@ -18,8 +25,14 @@ from pyspark_kafkalog.steps import Steps, finished
 
 
 def take_long(data: memoryview, config: LogConfig) -> bool:
-    """Whether each message in ``data`` must be looked at: it is of v0 or v1, or is to become that."""
-    return config.magic not in (None, MAGIC) or (len(data) > MAGIC_POSITION and data[MAGIC_POSITION] != MAGIC)
+    """Whether messages in ``data`` must be looked at one by one, or be decompressed: it is of v0 or v1, or is
+    to become that, or it is a batch v2 that must be opened.
+    """
+    return (
+        config.magic not in (None, MAGIC)
+        or (len(data) > MAGIC_POSITION and data[MAGIC_POSITION] != MAGIC)
+        or opens_records(data, config)
+    )
 
 
 def check_entries(
@@ -47,7 +60,7 @@ def check_entries_in_steps(
     """
     magic = magic_at(data, 0) if len(data) else MAGIC
     if magic == MAGIC:
-        batches = check_batches(data, config, now_ms, internal=internal)
+        batches = yield from check_batches_in_steps(data, config, now_ms, internal=internal)
     else:
         batches = yield from check_sets_in_steps(data, config, now_ms, internal=internal)
     wanted = config.magic

@@ -1,13 +1,14 @@
 """What an append must be before anything of it is written. Pure.
 
 The rules are Kafka's for batches that a client sends (``LogValidator``, ``UnifiedLog``): one bad batch
-refuses the whole request. Where Kafka reads every record, `check_records` reads less: docs/formats.md says
+refuses the whole request. Where Kafka reads every record, this reads less: docs/formats.md says
 what that leaves to readers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from broker.config import LogConfig
@@ -32,7 +33,8 @@ from pyspark_kafkalog.formats.batch_header import (
 )
 from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.compression import Codec, decompress
-from pyspark_kafkalog.formats.record import check_keys, check_lengths
+from pyspark_kafkalog.formats.record import check_first_lengths, check_keys, check_lengths
+from pyspark_kafkalog.steps import Steps, finished
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
 
 LEADER_EPOCH = 0
@@ -51,6 +53,12 @@ _LOOKED_AT = 16
 """Records of an uncompressed batch whose lengths are followed, in 2 us. All of them would cost as much as
 everything else that the broker does for a batch of 64 KiB in records of 100 bytes.
 """
+
+_AT_ONCE_BYTES = 1 << 20
+"""So much is decompressed on the thread that serves: below 1 ms with all codecs but gzip, which takes 3."""
+
+_MANY_KEYS_BYTES = 32 << 10
+"""A batch up to this has so few records that all of their keys are looked at within 2 ms."""
 
 
 class AppendResult(NamedTuple):
@@ -133,6 +141,24 @@ class CheckedBatch(NamedTuple):
 
 
 def check_batches(data: memoryview, config: LogConfig, now_ms: int, *, internal: bool) -> list[CheckedBatch]:
+    """`check_batches_in_steps`, all of them here and now. Raises the same."""
+    return finished(check_batches_in_steps(data, config, now_ms, internal=internal))
+
+
+def opens_records(data: memoryview, config: LogConfig) -> bool:
+    """Whether it may take long to check the first batch in ``data``: it is compressed, and a few bytes may
+    unfold to megabytes, or it has many records of which each must have a key.
+    """
+    if len(data) < HEADER_SIZE:
+        return False
+    if data[ATTRIBUTES_POSITION + 1] & CODEC_BITS:
+        return True
+    return len(data) > _MANY_KEYS_BYTES and "compact" in config.cleanup_policy
+
+
+def check_batches_in_steps(
+    data: memoryview, config: LogConfig, now_ms: int, *, internal: bool
+) -> Steps[list[CheckedBatch]]:
     """The batches in ``data``, all of them whole and fit to be appended.
 
     ``internal`` is for what the broker itself appends: control and transactional batches are then allowed,
@@ -178,8 +204,12 @@ def check_batches(data: memoryview, config: LogConfig, now_ms: int, *, internal:
                 _check_times(header, config, now_ms)
         if not internal:
             records = data[position + HEADER_SIZE : position + size]
-            for taken in check_records(records, attributes & CODEC_BITS, record_count, config, left):
-                left -= taken
+            if attributes & CODEC_BITS or "compact" in config.cleanup_policy:
+                left -= yield from _open_records(
+                    records, Codec(attributes & CODEC_BITS), record_count, config, left
+                )
+            else:
+                _look_at_first(records, record_count)
         batches.append(CheckedBatch(size, record_count, record_count, newest_time, header))
         position += size
     if not batches:
@@ -189,38 +219,53 @@ def check_batches(data: memoryview, config: LogConfig, now_ms: int, *, internal:
     return batches
 
 
-def check_records(
-    data: memoryview, codec: int, count: int, config: LogConfig, max_bytes: int
-) -> Iterator[int]:
-    """Look at the ``count`` records that are in ``data``, in ``codec``; gives the bytes newly decompressed.
+def _look_at_first(data: memoryview, count: int) -> None:
+    """Look at the first of the ``count`` records that are in ``data``, not compressed.
 
-    It gives 0 now and then, so that others can have their turn: between two of them lies some 1 ms of work,
-    or one decompression, which is done in C without the interpreter's lock.
+    Raises:
+        InvalidRecord: their lengths do not fit, or there is no room for the others.
+    """
+    try:
+        check_first_lengths(data, count, _LOOKED_AT)
+    except CorruptMessage as e:
+        # The checksum was right: the producer has sent it like this, and to send it again would not help.
+        raise InvalidRecord(str(e)) from None
+
+
+def _open_records(
+    data: memoryview, codec: Codec, count: int, config: LogConfig, max_bytes: int
+) -> Steps[int]:
+    """Look at the ``count`` records in ``data``, which are in ``codec``; how many bytes were decompressed.
 
     Raises:
         InvalidRecord: ``data`` is not what its codec writes; its records are cut short or do not fill it; its
             first or last one is not well formed; in a topic that is compacted one has no key.
         MessageTooLarge: it decompresses to more than ``max_bytes``.
-        UnsupportedCompression: the codec is unknown.
     """
     try:
-        block = data
-        if codec:
-            block = memoryview(decompress(Codec(codec), data, max_bytes))
-            yield len(block)
-        most = None if codec else _LOOKED_AT
-        for _ in check_lengths(block, count, most=most):
-            yield 0
+        block = (yield from _decompressed(data, codec, max_bytes)) if codec else data
+        for _ in check_lengths(block, count):
+            yield None
         if "compact" in config.cleanup_policy:
             for _ in check_keys(block, count):
-                yield 0
+                yield None
     except CorruptMessage as e:
-        # The checksum was right: the producer has sent it like this, and to send it again would not help.
         raise InvalidRecord(str(e)) from None
     except MessageTooLarge as e:
         raise MessageTooLarge(
             f"{e}, the larger one of {MAX_DECOMPRESSED_BYTES} and max.message.bytes; send smaller batches"
         ) from None
+    return len(block) if codec else 0
+
+
+def _decompressed(data: memoryview, codec: Codec, max_bytes: int) -> Steps[memoryview]:
+    """What ``data`` holds: made at once if that is little, else as a job."""
+    try:
+        return memoryview(decompress(codec, data, min(_AT_ONCE_BYTES, max_bytes)))
+    except MessageTooLarge:
+        if max_bytes <= _AT_ONCE_BYTES:
+            raise
+    return memoryview((yield partial(decompress, codec, data, max_bytes)))
 
 
 def assign_offsets(

@@ -239,54 +239,72 @@ def read_messages(
         yield timestamp, offset, key, value, has_headers
 
 
-def check_lengths(
-    data: Buffer, count: int, *, most: int | None = None, piece: int = 1 << 13
-) -> Iterator[int]:
+def check_lengths(data: Buffer, count: int, *, piece: int = 1 << 13) -> Iterator[int]:
     """Follow the lengths of the ``count`` records that should fill ``data``.
 
     The first and the last record are read whole: their offset deltas are 0 and ``count - 1``, and their
-    fields fit. Of those between only the lengths are looked at, at 0.1 us each. Where ``most`` is given, only
-    so many records are looked at, and the others must have room. Gives the position after each ``piece`` of
-    records, so that others can have their turn in between.
+    fields fit. Of those between only the lengths are looked at, at 0.1 us each. Gives the position after each
+    ``piece`` of records, so that others can have their turn in between.
 
     Raises:
         CorruptMessage: lengths, count or the two offset deltas do not fit the data.
     """
-    pos, end = 0, len(data)
-    if count * MIN_RECORD_BYTES > end:
-        raise CorruptMessage(f"{count} records cannot be in {end} bytes")
-    looked_at = count - 1 if most is None or count <= most else most
-    number = 0
+    pos, end, last = 0, len(data), count - 1
+    _check_room(count, end)
     try:
-        if looked_at:
+        if last:
             pos = _check_whole(data, pos, end, 0)
-        strides = _STRIDES
-        for begun in range(1, looked_at, piece):
-            for number in range(begun, min(begun + piece, looked_at)):
-                if (stride := strides[first := data[pos]]) > 0:
-                    pos += stride
-                elif stride == _LONGER and (high := data[pos + 1]) < 128:
-                    pos += 2 + (first + (high - 1 << 7) >> 1)
-                else:
-                    length, pos = read_varint(data, pos)
-                    if length < MIN_RECORD_BYTES - 1:
-                        raise CorruptMessage(f"record {number} of {count} has a length of {length}")
-                    pos += length
-            if pos > end:
-                break
+        for begun in range(1, last, piece):
+            pos = _follow(data, pos, begun, min(begun + piece, last))
+            _check_room(count - min(begun + piece, last), end - pos)
             yield pos
-        if pos > end or (count - looked_at) * MIN_RECORD_BYTES > end - pos:
-            raise CorruptMessage(
-                f"record {number} of {count} ends beyond the batch or leaves no room for others"
-            )
-        if looked_at < count - 1:
-            return
-        number = count - 1
-        pos = _check_whole(data, pos, end, number)
+        pos = _check_whole(data, pos, end, last)
     except IndexError:
-        raise CorruptMessage(f"record {number} of {count} is cut short") from None
+        raise CorruptMessage(f"one of {count} records is cut short") from None
     if pos != end:
         raise CorruptMessage(f"{end - pos} bytes follow the last of {count} records")
+
+
+def check_first_lengths(data: Buffer, count: int, most: int) -> None:
+    """`check_lengths` for as many as ``most`` records; of more than that the others must have room.
+
+    Raises:
+        CorruptMessage: as `check_lengths`.
+    """
+    if count <= most:
+        for _ in check_lengths(data, count):
+            pass
+        return
+    end = len(data)
+    _check_room(count, end)
+    try:
+        pos = _follow(data, _check_whole(data, 0, end, 0), 1, most)
+    except IndexError:
+        raise CorruptMessage(f"one of {count} records is cut short") from None
+    _check_room(count - most, end - pos)
+
+
+def _check_room(count: int, size: int) -> None:
+    if count * MIN_RECORD_BYTES > size:
+        raise CorruptMessage(f"{count} records cannot be in {max(size, 0)} bytes")
+
+
+def _follow(data: Buffer, pos: int, number: int, last: int) -> int:
+    """The position of record ``last``, from that of ``number`` on, by their lengths alone. Raises as
+    `_check_whole`.
+    """
+    strides = _STRIDES
+    for current in range(number, last):
+        if (stride := strides[first := data[pos]]) > 0:
+            pos += stride
+        elif stride == _LONGER and (high := data[pos + 1]) < 128:
+            pos += 2 + (first + (high - 1 << 7) >> 1)
+        else:
+            length, pos = read_varint(data, pos)
+            if length < MIN_RECORD_BYTES - 1:
+                raise CorruptMessage(f"record {current} has a length of {length}")
+            pos += length
+    return pos
 
 
 def _check_whole(data: Buffer, pos: int, end: int, expected_delta: int) -> int:
