@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from broker.log.batch_times import BatchTimes
 from broker.log.byte_validation import (
     check_messages,
     check_messages_in_steps,
@@ -88,8 +89,8 @@ def tools_of_all(
     files: FileSystem, pool: OpenFiles, clock: Clock, flushed: Callable[[float], object], grown: Grown
 ) -> dict[str, LogTools]:
     """The tools of each generation's logs: they share the disk, its open files, the memory for indexes."""
-    schemes = LoadedSchemes(LOADED_INDEX_BYTES)
+    schemes, times = LoadedSchemes(LOADED_INDEX_BYTES), BatchTimes()
     return {
-        generation: LogTools(files, pool, clock, family, schemes, flushed, grown)
+        generation: LogTools(files, pool, clock, family, schemes, flushed, times, grown)
         for generation, family in FAMILIES.items()
     }

@@ -21,7 +21,7 @@ from broker.log.times import check_timed
 from broker.log.tools import LogTools
 from broker.log.validation import AppendGuard, AppendResult, CheckedBatch, rewritten
 from pyspark_kafkalog.errors import OffsetOutOfRange, StorageError, UnknownTopicOrPartition
-from pyspark_kafkalog.steps import Steps
+from pyspark_kafkalog.steps import Steps, finished
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType, TopicPartition
 
 _logger = logging.getLogger(__name__)
@@ -230,6 +230,10 @@ class Log:
                 return FileSlice.empty()
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """`offset_for_timestamp_in_steps`, all of them here and now. Raises the same."""
+        return finished(self.offset_for_timestamp_in_steps(timestamp_ms))
+
+    def offset_for_timestamp_in_steps(self, timestamp_ms: int) -> Steps[tuple[int, int] | None]:
         """Timestamp and offset of the first record with this time or a later one; None when there is none.
         Records of v0 have no time.
 
@@ -246,7 +250,7 @@ class Log:
                 try:
                     if segment.largest[0] < timestamp_ms:
                         continue
-                    found = segment.first_at_or_after(timestamp_ms, end_offset)
+                    found = yield from segment.first_at_or_after(timestamp_ms, end_offset)
                 except OSError as e:
                     if segment.deleted:
                         break
@@ -257,6 +261,10 @@ class Log:
                 return None
 
     def max_timestamp(self) -> tuple[int, int] | None:
+        """`max_timestamp_in_steps`, all of them here and now. Raises the same."""
+        return finished(self.max_timestamp_in_steps())
+
+    def max_timestamp_in_steps(self) -> Steps[tuple[int, int] | None]:
         """The largest timestamp of all records and the offset of the first that has it; None without any.
 
         Raises:
@@ -268,7 +276,9 @@ class Log:
             segments = self._segments
             try:
                 newest = max(segments, key=lambda segment: segment.largest[0])
-                return None if newest.largest[0] == NO_TIMESTAMP else newest.newest_record()
+                if newest.largest[0] == NO_TIMESTAMP:
+                    return None
+                return (yield from newest.newest_record())
             except OSError as e:
                 if segments[0] is self._segments[0]:
                     raise self.directory.refused(f"reading {self.path.name}", e) from e

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from broker.log.batch_times import Rises, rises_of
 from broker.log.file_slice import FileSlice
 from broker.log.filesystem import write_all
 from broker.log.known_formats import KnownFormats
@@ -17,9 +18,12 @@ from broker.log.validation import MAX_DECOMPRESSED_BYTES, CheckedBatch
 from broker.log.walk import CHUNK_BYTES, SCAN_BYTES, moved, read_frame, walk_frames
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.base import Frame
+from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import NO_TIMESTAMP
 
 _logger = logging.getLogger(__name__)
+
+_STEP_FRAMES = 64
 
 SUFFIX = ".kafka"
 DELETED_SUFFIX = ".deleted"
@@ -200,30 +204,31 @@ class Segment:
         finally:
             self._pool.release(held)
 
-    def first_at_or_after(self, timestamp: int, end_offset: int) -> tuple[int, int] | None:
+    def first_at_or_after(self, timestamp: int, end_offset: int) -> Steps[tuple[int, int] | None]:
         """Timestamp and offset of the first record with a time of ``timestamp`` or later. Raises as `slice`,
         and `MessageTooLarge` when a batch cannot be opened within `MAX_DECOMPRESSED_BYTES`.
         """
-        for frame in self.frames(self._index().start_for_timestamp(timestamp)):
+        for number, frame in enumerate(self.frames(self._index().start_for_timestamp(timestamp)), 1):
             if frame.first_offset >= end_offset:
                 return None
-            if frame.max_timestamp < timestamp:
-                continue
-            for time, offset in self._times(frame):
-                if time >= timestamp:
-                    return (time, offset) if offset < end_offset else None
+            if frame.max_timestamp >= timestamp:
+                found = (yield from self._rises(frame)).first_at_or_after(timestamp)
+                if found is not None:
+                    return found if found[1] < end_offset else None
+            if not number % _STEP_FRAMES:
+                yield None
         return None
 
-    def newest_record(self) -> tuple[int, int]:
+    def newest_record(self) -> Steps[tuple[int, int]]:
         """Largest timestamp of the segment and the offset of the first record that has it. Raises as
         `first_at_or_after`.
         """
         timestamp, offset = self.largest
         for frame in self.frames(self._index().start_for_offset(offset)):
             if frame.last_offset >= offset:
-                for time, at in self._times(frame):
-                    if time == timestamp:
-                        return timestamp, at
+                found = (yield from self._rises(frame)).first_at_or_after(timestamp)
+                if found is not None and found[0] == timestamp:
+                    return found
                 break
         return timestamp, offset  # the header promised a time that none of its records has
 
@@ -314,13 +319,19 @@ class Segment:
         for path in (self.path, *self._make_scheme().files()):
             self._pool.forget(path)
 
-    def _times(self, frame: Frame) -> Iterator[tuple[int, int]]:
-        held = self._pool.acquire(self.path)
-        try:
-            buf = read_frame(held.file, frame)
-        finally:
-            self._pool.release(held)
-        return self._format.times(buf, moved(frame, 0), max_bytes=MAX_DECOMPRESSED_BYTES)
+    def _rises(self, frame: Frame) -> Steps[Rises]:
+        batch = (self, frame.position)
+        found = self._tools.times.get(batch)
+        if found is None:
+            held = self._pool.acquire(self.path)
+            try:
+                buf = read_frame(held.file, frame)
+            finally:
+                self._pool.release(held)
+            times = self._format.times(buf, moved(frame, 0), max_bytes=MAX_DECOMPRESSED_BYTES)
+            found = yield from rises_of(times)
+            self._tools.times.keep(batch, found)
+        return found
 
     def _index(self) -> OffsetScheme:
         scheme = self._scheme

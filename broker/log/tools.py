@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from broker.log.batch_times import BatchTimes
 from broker.log.family import LogFamily
 from broker.log.filesystem import FileSystem
 from broker.log.offset_scheme import LoadedSchemes
@@ -29,5 +30,7 @@ class LogTools:
     schemes: LoadedSchemes
     flushed: Callable[[float], object]
     """Told how many seconds each flush kept the disk busy."""
+    times: BatchTimes
+    """What is known of batches that were opened for their times."""
     grown: Grown
     """Told of a log that a flush made more of readable, and by how many bytes."""

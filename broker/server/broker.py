@@ -27,6 +27,7 @@ from broker.server.fetch_turns import FetchTurns
 from broker.server.listeners import Listeners
 from broker.server.served_logs import ServedLogs
 from broker.server.topics import Topics
+from broker.server.written_topics import WrittenTopics
 from broker.transaction.producer_ids import ProducerIds
 from broker.transaction.producer_state import ProducerState
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
@@ -196,6 +197,7 @@ class Broker:
             topics=self._topics,
             fetches=self._fetches,
             turns=FetchTurns(),
+            written_topics=WrittenTopics(config.node_id, ownership),
             offsets=self._offsets,
             producer_ids=self._producer_ids,
             cluster_id=self.cluster_id,

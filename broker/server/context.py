@@ -17,6 +17,7 @@ from broker.server.fetch_turns import FetchTurns
 from broker.server.ownership import Ownership
 from broker.server.served_logs import ServedLogs
 from broker.server.topics import Topics
+from broker.server.written_topics import WrittenTopics
 from broker.transaction.producer_ids import ProducerIds
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
@@ -53,6 +54,7 @@ class Services:
     topics: Topics
     fetches: DelayedFetches
     turns: FetchTurns
+    written_topics: WrittenTopics
     offsets: OffsetCoordinator
     producer_ids: ProducerIds
     cluster_id: str

@@ -34,6 +34,11 @@ class Ownership:
         """Whether anything was told yet."""
         return self._others is not None
 
+    @property
+    def told(self) -> object:
+        """What was told last: another object each time, so that what was made of it can be thrown away."""
+        return self._others
+
     def is_ours(self, partition: TopicPartition) -> bool:
         """Whether this broker may serve the partition."""
         others = self._others

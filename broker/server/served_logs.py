@@ -14,6 +14,7 @@ from broker.network.transmission import Region
 from broker.server.allowance import Allowance
 from broker.server.ownership import Ownership
 from pyspark_kafkalog.errors import ErrorCode, ServerError
+from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 
 
@@ -62,11 +63,11 @@ class ReadableLog(Protocol):
         """Whole batches from the one with ``offset`` on. The caller closes the region."""
         ...
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+    def offset_for_timestamp_in_steps(self, timestamp_ms: int) -> Steps[tuple[int, int] | None]:
         """A time not before ``timestamp_ms`` and the offset from which nothing so late is missed."""
         ...
 
-    def max_timestamp(self) -> tuple[int, int] | None:
+    def max_timestamp_in_steps(self) -> Steps[tuple[int, int] | None]:
         """The largest timestamp of all records and the offset of the first that has it."""
         ...
 

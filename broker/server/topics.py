@@ -64,6 +64,8 @@ class Topics:
         self._changing = threading.RLock()
         self._changed: Callable[[], object] = lambda: None
         self._left: deque[Steps[Any]] = deque()
+        # By id, with the snapshot that they were taken from; replaced as one, so that no lock is needed.
+        self._names: tuple[Mapping[str, StoredTopic], dict[UUID, str]] = ({}, {})
 
     def watch(self, changed: Callable[[], object]) -> None:
         """Have ``changed`` called after a topic was made, widened or deleted.
@@ -93,10 +95,15 @@ class Topics:
         Raises:
             UnknownTopicId: no topic has it.
         """
-        for name, topic in self._logs.topics().items():
-            if topic.topic_id == topic_id:
-                return name
-        raise UnknownTopicId(f"no topic has the id {topic_id}")
+        topics = self._logs.topics()
+        known, names = self._names
+        if known is not topics:
+            names = {topic.topic_id: name for name, topic in topics.items()}
+            self._names = topics, names
+        try:
+            return names[topic_id]
+        except KeyError:
+            raise UnknownTopicId(f"no topic has the id {topic_id}") from None
 
     def check_new(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> None:
         """All that `create` checks, without making anything.

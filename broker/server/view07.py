@@ -29,6 +29,7 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.formats.batch_header import MAGIC
 from pyspark_kafkalog.formats.convert import ConvertedEntry, batch_of_entry
 from pyspark_kafkalog.formats.v07 import entry_header
+from pyspark_kafkalog.steps import Steps
 
 _READ_BYTES = 64 << 10
 """One read of the log; more where an entry is longer."""
@@ -125,17 +126,19 @@ class LogAsBatches:
             return _made([])
         return _made(self._batches(position, end, max_bytes, at_least_one))
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+    def offset_for_timestamp_in_steps(self, timestamp_ms: int) -> Steps[tuple[int, int] | None]:
         """When the first segment that was changed at the time or later was last changed, and its start: what
         was appended since then lies behind it.
         """
         for segment in self._log.facts():
             if segment.age_timestamp >= timestamp_ms:
                 return segment.age_timestamp, segment.base_offset
+        yield from ()
         return None
 
-    def max_timestamp(self) -> tuple[int, int] | None:
+    def max_timestamp_in_steps(self) -> Steps[tuple[int, int] | None]:
         """None: no record has a time."""
+        yield from ()
         return None
 
     def facts(self) -> list[SegmentFacts]:

@@ -21,6 +21,7 @@ from pyspark_kafkalog.protocol.api.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -36,30 +37,29 @@ _NONE = (-1, -1)
 
 
 @handles(ApiKey.LIST_OFFSETS, versions=(0, 7))
-def list_offsets(request: ListOffsetsRequest, ctx: Context) -> ListOffsetsResponse:
+def list_offsets(request: ListOffsetsRequest, ctx: Context) -> Steps[ListOffsetsResponse]:
     """One (timestamp, offset) for each partition; an error in one leaves the others as they are."""
-    answer = _answer if ctx.version >= _ONE_OFFSET_SINCE else _answer_several
-    return ListOffsetsResponse(
-        topics=tuple(
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=tuple(
-                    answer(TopicPartition(topic.name, want.partition_index), want, request, ctx)
-                    for want in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        )
-    )
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for want in topic.partitions:
+            partition = TopicPartition(topic.name, want.partition_index)
+            if ctx.version >= _ONE_OFFSET_SINCE:
+                partitions.append((yield from _answer(partition, want, request, ctx)))
+            else:
+                partitions.append(_answer_several(partition, want, ctx))
+            yield None
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
+    return ListOffsetsResponse(topics=tuple(topics))
 
 
 def _answer(
     partition: TopicPartition, want: ListOffsetsPartition, request: ListOffsetsRequest, ctx: Context
-) -> ListOffsetsPartitionResponse:
+) -> Steps[ListOffsetsPartitionResponse]:
     try:
         check_leader_epoch(partition, want.current_leader_epoch)
         committed = request.isolation_level == IsolationLevel.READ_COMMITTED
-        timestamp, offset = _look_up(partition, want.timestamp, committed, ctx)
+        timestamp, offset = yield from _look_up(partition, want.timestamp, committed, ctx)
     except KafkaError as e:
         return ListOffsetsPartitionResponse(partition_index=partition.partition, error_code=ctx.refused(e))
     return ListOffsetsPartitionResponse(
@@ -72,10 +72,7 @@ def _answer(
 
 
 def _answer_several(
-    partition: TopicPartition,
-    want: ListOffsetsPartition,
-    request: ListOffsetsRequest,  # noqa: ARG001 - as `_answer`
-    ctx: Context,
+    partition: TopicPartition, want: ListOffsetsPartition, ctx: Context
 ) -> ListOffsetsPartitionResponse:
     found: tuple[int, ...] = ()
     code = ErrorCode.NONE
@@ -92,7 +89,9 @@ def _answer_several(
     )
 
 
-def _look_up(partition: TopicPartition, timestamp: int, committed: bool, ctx: Context) -> tuple[int, int]:
+def _look_up(
+    partition: TopicPartition, timestamp: int, committed: bool, ctx: Context
+) -> Steps[tuple[int, int]]:
     log = ctx.services.logs.readable(partition, Allowance())
     end = log.last_stable_offset if committed else log.readable_end
     if timestamp == LATEST_TIMESTAMP:
@@ -102,10 +101,10 @@ def _look_up(partition: TopicPartition, timestamp: int, committed: bool, ctx: Co
     if timestamp == MAX_TIMESTAMP:
         if ctx.version < _MAX_TIMESTAMP_SINCE:
             raise UnsupportedVersion(f"timestamp {timestamp} needs ListOffsets {_MAX_TIMESTAMP_SINCE}")
-        found = log.max_timestamp()
+        found = yield from log.max_timestamp_in_steps()
     elif timestamp < 0:
         raise InvalidRequest(f"{partition}: timestamp {timestamp} is neither a time nor a name for an offset")
     else:
-        found = log.offset_for_timestamp(timestamp)
+        found = yield from log.offset_for_timestamp_in_steps(timestamp)
     # A record that read_committed cannot see yet counts as none.
     return found if found is not None and found[1] < end else _NONE

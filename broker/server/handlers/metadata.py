@@ -8,29 +8,28 @@ another broker has registered in ZooKeeper: those have no leader here.
 
 from __future__ import annotations
 
+from typing import cast
 from uuid import UUID
 
-from broker.log.generations import SINCE_08
 from broker.log.manager import StoredTopic
 from broker.server.context import Context
-from broker.server.epochs import LEADER_EPOCH
 from broker.server.registry import handles
 from broker.server.topics import INTERNAL_TOPICS
-from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, UnknownTopicOrPartition
+from pyspark_kafkalog.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
 from pyspark_kafkalog.protocol.api.metadata import (
+    NOT_ASKED,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
-    MetadataResponsePartition,
     MetadataResponseTopic,
+    WrittenTopic,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.steps import Steps, finished
-from pyspark_kafkalog.types import TopicPartition
 
 _NO_ID = UUID(int=0)
-_NOT_ASKED = -(1 << 31)
+_FEW = 100
 _TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 _CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 """Kafka's ``AclOperation`` numbers as bits: without an authorizer everybody may do everything."""
@@ -40,11 +39,12 @@ _CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 1
 def metadata(request: MetadataRequest, ctx: Context) -> MetadataResponse | Steps[MetadataResponse]:
     """The broker and the topics asked for; one bad topic does not fail the others.
 
-    In steps only where a topic may have to be made: that takes time, the rest does not.
+    In steps where a topic may have to be made, or there are many: that takes time, the rest does not.
     """
     known = ctx.services.topics.all()
+    wanted = request.topics or ()
     answering = _in_steps(request, ctx)
-    if all(wanted.name is None or wanted.name in known for wanted in request.topics or ()):
+    if len(wanted or known) <= _FEW and all(topic.name is None or topic.name in known for topic in wanted):
         return finished(answering)
     return answering
 
@@ -54,11 +54,13 @@ def _in_steps(request: MetadataRequest, ctx: Context) -> Steps[MetadataResponse]
     host, port = services.endpoint()
     node_id = services.config.node_id
     everything = request.topics is None or (ctx.version == 0 and not request.topics)
-    operations = _TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED
+    operations = _TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    topics: list[MetadataResponseTopic | WrittenTopic] = []
     if everything or request.topics is None:
-        topics = [_describe(name, t, ctx, operations) for name, t in services.topics.all().items()]
+        for name, topic in services.topics.all().items():
+            topics.append(services.written_topics.of(name, topic, ctx.version, operations))
+            yield None
     else:
-        topics = []
         for wanted in request.topics:
             topics.append((yield from _answer(wanted, request, ctx, operations)))
             yield None
@@ -66,16 +68,16 @@ def _in_steps(request: MetadataRequest, ctx: Context) -> Steps[MetadataResponse]
         brokers=(MetadataResponseBroker(node_id=node_id, host=host, port=port),),
         cluster_id=services.cluster_id,
         controller_id=node_id,
-        topics=tuple(topics),
+        topics=cast("tuple[MetadataResponseTopic, ...]", tuple(topics)),  # written ones are as good
         cluster_authorized_operations=(
-            _CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED
+            _CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
 
 
 def _answer(
     wanted: MetadataRequestTopic, request: MetadataRequest, ctx: Context, operations: int
-) -> Steps[MetadataResponseTopic]:
+) -> Steps[MetadataResponseTopic | WrittenTopic]:
     try:
         name, topic = yield from _find(wanted, request, ctx)
     except KafkaError as e:
@@ -86,7 +88,7 @@ def _answer(
             topic_id=wanted.topic_id,
             is_internal=wanted.name in INTERNAL_TOPICS,
         )
-    return _describe(name, topic, ctx, operations)
+    return ctx.services.written_topics.of(name, topic, ctx.version, operations)
 
 
 def _find(
@@ -109,31 +111,3 @@ def _find(
         if not create or wanted.name in INTERNAL_TOPICS:
             raise
     return wanted.name, (yield from topics.getting_or_creating(wanted.name))
-
-
-def _describe(name: str, topic: StoredTopic, ctx: Context, operations: int) -> MetadataResponseTopic:
-    node_id, ownership = ctx.services.config.node_id, ctx.services.ownership
-    if topic.generation != SINCE_08.generation or name in INTERNAL_TOPICS:
-        ownership = None
-    return MetadataResponseTopic(
-        error_code=ErrorCode.NONE,
-        name=name,
-        topic_id=topic.topic_id,
-        is_internal=name in INTERNAL_TOPICS,
-        partitions=tuple(
-            MetadataResponsePartition(
-                partition_index=partition,
-                leader_id=node_id,
-                leader_epoch=LEADER_EPOCH,
-                replica_nodes=(node_id,),
-                isr_nodes=(node_id,),
-            )
-            if ownership is None or ownership.is_ours(TopicPartition(name, partition))
-            # Who has it is not among the brokers of this answer.
-            else MetadataResponsePartition(
-                error_code=ErrorCode.LEADER_NOT_AVAILABLE, partition_index=partition, leader_id=-1
-            )
-            for partition in topic.partitions
-        ),
-        topic_authorized_operations=operations,
-    )

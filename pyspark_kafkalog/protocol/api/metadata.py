@@ -2,16 +2,21 @@
 
 Flexible from 9. Asking: version 0 takes an empty list for all topics; later ones take null for all and an
 empty list for none. Topic ids are answered from 10, and can be asked for (name null) from 12.
+What is told of a topic can be written once and sent often (`WrittenTopic`).
 Left out: version 13 (an error code for the whole answer). Source: protocol guide, Metadata; KIP-516.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.codec import Codec, codec, tuned
+from pyspark_kafkalog.protocol.primitives import Output
 from pyspark_kafkalog.protocol.schema import BOOL, ERROR_CODE, INT32, STRING, UUID_TYPE, Array, wire
+
+FLEXIBLE_SINCE = 9
 
 NOT_ASKED = -2147483648
 """Authorized operations that were not asked for."""
@@ -68,6 +73,31 @@ class MetadataResponseTopic:
     is_internal: bool = wire(BOOL, 1, ignorable=True)
     partitions: tuple[MetadataResponsePartition, ...] = wire(Array(MetadataResponsePartition))
     topic_authorized_operations: int = wire(INT32, 8, default=NOT_ASKED)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenTopic:
+    """A `MetadataResponseTopic` in the bytes of one version, to be sent in answers of that version."""
+
+    data: bytes
+
+
+def written_topic(topic: MetadataResponseTopic, version: int) -> WrittenTopic:
+    """``topic`` as ``version`` writes it. Raises `InvalidRequest` where it cannot."""
+    out = Output()
+    codec(MetadataResponseTopic, version, version >= FLEXIBLE_SINCE).write(out, topic)
+    return WrittenTopic(bytes(out))
+
+
+@tuned(MetadataResponseTopic, 0, 12)
+def _with_written_topics(table: Codec, flexible: bool) -> Codec:  # noqa: ARG001
+    def write(out: Output, value: MetadataResponseTopic | WrittenTopic) -> None:
+        if type(value) is WrittenTopic:
+            out += value.data
+        else:
+            table.writer(out, value)
+
+    return replace(table, writer=write)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from broker.server.made_entries import MadeEntries
 from broker.server.view07 import View07
 from pyspark_kafkalog.errors import ErrorCode, OffsetOutOfRange, ServerError, StorageError
 from pyspark_kafkalog.formats.message_set import frames, records
+from pyspark_kafkalog.steps import finished
 from tests.support.logs import START_MS, crash_all, open_log
 from tests.support.manual_clock import ManualClock
 from tests.support.wire07 import entry, zipped
@@ -200,12 +201,12 @@ def test_a_time_leads_to_the_segment_that_was_changed_then_or_later(tmp_path: Pa
     view = View07(Metrics())(log, Allowance())
     assert [s.base_offset for s in log.facts()] == [0, 26, 52]
     changed = [START_MS + 1000, START_MS + 3000, START_MS + 5000]
-    assert view.offset_for_timestamp(0) == (changed[0], 0)
-    assert view.offset_for_timestamp(changed[0]) == (changed[0], 0)
-    assert view.offset_for_timestamp(changed[0] + 1) == (changed[1], 26)
-    assert view.offset_for_timestamp(changed[2]) == (changed[2], 52)
-    assert view.offset_for_timestamp(changed[2] + 1) is None
-    assert view.max_timestamp() is None
+    assert finished(view.offset_for_timestamp_in_steps(0)) == (changed[0], 0)
+    assert finished(view.offset_for_timestamp_in_steps(changed[0])) == (changed[0], 0)
+    assert finished(view.offset_for_timestamp_in_steps(changed[0] + 1)) == (changed[1], 26)
+    assert finished(view.offset_for_timestamp_in_steps(changed[2])) == (changed[2], 52)
+    assert finished(view.offset_for_timestamp_in_steps(changed[2] + 1)) is None
+    assert finished(view.max_timestamp_in_steps()) is None
 
 
 def test_what_was_made_is_counted(tmp_path: Path) -> None:

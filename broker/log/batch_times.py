@@ -1,0 +1,83 @@
+"""The times in batches that had to be opened: each is opened once, however often it is asked about."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator
+from functools import partial
+
+from pyspark_kafkalog.steps import Steps
+
+KEPT_ROWS = 1 << 20
+"""Rows of all batches together, 16 bytes each."""
+
+_STEP_RECORDS = 256
+"""So many are looked at in one step: some 100 us."""
+
+
+class Rises:
+    """*Thread-safe: it never changes.* Where in a batch the largest time so far rises, and to what."""
+
+    __slots__ = ("_offsets", "_times")
+
+    def __init__(self, times: array[int], offsets: array[int]) -> None:
+        self._times = times
+        self._offsets = offsets
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def first_at_or_after(self, timestamp: int) -> tuple[int, int] | None:
+        """Time in ms and offset of the first record with this time or a later one; None without any."""
+        place = bisect_left(self._times, timestamp)
+        return (self._times[place], self._offsets[place]) if place < len(self._times) else None
+
+
+def rises_of(records: Iterator[tuple[int, int]]) -> Steps[Rises]:
+    """What the (time, offset) of a batch's ``records`` come to. The first of them is a job: it has the batch
+    opened. Raises as ``records``.
+    """
+    times, offsets = array("q"), array("q")
+    found: tuple[int, int] | None = yield partial(next, records, None)
+    count = 0
+    while found is not None:
+        if not times or found[0] > times[-1]:
+            times.append(found[0])
+            offsets.append(found[1])
+        count += 1
+        if not count % _STEP_RECORDS:
+            yield None
+        found = next(records, None)
+    return Rises(times, offsets)
+
+
+class BatchTimes:
+    """*Thread-safe: ``_lock`` guards it.* The rises of the batches that were opened last."""
+
+    def __init__(self, max_rows: int = KEPT_ROWS) -> None:
+        self._max_rows = max_rows
+        self._rows = 0
+        self._kept: OrderedDict[Hashable, Rises] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, batch: Hashable) -> Rises | None:
+        """Those of ``batch``; None where they are not known."""
+        with self._lock:
+            found = self._kept.get(batch)
+            if found is not None:
+                self._kept.move_to_end(batch)
+            return found
+
+    def keep(self, batch: Hashable, rises: Rises) -> None:
+        """Have `get` find them, unless they alone are too many. What was asked for longest ago makes room."""
+        size = 1 + len(rises)
+        with self._lock:
+            if size > self._max_rows or batch in self._kept:
+                return
+            self._kept[batch] = rises
+            self._rows += size
+            while self._rows > self._max_rows:
+                self._rows -= 1 + len(self._kept.popitem(last=False)[1])
