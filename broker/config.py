@@ -233,6 +233,12 @@ class BrokerConfig(Config):
         "log.cleanup.policy", ("delete",), tuple, check=policies,
         doc="How old data goes. compact is stored and shown, but nothing is compacted yet.",
     )  # fmt: skip
+    log_missing_segments: str = prop(
+        "log.missing.segments", "fail", str, check=one_of("fail", "truncate"),
+        doc="What a start does about a partition whose data is missing on the disk. fail: that partition is "
+            "offline, and its clients get KAFKA_STORAGE_ERROR. truncate: its log begins after what is "
+            "missing, and the segments before that are moved to its directory stray (ours).",
+    )  # fmt: skip
     log_segment_delete_delay_ms: int = prop(
         "log.segment.delete.delay.ms", 60_000, int, check=not_negative, unit="ms",
         doc="How long a deleted segment's files stay, for reads that are under way.",

@@ -65,9 +65,13 @@ class DataDirectory:
         if self._failure is not None:
             raise StorageError(self._failure)
 
+    def may_pass(self, error: OSError) -> bool:
+        """Whether a refusal says nothing of the disk's health: it is full, or there is no descriptor left."""
+        return error.errno in _PASSING
+
     def refused(self, doing: str, error: OSError) -> StorageError:
         """The error for what the disk did to ``doing``; unless that may pass, it goes offline."""
-        if error.errno in _PASSING:
+        if self.may_pass(error):
             return StorageError(f"{self.path}: {doing} failed: {error}")
         return self.failed(doing, error)
 

@@ -15,6 +15,7 @@ from broker.config import LogConfig
 from broker.log.filesystem import FileSystem
 from broker.log.offset_scheme import OffsetScheme
 from broker.log.open_files import OpenFiles
+from broker.log.salvage import Scan
 from broker.log.validation import AppendGuard, CheckedBatch
 from pyspark_kafkalog.formats.base import MessageFormat
 from pyspark_kafkalog.steps import Steps
@@ -123,6 +124,8 @@ class LogFamily:
     generation: str
     """Its name, as it is kept on the disk: that of the first generation of the family."""
     format: MessageFormat
+    scan: Scan
+    """Walks a segment that may be damaged."""
     scheme: SchemeFactory
     takes_long: Callable[[memoryview, LogConfig], bool]
     """Whether it takes more than some ms to check and number so much: then it is done in steps."""

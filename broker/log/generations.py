@@ -30,6 +30,8 @@ from broker.log.filesystem import FileSystem
 from broker.log.offset_scheme import ByteOffsets, LoadedSchemes, LogicalOffsets
 from broker.log.open_files import OpenFiles
 from broker.log.producers import GuardedProducers, NoProducers
+from broker.log.scan import scan
+from broker.log.scan07 import scan07
 from broker.log.tools import LOADED_INDEX_BYTES, Grown, LogTools
 from broker.log.topic_names import check_first_name, check_name
 from pyspark_kafkalog.clock import Clock
@@ -40,6 +42,7 @@ from pyspark_kafkalog.formats.v07 import V07Format
 SINCE_08 = LogFamily(
     generation="0.8",
     format=ENTRIES,
+    scan=scan,
     scheme=LogicalOffsets,
     takes_long=take_long,
     check=check_entries,
@@ -56,6 +59,7 @@ SINCE_08 = LogFamily(
 V07 = LogFamily(
     generation="0.7",
     format=V07Format(),
+    scan=scan07,
     scheme=ByteOffsets,
     takes_long=lambda _data, _config: True,
     check=check_messages,

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
 
-from broker.log.filesystem import File, FileSystem, read_file
+from broker.log.filesystem import FileSystem, read_file
 from broker.log.generations import SINCE_08, V07, family_of
 from broker.log.index_check import IndexCheck
 from broker.log.offset_scheme import MAX_RELATIVE
 from broker.log.places import SegmentPlace, partition_place
-from broker.log.salvage import Damage, Found
-from broker.log.scan import scan
-from broker.log.scan07 import scan07
+from broker.log.salvage import Scan
 from broker.log.topic_store import (
     PARTITION_METADATA,
     parse_topic,
@@ -23,16 +20,6 @@ from broker.log.topic_store import (
     topic_record,
 )
 from pyspark_kafkalog.errors import StorageError
-
-
-class Scan(Protocol):
-    """Walks a segment that may be damaged."""
-
-    def __call__(
-        self, file: File, size: int, base_offset: int, /, *, start: int = 0
-    ) -> Iterator[Found | Damage]:
-        """What lies in bytes ``[start, size)``; ``base_offset`` is what the segment is named by."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +50,7 @@ INSPECTIONS: Mapping[str, Inspection] = MappingProxyType(
             an_entry="a batch",
             entries="batches",
             records="records",
-            scan=scan,
+            scan=SINCE_08.scan,
             index=lambda segment, files: IndexCheck(segment, files) if segment.is_ours else None,
             max_relative=MAX_RELATIVE,
             kafka_reads_it=True,
@@ -74,7 +61,7 @@ INSPECTIONS: Mapping[str, Inspection] = MappingProxyType(
             an_entry="an entry",
             entries="entries",
             records="messages",
-            scan=scan07,
+            scan=V07.scan,
             index=lambda _segment, _files: None,
             max_relative=None,
             kafka_reads_it=False,

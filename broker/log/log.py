@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from broker.log.loading import CleanState, new_segment
 from broker.log.retention import RetentionPolicy, SegmentFacts, count_expired, just_written
 from broker.log.rolling import must_roll
 from broker.log.segment import Segment
+from broker.log.segment_list import SEGMENT_LIST_NAME, SegmentList, write_segment_list
 from broker.log.times import check_timed
 from broker.log.tools import LogTools
 from broker.log.validation import AppendGuard, AppendResult, CheckedBatch, rewritten
@@ -49,8 +51,11 @@ class Log:
         guard: AppendGuard,
         *,
         flushed_offset: int,
+        listed: SegmentList | None = None,
     ) -> None:
-        """``flushed_offset``: what is below it is known to be on the disk."""
+        """``flushed_offset``: what is below it is known to be on the disk. ``listed``: the list of segments
+        that is in the directory, None where there is none.
+        """
         self.topic_partition = topic_partition
         self.path = path
         self.config = config
@@ -68,6 +73,9 @@ class Log:
         self._name_number = directory.name_made()
         self._durable_name: Segment | None = None
         """Newest segment whose file name is known to be on the disk; with it are those before."""
+        self._listed = listed
+        self._list_due = False  # whether it is to be replaced
+        self._list_unsynced = False  # whether it was replaced and may not be on the disk
         self._begun_ms = tools.clock.time_ms()
         self._closed: Callable[[], Exception] | None = None
         self._lock = threading.RLock()
@@ -322,13 +330,15 @@ class Log:
                     count = count_expired(policy, facts, now_ms)
                     if count == len(self._segments):
                         self._roll()
-                    expired, self._segments = self._segments[:count], self._segments[count:]
+                    expired, kept = self._segments[:count], self._segments[count:]
+                    self._list_without(expired, kept)
+                    self._segments = kept
                     self._flushed_offset = max(self._flushed_offset, self.start_offset)
-                gone = []
-                for segment in expired:
-                    gone += segment.rename_deleted()
-                    # One by one: a later one gone without an earlier one would look like lost data.
-                    self._tools.files.sync_directory(self.path)
+                # What is gone but still in the list would look like lost data.
+                self._sync_list()
+                self._tools.files.sync_directory(self.path)
+                gone = [path for segment in expired for path in segment.rename_deleted()]
+                self._tools.files.sync_directory(self.path)
             except OSError as e:
                 raise self.directory.refused(f"deleting segments of {self.path.name}", e) from e
             self._warn_of(just_written(policy, facts, count, now_ms))
@@ -395,6 +405,10 @@ class Log:
             end_offset, readable = self._end_offset, self.readable_end
             if self._flushed_offset == end_offset:
                 return 0
+            try:
+                self._list_if_due()
+            except OSError as e:
+                raise self.directory.refused(f"listing the segments of {self.path.name}", e) from e
             since = self._unflushed_since
             unflushed = [s for s in self._segments if s.next_offset > self._flushed_offset]
             active, durable_name = self._segments[-1], self._durable_name
@@ -404,6 +418,7 @@ class Log:
             # Oldest first: what a power cut leaves has no holes.
             for segment in unflushed:
                 segment.sync()
+            self._sync_list()
             if active is not durable_name:
                 self._tools.files.sync_directory(self.path)
             self.directory.sync_names(self._name_number)
@@ -463,4 +478,59 @@ class Log:
         fresh = new_segment(self.path, self._end_offset, self.config, self._tools)
         active.stop_growing()
         self._segments = (*self._segments, fresh)
+        self._list_due = True
+        self._list_if_due()
         self._producers.save(self._end_offset)
+
+    def _list_if_due(self) -> None:
+        """Write down which segments there are since the last one was begun. Raises `OSError`.
+
+        A full disk must not stop appends: a list may be older than the newest segments, a start knows that.
+        """
+        if self._list_due:
+            try:
+                self._list(self._segments)
+            except OSError as e:
+                if not self.directory.may_pass(e):
+                    raise
+                _logger.warning("%s could not be replaced: %s", self.path / SEGMENT_LIST_NAME, e)
+
+    def _list(self, segments: Sequence[Segment], retired: tuple[int, ...] = ()) -> None:
+        """Write down which segments there are; a flush puts that on the disk. Raises `OSError`."""
+        cleaned = self._listed.cleaned_offset if self._listed is not None else 0
+        listed = SegmentList.of(segments, cleaned_offset=cleaned, retired=retired)
+        write_segment_list(self._tools.files, self.path, listed)
+        self._listed, self._list_unsynced, self._list_due = listed, True, False
+
+    def _list_without(self, expired: Sequence[Segment], kept: Sequence[Segment]) -> None:
+        """The same before segments are deleted. Raises `OSError`.
+
+        A full disk has no room even for the list: then there is none for a while, as this makes room.
+        """
+        try:
+            self._list(kept, retired=tuple(segment.base_offset for segment in expired))
+        except OSError as e:
+            if not self.directory.may_pass(e):
+                raise
+            with suppress(FileNotFoundError):
+                self._tools.files.remove(self.path / SEGMENT_LIST_NAME)
+            self._list_due = True
+
+    def _sync_list(self) -> None:
+        """Put the list on the disk if it has changed; its name is there after the next sync of the directory.
+        Raises `OSError`.
+        """
+        if not self._list_unsynced:
+            return
+        self._list_unsynced = False  # before: who replaces it meanwhile says so again
+        try:
+            file = self._tools.files.open(self.path / SEGMENT_LIST_NAME)
+        except FileNotFoundError:
+            return  # the disk was full
+        try:
+            file.sync()
+        except OSError:
+            self._list_unsynced = True
+            raise
+        finally:
+            file.close()

@@ -20,7 +20,7 @@ from broker.log.log import Log
 from broker.log.open_files import OpenFiles
 from broker.log.removal import DelayedRemoval
 from broker.log.retention import RetentionPolicy, policy_of
-from broker.log.startup import DELETED_PREFIX, Startup, open_partition, remove_if_empty
+from broker.log.startup import DELETED_PREFIX, OfflineLog, Startup, open_partition, remove_if_empty
 from broker.log.tools import Grown
 from broker.log.topic_store import StoredTopic, TopicStore, directory_name, write_partition_metadata
 from broker.log.validation import AppendGuard
@@ -74,9 +74,11 @@ class LogManager:
         retention: Callable[[LogConfig], RetentionPolicy] = policy_of,
         flushed: Callable[[float], object] = lambda _: None,
         grown: Grown = lambda _partition, _size: None,
+        truncate_missing: bool = False,
     ) -> None:
         """``retention`` makes a topic's policy; ``flushed`` is told how many seconds each flush took,
-        ``grown`` what each gave to readers who see only what is on the disk, in bytes.
+        ``grown`` what each gave to readers who see only what is on the disk, in bytes. With
+        ``truncate_missing`` a log of which segments are missing goes on after them; without, it is offline.
         """
         self._files = files if files is not None else OsFileSystem()
         self._directories = [DataDirectory(Path(path).absolute(), self._files) for path in dirs]
@@ -90,6 +92,8 @@ class LogManager:
         self._topics: Mapping[str, StoredTopic] = MappingProxyType({})
         self._stores: dict[str, DataDirectory] = {}
         self._logs: dict[TopicPartition, Log] = {}
+        self._offline: dict[TopicPartition, OfflineLog] = {}
+        self._truncate_missing = truncate_missing
         self._making: set[str] = set()
         self._doomed = DelayedRemoval(self._files, clock)
         self._meta: Meta | None = None
@@ -127,8 +131,9 @@ class LogManager:
                 except OSError as e:
                     raise StorageError(f"meta.properties: {e}") from e
                 found = Startup(
-                    list(opened), self._defaults, self._files, self._tools, self._guard_factory
-                ).run(all_online=len(opened) == len(self._directories))
+                    list(opened), self._defaults, self._files, self._tools, self._guard_factory,
+                    truncate_missing=self._truncate_missing,
+                ).run(all_online=len(opened) == len(self._directories))  # fmt: skip
             except BaseException:
                 self._pool.close()
                 for directory in self._directories:
@@ -137,7 +142,14 @@ class LogManager:
             self._topics = MappingProxyType(found.topics)
             self._stores = found.stores
             self._logs = found.logs
+            self._offline = found.offline
+            for directory in {log.directory for log in found.offline.values()}:
+                # What the stop has noted of them is gone: it must be known at the next start as well.
+                self._note_recovery_points(directory)
             _logger.info("%d partitions of %d topics", len(self._logs), len(self._topics))
+            if found.offline:
+                names = ", ".join(map(str, sorted(found.offline)[:20]))
+                _logger.error("%d partitions are offline, as data is missing: %s", len(found.offline), names)
 
     def topics(self) -> Mapping[str, StoredTopic]:
         """All topics by name; a view that never changes."""
@@ -148,12 +160,15 @@ class LogManager:
 
         Raises:
             UnknownTopicOrPartition: there is no such partition.
-            StorageError: it is in a directory that could not be opened.
+            StorageError: it is in a directory that could not be opened, or part of it is missing.
         """
         log = self._logs.get(partition)
         if log is None and partition.topic in self._topics:
             with self._lock:  # while a topic is made or deleted it is in one of the tables only
                 log, topic = self._logs.get(partition), self._topics.get(partition.topic)
+            offline = self._offline.get(partition)
+            if log is None and offline is not None:
+                raise StorageError(f"{partition} is offline: {offline.reason}")
             if log is None and topic is not None and partition.partition in topic.partitions:
                 raise StorageError(f"{partition}: its directory is offline")
         if log is None:
@@ -293,7 +308,14 @@ class LogManager:
             try:
                 for log in logs.values():
                     self._rename_away(log, config.file_delete_delay_ms)
-                for directory in {log.directory for log in logs.values()}:
+                touched = {log.directory for log in logs.values()}
+                offline = [log for tp, log in self._offline.items() if tp.topic == name]
+                self._offline = {tp: log for tp, log in self._offline.items() if tp.topic != name}
+                for lost in offline:
+                    if lost.path.exists():
+                        self._doom(lost.path, config.file_delete_delay_ms)
+                    touched.add(lost.directory)
+                for directory in touched:
                     self._files.sync_directory(directory.path)
                 records.remove(name)
             except OSError as e:
@@ -433,10 +455,14 @@ class LogManager:
 
     def _rename_away(self, log: Log, delay_ms: int) -> None:
         log.drop()
-        target = log.directory.path / f"{DELETED_PREFIX}{uuid4().hex}"
-        self._files.rename(log.path, target)
+        self._doom(log.path, delay_ms)
         # Again: a reader may have opened a file between the first call and the new name.
         log.drop()
+
+    def _doom(self, path: Path, delay_ms: int) -> None:
+        """Take a partition's directory away; its files go later."""
+        target = path.parent / f"{DELETED_PREFIX}{uuid4().hex}"
+        self._files.rename(path, target)
         self._doomed.add_tree(target, delay_ms)
 
     def _note_recovery_points(self, directory: DataDirectory) -> None:
@@ -447,6 +473,9 @@ class LogManager:
             log.path.name: (topics[tp.topic].topic_id.int, log.flushed_offset)
             for tp, log in list(self._logs.items())
             if log.directory is directory and tp.topic in topics
+        }
+        points |= {
+            log.path.name: log.recovery_point for log in self._offline.values() if log.directory is directory
         }
         try:
             directory.write_recovery_points(points)

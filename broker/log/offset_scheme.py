@@ -23,7 +23,8 @@ MAX_RELATIVE = 2**31 - 1
 
 class Wanted(NamedTuple):
     """What a reader wants of a segment: from ``offset`` on, at most ``max_bytes``, nothing from
-    ``end_offset`` on. The segment had ``size`` bytes, up to ``next_offset``, when it was asked.
+    ``end_offset`` on. The segment had ``size`` bytes, up to ``next_offset``, when it was asked; with
+    ``gaps_allowed`` a cleaner may have taken some of its offsets out.
     """
 
     offset: int
@@ -32,6 +33,7 @@ class Wanted(NamedTuple):
     at_least_one: bool
     size: int
     next_offset: int
+    gaps_allowed: bool = False
 
 
 Frames = Callable[[int, int], Iterator[Frame]]
@@ -65,6 +67,10 @@ class OffsetScheme(Protocol):
 
     def start_for_offset(self, offset: int) -> int:
         """Position from which to look for the frame with ``offset``."""
+        ...
+
+    def start_of_end(self, size: int) -> int:
+        """Position from which to look for the last frame of the segment, which has ``size`` bytes."""
         ...
 
     def cut(self, wanted: Wanted, frames: Frames) -> tuple[int, int] | None:
@@ -133,10 +139,16 @@ class LogicalOffsets:
     def start_for_offset(self, offset: int) -> int:
         return self._offsets.second_at(offset - self._base_offset) or 0
 
+    def start_of_end(self, size: int) -> int:  # noqa: ARG002
+        last = self._offsets.last()
+        return last[1] if last is not None else 0
+
     def cut(self, wanted: Wanted, frames: Frames) -> tuple[int, int] | None:
         """Whole frames, from the one with the offset on; the first may be too large if ``at_least_one``."""
         walk = frames(self.start_for_offset(wanted.offset), wanted.size)
         first = next((frame for frame in walk if frame.last_offset >= wanted.offset), None)
+        if not wanted.gaps_allowed and self._base_offset <= wanted.offset < wanted.next_offset:
+            _check_found(first, wanted)
         if first is None:
             return None
         if first.last_offset >= wanted.end_offset:
@@ -165,10 +177,15 @@ class LogicalOffsets:
         end = max(first.position, start)
         if limit - end <= wanted.max_bytes >> _NEGLECTED_SHIFT:
             return end
-        for frame in frames(end, size):
-            if frame.end > limit or frame.last_offset >= end_offset:
-                break
-            end = frame.end
+        try:
+            for frame in frames(end, size):
+                if frame.end > limit or frame.last_offset >= end_offset:
+                    break
+                end = frame.end
+        except CorruptMessage:
+            if end == first.position:
+                raise
+            # What lies before the damage is given: the next read begins at it, and is refused.
         return end
 
     def load(self, size: int) -> bool:
@@ -196,6 +213,19 @@ class LogicalOffsets:
             self._times.add(timestamp, offset - self._base_offset)
 
 
+def _check_found(first: Frame | None, wanted: Wanted) -> None:
+    """Offsets follow each other without a gap, so one of the frames must hold the wanted one."""
+    if first is None:
+        raise CorruptMessage(
+            f"offset {wanted.offset} is not found in its segment, which should hold offsets up to"
+            f" {wanted.next_offset - 1}"
+        )
+    if first.first_is_known and first.first_offset > wanted.offset:
+        raise CorruptMessage(
+            f"byte {first.position}: offset {first.first_offset} stands where {wanted.offset} should be"
+        )
+
+
 class ByteOffsets:
     """0.7: an offset is the segment's base and the position in its file. There is nothing to index.
 
@@ -217,6 +247,9 @@ class ByteOffsets:
 
     def start_for_offset(self, offset: int) -> int:
         return offset - self._base_offset
+
+    def start_of_end(self, size: int) -> int:
+        return size
 
     def cut(self, wanted: Wanted, frames: Frames) -> tuple[int, int] | None:  # noqa: ARG002
         start = wanted.offset - self._base_offset

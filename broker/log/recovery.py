@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from broker.log.filesystem import File
 from broker.log.offset_scheme import MAX_RELATIVE
-from broker.log.walk import MESSAGES_PER_BYTE, SCAN_BYTES, moved
+from broker.log.salvage import Damage, Scan
+from broker.log.walk import LAST_OFFSET, MESSAGES_PER_BYTE, SCAN_BYTES, moved
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.base import Frame, MessageFormat
 
@@ -15,12 +16,14 @@ from pyspark_kafkalog.formats.base import Frame, MessageFormat
 @dataclass(frozen=True, slots=True)
 class Survivors:
     """The valid beginning of a segment: ``size`` bytes up to ``next_offset``, and why it ends there
-    (None where the file ends too).
+    (None where the file ends too). ``damaged`` are the places in it that are not valid all the same: what
+    was on the disk before the crash is not cut off for their sake.
     """
 
     size: int
     next_offset: int
     fault: str | None
+    damaged: tuple[str, ...] = ()
 
 
 def check_segment(
@@ -31,17 +34,68 @@ def check_segment(
     on_frame: Callable[[Frame], None],
     *,
     gaps_allowed: bool,
+    end_offset: int = LAST_OFFSET,
+    durable_offset: int = 0,
+    scan: Scan | None = None,
 ) -> Survivors:
     """Check ``size`` bytes of a segment from its beginning; ``on_frame`` gets each valid frame.
 
     An entry is valid if it lies whole in the file, its checksum holds, and its offsets follow those before
-    it. Both kinds of damage end at the first entry that is not: a lost block and a nonsense block. With
-    ``gaps_allowed`` (a compacted log) offsets need only rise.
+    it and are below ``end_offset``. Both kinds of damage end at the first entry that is not: a lost block and
+    a nonsense block. With ``gaps_allowed`` (a cleaner has been there) offsets need only rise.
+
+    What is below ``durable_offset`` was on the disk: no crash has damaged it. There reading goes on behind
+    the damage, where ``scan`` finds more.
 
     Raises:
         OSError: the disk refused to read, which is not taken for damage.
     """
     position, next_offset = 0, base_offset
+    damaged: list[str] = []
+    while True:
+        found = _check_from(
+            file, fmt, size, position, next_offset, on_frame,
+            base_offset=base_offset, end_offset=end_offset, gaps_allowed=gaps_allowed,
+        )  # fmt: skip
+        if found.fault is None or found.next_offset >= durable_offset or scan is None:
+            break
+        behind = _behind_damage(file, size, found, scan, base_offset, end_offset)
+        if behind is None:
+            break
+        damaged.append(f"byte {found.size}: {found.fault}")
+        position, next_offset = behind
+    return Survivors(found.size, found.next_offset, found.fault, tuple(damaged))
+
+
+def _behind_damage(
+    file: File, size: int, found: Survivors, scan: Scan, base_offset: int, end_offset: int
+) -> tuple[int, int] | None:
+    """Position and offset at which reading can go on after a fault; None when nothing follows it."""
+    for entry in scan(file, size, base_offset, start=found.size):
+        if isinstance(entry, Damage) or not found.next_offset <= entry.first_offset <= entry.last_offset:
+            continue
+        if entry.next_offset > end_offset:
+            continue
+        if entry.sound and entry.position > found.size:
+            return entry.position, entry.first_offset
+        if not entry.sound and entry.first_offset == found.next_offset:
+            return entry.end, entry.next_offset  # its header is where it should be: only its content is bad
+    return None
+
+
+def _check_from(
+    file: File,
+    fmt: MessageFormat,
+    size: int,
+    position: int,
+    next_offset: int,
+    on_frame: Callable[[Frame], None],
+    *,
+    base_offset: int,
+    end_offset: int,
+    gaps_allowed: bool,
+) -> Survivors:
+    """Up to the first entry that is not valid."""
     while position < size:
         buf = memoryview(file.read_at(position, min(SCAN_BYTES, size - position)))
         inside = 0
@@ -53,6 +107,10 @@ def check_segment(
                 gap = frame.first_offset - next_offset
                 if gap and not _may_leave(gap, frame, base_offset, gaps_allowed):
                     raise CorruptMessage(f"offset {frame.first_offset} follows {next_offset - 1}")
+                if frame.next_offset > end_offset:
+                    raise CorruptMessage(
+                        f"offset {frame.last_offset} is above the segment's last, {end_offset - 1}"
+                    )
             except CorruptMessage as e:
                 return Survivors(position, next_offset, str(e))
             on_frame(moved(frame, position))

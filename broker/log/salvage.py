@@ -1,8 +1,8 @@
 """Walks a segment that may be damaged: every entry that can be made out, and the places where none can.
 
-The broker's own walks (`walk`, `recovery`) end at the first fault, because what lies behind it must not be
-served. Here somebody wants to know what is left. What an entry is, a `Layout` says: `scan` and `scan07` have
-one each.
+The broker's own walks (`walk`, and `recovery` where a crash may have done it) end at the first fault,
+because what lies behind it must not be served. Here somebody wants to know what is left. What an entry is, a
+`Layout` says: `scan` and `scan07` have one each.
 """
 
 from __future__ import annotations
@@ -104,6 +104,16 @@ class Damage:
     position: int
     end: int
     reason: str
+
+
+class Scan(Protocol):
+    """Walks a segment that may be damaged."""
+
+    def __call__(
+        self, file: File, size: int, base_offset: int, /, *, start: int = 0
+    ) -> Iterator[Found | Damage]:
+        """What lies in bytes ``[start, size)``; ``base_offset`` is what the segment is named by."""
+        ...
 
 
 class Window:

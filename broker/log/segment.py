@@ -12,10 +12,19 @@ from broker.log.file_slice import FileSlice
 from broker.log.filesystem import write_all
 from broker.log.known_formats import KnownFormats
 from broker.log.offset_scheme import OffsetScheme, Wanted
-from broker.log.recovery import check_segment
+from broker.log.recovery import Survivors, check_segment
 from broker.log.tools import LogTools
 from broker.log.validation import MAX_DECOMPRESSED_BYTES, CheckedBatch
-from broker.log.walk import CHUNK_BYTES, SCAN_BYTES, moved, read_frame, walk_frames
+from broker.log.walk import (
+    CHUNK_BYTES,
+    LAST_OFFSET,
+    SCAN_BYTES,
+    in_order,
+    is_lost,
+    moved,
+    read_frame,
+    walk_frames,
+)
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.steps import Steps
@@ -52,14 +61,16 @@ class Segment:
 
     def __init__(
         self, path: Path, base_offset: int, tools: LogTools, make_scheme: Callable[[], OffsetScheme],
-        *, size: int, next_offset: int, growing: bool, modified_ms: int,
+        *, size: int, next_offset: int, growing: bool, modified_ms: int, gaps_allowed: bool = False,
     ) -> None:  # fmt: skip
+        """``gaps_allowed``: a cleaner has been there, so offsets need only rise."""
         self.path = path
         self.base_offset = base_offset
         self.next_offset = next_offset
         self.size = size
         self.modified_ms = modified_ms
         self.growing = growing
+        self.gaps_allowed = gaps_allowed
         self.deleted = False
         self._formats = KnownFormats(size)
         self._tools = tools
@@ -151,12 +162,16 @@ class Segment:
         """
         scheme = self._index()
         size = self.size  # before the offset it goes up to, which is published first
-        wanted = Wanted(offset, end_offset, max_bytes, at_least_one, size, self.next_offset)
+        wanted = Wanted(
+            offset, end_offset, max_bytes, at_least_one, size, self.next_offset, self.gaps_allowed
+        )
         held = self._pool.acquire(self.path)
         try:
             found = scheme.cut(
                 wanted,
-                lambda start, end: walk_frames(held.file, self._format, start, end, self.base_offset + start),
+                lambda start, end: self._in_order(
+                    walk_frames(held.file, self._format, start, end, self.base_offset + start)
+                ),
             )
         except BaseException:
             self._pool.release(held)
@@ -174,14 +189,18 @@ class Segment:
         self, start: int, end: int | None = None, *, chunk_bytes: int = CHUNK_BYTES
     ) -> Iterator[Frame]:
         """The frames from byte ``start`` on, where one must begin. Raises as `slice`."""
-        held = self._pool.acquire(self.path)
-        try:
-            yield from walk_frames(
-                held.file, self._format, start, self.size if end is None else end, self.base_offset + start,
-                chunk_bytes=chunk_bytes,
-            )  # fmt: skip
-        finally:
-            self._pool.release(held)
+        end = self.size if end is None else end  # before the offset it goes up to, which is published first
+        return self._in_order(self._frames(start, end, chunk_bytes))
+
+    def end_in_file(self) -> int:
+        """The offset after the last one that its file holds, which is found by its last frames alone.
+        Raises as `slice`.
+        """
+        start = self._index().start_of_end(self.size)
+        end_offset = self.base_offset + start
+        for frame in self.frames(start):
+            end_offset = frame.next_offset
+        return end_offset
 
     def heads(self, offset: int, head_bytes: int) -> Iterator[tuple[Frame, bytes]]:
         """The frames from the one with ``offset`` on, each with its first ``head_bytes``.
@@ -232,10 +251,12 @@ class Segment:
                 break
         return timestamp, offset  # the header promised a time that none of its records has
 
-    def check(self, *, gaps_allowed: bool) -> str | None:
-        """Check every entry after a crash, and cut the file at the first that is not valid.
+    def check(self, *, durable_offset: int, last: bool) -> Survivors:
+        """Check every entry after a crash, and cut the file at the first that is not valid, unless that is
+        below ``durable_offset``: no crash has damaged what was on the disk, and the file stays as it is. Only
+        of the ``last`` segment it is not known at which offset it ends.
 
-        Returns what was wrong there, None when nothing was. The indexes are built anew on the way.
+        The indexes are built anew on the way.
 
         Raises:
             OSError: the disk refused.
@@ -249,15 +270,18 @@ class Segment:
                 self.size,
                 self.base_offset,
                 _learner(scheme),
-                gaps_allowed=gaps_allowed,
+                gaps_allowed=self.gaps_allowed,
+                end_offset=LAST_OFFSET if last else self.next_offset,
+                durable_offset=durable_offset,
+                scan=self._tools.family.scan,
             )
-            if found.fault is not None:
+            if found.fault is not None and found.next_offset >= durable_offset:
                 held.file.truncate(found.size)
         finally:
             self._pool.release(held)
-        self._scheme = scheme
+        self._scheme, self._saved_size = scheme, -1
         self.size, self.next_offset = found.size, found.next_offset
-        return found.fault
+        return found
 
     def stop_growing(self) -> None:
         """The segment takes no more: save its indexes, which may then leave memory."""
@@ -312,12 +336,43 @@ class Segment:
             self._pool.forget(path)
         return gone
 
+    def move_aside(self, directory: Path) -> Path:
+        """Put its file and its indexes into ``directory``, beside what may have the same name there. Returns
+        where its file is then. Raises `OSError`.
+        """
+        taken = {entry.name for entry in self._tools.files.scan(directory)}
+        suffix, number = "", 0
+        while self.path.name + suffix in taken:
+            number += 1
+            suffix = f".{number}"
+        self.forget_files()
+        for path in (self.path, *self._make_scheme().files()):
+            try:
+                self._tools.files.rename(path, directory / (path.name + suffix))
+            except FileNotFoundError:
+                continue  # an index that was never saved
+        return directory / (self.path.name + suffix)
+
     def forget_files(self) -> None:
         """Close its descriptors: the directory is about to be renamed or removed."""
         self.deleted = True
         self._tools.schemes.discard(self)
         for path in (self.path, *self._make_scheme().files()):
             self._pool.forget(path)
+
+    def _in_order(self, frames: Iterator[Frame]) -> Iterator[Frame]:
+        return in_order(
+            frames, self.base_offset, self.next_offset, gaps_allowed=self.gaps_allowed, path=self.path
+        )
+
+    def _frames(self, start: int, end: int, chunk_bytes: int) -> Iterator[Frame]:
+        held = self._pool.acquire(self.path)
+        try:
+            yield from walk_frames(
+                held.file, self._format, start, end, self.base_offset + start, chunk_bytes=chunk_bytes
+            )
+        finally:
+            self._pool.release(held)
 
     def _rises(self, frame: Frame) -> Steps[Rises]:
         batch = (self, frame.position)
@@ -352,8 +407,15 @@ class Segment:
             return scheme
         scheme = self._make_scheme()
         learn = _learner(scheme)
-        for frame in self.frames(0, chunk_bytes=SCAN_BYTES):
-            learn(frame)
+        learned = expected = self.base_offset
+        for frame in self._frames(0, self.size, SCAN_BYTES):
+            # An entry whose offset is damaged gets no row; whoever looks for it walks there and finds out.
+            gap = frame.first_offset - expected
+            follows = not gap or self.gaps_allowed or (gap > 0 and not is_lost(frame, gap))
+            if follows and learned <= frame.first_offset and frame.last_offset < self.next_offset:
+                learn(frame)
+                learned = frame.next_offset
+            expected = frame.next_offset
         if not self.growing:
             try:
                 scheme.save(self.size)

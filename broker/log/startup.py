@@ -10,9 +10,10 @@ from pathlib import Path
 from broker.config import LogConfig
 from broker.log.data_directory import DataDirectory
 from broker.log.filesystem import FileSystem, remove_tree
-from broker.log.loading import CleanState, load_segments
+from broker.log.loading import CleanState, MissingSegments, load_segments
 from broker.log.log import Log
 from broker.log.segment import base_offset_of
+from broker.log.segment_list import SEGMENT_LIST_NAME, Missing
 from broker.log.snapshot import SNAPSHOT_NAME
 from broker.log.tools import LogTools
 from broker.log.topic_store import (
@@ -31,9 +32,20 @@ from pyspark_kafkalog.types import TopicPartition
 DELETED_PREFIX = ".deleted~"
 """Directories of deleted partitions, until their files are removed too; no topic's name has a tilde."""
 
+_OUR_NAMES = (PARTITION_METADATA, SNAPSHOT_NAME, SEGMENT_LIST_NAME)
 _OUR_SUFFIXES = (".index", ".timeindex", ".deleted", ".tmp")
 
 _logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineLog:
+    """A partition of which something is missing: where it lies, why, and its recovery point as noted."""
+
+    directory: DataDirectory
+    path: Path
+    reason: str
+    recovery_point: tuple[int, int]
 
 
 @dataclass(slots=True)
@@ -43,6 +55,7 @@ class Found:
     topics: dict[str, StoredTopic] = field(default_factory=dict)
     stores: dict[str, DataDirectory] = field(default_factory=dict)
     logs: dict[TopicPartition, Log] = field(default_factory=dict)
+    offline: dict[TopicPartition, OfflineLog] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -52,6 +65,13 @@ class _Contents:
     clean: dict[str, tuple[int, ...]] | None
     points: dict[str, tuple[int, ...]]
     partitions: set[TopicPartition]
+
+    def known_of(self, name: str, topic: StoredTopic) -> tuple[CleanState | None, int]:
+        """What the last stop noted of a partition, and its recovery point."""
+        clean = self.clean.get(name, ()) if self.clean is not None else ()
+        number, point = self.points.get(name, (0, 0))
+        # A number from before the topic was deleted and made again says nothing.
+        return CleanState(*clean) if len(clean) == 3 else None, point if number == topic.topic_id.int else 0
 
 
 class Startup:
@@ -64,13 +84,16 @@ class Startup:
         files: FileSystem,
         tools: Mapping[str, LogTools],
         guard_factory: Callable[[], AppendGuard],
+        *,
+        truncate_missing: bool = False,
     ) -> None:
-        """``tools`` are those of each generation."""
+        """``tools`` are those of each generation; ``truncate_missing``: as `load_segments` has it."""
         self._directories = directories
         self._defaults = defaults
         self._tools = tools
         self._files = files
         self._guard_factory = guard_factory
+        self._truncate_missing = truncate_missing
         self._contents: dict[DataDirectory, _Contents] = {}
 
     def run(self, *, all_online: bool) -> Found:
@@ -98,7 +121,7 @@ class Startup:
             except InvalidConfig as e:
                 raise InvalidConfig(f"{found.stores[name].path}: {name}: {e}") from e
             for number in topic.partitions:
-                log = self._open(TopicPartition(name, number), topic, config, all_online)
+                log = self._open(TopicPartition(name, number), topic, config, all_online, found.offline)
                 if log is not None:
                     found.logs[log.topic_partition] = log
         self._clear_leftovers(found)
@@ -145,9 +168,16 @@ class Startup:
             _logger.info("the deletion of topic %s is finished", name)
 
     def _open(
-        self, partition: TopicPartition, topic: StoredTopic, config: LogConfig, all_online: bool
+        self,
+        partition: TopicPartition,
+        topic: StoredTopic,
+        config: LogConfig,
+        all_online: bool,
+        offline: dict[TopicPartition, OfflineLog],
     ) -> Log | None:
-        """The partition's log, made anew where its directory was never durable; None when it is offline."""
+        """The partition's log, made anew where its directory was never durable; None when it is offline, and
+        if that is because something is missing it is put down there.
+        """
         places = [d for d, contents in self._contents.items() if partition in contents.partitions]
         if len(places) > 1:
             raise StorageError(f"{partition} is in {places[0].path} and in {places[1].path}")
@@ -155,22 +185,23 @@ class Startup:
             if not all_online:
                 _logger.error("%s is in none of the directories that can be read", partition)
                 return None
-            places = [min(self._contents, key=lambda directory: len(self._contents[directory].partitions))]
-            self._contents[places[0]].partitions.add(partition)
-            _logger.info("%s is made in %s", partition, places[0].path)
+            places = [self._place_for(directory_name(partition), topic)]
         directory = places[0]
         name = directory_name(partition)
         contents = self._contents[directory]
-        clean = contents.clean.get(name, ()) if contents.clean is not None else ()
-        topic_number, point = contents.points.get(name, (0, 0))
+        clean, point = contents.known_of(name, topic)
         try:
+            if partition not in contents.partitions:
+                self._make_again(directory, partition, max(clean.end_offset if clean else 0, point))
             self._own(directory.path / name, partition, topic)
             log = open_partition(
                 directory, partition, config, self._tools[topic.generation], self._guard_factory(),
-                clean=CleanState(*clean) if len(clean) == 3 else None,
-                # A number from before the topic was deleted and made again says nothing.
-                recovery_point=point if topic_number == topic.topic_id.int else 0,
+                clean=clean, recovery_point=point, truncate_missing=self._truncate_missing,
             )  # fmt: skip
+        except MissingSegments as e:
+            _logger.error("%s is offline: %s", partition, e)
+            known = (topic.topic_id.int, max(clean.end_offset if clean else 0, point))
+            offline[partition] = OfflineLog(directory, directory.path / name, str(e), known)
         except OSError as e:
             directory.failed(f"opening {name}", e)
         except StorageError:
@@ -179,6 +210,25 @@ class Startup:
         else:
             return log
         return None
+
+    def _place_for(self, name: str, topic: StoredTopic) -> DataDirectory:
+        """Where to make a partition whose directory is nowhere: where it was, else where the fewest are."""
+        for directory, contents in self._contents.items():
+            if contents.known_of(name, topic) != (None, 0):
+                return directory
+        return min(self._contents, key=lambda directory: len(self._contents[directory].partitions))
+
+    def _make_again(self, directory: DataDirectory, partition: TopicPartition, known_end: int) -> None:
+        """Let a partition be made whose directory is nowhere; not silently if it held something.
+
+        Raises:
+            MissingSegments: it did, and is not to go on without.
+        """
+        path = directory.path / directory_name(partition)
+        if known_end and not self._truncate_missing:
+            raise MissingSegments(path, [Missing(0, known_end, f"the directory {path} is not there")])
+        self._contents[directory].partitions.add(partition)
+        _logger.info("%s is made in %s", partition, directory.path)
 
     def _own(self, path: Path, partition: TopicPartition, topic: StoredTopic) -> None:
         """See that the directory is this topic's, and make what a crash has lost of it."""
@@ -216,15 +266,22 @@ def open_partition(
     *,
     clean: CleanState | None,
     recovery_point: int,
+    truncate_missing: bool = False,
 ) -> Log:
     """The log in a partition's directory, which is there.
 
     Raises:
+        MissingSegments: as `load_segments`.
         OSError, StorageError: the disk refused.
     """
     path = directory.path / directory_name(partition)
-    segments, flushed = load_segments(path, config, tools, clean=clean, recovery_point=recovery_point)
-    log = Log(partition, path, segments, config, directory, tools, guard, flushed_offset=flushed)
+    loaded = load_segments(
+        path, config, tools, clean=clean, recovery_point=recovery_point, truncate_missing=truncate_missing
+    )
+    log = Log(
+        partition, path, loaded.segments, config, directory, tools, guard,
+        flushed_offset=loaded.flushed_offset, listed=loaded.listed,
+    )  # fmt: skip
     if clean is None:
         log.load_producers()
     if log.readable_end < log.end_offset:
@@ -241,7 +298,7 @@ def remove_if_empty(files: FileSystem, path: Path) -> bool:
     """
     for entry in files.scan(path):
         empty_segment = base_offset_of(entry.name) is not None and entry.size == 0
-        ours = entry.name in (PARTITION_METADATA, SNAPSHOT_NAME) or entry.name.endswith(_OUR_SUFFIXES)
+        ours = entry.name in _OUR_NAMES or entry.name.endswith(_OUR_SUFFIXES)
         if entry.is_directory or not (empty_segment or ours):
             return False
     remove_tree(files, path)

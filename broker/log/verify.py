@@ -16,7 +16,15 @@ from broker.log.index_check import IndexCheck
 from broker.log.inspection import Inspection
 from broker.log.places import Notes, PartitionPlace, SegmentPlace, segments_in
 from broker.log.salvage import Damage, Found
-from broker.log.walk import MESSAGES_PER_BYTE
+from broker.log.segment_list import (
+    SEGMENT_LIST_NAME,
+    Missing,
+    SegmentList,
+    missing_segments,
+    read_segment_list,
+    unlisted,
+)
+from broker.log.walk import LAST_OFFSET, MESSAGES_PER_BYTE
 from pyspark_kafkalog.errors import KafkaError
 
 __all__ = ["Expected", "Finding", "PartitionReport", "verify_file", "verify_partition"]
@@ -69,13 +77,20 @@ class Expected:
 
     ``stopped_cleanly``: the broker has closed the logs, and nothing may be torn; None when that is not known.
     ``clean_state`` is the end offset, the last segment's base offset and its size, where that was noted.
-    ``durable_offset``: what is below was forced to the disk. ``gaps_allowed``: the topic is compacted.
+    ``durable_offset``: what is below was forced to the disk. ``gaps_allowed``: the topic is to be compacted:
+    where no list of segments says how far a cleaner came, it may have taken offsets out.
     """
 
     stopped_cleanly: bool | None = None
     clean_state: tuple[int, ...] = ()
     durable_offset: int = 0
     gaps_allowed: bool = False
+
+    @property
+    def end_offset(self) -> int:
+        """What is below it was on the disk when the broker was there last."""
+        closed = self.clean_state[0] if len(self.clean_state) == 3 else 0
+        return max(closed, self.durable_offset)
 
     @classmethod
     def of(
@@ -107,12 +122,12 @@ def verify_partition(
         OSError: the disk refused to read.
     """
     check = _Check(files, expected, PartitionReport(place.path.name, inspection), deep, progress)
-    segments = segments_in(place.path, files)
+    segments = check.against_list(place.path)
     if not segments:
         check.find(place.path, None, "there is no segment in it")
     for number, segment in enumerate(segments):
         check.segment(segment, first=number == 0, last=number == len(segments) - 1)
-    check.against_clean_state(segments)
+    check.against_end(place.path, segments)
     return check.report
 
 
@@ -128,6 +143,7 @@ def verify_file(
 ) -> PartitionReport:
     """Check one segment alone; ``last`` when none follows it. Raises `OSError`."""
     check = _Check(files, expected, PartitionReport(segment.path.name, inspection), deep, progress)
+    check.read_list(segment.path.parent, segments_in(segment.path.parent, files))
     check.segment(segment, first=True, last=last)
     return check.report
 
@@ -146,18 +162,74 @@ class _Check:
         self._next_offset = 0
         self._gap_explained = False
         self._overlap_told = False
+        self._cleaned_offset = 0
+        self._missing: list[Missing] = []
 
     def find(self, path: Path, position: int | None, what: str, *, damage: bool = True) -> None:
         """Add to the report."""
         self.report.findings.append(Finding(path, position, what, damage))
+
+    def read_list(self, directory: Path, segments: list[SegmentPlace]) -> SegmentList | None:
+        """The list of segments, and with it below which offset gaps are legal."""
+        listed = read_segment_list(self._files, directory)
+        if listed is not None:
+            self._cleaned_offset = listed.cleaned_offset
+        elif segments and not all(segment.is_ours for segment in segments):
+            self._cleaned_offset = LAST_OFFSET
+        elif segments and self._expected.gaps_allowed:
+            self._cleaned_offset = segments[-1].base_offset
+        return listed
+
+    def against_list(self, directory: Path) -> list[SegmentPlace]:
+        """Compare the segments with their list; returns those that belong to the log."""
+        listed, segments = None, segments_in(directory, self._files)
+        for _ in range(
+            2
+        ):  # a broker may delete a segment between the two looks, but it replaces the list then
+            listed = self.read_list(directory, segments)
+            segments = segments_in(directory, self._files)
+            if listed is None:
+                break
+            sizes = {segment.base_offset: segment.size for segment in segments}
+            names = {segment.base_offset: segment.path.name for segment in segments}
+            self._missing = missing_segments(listed, sizes, self._expected.end_offset, names=names)
+            if not self._missing:
+                break
+        path = directory / SEGMENT_LIST_NAME
+        if listed is None:
+            if path.exists():
+                self.find(
+                    path, None, "it is cut short or changed, and says nothing: the next start writes it again"
+                )
+            return segments
+        for missing in self._missing:
+            self.find(directory / missing.why.split(" ")[0], None, str(missing))
+        unknown = set(unlisted(listed, [segment.base_offset for segment in segments]))
+        for segment in segments:
+            if segment.base_offset in listed.retired:
+                self.find(
+                    segment.path, None, "it is being deleted: the next start goes on with it", damage=False
+                )
+            elif segment.base_offset in unknown:
+                self.find(
+                    segment.path,
+                    None,
+                    "it is no part of the log: the next start moves it aside",
+                    damage=False,
+                )
+        return [segment for segment in segments if segment.base_offset not in unknown]
 
     def segment(self, segment: SegmentPlace, *, first: bool, last: bool) -> None:
         """Check one segment and the indexes beside it."""
         report = self.report
         if first:
             report.start_offset = self._next_offset = segment.base_offset
-        elif segment.base_offset != self._next_offset:
-            self._wrong_name(segment)
+        else:
+            self._pass_missing()
+            if segment.base_offset != self._next_offset:
+                self._wrong_name(segment)
+        if not last and not segment.size:
+            self.find(segment.path, None, "it is empty, but segments follow")
         self._next_offset = max(self._next_offset, segment.base_offset)
         self._overlap_told = False
         try:
@@ -178,10 +250,20 @@ class _Check:
             for path, what, damage in index.findings(size, settled=settled, last=last, intact=intact):
                 self.find(path, None, what, damage=damage)
 
-    def against_clean_state(self, segments: list[SegmentPlace]) -> None:
-        """Compare with what the stop has noted."""
-        state = self._expected.clean_state
-        if len(state) != 3 or not segments or self._damaged(segments[-1]):
+    def against_end(self, directory: Path, segments: list[SegmentPlace]) -> None:
+        """Compare with what the stop has noted, and with what was forced to the disk."""
+        state, end_offset = self._expected.clean_state, self._expected.end_offset
+        if segments and self._damaged(segments[-1]):
+            return
+        self._pass_missing()
+        if self._next_offset < end_offset:
+            why = "the broker had closed the log there" if state else "they had been forced to the disk"
+            self.find(
+                segments[-1].path if segments else directory, None,
+                f"{_missing(self._next_offset, end_offset)} at its end: {why}",
+            )  # fmt: skip
+            return
+        if len(state) != 3 or not segments or self._missing:
             return
         found = (self._next_offset, segments[-1].base_offset, segments[-1].size)
         if found != state:
@@ -190,6 +272,12 @@ class _Check:
                 f"it was closed at offset {state[0]}, in segment {state[1]} of {state[2]} bytes; found are"
                 f" offset {found[0]}, segment {found[1]}, {found[2]} bytes",
             )  # fmt: skip
+
+    def _pass_missing(self) -> None:
+        """Go on after what is known to be missing here."""
+        for missing in self._missing:
+            if missing.first <= self._next_offset < missing.end:
+                self._next_offset = missing.end
 
     def _damaged(self, segment: SegmentPlace) -> bool:
         return any(finding.path == segment.path for finding in self.report.findings)
@@ -228,7 +316,6 @@ class _Check:
             except KafkaError as e:
                 self.find(segment.path, found.position, str(e))
         gap = self._gap(found, count)
-        gaps_allowed = self._expected.gaps_allowed or not segment.is_ours
         if gap < 0:
             if not self._overlap_told:  # once for a segment: where it says its offsets too low, each entry is
                 self.find(
@@ -237,7 +324,7 @@ class _Check:
                     " should follow",
                 )  # fmt: skip
             self._overlap_told = True
-        elif gap and not gaps_allowed:
+        elif gap and found.first_offset >= self._cleaned_offset:
             self.find(segment.path, found.position, _missing(self._next_offset, self._next_offset + gap))
         if look.max_relative is not None and found.last_offset - segment.base_offset > look.max_relative:
             self.find(
@@ -324,7 +411,7 @@ class _Check:
                 f"it is named by offset {segment.base_offset}, but the segment before it ends with offset"
                 f" {self._next_offset - 1}",
             )  # fmt: skip
-        elif explained or not (self._expected.gaps_allowed or not segment.is_ours):
+        elif explained or segment.base_offset > self._cleaned_offset:
             self.find(segment.path, None, _missing(self._next_offset, segment.base_offset))
 
 

@@ -78,7 +78,7 @@ def read_contents(path: Path, files: FileSystem) -> Contents:
         for number in topic.partitions:
             partition = TopicPartition(name, number)
             if partition not in there:
-                findings.append(_absent(path, directory_name(partition), notes))
+                findings.append(_absent(path, directory_name(partition), topic, notes))
     return Contents(path, partitions, topics, frozenset(deleting), notes, tuple(findings))
 
 
@@ -148,9 +148,13 @@ def _check_owner(
     return []
 
 
-def _absent(path: Path, name: str, notes: Notes) -> Finding:
+def _absent(path: Path, name: str, topic: StoredTopic, notes: Notes) -> Finding:
+    number, point = (notes.points.get(name) or (0, 0))[:2]
     if notes.clean is not None and name in notes.clean:
         return Finding(path / name, None, "is missing: it was there when the broker closed its logs")
+    if point and number == topic.topic_id.int:
+        had = f"its offsets up to {point - 1} had been forced to the disk"
+        return Finding(path / name, None, f"is missing, or no segment is in it: {had}")
     return Finding(
         path / name,
         None,

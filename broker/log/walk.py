@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from broker.log.filesystem import File
 from pyspark_kafkalog.errors import CorruptMessage
@@ -18,6 +19,10 @@ MESSAGES_PER_BYTE = 40
 """The most that a byte of a compressed set of v0 or v1 can hold: gzip makes at most 1032 bytes of one, and
 the smallest message has 26.
 """
+
+
+LAST_OFFSET = (1 << 63) - 1
+"""No offset is above it."""
 
 
 def walk_frames(
@@ -50,6 +55,40 @@ def walk_frames(
             raise CorruptMessage(f"the frame at byte {origin + frame.position} ends beyond byte {end}")
         yield moved(frame, origin + frame.position)
         offset = frame.next_offset
+
+
+def in_order(
+    frames: Iterator[Frame], low: int, high: int, *, gaps_allowed: bool, path: Path
+) -> Iterator[Frame]:
+    """The same frames, each of which must lie in offsets ``[low, high)`` and follow the one before it.
+
+    No checksum covers an entry's offset. Unless ``gaps_allowed`` (a cleaner has been there) each begins where
+    the one before it ends; where a compressed set of v0 or v1 begins only opening it would tell. ``path`` is
+    for the errors.
+
+    Raises:
+        CorruptMessage: an offset is wrong, or what ``frames`` raises.
+    """
+    follows = False
+    for frame in frames:
+        first, last = frame.first_offset, frame.last_offset
+        gap = first - low
+        if gap < 0 or last < first or last >= high:
+            raise CorruptMessage(
+                f"{path.name}, byte {frame.position}: offsets {first} to {last} are not within"
+                f" {low} to {high - 1}"
+            )
+        if gap and follows and not gaps_allowed and is_lost(frame, gap):
+            raise CorruptMessage(
+                f"{path.name}, byte {frame.position}: offset {first} stands where offset {low} should follow"
+            )
+        yield frame
+        low, follows = frame.next_offset, True
+
+
+def is_lost(frame: Frame, gap: int) -> bool:
+    """Whether it is certain that ``gap`` offsets are missing before the frame."""
+    return frame.first_is_known or gap >= frame.size * MESSAGES_PER_BYTE
 
 
 def read_frame(file: File, frame: Frame) -> memoryview:

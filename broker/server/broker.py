@@ -78,6 +78,7 @@ class Broker:
             name_cluster=self._registration.agree_on_cluster if self._registration else keep_or_make,
             flushed=self.metrics.log_flush_seconds.observe,
             grown=self._fetches.appended,
+            truncate_missing=config.log_missing_segments == "truncate",
         )
         self._topics = Topics(self._logs, config, self._registration)
         self._disk = Scheduler(clock)

@@ -9,6 +9,7 @@ import pytest
 
 from broker.log.filesystem import OsFileSystem
 from broker.log.recovery import check_segment
+from broker.log.segment_list import FullSegment, SegmentList, write_segment_list
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.batch import V2Format
@@ -98,7 +99,7 @@ def test_a_nonsense_length_takes_no_memory(tmp_path: Path) -> None:
     _recovers_to(tmp_path, FIRST_BATCH + LAST_BATCH, len(data), segment)
 
 
-def test_segments_behind_a_cut_are_removed(tmp_path: Path) -> None:
+def test_segments_behind_a_cut_are_moved_aside(tmp_path: Path) -> None:
     one = len(batch(b"0"))
     manager, log = open_log(tmp_path, segment_bytes=2 * one)
     for number in range(7):
@@ -109,6 +110,10 @@ def test_segments_behind_a_cut_are_removed(tmp_path: Path) -> None:
     manager, log = open_log(tmp_path, segment_bytes=2 * one)
     assert values(log) == [b"0", b"1", b"2"]
     assert sorted(p.name for p in log.path.glob("*.kafka*")) == ["00000000000.kafka", "00000000002.kafka"]
+    assert sorted(p.name for p in log.path.glob("stray/*.kafka")) == [
+        "00000000004.kafka",
+        "00000000006.kafka",
+    ]
     for number in range(3, 9):
         log.append(batch(b"%d" % number))
     crash(manager)
@@ -116,35 +121,27 @@ def test_segments_behind_a_cut_are_removed(tmp_path: Path) -> None:
     assert values(log) == [b"%d" % number for number in range(9)]
 
 
-def test_a_segment_that_is_lost_ends_the_log_there(tmp_path: Path) -> None:
-    config = {"segment_bytes": 4 * len(batch(b"0")), "index_interval_bytes": 0}
-    manager, log = open_log(tmp_path, **config)
-    for number in range(15):
-        log.append(batch(b"%d" % number))
-    crash(manager)
-    (log.path / "00000000008.kafka").unlink()
-    manager, log = open_log(tmp_path, **config)
-    assert values(log) == [b"%d" % number for number in range(8)]
-    for number in range(8, 14):
-        log.append(batch(b"%d" % number))
-    manager.close()
-    _, log = open_log(tmp_path, **config)
-    assert values(log, max_bytes=1) == [b"%d" % number for number in range(14)]
-
-
-def test_a_compacted_log_may_have_gaps(tmp_path: Path) -> None:
+def test_a_cleaned_log_may_have_gaps_below_where_the_cleaner_was(tmp_path: Path) -> None:
     one = len(batch(b"0"))
-    config = {"segment_bytes": 2 * one, "cleanup_policy": ("compact",)}
+    config = {"segment_bytes": 2 * one}
     manager, log = open_log(tmp_path, **config)
     for number in range(7):
         log.append(batch(b"%d" % number))
     crash(manager)
-    (log.path / "00000000002.kafka").unlink()
+    # What a cleaner does to superseded records: a file that is shorter, one that is gone, and a new list.
     first = log.path / "00000000000.kafka"
-    first.write_bytes(first.read_bytes()[one:])  # what a cleaner does to a superseded record
-    _, log = open_log(tmp_path, **config)
+    first.write_bytes(first.read_bytes()[one:])
+    (log.path / "00000000002.kafka").unlink()
+    full = (FullSegment(0, 2, one), FullSegment(4, 6, 2 * one))
+    write_segment_list(OsFileSystem(), log.path, SegmentList(full, 6, cleaned_offset=4))
+    manager, log = open_log(tmp_path, **config)
     assert [(r.offset, r.value) for r in read_all(log)] == [(n, b"%d" % n) for n in (1, 4, 5, 6)]
     assert read_all(log, start=2)[0].offset == 4
+    crash(manager)
+    second = log.path / "00000000004.kafka"
+    second.write_bytes(second.read_bytes()[one:])  # no gap is legal there
+    _, log = open_log(tmp_path, **config)
+    assert (log.start_offset, log.end_offset) == (0, 4)
 
 
 def test_damage_is_told_apart_from_a_disk_that_cannot_be_read(tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ def open_manager(
     max_open_files: int = 512,
     node_id: int = 0,
     grown: Grown = lambda _partition, _size: None,
+    truncate_missing: bool = False,
     **config: Any,
 ) -> LogManager:
     """A started manager; ``config`` are fields of `LogConfig`."""
@@ -83,6 +84,7 @@ def open_manager(
         max_open_files=max_open_files,
         node_id=node_id,
         grown=grown,
+        truncate_missing=truncate_missing,
     )
     manager.start()
     _opened.append(manager)

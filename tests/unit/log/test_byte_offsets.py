@@ -10,12 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.log.filesystem import OsFileSystem
 from broker.log.log import Log
 from broker.log.manager import LogManager
+from broker.log.offset_scheme import ByteOffsets, Wanted
 from broker.log.offsets_before import offsets_before
+from broker.log.open_files import OpenFiles
 from broker.log.retention import SegmentFacts
-from pyspark_kafkalog.errors import CorruptMessage, MessageTooLarge, OffsetOutOfRange
-from tests.support.logs import PARTITION, START_MS, batch, contents, crash, open_log
+from pyspark_kafkalog.errors import CorruptMessage, MessageTooLarge, OffsetOutOfRange, StorageError
+from tests.support.logs import PARTITION, START_MS, batch, contents, crash, crash_all, open_log
 from tests.support.manual_clock import ManualClock
 from tests.support.wire07 import EARLIEST, LATEST, entry, zipped
 
@@ -46,7 +49,9 @@ def test_nothing_but_the_segment_is_written_beside_it(tmp_path: Path) -> None:
         log.append(ONE)
     manager.close()
     names = sorted(path.name for path in log.path.iterdir())
-    assert names == ["00000000000.kafka", "00000000026.kafka", "00000000052.kafka", "partition.metadata"]
+    assert names == [
+        "00000000000.kafka", "00000000026.kafka", "00000000052.kafka", "partition.metadata", "segments.list",
+    ]  # fmt: skip
 
 
 def test_a_segment_is_full_when_it_is_beyond_its_size_and_not_before(tmp_path: Path) -> None:
@@ -236,11 +241,18 @@ def test_bytes_that_a_segment_has_lost_are_not_replaced_by_others(tmp_path: Path
     manager.close()
     with (log.path / "00000000000.kafka").open("r+b") as file:
         file.truncate(5)
-    _, log = open_first(tmp_path)
-    assert read(log, 0) == ONE[:5]
-    with pytest.raises(CorruptMessage, match="bytes 5 to 12 of the log are missing"):
-        log.read(5, 100, at_least_one=False)
+    with pytest.raises(StorageError, match=r"offsets 0 to 12 are missing: 0+\.kafka has 5 bytes"):
+        open_first(tmp_path)
+    crash_all()
+    _, log = open_first(tmp_path, truncate_missing=True)
+    assert (log.start_offset, log.end_offset) == (len(ONE), 2 * len(ONE))
     assert read(log, len(ONE)) == ONE
+
+
+def test_bytes_before_a_segment_are_not_taken_from_it(tmp_path: Path) -> None:
+    scheme = ByteOffsets(13, tmp_path / "00000000013.kafka", 4096, OpenFiles(OsFileSystem(), 1))
+    with pytest.raises(CorruptMessage, match="bytes 5 to 12 of the log are missing"):
+        scheme.cut(Wanted(5, 26, 100, False, 13, 26), lambda start, end: iter(()))
 
 
 def test_a_topic_keeps_its_generation(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from broker.log.manager import LogManager
 from pyspark_kafkalog.errors import StorageError
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.faulty_files import FaultyFiles
-from tests.support.logs import START_MS, batch, crash, open_log, open_manager, values
+from tests.support.logs import START_MS, batch, crash, crash_all, open_log, open_manager, values
 from tests.support.manual_clock import ManualClock
 
 ONE = len(batch(b"0"))
@@ -76,6 +76,7 @@ def test_every_segment_with_unsynced_messages_is_synced_oldest_first(tmp_path: P
     assert files.synced == [
         log.path / "00000000002.kafka",
         log.path / "00000000003.kafka",
+        log.path / "segments.list",
         log.path,
     ]
     files.synced.clear()
@@ -138,6 +139,20 @@ def test_a_log_that_is_not_as_it_was_closed_is_checked(tmp_path: Path) -> None:
     manager.close()
     segment = log.path / "00000000000.kafka"
     segment.write_bytes(segment.read_bytes()[:-1])
+    with pytest.raises(StorageError, match=r"offset 1 is missing: 00000000000\.kafka, byte"):
+        open_log(tmp_path)
+    assert segment.stat().st_size == 2 * ONE - 1
+    crash_all()
+    _, log = open_log(tmp_path, truncate_missing=True)
+    assert (log.start_offset, log.end_offset) == (2, 2)
+
+
+def test_a_log_that_is_longer_than_it_was_closed_is_checked(tmp_path: Path) -> None:
+    manager, log = open_log(tmp_path)
+    log.append(batch(b"0"))
+    manager.close()
+    segment = log.path / "00000000000.kafka"
+    segment.write_bytes(segment.read_bytes() + b"rubbish")
     _, log = open_log(tmp_path)
     assert values(log) == [b"0"]
     assert segment.stat().st_size == ONE

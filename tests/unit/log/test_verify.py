@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from broker.log.data_directory import CLEAN_SHUTDOWN_NAME
 from broker.log.filesystem import OsFileSystem, ReadOnlyFiles
+from broker.log.segment_list import SEGMENT_LIST_NAME, read_segment_list, write_segment_list
 from broker.log.verify import Finding, PartitionReport
 from broker.log.verify_directory import read_contents
 from pyspark_kafkalog.formats.batch import encode_batch
@@ -130,15 +132,20 @@ def test_every_damaged_place_is_told(clean: Path) -> None:
 def test_a_segment_that_is_gone_leaves_a_gap(clean: Path) -> None:
     gone, following = segments(clean)[1:3]
     gone.unlink()
-    ((name, position, what),) = damages(checked(clean))
-    assert (name, position) == (following.name, None)
-    assert what == f"offsets {int(gone.stem)} to {int(following.stem) - 1} are missing"
+    told = f"offsets {int(gone.stem)} to {int(following.stem) - 1} are missing"
+    assert damages(checked(clean)) == [(gone.name, None, f"{told}: {gone.name} is not there")]
+    (clean / SEGMENT_LIST_NAME).unlink()  # as in a directory of an older broker
+    assert damages(checked(clean)) == [(following.name, None, told)]
 
 
 def test_a_segment_under_a_wrong_name_is_told(clean: Path) -> None:
     second = segments(clean)[1]
     wrong = second.with_name(f"{int(second.stem) - 1:011d}.kafka")
     second.rename(wrong)
+    report = checked(clean)
+    assert damages(report)[0][0] == second.name
+    assert notes(report)[0].startswith(f"note: {wrong}: it is no part of the log")
+    (clean / SEGMENT_LIST_NAME).unlink()
     found = damages(checked(clean))
     assert found[0][0] == wrong.name
     assert "named by offset" in found[0][2]
@@ -162,13 +169,17 @@ def test_offsets_that_go_back_are_damage(crashed: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
-def test_only_compacted_topics_may_have_gaps(crashed: Path, policy: str) -> None:
+@pytest.mark.parametrize("cleaned_offset", [0, RECORDS + 5, RECORDS + 6])
+def test_only_where_a_cleaner_was_there_may_be_gaps(crashed: Path, policy: str, cleaned_offset: int) -> None:
     record = crashed.parent / ".topics" / "my_topic.topic"
     record.write_text(record.read_text() + f"config.cleanup.policy={policy}\n")
+    listed = read_segment_list(FILES, crashed)
+    assert listed is not None
+    write_segment_list(OsFileSystem(), crashed, replace(listed, cleaned_offset=cleaned_offset))
     newest = segments(crashed)[-1]
     later = encode_batch([NewRecord(b"x")], base_offset=RECORDS + 5)
     newest.write_bytes(newest.read_bytes() + later)
-    assert checked(crashed).sound is (policy == "compact")
+    assert checked(crashed).sound is (cleaned_offset > RECORDS + 5)
 
 
 def test_records_that_contradict_their_header_are_found_when_looked_at(crashed: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from broker.log.filesystem import ReadOnlyFiles
 from broker.log.inspection import inspection_of
+from broker.log.segment_list import SEGMENT_LIST_NAME
 from broker.log.verify import verify_partition
 from broker.log.verify_directory import read_contents
 from pyspark_kafkalog.errors import InvalidConfig, StorageError
@@ -115,13 +116,15 @@ def test_every_damaged_place_is_told(clean: Path) -> None:
 def test_a_segment_that_is_gone_leaves_a_gap(clean: Path) -> None:
     gone, following = segments(clean)[1:3]
     gone.unlink()
-    assert damages(checked(clean)) == [
-        (following.name, None, f"offsets {int(gone.stem)} to {int(following.stem) - 1} are missing")
-    ]
+    told = f"offsets {int(gone.stem)} to {int(following.stem) - 1} are missing"
+    assert damages(checked(clean)) == [(gone.name, None, f"{told}: {gone.name} is not there")]
+    (clean / SEGMENT_LIST_NAME).unlink()  # as in a directory of an older broker
+    assert damages(checked(clean)) == [(following.name, None, told)]
 
 
 @pytest.mark.parametrize(("shift", "words"), [(-1, "named by offset"), (1, "is missing")])
 def test_a_segment_must_be_named_by_the_byte_at_which_it_begins(clean: Path, shift: int, words: str) -> None:
+    (clean / SEGMENT_LIST_NAME).unlink()
     second = segments(clean)[1]
     wrong = second.rename(second.with_name(f"{int(second.stem) + shift:011d}.kafka"))
     found = damages(checked(clean))
