@@ -12,6 +12,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from broker.log.checkpoint import read_table
+from broker.log.data_directory import RECOVERY_POINTS_NAME
+from broker.log.filesystem import OsFileSystem
 from pyspark_kafkalog.errors import OffsetOutOfRange
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy_entry import CODECS
@@ -206,7 +209,12 @@ class LogModel(RuleBasedStateMachine):
     def crash_lose_the_end_and_start(self, lost: int) -> None:
         crash(self.manager)
         last = max(self.log.path.glob("*.kafka"))
-        data = last.read_bytes()[:-lost]
+        data = last.read_bytes()
+        noted = read_table(OsFileSystem(), self.path / RECOVERY_POINTS_NAME) or {}
+        point = noted.get(self.log.path.name, (0, 0))[1]
+        # No crash takes what was on the disk.
+        kept = max((frame.end for frame in frames(data) if frame.next_offset <= point), default=0)
+        data = data[: max(kept, len(data) - lost)]
         last.write_bytes(data)
         self.end = max((frame.next_offset for frame in frames(data)), default=int(last.stem))
         self.model = [s for s in self.model if s.offset < self.end]
