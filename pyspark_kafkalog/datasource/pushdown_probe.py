@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, InputPartition
+import pyspark
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,6 +19,16 @@ if TYPE_CHECKING:
 
 PUSHDOWN_CONF = "spark.sql.python.filterPushdown.enabled"
 _PARTITIONS, _ROWS = 4, 10
+
+
+def check_pushdown_exists() -> None:
+    """Raise `InvalidConfig` where this PySpark does not push filters into Python sources at all."""
+    if not hasattr(datasource, "Filter"):
+        raise InvalidConfig(
+            f"PySpark {pyspark.__version__} does not push filters into Python sources; 4.1 and newer do. "
+            "Leave pushFilters and enable_pushdown out, and name what is to be read by options instead "
+            "(assign, startingOffsets, timestamps)"
+        )
 
 
 class PushdownLeaks(KafkaError):
@@ -30,7 +42,9 @@ def enable_pushdown(spark: SparkSession) -> None:
 
     Raises:
         PushdownLeaks: the probe got wrong rows; the session is as it was.
+        InvalidConfig: this PySpark pushes no filters.
     """
+    check_pushdown_exists()
     wrong = find_leak(spark)
     if wrong:
         raise PushdownLeaks(
@@ -85,7 +99,9 @@ class _ProbeReader(DataSourceReader):
     _wanted: frozenset[Any] = frozenset(range(_PARTITIONS))
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        named = [f.value for f in filters if isinstance(f, EqualTo) and f.attribute == ("partition",)]
+        named = [
+            f.value for f in filters if isinstance(f, datasource.EqualTo) and f.attribute == ("partition",)
+        ]
         if named:
             self._wanted = frozenset(named)
         return filters

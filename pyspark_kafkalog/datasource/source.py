@@ -76,8 +76,10 @@ class DefaultSource(DataSource):
 
             return LoadReader(options, columns, options.load, self._run)
         if options.push_filters:
+            from pyspark_kafkalog.datasource.pushdown_probe import check_pushdown_exists
             from pyspark_kafkalog.datasource.pushing_reader import PushingReader
 
+            check_pushdown_exists()
             return PushingReader(options, columns)
         from pyspark_kafkalog.datasource.batch_reader import BatchReader
 

@@ -58,7 +58,7 @@ class StreamDriver:
         self._leaders: dict[TopicPartition, int] = {}
         self._away: frozenset[TopicPartition] = frozenset()
         self._position: OffsetsByPartition | None = None
-        """Where this run stands, for Spark 4.1, which does not say it."""
+        """Where this run stands, for Spark before 4.2, which does not say it."""
         self._asked = self._planned = False
         """Whether this run was asked how far it may read, and whether it planned a batch."""
         self._told: OffsetsByPartition | None = None
@@ -94,8 +94,8 @@ class StreamDriver:
     def latest(self, start: OffsetsByPartition | None, limits: Limits = NO_LIMITS) -> OffsetsByPartition:
         """Where the batch that begins at ``start`` ends; ``start`` itself where there is nothing to read yet.
 
-        None for ``start`` is Spark 4.1, which does not say it: then it is where the last batch of this run
-        ended. For the first one, asked before `initial`, the limits cannot be held.
+        None for ``start`` is Spark before 4.2, which does not say it: then it is where the last batch of this
+        run ended. For the first one, asked before `initial`, the limits cannot be held.
 
         Raises:
             OffsetsLost: with ``failOnDataLoss``.
@@ -109,7 +109,9 @@ class StreamDriver:
         self._newest = dict(ends)
         if begin is None:
             if limits != NO_LIMITS:
-                log.warning("the first batch of this run has no limit: Spark 4.1 does not tell its start")
+                log.warning(
+                    "the first batch of this run has no limit: Spark before 4.2 does not tell its start"
+                )
             return ends
         ends |= self._of_brokers_away(begin, ends)
         new = self._earliest_of_new(begin, ends)
@@ -176,7 +178,7 @@ class StreamDriver:
 
     def _resolve(self, partitions: list[TopicPartition]) -> OffsetsByPartition:
         asked = locate_start(self._options, self._lookup, partitions)
-        # An end that was told before (AvailableNow, Spark 4.1) is what "latest" means: none begins behind it.
+        # An end that was told before (AvailableNow, or Spark before 4.2) is what "latest" means.
         fixed = self._fixed_end or self._newest or {}
         asked = {p: fixed.get(p, o) if o == LATEST_OFFSET else o for p, o in asked.items()}
         found = dict(self._lookup.resolve(asked))

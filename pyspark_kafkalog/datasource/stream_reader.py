@@ -1,4 +1,4 @@
-"""The stream as Spark's Python data sources know it, from 4.1 on: `StreamDriver` decides, tasks read."""
+"""The stream as Spark's Python data sources know it, from 4.0 on: `StreamDriver` decides, tasks read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ try:
 except ImportError:  # before Spark 4.2, which has neither limits nor this trigger for Python sources
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Spark 4.1 does not ask for it."""
+        """Spark before 4.2 does not ask for it."""
 
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
     def latestOffset(  # noqa: N802
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        """The end of the next batch; see `StreamDriver.latest`. Spark 4.1 gives neither argument."""
+        """The end of the next batch; see `StreamDriver.latest`. Spark before 4.2 gives neither argument."""
         known = None if start is None else decode_offsets(start)
         found = self._driver.latest(known, self._limits(limit))
         # Spark compares the text: what was written by an earlier version is the same offset.

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pyspark_kafkalog.datasource.sink_marks import Unit
 from pyspark_kafkalog.datasource.sink_options import SinkOptions
@@ -24,6 +24,16 @@ from pyspark_kafkalog.datasource.sink_transactions import (
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.producer.producer import Producer
 from pyspark_kafkalog.types import TopicPartition
+
+try:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+except (
+    ImportError
+):  # Spark 4.0, whose tasks give record batches to whatever is an Arrow writer, of streams too
+
+    class DataSourceStreamArrowWriter(DataSourceArrowWriter):  # type: ignore[no-redef]
+        """The name that Spark 4.1 gave it."""
+
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -110,8 +110,16 @@ def json(column: Column | str, schema: StructType | str, *, framed: bool = False
 
 def _decoded(column: Column | str, format: AvroFormat | ProtobufFormat, kind: pa.DataType) -> Column:
     import pyarrow as pa
+    import pyspark
     from pyspark.sql import types as t
-    from pyspark.sql.pandas.functions import arrow_udf
+
+    try:
+        from pyspark.sql.pandas.functions import arrow_udf
+    except ImportError:
+        raise InvalidConfig(
+            f"decoding.avro and decoding.protobuf need PySpark 4.1 or newer, and this is "
+            f"{pyspark.__version__}, which has no arrow_udf; decoding.json works with 4.0 too"
+        ) from None
     from pyspark.sql.pandas.types import from_arrow_type
 
     result = t.StructType(

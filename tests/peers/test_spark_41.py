@@ -12,7 +12,7 @@ from tests.support.apache_kafka import ApacheKafka
 from tests.support.both_connectors import OURS, THEIRS, ParityTopic
 from tests.support.fetched import NotAvailable
 from tests.support.foreign_face import messages
-from tests.support.spark_environments import OLDEST, SparkProcess, connector_jars, oldest_pyspark
+from tests.support.spark_environments import OLDEST, SparkProcess, connector_jars, older_pyspark
 
 Call = Callable[..., Any]
 
@@ -21,7 +21,7 @@ Call = Callable[..., Any]
 def call(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Call]:
     """Has the driver call one of `spark_41_jobs`."""
     try:
-        pyspark, jars = oldest_pyspark(), connector_jars(OLDEST)
+        pyspark, jars = older_pyspark(), connector_jars(OLDEST)
     except NotAvailable as e:
         pytest.skip(f"PySpark {OLDEST} is not here: {e}")
     process = SparkProcess(tmp_path_factory.mktemp("spark-41") / "driver.log", pyspark, jars)

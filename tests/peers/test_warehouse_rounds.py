@@ -15,7 +15,7 @@ from tests.support.growing_topic import growing
 from tests.support.lake_rounds import LakeRound
 from tests.support.load_soaks import FEWER_LOADS, KILLS, SEEDS, soak, soaked_drivers
 from tests.support.spark_drivers import LOCAL, Drivers
-from tests.support.spark_environments import oldest_pyspark, warehouse_configs, warehouse_jars
+from tests.support.spark_environments import older_pyspark, warehouse_configs, warehouse_jars
 
 STEPS = {"delta": "driver killed before its commit", "iceberg": "worker killed"}
 """Of a short round for each kind; the long ones have them all."""
@@ -27,7 +27,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     try:
         jars = ",".join(map(str, warehouse_jars()))
         configs = {"spark.jars": jars, **warehouse_configs(tmp_path_factory.mktemp("warehouses"))}
-        return {"pyspark": oldest_pyspark(), "configs": configs}
+        return {"pyspark": older_pyspark(), "configs": configs}
     except NotAvailable as e:
         pytest.skip(str(e))
 

@@ -18,7 +18,7 @@ from tests.support.fetched import NotAvailable
 from tests.support.raw_client import RawClient
 from tests.support.spark_environments import (
     SparkProcess,
-    oldest_pyspark,
+    older_pyspark,
     warehouse_configs,
     warehouse_jars,
 )
@@ -31,7 +31,7 @@ JOBS = "tests.support.warehouse_jobs"
 def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkProcess]:
     root = tmp_path_factory.mktemp("warehouses")
     try:
-        running = SparkProcess(root / "log", oldest_pyspark(), warehouse_jars(), warehouse_configs(root))
+        running = SparkProcess(root / "log", older_pyspark(), warehouse_jars(), warehouse_configs(root))
     except NotAvailable as e:
         pytest.skip(str(e))
     yield running
@@ -161,7 +161,7 @@ def test_two_loads_with_one_name_do_not_take_each_others_rows_for_their_own(ware
     assert warehouse.values() == sorted([*range(15)] * 2)
 
 
-def test_values_are_decoded_in_the_oldest_pyspark_too(process: SparkProcess) -> None:
+def test_values_are_decoded_in_the_older_pyspark_too(process: SparkProcess) -> None:
     schema = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}
     values = {"avro": avro_bytes(schema, {"n": 5}, 1).hex(), "json": b'{"n": 6}'.hex()}
     assert process.call(f"{JOBS}:decoded", schema=json.dumps(schema), **values) == [5, None, 6, None]

@@ -1,13 +1,15 @@
-"""What `tests/peers/test_spark_41.py` has a session of PySpark 4.1 do; each answers with JSON."""
+"""What `tests/peers/test_spark_41.py` and `test_spark_40.py` have an older PySpark do; answers are JSON."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pyspark
 
 import pyspark_kafkalog as kafkalog
+from pyspark_kafkalog import decoding
 from tests.support.both_connectors import Row, read
 from tests.support.stream_runs import StreamRuns
 
@@ -66,6 +68,50 @@ def load(spark: Any, servers: str, topic: str, root: str) -> list[int]:
     with kafkalog.load(spark, name="old", offsets=f"{root}/offsets", **options) as job:
         job.write_parquet(f"{root}/table")
     return [job.number, kafkalog.read_load(spark, f"{root}/table").count()]
+
+
+def table(spark: Any, servers: str, topic: str) -> list[int]:
+    """Rows of a table over the topic, before and after another row is written."""
+    options = f"'kafka.bootstrap.servers' '{servers}', subscribe '{topic}', topic '{topic}'"
+    spark.sql(f"create table t_{topic.replace('-', '_')} using kafkalog options ({options})")
+    name = f"t_{topic.replace('-', '_')}"
+    counts = [spark.read.table(name).count()]
+    spark.range(1).selectExpr("cast(id as string) key", "'new' value").write.format("kafkalog").options(
+        **{"kafka.bootstrap.servers": servers, "topic": topic}
+    ).mode("append").save()
+    counts.append(spark.sql(f"select * from {name}").count())
+    spark.sql(f"drop table {name}")
+    return counts
+
+
+def listened(spark: Any, servers: str, topic: str, checkpoint: str) -> int:
+    """How many times the listener of lags was told of a stream."""
+    lags: list[Any] = []
+    listener = kafkalog.LagListener(lags.append)
+    spark.streams.addListener(listener)
+    runs = StreamRuns(
+        spark, "kafkalog", servers, Path(checkpoint), {"subscribe": topic, "startingOffsets": "earliest"}
+    )
+    runs.run()
+    deadline = time.monotonic() + 30
+    while not lags and time.monotonic() < deadline:
+        time.sleep(0.1)
+    spark.streams.removeListener(listener)
+    return len(lags)
+
+
+def enable_pushdown(spark: Any, servers: str) -> None:
+    kafkalog.enable_pushdown(spark)
+
+
+def push_filters(spark: Any, servers: str) -> int:
+    """A read that was asked to leave out what filters rule out."""
+    options = {"kafka.bootstrap.servers": servers, "subscribe": "any", "pushFilters": "true"}
+    return int(spark.read.format("kafkalog").options(**options).load().count())
+
+
+def decode_avro(spark: Any, servers: str) -> None:
+    decoding.avro("value", '{"type": "record", "name": "R", "fields": []}', framed=False)
 
 
 def _text(row: Row) -> str:

@@ -26,7 +26,10 @@ NEWEST = "4.2.0"
 """There is none for PySpark 4.3, which runs this one."""
 
 OLDEST = "4.1.1"
-"""The PySpark that we still work with; it has a connector of its own version, Delta Lake and Iceberg."""
+"""The oldest PySpark with which all of ours works; there is a connector for it, Delta Lake and Iceberg."""
+
+REDUCED = "4.0.0"
+"""The oldest PySpark that we work with: without pushed filters, and without Avro and Protobuf decoded."""
 
 _STOP_SECONDS = 30
 
@@ -63,9 +66,9 @@ def warehouse_configs(directory: Path) -> dict[str, str]:
     }
 
 
-def oldest_pyspark() -> Path:
+def older_pyspark(version: str = OLDEST) -> Path:
     """The directory to put on PYTHONPATH. Raises `NotAvailable` without PyPI."""
-    pin = _SOURCES / "requirements-4.1.txt"
+    pin = _SOURCES / f"requirements-{version.rpartition('.')[0]}.txt"
     install = [
         sys.executable,
         "-m",
@@ -78,7 +81,7 @@ def oldest_pyspark() -> Path:
         "-r",
         pin.name,
     ]
-    return fetched(f"pyspark-{OLDEST}", f"PySpark {OLDEST}", [pin], install)
+    return fetched(f"pyspark-{version}", f"PySpark {version}", [pin], install)
 
 
 class SparkProcess:
@@ -118,7 +121,8 @@ def _fetch_all() -> None:
     """Each by itself, so that one that cannot be had keeps no other away."""
     for version in CONNECTORS:
         announce(f"Spark's Kafka connector {version}", lambda version=version: connector_jars(version))  # type: ignore[misc]
-    announce(f"PySpark {OLDEST}", oldest_pyspark)
+    for version in (OLDEST, REDUCED):
+        announce(f"PySpark {version}", lambda version=version: older_pyspark(version))  # type: ignore[misc]
     announce("Delta Lake and Iceberg", warehouse_jars)
 
 
