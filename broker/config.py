@@ -12,7 +12,7 @@ from pathlib import Path
 
 from broker.endpoint import Endpoint, endpoints, parse_endpoints, reachable_endpoints
 from broker.format_version import AS_PRODUCED, format_versions
-from broker.topic_config import LogConfig, either_timestamp_type, policies
+from broker.topic_config import LogConfig, compression_types, either_timestamp_type, policies
 from pyspark_kafkalog.config.definition import (
     INT_MAX,
     LONG_MAX,
@@ -21,7 +21,6 @@ from pyspark_kafkalog.config.definition import (
     between,
     describe,
     not_negative,
-    one_of,
     parse_layers,
     positive,
     positive_int,
@@ -187,8 +186,8 @@ class BrokerConfig(Config):
             "ones v2. What comes in another one is converted. By default it stays as it came (Kafka: v2).",
     )  # fmt: skip
     compression_type: str = prop(
-        "compression.type", "producer", str, check=one_of("producer"),
-        doc="Batches are stored as their producer compressed them.",
+        "compression.type", "producer", str, check=compression_types,
+        doc="Kept and shown. Batches are stored as their producer compressed them, whatever this says.",
     )  # fmt: skip
 
     log_flush_interval_messages: int = prop(
@@ -326,7 +325,8 @@ class BrokerConfig(Config):
     def log_defaults(self) -> LogConfig:
         """What a topic that sets nothing gets."""
         ours = {item.name: item for item in describe(BrokerConfig)}
-        values = {item.field: getattr(self, ours[item.inherits].field) for item in describe(LogConfig)}
+        inherited = [item for item in describe(LogConfig) if item.inherits]
+        values = {item.field: getattr(self, ours[item.inherits].field) for item in inherited}
         if self.log_roll_ms is None:
             values["segment_ms"] = self.log_roll_hours * _HOUR_MS
         if self.log_retention_ms is None:

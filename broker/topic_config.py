@@ -33,6 +33,9 @@ policies = Check(
     "delete, compact or both, separated by commas",
     lambda words: len(words) > 0 and len(set(words)) == len(words) and set(words) <= {"delete", "compact"},
 )
+compression_types = one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+
+_KEPT = "Kept and shown, without effect"
 
 
 @dataclass(frozen=True)
@@ -112,12 +115,80 @@ class LogConfig(Config):
             "ones v2. What comes in another one is converted. By default it stays as it came (Kafka: v2).",
     )  # fmt: skip
     compression_type: str = prop(
-        "compression.type", "producer", str, check=one_of("producer"), inherits="compression.type",
-        doc="Batches are stored as their producer compressed them.",
+        "compression.type", "producer", str, check=compression_types, inherits="compression.type",
+        doc="Kept and shown. Batches are stored as their producer compressed them, whatever this says.",
     )  # fmt: skip
     min_insync_replicas: int = prop(
         "min.insync.replicas", 1, int, check=between(1, 1), unit="replicas", inherits="min.insync.replicas",
         doc="There are no replicas: the broker's own copy is the one in sync.",
+    )  # fmt: skip
+
+    # Kafka's further properties, so that tools and scripts that set them can create topics here.
+    compression_gzip_level: int = prop(
+        "compression.gzip.level", -1, int, check=Check("1 to 9, or -1", lambda v: v == -1 or 1 <= v <= 9),
+        doc=f"{_KEPT}: the broker compresses nothing anew.",
+    )  # fmt: skip
+    compression_lz4_level: int = prop(
+        "compression.lz4.level", 9, int, check=between(1, 17),
+        doc=f"{_KEPT}: the broker compresses nothing anew.",
+    )  # fmt: skip
+    compression_zstd_level: int = prop(
+        "compression.zstd.level", 3, int, check=between(-131_072, 22),
+        doc=f"{_KEPT}: the broker compresses nothing anew.",
+    )  # fmt: skip
+    delete_retention_ms: int = prop(
+        "delete.retention.ms", 86_400_000, int, check=not_negative, unit="ms",
+        doc=f"{_KEPT}: nothing is compacted yet. How long compaction keeps tombstones.",
+    )  # fmt: skip
+    min_compaction_lag_ms: int = prop(
+        "min.compaction.lag.ms", 0, int, check=not_negative, unit="ms",
+        doc=f"{_KEPT}: nothing is compacted yet. Age from which records may be compacted.",
+    )  # fmt: skip
+    max_compaction_lag_ms: int = prop(
+        "max.compaction.lag.ms", LONG_MAX, int, check=positive, unit="ms",
+        doc=f"{_KEPT}: nothing is compacted yet. Age at which records must be compacted.",
+    )  # fmt: skip
+    min_cleanable_dirty_ratio: float = prop(
+        "min.cleanable.dirty.ratio", 0.5, float, check=Check("0 to 1", lambda v: 0 <= v <= 1),
+        doc=f"{_KEPT}: nothing is compacted yet. Share of a log from which it is worth compacting.",
+    )  # fmt: skip
+    segment_jitter_ms: int = prop(
+        "segment.jitter.ms", 0, int, check=not_negative, unit="ms",
+        doc=f"{_KEPT}: segments are begun when segment.ms says so. Random time taken off it.",
+    )  # fmt: skip
+    preallocate: bool = prop(
+        "preallocate", False, bool,
+        doc=f"{_KEPT}: segment files grow as they are written.",
+    )  # fmt: skip
+    unclean_leader_election_enable: bool = prop(
+        "unclean.leader.election.enable", False, bool,
+        doc=f"{_KEPT}: there are no replicas to elect.",
+    )  # fmt: skip
+    message_downconversion_enable: bool = prop(
+        "message.downconversion.enable", True, bool,
+        doc=f"{_KEPT}: old clients are always given a format that they can read.",
+    )  # fmt: skip
+    message_timestamp_difference_max_ms: int = prop(
+        "message.timestamp.difference.max.ms", LONG_MAX, int, check=not_negative, unit="ms",
+        doc=f"{_KEPT}: see message.timestamp.before.max.ms and message.timestamp.after.max.ms.",
+    )  # fmt: skip
+    leader_throttled_replicas: tuple[str, ...] = prop(
+        "leader.replication.throttled.replicas", (), tuple, doc=f"{_KEPT}: there are no replicas.",
+    )  # fmt: skip
+    follower_throttled_replicas: tuple[str, ...] = prop(
+        "follower.replication.throttled.replicas", (), tuple, doc=f"{_KEPT}: there are no replicas.",
+    )  # fmt: skip
+    remote_storage_enable: bool = prop(
+        "remote.storage.enable", False, bool, check=Check("only false", lambda v: not v),
+        doc="There is no tiered storage: all segments are local.",
+    )  # fmt: skip
+    local_retention_ms: int = prop(
+        "local.retention.ms", -2, int, check=Check(f"-2 to {LONG_MAX}", lambda v: v >= -2), unit="ms",
+        doc=f"{_KEPT}: all segments are local, and retention.ms says how long they stay.",
+    )  # fmt: skip
+    local_retention_bytes: int = prop(
+        "local.retention.bytes", -2, int, check=Check(f"-2 to {LONG_MAX}", lambda v: v >= -2), unit="bytes",
+        doc=f"{_KEPT}: all segments are local, and retention.bytes says how many stay.",
     )  # fmt: skip
 
     @cached_property

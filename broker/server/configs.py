@@ -21,6 +21,21 @@ _TYPES = {
 }
 _INT_MAX = (1 << 31) - 1
 
+_LONGS = frozenset(
+    {
+        "connections.max.idle.ms", "delete.retention.ms", "file.delete.delay.ms", "flush.messages",
+        "flush.ms", "local.retention.bytes", "local.retention.ms", "log.flush.interval.messages",
+        "log.flush.interval.ms",
+        "log.flush.scheduler.interval.ms", "log.message.timestamp.after.max.ms",
+        "log.message.timestamp.before.max.ms", "log.retention.bytes", "log.retention.check.interval.ms",
+        "log.retention.ms", "log.roll.ms", "log.segment.delete.delay.ms", "max.compaction.lag.ms",
+        "message.timestamp.after.max.ms", "message.timestamp.before.max.ms",
+        "message.timestamp.difference.max.ms", "min.compaction.lag.ms", "offsets.retention.check.interval.ms",
+        "queued.max.request.bytes", "retention.bytes", "retention.ms", "segment.jitter.ms", "segment.ms",
+    }
+)  # fmt: skip
+"""Whole numbers that Kafka tells as LONG, whatever their default; clients that read types parse by them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
@@ -53,7 +68,7 @@ def topic_entries(
     for item in describe(LogConfig):
         value = _text(item, getattr(values, item.field))
         synonyms = [Synonym(item.name, value, ConfigSource.TOPIC_CONFIG)] if item.name in overrides else []
-        synonyms += _static(item, item.inherits, getattr(from_broker, item.field))
+        synonyms += _static(item, item.inherits or item.name, getattr(from_broker, item.field))
         yield _entry(item, value, synonyms, read_only=False)
     yield _generation(generation)
 
@@ -86,7 +101,8 @@ def _static(item: Property, name: str, value: Any) -> list[Synonym]:
 
 def _entry(item: Property, value: str | None, synonyms: list[Synonym], *, read_only: bool) -> ConfigEntry:
     kind = _TYPES[item.kind]
-    if item.kind is int and isinstance(item.default, int) and item.default > _INT_MAX:
+    large = isinstance(item.default, int) and item.default > _INT_MAX
+    if item.kind is int and (large or item.name in _LONGS):
         kind = ConfigType.LONG
     return ConfigEntry(item.name, value, synonyms[0].source, read_only, kind, item.doc, tuple(synonyms))
 

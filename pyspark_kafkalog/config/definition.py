@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -61,7 +62,7 @@ not_empty = Check("not empty", lambda value: len(value) > 0)
 class Property:
     """One property as its users see it.
 
-    ``kind`` is int, bool, str or tuple: words separated by commas.
+    ``kind`` is int, float, bool, str or tuple: words separated by commas.
     """
 
     field: str
@@ -81,7 +82,7 @@ class Property:
         """The values that the property takes, in words."""
         if self.check is not None and self.kind is not str and self.kind is not tuple:
             return self.check.allowed
-        words = {int: "a whole number", bool: "true or false", str: "text"}
+        words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
         text = words.get(self.kind, "words separated by commas")
         return self.check.allowed if self.check is not None else text
 
@@ -284,6 +285,11 @@ def _from_text(kind: type, text: str) -> Any:
         if text.lower() not in ("true", "false"):
             raise ValueError
         return text.lower() == "true"
+    if kind is float:
+        number = float(text)
+        if not math.isfinite(number):
+            raise ValueError
+        return number
     if not _WHOLE_NUMBER.fullmatch(text):
         raise ValueError
     return int(text)

@@ -12,6 +12,7 @@ from pyspark_kafkalog.errors import ErrorCode, InvalidConfig
 from pyspark_kafkalog.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from pyspark_kafkalog.protocol.api.describe_configs import (
+    ConfigSource,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     ResourceType,
@@ -32,6 +33,29 @@ def kill_and_start(broker: EmbeddedBroker) -> None:
 again = pytest.mark.parametrize("again", [stop_and_start, kill_and_start])
 
 
+WITHOUT_EFFECT = {
+    "compression.gzip.level": "5",
+    "compression.lz4.level": "12",
+    "compression.type": "zstd",
+    "compression.zstd.level": "7",
+    "delete.retention.ms": "1000",
+    "follower.replication.throttled.replicas": "*",
+    "leader.replication.throttled.replicas": "0:1,1:1",
+    "local.retention.bytes": "-1",
+    "local.retention.ms": "5",
+    "max.compaction.lag.ms": "3000",
+    "message.downconversion.enable": "false",
+    "message.timestamp.difference.max.ms": "4000",
+    "min.cleanable.dirty.ratio": "0.25",
+    "min.compaction.lag.ms": "2000",
+    "preallocate": "true",
+    "remote.storage.enable": "false",
+    "segment.jitter.ms": "10",
+    "unclean.leader.election.enable": "true",
+}
+"""Properties of Kafka's that are kept and shown only."""
+
+
 def metadata(client: RawClient) -> MetadataResponse:
     response: MetadataResponse = client.ask(MetadataRequest())
     return response
@@ -42,7 +66,8 @@ def test_topics_ids_configs_and_records_stay(again: Callable[[EmbeddedBroker], N
     resource = DescribeConfigsRequest((DescribeConfigsResource(ResourceType.TOPIC, "a"),))
     with start_broker() as broker:
         with RawClient(broker.port) as client:
-            client.create_topic("a", 2, {"retention.ms": "123456789", "max.message.bytes": "5000"})
+            properties = {"retention.ms": "123456789", "max.message.bytes": "5000"} | WITHOUT_EFFECT
+            assert client.create_topic("a", 2, properties).error_code == ErrorCode.NONE
             client.create_topic("b")
             client.create_topic("gone")
             client.ask(CreatePartitionsRequest((CreatePartitionsTopic("b", 3),), timeout_ms=1000))
@@ -50,6 +75,9 @@ def test_topics_ids_configs_and_records_stay(again: Callable[[EmbeddedBroker], N
             for i in range(5):
                 client.produce("a", batch(b"%d" % i), i % 2)
             before, configs = metadata(client), client.ask(resource)
+            shown = {c.name: (c.value, c.config_source) for c in configs.results[0].configs}
+            for name, value in properties.items():
+                assert shown[name] == (value, ConfigSource.TOPIC_CONFIG)
             records = [client.read("a", 0, p) for p in (0, 1)]
         port = broker.port
         again(broker)

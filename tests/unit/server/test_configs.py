@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from broker.config import BrokerConfig, LogConfig
 from broker.server.configs import Synonym, broker_entries, topic_entries
 from pyspark_kafkalog.config.definition import describe
@@ -52,6 +54,25 @@ def test_types_are_kafkas() -> None:
     assert types["auto.create.topics.enable"] == ConfigType.BOOLEAN
     assert types["log.dirs"] == ConfigType.LIST
     assert types["listeners"] == ConfigType.STRING
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["retention.ms", "retention.bytes", "flush.ms", "flush.messages", "segment.ms", "file.delete.delay.ms"],
+)
+def test_a_topics_times_and_sizes_that_kafka_calls_long_are_long(name: str) -> None:
+    types = {e.name: e.config_type for e in topic_entries(BrokerConfig(), {}, "0.8")}
+    assert types[name] == ConfigType.LONG
+    assert types["segment.bytes"] == types["max.message.bytes"] == ConfigType.INT
+    assert types["min.cleanable.dirty.ratio"] == ConfigType.DOUBLE
+
+
+def test_what_has_no_effect_says_so() -> None:
+    docs = {e.name: e.doc for e in topic_entries(BrokerConfig(), {}, "0.8")}
+    for item in describe(LogConfig):
+        if not item.inherits and item.name != "remote.storage.enable":
+            assert docs[item.name].startswith("Kept and shown, without effect:"), item.name
+    assert "whatever this says" in docs["compression.type"]
 
 
 def test_a_property_that_is_not_set_and_has_no_default_is_null() -> None:
