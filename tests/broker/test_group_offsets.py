@@ -97,10 +97,11 @@ class TestFindCoordinator:
 
     def test_transactions_have_no_coordinator(self, client: RawClient) -> None:
         one = client.ask(FindCoordinatorRequest(key="tx", key_type=1), 3)
-        assert (one.error_code, one.node_id) == (ErrorCode.INVALID_REQUEST, -1)
+        assert (one.error_code, one.node_id) == (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)
         (many,) = client.ask(FindCoordinatorRequest(coordinator_keys=("tx",), key_type=1), 4).coordinators
-        assert (many.error_code, many.key) == (ErrorCode.INVALID_REQUEST, "tx")
-        assert "groups" in many.error_message
+        assert (many.error_code, many.key) == (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "tx")
+        assert many.error_message is not None
+        assert "this broker has no transactions" in many.error_message
 
 
 class TestOffsets:
@@ -186,6 +187,17 @@ class TestStorage:
             assert second[1].expire_timestamp_ms - second[1].commit_timestamp_ms == 60_000
             (described,) = client.ask(MetadataRequest((MetadataRequestTopic(name=OFFSETS),))).topics
             assert (described.is_internal, len(described.partitions)) == (True, 1)
+
+    @pytest.mark.parametrize("version", [2, 3, 4])
+    def test_a_retention_beyond_all_times_is_kept_as_the_last_of_them(
+        self, client: RawClient, topic: str, version: int
+    ) -> None:
+        group = f"for-ever-{version}"
+        offsets = {(topic, 0): 44}
+        assert commit(client, group, offsets, version, retention_time_ms=2**63 - 1) == [ErrorCode.NONE]
+        assert fetch(client, group) == {(topic, 0): (44, "")}
+        expires = [v.expire_timestamp_ms for k, v in stored(client) if k and v and k.group == group]
+        assert expires == [2**63 - 1]
 
     @pytest.mark.parametrize("partitions", [1, 7])
     def test_offsets_survive_a_restart_and_a_crash(self, partitions: int) -> None:

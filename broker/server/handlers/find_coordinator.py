@@ -1,4 +1,9 @@
-"""FindCoordinator 0-4: this broker coordinates every group. Left out: transactions and share groups."""
+"""FindCoordinator 0-4: this broker coordinates every group. Left out: transactions and share groups.
+
+For a transactional id the answer is TRANSACTIONAL_ID_AUTHORIZATION_FAILED. Only this code and
+CLUSTER_AUTHORIZATION_FAILED end the search in librdkafka (``rd_kafka_txn_handle_FindCoordinator``): after any
+other it asks again, for ever. Kafka's own client takes it for final too.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +40,12 @@ def find_coordinator(request: FindCoordinatorRequest, ctx: Context) -> FindCoord
 def _find(key: str, key_type: int, ctx: Context) -> Coordinator:
     services = ctx.services
     try:
+        if key_type == CoordinatorType.TRANSACTION:
+            raise ServerError(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                f"transactional.id {key!r}: this broker has no transactions; leave transactional.id out, or "
+                "use Apache Kafka",
+            )
         if key_type != CoordinatorType.GROUP:
             raise InvalidRequest(f"key type {key_type}: this broker coordinates groups (0) only")
         _open(ctx)

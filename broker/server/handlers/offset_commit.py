@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from broker.group.offsets import NO_EXPIRY, CommittedOffset
 from broker.server.context import Context
 from broker.server.registry import LATER, handles
+from pyspark_kafkalog.config.definition import LONG_MAX
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api.offset_commit import (
     OffsetCommitRequest,
@@ -38,7 +39,9 @@ def offset_commit(request: OffsetCommitRequest, ctx: Context) -> Any:
     codes: dict[TopicPartition, ErrorCode] = {}
     accepted: dict[TopicPartition, CommittedOffset] = {}
     now = ctx.services.clock.time_ms()
-    expires = now + request.retention_time_ms if request.retention_time_ms >= 0 else NO_EXPIRY
+    retention_ms = request.retention_time_ms
+    # Clients ask for 2**63 - 1 where they mean "for ever"; the sum must fit its field.
+    expires = min(now + retention_ms, LONG_MAX) if retention_ms >= 0 else NO_EXPIRY
     for topic in request.topics:
         for commit in topic.partitions:
             partition = TopicPartition(topic.name, commit.partition_index)
