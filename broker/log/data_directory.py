@@ -13,6 +13,7 @@ from pathlib import Path
 from broker.log.checkpoint import read_table, write_table
 from broker.log.filesystem import FileSystem, read_file, replace_file
 from broker.log.holder import Closeable, holder_of
+from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.config.properties import format_properties, parse_properties
 from pyspark_kafkalog.errors import InvalidConfig, StorageError
 from pyspark_kafkalog.types import encode_id
@@ -26,6 +27,9 @@ _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _PASSING = _NO_DESCRIPTOR | {errno.ENOSPC, errno.EDQUOT}
 """Refusals that say nothing of the disk's health: it is full, or the process has no descriptors left."""
 
+_REFUSALS_LOGGED_SECONDS = 10.0
+"""A disk that is full refuses every append: one line for all of so long."""
+
 _logger = logging.getLogger(__name__)
 
 Table = Mapping[str, tuple[int, ...]]
@@ -33,15 +37,19 @@ Table = Mapping[str, tuple[int, ...]]
 
 class DataDirectory:
     """*Thread-safe.* A data directory. ``_lock`` guards ``_failure``, which is set once and never cleared,
-    and the count of names made; ``_syncing_names`` guards how many of them are known to be on the disk.
+    what was logged of refusals that may pass, and the count of names made; ``_syncing_names`` guards how many
+    of them are known to be on the disk.
 
     After a failed write or fsync nobody knows what is on the disk: the directory goes offline for as long
     as the broker runs, and the next start recovers it.
     """
 
-    def __init__(self, path: Path, files: FileSystem) -> None:
+    def __init__(self, path: Path, files: FileSystem, clock: Clock) -> None:
         self.path = path
         self.files = files
+        self._clock = clock
+        self._refusal_logged: float | None = None
+        self._refusals_unlogged = 0
         self._held: Closeable | None = None
         self._failure: str | None = None
         self._noted: Table | None = None
@@ -70,10 +78,25 @@ class DataDirectory:
         return error.errno in _PASSING
 
     def refused(self, doing: str, error: OSError) -> StorageError:
-        """The error for what the disk did to ``doing``; unless that may pass, it goes offline."""
-        if self.may_pass(error):
-            return StorageError(f"{self.path}: {doing} failed: {error}")
-        return self.failed(doing, error)
+        """The error for what the disk did to ``doing``; unless that may pass, it goes offline.
+
+        Either way the log has a line of it; of refusals that may pass one in 10 s.
+        """
+        if not self.may_pass(error):
+            return self.failed(doing, error)
+        text = f"{self.path}: {doing} failed: {error}"
+        self._log_refusal(text)
+        return StorageError(text)
+
+    def _log_refusal(self, text: str) -> None:
+        with self._lock:
+            now, last = self._clock.monotonic(), self._refusal_logged
+            if last is not None and now - last < _REFUSALS_LOGGED_SECONDS:
+                self._refusals_unlogged += 1
+                return
+            others, self._refusals_unlogged = self._refusals_unlogged, 0
+            self._refusal_logged = now
+        _logger.error("%s%s", text, f" (and {others} more since the last such line)" if others else "")
 
     def sync_failed(self, doing: str, error: OSError) -> StorageError:
         """The error for a sync: only where the file could not even be opened may it be tried again."""
@@ -131,12 +154,31 @@ class DataDirectory:
                 self._names_synced = made
 
     def read_meta(self) -> dict[str, str]:
-        """``meta.properties``; empty when there is none. Raises `OSError`."""
+        """``meta.properties``; empty when there is none.
+
+        Raises:
+            InvalidConfig: the file is there, and does not say whose the data is.
+            OSError: the disk refused.
+        """
+        path, meta = self.path / META_NAME, {}
         try:
-            text = read_file(self.files, self.path / META_NAME).decode("utf-8")
+            data = read_file(self.files, path)
         except FileNotFoundError:
             return {}
-        return parse_properties(text)
+        try:
+            meta = parse_properties(data.decode("utf-8"))
+            missing = [name for name in ("cluster.id", "node.id") if not meta.get(name)]
+            why = f"it has no {missing[0]}" if missing else None
+        except UnicodeDecodeError:
+            why = "it is not text"
+        except InvalidConfig as e:
+            why = str(e)
+        if why is not None:
+            raise InvalidConfig(
+                f"{path} is damaged: {why}. Restore it from a backup, or remove it: the broker then writes "
+                "it anew, with the cluster id of the other log.dirs or of ZooKeeper, else with a new one"
+            )
+        return meta
 
     def write_meta(self, meta: Mapping[str, str]) -> None:
         """Replace ``meta.properties``, durably. Raises `OSError`."""

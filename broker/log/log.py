@@ -453,7 +453,8 @@ class Log:
                 self._cut_back(active)
                 raise
         except OSError as e:
-            raise self.directory.refused(f"appending to {self.path.name}", e) from e
+            doing = f"appending {len(view)} bytes to partition {self.topic_partition}"
+            raise self.directory.refused(doing, e) from e
         return active.next_offset
 
     def _cut_back(self, active: Segment) -> None:

@@ -81,7 +81,7 @@ class LogManager:
         ``truncate_missing`` a log of which segments are missing goes on after them; without, it is offline.
         """
         self._files = files if files is not None else OsFileSystem()
-        self._directories = [DataDirectory(Path(path).absolute(), self._files) for path in dirs]
+        self._directories = [DataDirectory(Path(path).absolute(), self._files, clock) for path in dirs]
         self._defaults = defaults
         self._guard_factory = guard_factory
         self._clock = clock

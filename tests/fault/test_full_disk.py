@@ -9,7 +9,8 @@ import pytest
 
 from pyspark_kafkalog.errors import StorageError
 from tests.support.faulty_files import FaultyFiles
-from tests.support.logs import FIRST, batch, crash, open_log, open_manager, values
+from tests.support.logs import FIRST, START_MS, batch, crash, open_log, open_manager, values
+from tests.support.manual_clock import ManualClock
 
 ONE = len(batch(b"0"))
 
@@ -37,6 +38,33 @@ def test_an_append_that_does_not_fit_leaves_nothing_at_whatever_byte_the_disk_is
     crash(manager)
     _, log = open_log(tmp_path)
     assert values(log) == [b"0", b"1", b"2"]
+
+
+def test_a_full_disk_is_an_error_in_the_log_once_in_ten_seconds(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files, clock = FaultyFiles(), ManualClock(START_MS)
+    _, log = open_log(tmp_path, files=files, clock=clock)
+    data = batch(b"0")
+
+    def refused(times: int) -> list[str]:
+        files.space_bytes = 0
+        caplog.clear()
+        for _ in range(times):
+            with pytest.raises(StorageError):
+                log.append(bytearray(data))
+        return [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
+
+    (line,) = refused(3)
+    assert f"{tmp_path}: appending {len(data)} bytes to partition my_topic-0 failed: [Errno 28]" in line
+    assert "more since" not in line
+    clock.advance(9.9)
+    assert refused(2) == []
+    clock.advance(0.1)
+    (line,) = refused(1)
+    assert line.endswith("(and 4 more since the last such line)")
+    files.space_bytes = None
+    assert log.append(data).base_offset == 0
 
 
 def test_a_smaller_batch_after_one_that_did_not_fit_is_followed_by_nothing(tmp_path: Path) -> None:

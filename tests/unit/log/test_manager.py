@@ -218,6 +218,30 @@ def test_the_cluster_id_is_made_once_and_has_22_characters(tmp_path: Path) -> No
     assert open_manager(tmp_path / "b", tmp_path / "a", node_id=5).meta == meta
 
 
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"\xff\xfe\x00garbled\x80", "it is not text"),
+        (b"cluster.id=\\u12", "properties, line 1: .*"),
+        (b"\x00\x01\x02 nonsense", "it has no cluster.id"),
+        (b"", "it has no cluster.id"),
+        (b"version=1\ncluster.id=abc\n", "it has no node.id"),
+    ],
+)
+def test_a_garbled_meta_properties_is_an_error_that_names_it_and_stays_as_it_is(
+    tmp_path: Path, content: bytes, why: str
+) -> None:
+    open_manager(tmp_path / "a", tmp_path / "b").close()
+    path = tmp_path / "a" / "meta.properties"
+    path.write_bytes(content)
+    with pytest.raises(InvalidConfig, match=rf"a/meta\.properties is damaged: {why}\. Restore it from") as e:
+        open_manager(tmp_path / "a", tmp_path / "b")
+    assert "\n" not in str(e.value)
+    assert path.read_bytes() == content
+    path.unlink()
+    open_manager(tmp_path / "a", tmp_path / "b")
+
+
 def test_a_directory_of_another_broker_or_cluster_is_refused(tmp_path: Path) -> None:
     open_manager(tmp_path / "a", node_id=1).close()
     with pytest.raises(InvalidConfig, match=r"belongs to node.id 1, not to 2"):
