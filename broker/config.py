@@ -21,6 +21,7 @@ from pyspark_kafkalog.config.definition import (
     between,
     describe,
     not_negative,
+    one_of,
     parse_layers,
     positive,
     positive_int,
