@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from pyspark_kafkalog.client.discovery import Cluster
@@ -115,7 +116,9 @@ class KafkaOffsets:
                 raise ConnectionLost(
                     f"group {self._config.group_id}: no broker is registered to keep offsets"
                 )
-            self._cluster = Cluster(self._config.todays(*servers), clock=self._clock)
+            # ZooKeeper says that they are there, so one that refuses is starting: it is waited for.
+            config = replace(self._config.todays(*servers), answered_before=True)
+            self._cluster = Cluster(config, clock=self._clock)
         return self._cluster
 
     def _drop(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import NamedTuple, Protocol, TypeAlias
 
 from pyspark_kafkalog.client.discovery import Cluster, ClusterMetadata
@@ -198,6 +199,7 @@ def directory_of(config: ClassicProducerConfig, *, clock: Clock = SYSTEM_CLOCK) 
     """The directory that a configuration asks for: ZooKeeper's, or that of the brokers on today's wire."""
     if config.zookeeper_connect is None:
         addresses = [(broker.host, broker.port) for broker in config.brokers]
-        return ClusterDirectory(config.todays(*addresses), clock=clock)
+        client = replace(config.todays(*addresses), servers_option="broker.list")
+        return ClusterDirectory(client, clock=clock)
     first_partition = 0 if config.protocol == PROTOCOL_07 else ANY_PARTITION
     return ZooKeeperDirectory(session_of(config), layout_of(config, config.protocol), first_partition)

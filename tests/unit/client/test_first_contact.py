@@ -12,9 +12,12 @@ from pyspark_kafkalog.client.pool import ConnectionPool
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transport import Transport, peer_name
 from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.connector import ConnectorConfig
+from pyspark_kafkalog.consumer.offset_store import KafkaOffsets
 from pyspark_kafkalog.datasource.again import again
 from pyspark_kafkalog.datasource.options import parse_batch_options
 from pyspark_kafkalog.errors import BrokersUnreachable, CannotConnect, ConnectionLost, KafkaError
+from pyspark_kafkalog.zookeeper.values import PartitionKey
 from tests.support.manual_clock import ManualClock
 
 
@@ -122,6 +125,20 @@ def test_each_call_of_a_client_that_lives_on_is_tried_for_as_long(monkeypatch: p
         with pytest.raises(ConnectionLost, match="cannot connect to later:9092"):
             cluster.metadata(["t"], deadline=Deadline.after(patience, clock))
         assert min(patience, 10) - 1.5 < clock.monotonic() - began < min(patience, 15)
+
+
+def test_brokers_that_zookeeper_names_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = Network(ManualClock(), 0.01, "connection refused")
+    monkeypatch.setattr(ConnectionPool, "get", lambda _, address, deadline: network.get(address, deadline))
+    config = ConnectorConfig(
+        zookeeper_connect="zk:1", protocol="0.8", offsets_storage="kafka", offsets_timeout_ms=30_000
+    )
+    offsets = KafkaOffsets(config, lambda: [("registered", 9092)], clock=network.clock)
+    began = network.clock.monotonic()
+    with pytest.raises(BrokersUnreachable) as raised:
+        offsets.load([PartitionKey("t", "0", 0)])
+    assert raised.value.retriable
+    assert network.clock.monotonic() - began > 25
 
 
 def test_a_name_server_that_does_not_answer_is_waited_for_no_longer_than_the_deadline(
