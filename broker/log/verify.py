@@ -125,8 +125,10 @@ def verify_partition(
     segments = check.against_list(place.path)
     if not segments:
         check.find(place.path, None, "there is no segment in it")
-    for number, segment in enumerate(segments):
-        check.segment(segment, first=number == 0, last=number == len(segments) - 1)
+    ends = [segment.base_offset for segment in segments[1:]] + [LAST_OFFSET]
+    for number, (segment, end_offset) in enumerate(zip(segments, ends, strict=True)):
+        last = number == len(segments) - 1
+        check.segment(segment, first=number == 0, last=last, end_offset=end_offset)
     check.against_end(place.path, segments)
     return check.report
 
@@ -161,7 +163,7 @@ class _Check:
         self._progress = progress
         self._next_offset = 0
         self._gap_explained = False
-        self._overlap_told = False
+        self._segment_end = LAST_OFFSET
         self._cleaned_offset = 0
         self._missing: list[Missing] = []
 
@@ -219,8 +221,10 @@ class _Check:
                 )
         return [segment for segment in segments if segment.base_offset not in unknown]
 
-    def segment(self, segment: SegmentPlace, *, first: bool, last: bool) -> None:
-        """Check one segment and the indexes beside it."""
+    def segment(
+        self, segment: SegmentPlace, *, first: bool, last: bool, end_offset: int = LAST_OFFSET
+    ) -> None:
+        """Check one segment and the indexes beside it; nothing in it can be at ``end_offset`` or above."""
         report = self.report
         if first:
             report.start_offset = self._next_offset = segment.base_offset
@@ -231,7 +235,7 @@ class _Check:
         if not last and not segment.size:
             self.find(segment.path, None, "it is empty, but segments follow")
         self._next_offset = max(self._next_offset, segment.base_offset)
-        self._overlap_told = False
+        self._segment_end = end_offset
         try:
             file = self._files.open(segment.path)
         except FileNotFoundError:
@@ -244,7 +248,7 @@ class _Check:
             file.close()
         report.segment_count += 1
         report.size_bytes += size
-        report.end_offset = self._next_offset
+        report.end_offset = max(report.end_offset, self._next_offset)
         if index is not None:
             settled, intact = bool(self._expected.stopped_cleanly), not self._damaged(segment)
             for path, what, damage in index.findings(size, settled=settled, last=last, intact=intact):
@@ -293,7 +297,7 @@ class _Check:
                     broken.append((found.position, self._fault(found)))
                     continue
                 if broken:
-                    self._lost(segment, broken, found)
+                    self._lost(segment, broken, found, file)
                     broken = []
                 self._entry(segment, found, file)
                 if index is not None:
@@ -308,63 +312,70 @@ class _Check:
         return size
 
     def _entry(self, segment: SegmentPlace, found: Found, file: File) -> None:
-        report, look = self.report, self.report.inspection
+        report = self.report
         count = found.record_count
         if self._deep:
             try:
                 count = found.count(file)
             except KafkaError as e:
                 self.find(segment.path, found.position, str(e))
-        gap = self._gap(found, count)
-        if gap < 0:
-            if not self._overlap_told:  # once for a segment: where it says its offsets too low, each entry is
-                self.find(
-                    segment.path, found.position,
-                    f"{look.an_entry} with offset {found.first_offset} where offset {self._next_offset}"
-                    " should follow",
-                )  # fmt: skip
-            self._overlap_told = True
-        elif gap and found.first_offset >= self._cleaned_offset:
-            self.find(segment.path, found.position, _missing(self._next_offset, self._next_offset + gap))
-        if look.max_relative is not None and found.last_offset - segment.base_offset > look.max_relative:
-            self.find(
-                segment.path, found.position,
-                f"offset {found.last_offset} is more than {look.max_relative} above the segment's first",
-            )  # fmt: skip
-        self._next_offset = max(self._next_offset, found.next_offset)
+        self._place(segment, found, self._first_offset(found, file))
         report.entry_count += 1
         total = report.record_count
         report.record_count = None if total is None or count is None else total + count
 
-    def _gap(self, found: Found, count: int | None) -> int:
-        """How many offsets are missing before an entry; below 0 where it should begin further on.
+    def _place(self, segment: SegmentPlace, found: Found, first: int) -> None:
+        """Look whether an entry, which begins at ``first``, has the offset that it should have: no checksum
+        covers that.
+        """
+        look, gap = self.report.inspection, first - self._next_offset
+        most = look.max_relative
+        too_far = most is not None and found.last_offset - segment.base_offset > most
+        beyond = gap != 0 and found.next_offset > self._segment_end
+        if too_far:
+            self.find(
+                segment.path, found.position,
+                f"offset {found.last_offset} is more than {most} above the segment's first",
+            )  # fmt: skip
+        elif gap < 0 or beyond:
+            self.find(
+                segment.path, found.position,
+                f"{look.an_entry} with offset {found.first_offset} where offset {self._next_offset} should"
+                " follow",
+            )  # fmt: skip
+        elif gap and found.first_offset >= self._cleaned_offset:
+            self.find(segment.path, found.position, _missing(self._next_offset, first))
+        if too_far or beyond or first < segment.base_offset:
+            # It is the offset that is wrong: those behind go on as if it were not.
+            self._next_offset += found.next_offset - first
+        else:
+            self._next_offset = found.next_offset
 
-        A compressed set of v0 or v1 says it only when it was opened and its messages were counted; without
-        that only that they cannot be so many.
+    def _first_offset(self, found: Found, file: File) -> int:
+        """Where an entry begins. A compressed set of v0 or v1 must be opened for that; where it cannot be, it
+        is taken to follow what is before it if it can be so long.
         """
         first = found.first_offset
-        if not found.first_is_known and first >= self._next_offset:
-            if count is not None:
-                first = found.next_offset - count
-            elif first - self._next_offset < found.size * MESSAGES_PER_BYTE:
-                return 0
-        return first - self._next_offset
+        if not found.first_is_known:
+            try:
+                return found.next_offset - found.count(file)
+            except KafkaError:
+                if 0 <= first - self._next_offset < found.size * MESSAGES_PER_BYTE:
+                    return self._next_offset
+        return first
 
-    def _lost(self, segment: SegmentPlace, broken: list[tuple[int, str]], found: Found) -> None:
+    def _lost(self, segment: SegmentPlace, broken: list[tuple[int, str]], found: Found, file: File) -> None:
         """Damage in the middle: a sound entry follows it."""
         for position, fault in broken[:-1]:
             self.find(segment.path, position, fault)
         position, fault = broken[-1]
-        base_offset = found.first_offset
-        if base_offset <= self._next_offset:
-            lost = "no offset is missing"
-        elif found.first_is_known:
-            lost = _missing(self._next_offset, base_offset)
+        first = self._first_offset(found, file)
+        if first > self._next_offset:
+            lost = _missing(self._next_offset, first)
         else:
-            lost = f"of the offsets {self._next_offset} to {base_offset - 1} some or all are missing"
+            lost = "no offset is missing"
         self.find(segment.path, position, f"{fault}; sound again at byte {found.position}: {lost}")
-        if found.first_is_known:
-            self._next_offset = max(self._next_offset, base_offset)
+        self._next_offset = max(self._next_offset, first)
 
     def _torn(self, segment: SegmentPlace, broken: list[tuple[int, str]], size: int, last: bool) -> None:
         """No sound entry follows in this file: what a crash does to an end, or damage."""
