@@ -95,10 +95,15 @@ class SparseIndex:
         self._first.append(first)  # last: a reader who finds a row here finds the other half too
         self.size_bytes += self.row_bytes
 
+    def row_at(self, first: int) -> tuple[int, int] | None:
+        """The last row whose first column is ``<= first``."""
+        found = bisect_right(self._first, first)
+        return (self._first[found - 1], self._second[found - 1]) if found else None
+
     def second_at(self, first: int) -> int | None:
         """The second column of the last row whose first one is ``<= first``."""
-        found = bisect_right(self._first, first)
-        return self._second[found - 1] if found else None
+        row = self.row_at(first)
+        return row[1] if row is not None else None
 
     def second_up_to(self, second: int) -> int | None:
         """The last value of the second column that is ``<= second``."""

@@ -36,8 +36,10 @@ class Wanted(NamedTuple):
     gaps_allowed: bool = False
 
 
-Frames = Callable[[int, int], Iterator[Frame]]
-"""The frames in bytes ``[start, end)`` of a segment; one must begin at ``start``."""
+Frames = Callable[[int, int, int], Iterator[Frame]]
+"""The frames in bytes ``[start, end)`` of a segment; one must begin at ``start``, with the offset that comes
+third, -1 where that is not known.
+"""
 
 
 class OffsetScheme(Protocol):
@@ -145,7 +147,8 @@ class LogicalOffsets:
 
     def cut(self, wanted: Wanted, frames: Frames) -> tuple[int, int] | None:
         """Whole frames, from the one with the offset on; the first may be too large if ``at_least_one``."""
-        walk = frames(self.start_for_offset(wanted.offset), wanted.size)
+        relative, start = self._offsets.row_at(wanted.offset - self._base_offset) or (0, 0)
+        walk = frames(start, wanted.size, self._base_offset + relative)
         first = next((frame for frame in walk if frame.last_offset >= wanted.offset), None)
         if not wanted.gaps_allowed and self._base_offset <= wanted.offset < wanted.next_offset:
             _check_found(first, wanted)
@@ -178,7 +181,7 @@ class LogicalOffsets:
         if limit - end <= wanted.max_bytes >> _NEGLECTED_SHIFT:
             return end
         try:
-            for frame in frames(end, size):
+            for frame in frames(end, size, -1):
                 if frame.end > limit or frame.last_offset >= end_offset:
                     break
                 end = frame.end

@@ -71,16 +71,27 @@ def _behind_damage(
     file: File, size: int, found: Survivors, scan: Scan, base_offset: int, end_offset: int
 ) -> tuple[int, int] | None:
     """Position and offset at which reading can go on after a fault; None when nothing follows it."""
+    moved_to: tuple[int, int] | None = None  # where reading goes on if only the offset of the first is wrong
     for entry in scan(file, size, base_offset, start=found.size):
-        if isinstance(entry, Damage) or not found.next_offset <= entry.first_offset <= entry.last_offset:
+        if isinstance(entry, Damage):
+            moved_to = None
             continue
-        if entry.next_offset > end_offset:
-            continue
-        if entry.sound and entry.position > found.size:
+        if moved_to is not None and entry.first_offset == moved_to[1]:
+            return moved_to
+        moved_to = None
+        if entry.position == found.size and entry.first_is_known:
+            if not entry.sound and entry.first_offset == found.next_offset:
+                return entry.end, entry.next_offset  # only its content is bad
+            behind = found.next_offset + entry.next_offset - entry.first_offset
+            moved_to = (entry.end, behind) if entry.sound and behind <= end_offset else None
+        elif (
+            entry.sound
+            and entry.position > found.size
+            and found.next_offset <= entry.first_offset
+            and entry.next_offset <= end_offset
+        ):
             return entry.position, entry.first_offset
-        if not entry.sound and entry.first_offset == found.next_offset:
-            return entry.end, entry.next_offset  # its header is where it should be: only its content is bad
-    return None
+    return moved_to
 
 
 def _check_from(

@@ -169,8 +169,10 @@ class Segment:
         try:
             found = scheme.cut(
                 wanted,
-                lambda start, end: self._in_order(
-                    walk_frames(held.file, self._format, start, end, self.base_offset + start)
+                lambda start, end, first: self._in_order(
+                    walk_frames(held.file, self._format, start, end, self.base_offset + start),
+                    first,
+                    wanted=offset,
                 ),
             )
         except BaseException:
@@ -360,10 +362,12 @@ class Segment:
         for path in (self.path, *self._make_scheme().files()):
             self._pool.forget(path)
 
-    def _in_order(self, frames: Iterator[Frame]) -> Iterator[Frame]:
+    def _in_order(self, frames: Iterator[Frame], first: int = -1, *, wanted: int = 0) -> Iterator[Frame]:
+        """The frames, of which the first has offset ``first`` unless that is not known (-1)."""
         return in_order(
-            frames, self.base_offset, self.next_offset, gaps_allowed=self.gaps_allowed, path=self.path
-        )
+            frames, self.base_offset if first < 0 else first, self.next_offset,
+            path=self.path, gaps_allowed=self.gaps_allowed, exact=first >= 0, wanted=wanted,
+        )  # fmt: skip
 
     def _frames(self, start: int, end: int, chunk_bytes: int) -> Iterator[Frame]:
         held = self._pool.acquire(self.path)

@@ -58,30 +58,39 @@ def walk_frames(
 
 
 def in_order(
-    frames: Iterator[Frame], low: int, high: int, *, gaps_allowed: bool, path: Path
+    frames: Iterator[Frame],
+    low: int,
+    high: int,
+    *,
+    path: Path,
+    gaps_allowed: bool,
+    exact: bool = False,
+    wanted: int = 0,
 ) -> Iterator[Frame]:
     """The same frames, each of which must lie in offsets ``[low, high)`` and follow the one before it.
 
     No checksum covers an entry's offset. Unless ``gaps_allowed`` (a cleaner has been there) each begins where
-    the one before it ends; where a compressed set of v0 or v1 begins only opening it would tell. ``path`` is
-    for the errors.
+    the one before it ends, and with ``exact`` the first one at ``low``; where a compressed set of v0 or v1
+    begins only opening it would tell. A frame whose offset is wrong is passed over if the one it should have
+    is below ``wanted``. ``path`` is for the errors.
 
     Raises:
         CorruptMessage: an offset is wrong, or what ``frames`` raises.
     """
-    follows = False
+    follows = exact
     for frame in frames:
         first, last = frame.first_offset, frame.last_offset
         gap = first - low
-        if gap < 0 or last < first or last >= high:
-            raise CorruptMessage(
-                f"{path.name}, byte {frame.position}: offsets {first} to {last} are not within"
-                f" {low} to {high - 1}"
-            )
-        if gap and follows and not gaps_allowed and is_lost(frame, gap):
-            raise CorruptMessage(
-                f"{path.name}, byte {frame.position}: offset {first} stands where offset {low} should follow"
-            )
+        skips = gap > 0 and follows and not gaps_allowed and is_lost(frame, gap)
+        if skips or gap < 0 or last < first or last >= high:
+            should_be = low + last - first
+            if not (follows and frame.first_is_known and low <= should_be < min(wanted, high)):
+                raise CorruptMessage(
+                    f"{path.name}, byte {frame.position}: offset {first} stands where offset {low} should be,"
+                    f" below {high}"
+                )
+            low = should_be + 1
+            continue
         yield frame
         low, follows = frame.next_offset, True
 

@@ -252,7 +252,7 @@ def test_bytes_that_a_segment_has_lost_are_not_replaced_by_others(tmp_path: Path
 def test_bytes_before_a_segment_are_not_taken_from_it(tmp_path: Path) -> None:
     scheme = ByteOffsets(13, tmp_path / "00000000013.kafka", 4096, OpenFiles(OsFileSystem(), 1))
     with pytest.raises(CorruptMessage, match="bytes 5 to 12 of the log are missing"):
-        scheme.cut(Wanted(5, 26, 100, False, 13, 26), lambda start, end: iter(()))
+        scheme.cut(Wanted(5, 26, 100, False, 13, 26), lambda start, end, first: iter(()))
 
 
 def test_a_topic_keeps_its_generation(tmp_path: Path) -> None:
