@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from pathlib import Path
 
 from broker.log.known_formats import KnownFormats
 from broker.log.open_files import OpenFile, OpenFiles
@@ -85,6 +86,11 @@ class FileSlice:
         """Up to ``size`` bytes from ``position`` of the slice on, fewer at its end. Raises `OSError`."""
         size = min(size, self.size - position)
         return self._held().file.read_at(self.position + position, size) if size > 0 else b""
+
+    @property
+    def path(self) -> Path | None:
+        """The file that it keeps open; None where it is empty or closed."""
+        return None if self._file is None else self._file.path
 
     @property
     def newest_magic(self) -> int | None:

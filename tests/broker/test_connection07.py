@@ -171,5 +171,5 @@ def test_a_request_that_brokers_would_refuse_for_its_size_is_not_sent(broker: Br
 def test_nobody_at_the_address_is_a_lost_connection() -> None:
     with Broker07() as broker:
         pass
-    with pytest.raises(ConnectionLost, match=rf"{broker.address}: no connection"):
+    with pytest.raises(ConnectionLost, match=rf"cannot connect to {broker.address}: connection refused"):
         connect(broker)
