@@ -96,8 +96,8 @@ def serve(config: BrokerConfig) -> int:
         signal.signal(number, stop)
     from broker.server.broker import Broker  # after the configuration: a mistake in it is told at once
 
-    # What the start makes stays. With 10,000 partitions looking it through for garbage costs a sixth of the start,
-    # and later pauses of 0.1 s for all clients.
+    # What the start makes stays. With 10,000 partitions looking it through for garbage costs a sixth of the
+    # start, and later pauses of 0.1 s for all clients.
     gc.disable()
     try:
         broker = Broker(config)
