@@ -100,8 +100,10 @@ class OffsetCoordinator:
         for shard in self._shards:
             try:
                 self._load_shard(shard)
-            except (KafkaError, OSError, EOFError):
-                _log.exception("%s cannot be loaded: its groups stay unavailable", shard.partition)
+            except KafkaError as e:
+                _log.error("%s cannot be loaded, its groups stay unavailable: %s", shard.partition, e)
+            except (OSError, EOFError):
+                _log.exception("%s cannot be loaded, its groups stay unavailable", shard.partition)
 
     def open(self) -> None:
         """Make the offsets topic if there is none yet.

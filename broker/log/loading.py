@@ -58,14 +58,18 @@ class Loaded:
 
 
 class MissingSegments(StorageError):
-    """Offsets of the log are not there; nothing in its directory was changed."""
+    """Offsets of the log are not there; nothing in its directory was changed.
+
+    The text says what its operator can do; ``told``, for clients, only what is missing.
+    """
 
     def __init__(self, directory: Path, missing: Sequence[Missing]) -> None:
         told = "; ".join(map(str, missing[:_TOLD]))
         more = f"; and {len(missing) - _TOLD} more" if len(missing) > _TOLD else ""
         self.resume = max(each.end for each in missing)
+        self.told = told + more
         super().__init__(
-            f"{told}{more}. Stop the broker and put the files back into {directory}, or start it with"
+            f"{self.told}. Stop the broker and put the files back into {directory}, or start it with"
             f" log.missing.segments=truncate: the log then begins after them, at offset {self.resume}, and"
             f" the segments before that are moved to {directory / STRAY_NAME}"
         )

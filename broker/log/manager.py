@@ -149,7 +149,9 @@ class LogManager:
             _logger.info("%d partitions of %d topics", len(self._logs), len(self._topics))
             if found.offline:
                 names = ", ".join(map(str, sorted(found.offline)[:20]))
-                _logger.error("%d partitions are offline, as data is missing: %s", len(found.offline), names)
+                _logger.error(
+                    "partitions that are offline, as data is missing: %d: %s", len(found.offline), names
+                )
 
     def topics(self) -> Mapping[str, StoredTopic]:
         """All topics by name; a view that never changes."""

@@ -201,7 +201,7 @@ class Startup:
         except MissingSegments as e:
             _logger.error("%s is offline: %s", partition, e)
             known = (topic.topic_id.int, max(clean.end_offset if clean else 0, point))
-            offline[partition] = OfflineLog(directory, directory.path / name, str(e), known)
+            offline[partition] = OfflineLog(directory, directory.path / name, e.told, known)
         except OSError as e:
             directory.failed(f"opening {name}", e)
         except StorageError:
@@ -226,7 +226,7 @@ class Startup:
         """
         path = directory.path / directory_name(partition)
         if known_end and not self._truncate_missing:
-            raise MissingSegments(path, [Missing(0, known_end, f"the directory {path} is not there")])
+            raise MissingSegments(path, [Missing(0, known_end, f"the directory {path.name} is not there")])
         self._contents[directory].partitions.add(partition)
         _logger.info("%s is made in %s", partition, directory.path)
 
