@@ -40,7 +40,7 @@ from pyspark_kafkalog.loads.texts import option_texts
 from pyspark_kafkalog.types import NO_BROKER
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
     from pyspark_kafkalog.loads.sql_database import Connect
     from pyspark_kafkalog.loads.sql_task import Transform
@@ -412,7 +412,26 @@ class Load:
         options = {**self._given, **self._ours, "loadPlan": str(self.plan.number), "loadRun": self._run}
         if not self._receipts:
             options = _by_offsets(self._given, self.plan)
-        return self._spark.read.format("kafkalog").options(**options).load()
+        return opened(self._spark.read.format("kafkalog").options(**options))
+
+
+def opened(reader: DataFrameReader) -> DataFrame:
+    """The frame of a reader of this source.
+
+    Raises:
+        LoadError: Spark does not find the source, though this program has it: it runs another Python.
+    """
+    try:
+        return reader.load()
+    except Exception as e:  # Py4J's own or PySpark's: that differs
+        if "DATA_SOURCE_NOT_FOUND" not in str(e):
+            raise
+        raise LoadError(
+            "Spark does not find the data source kafkalog: it runs the Python that PYSPARK_PYTHON names, or "
+            "else the python3 on PATH, and that one does not have pyspark-kafkalog. Before a session on one "
+            'machine starts: os.environ.setdefault("PYSPARK_PYTHON", sys.executable); on a cluster, name a '
+            "path that is right on its machines (docs/datasource.md, 'Troubleshooting')"
+        ) from None
 
 
 def _by_offsets(given: Mapping[str, str], plan: Plan) -> dict[str, str]:
