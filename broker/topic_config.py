@@ -211,6 +211,8 @@ class LogConfig(Config):
         Raises:
             InvalidConfig: a name that no topic has (with the nearest one), or a value not allowed.
         """
+        if not overrides:
+            return self
         known = {item.name: item for item in describe(LogConfig)}
         values: dict[str, Any] = {}
         for name, value in overrides.items():

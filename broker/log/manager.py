@@ -394,7 +394,7 @@ class LogManager:
         """Directories and logs of new partitions, each where the fewest are; all of them or none."""
         online = self._online()
         load = dict.fromkeys(online, 0)
-        for log in list(self._logs.values()):
+        for log in list(self._logs.values()) if len(online) > 1 else ():
             if log.directory in load:
                 load[log.directory] += 1
         made: dict[TopicPartition, Log] = {}

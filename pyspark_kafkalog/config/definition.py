@@ -185,8 +185,14 @@ class Config:
         return {item.name: item.text(value) for item, value in values if value is not None}
 
 
+_described: dict[type[Config], tuple[Property, ...]] = {}
+"""They never change, and a broker with 10,000 topics asks for them 10,000 times."""
+
+
 def describe(cls: type[Config]) -> tuple[Property, ...]:
     """The properties of a configuration, in the order of their definition."""
+    if cls in _described:
+        return _described[cls]
     found = []
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         if "property" not in field.metadata:
@@ -197,7 +203,8 @@ def describe(cls: type[Config]) -> tuple[Property, ...]:
         required = field.default is dataclasses.MISSING
         default = None if required else field.default
         found.append(Property(field=field.name, default=default, required=required, **facts))
-    return tuple(found)
+    _described[cls] = tuple(found)
+    return _described[cls]
 
 
 def parse(cls: type[C], mapping: Mapping[str, object], *, source: str) -> C:
