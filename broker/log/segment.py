@@ -108,7 +108,8 @@ class Segment:
     def first_timestamp(self) -> int:
         """Largest timestamp of the first frame, as Kafka's rule for rolling wants it."""
         if self._first_timestamp is None:
-            first = next(self.frames(0), None)
+            # Its offset may be damaged: that is for those who read it, and must not stop appends.
+            first = next(self._frames(0, self.size, CHUNK_BYTES), None)
             if first is None:
                 return NO_TIMESTAMP
             self._first_timestamp = first.max_timestamp
