@@ -29,7 +29,7 @@ from pyspark_kafkalog.cli.reading import Ranges, read_ranges
 from pyspark_kafkalog.cli.record_text import to_json
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.consumer import ConsumerConfig
-from pyspark_kafkalog.errors import InvalidConfig, OffsetOutOfRange
+from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, MessageTooLarge, OffsetOutOfRange
 from pyspark_kafkalog.types import Record, TopicPartition
 
 _POLL_SECONDS = 0.2
@@ -64,6 +64,13 @@ class Isolation(str, Enum):
     READ_COMMITTED = "read_committed"
 
 
+class OnCorrupt(str, Enum):
+    """What to do about a corrupt batch."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+
+
 From = Annotated[str, typer.Option("--from", help=f"Where to begin: {FORMS}.")]
 To = Annotated[
     str | None,
@@ -86,6 +93,10 @@ Seen = Annotated[
     Isolation,
     typer.Option("--isolation-level", help="Whether records of open and aborted transactions are seen."),
 ]
+Corrupt = Annotated[
+    OnCorrupt,
+    typer.Option("--on-corrupt-batch", help="Where a batch is corrupt: fail, or say so and skip it."),
+]
 Property = Annotated[list[str] | None, typer.Option("--property", help="A consumer's property, name=value.")]
 
 
@@ -99,6 +110,7 @@ def consume(
     form: Form = Format.VALUE,
     key_separator: KeySeparator = None,
     isolation_level: Seen = Isolation.READ_UNCOMMITTED,
+    on_corrupt_batch: Corrupt = OnCorrupt.FAIL,
     property_: Property = None,
     quiet: Quiet = False,
     server: Servers = DEFAULT_SERVER,
@@ -123,7 +135,8 @@ def consume(
     file = open(sys.stdout.fileno(), "wb", closefd=False)  # noqa: SIM115  (flushed below)
     output = _Output(file, _writer(form, key_separator), most)
     with closing(Cluster(config)) as cluster:
-        reader = _Reader(cluster, config, topic, partition)
+        skipped = _Skipped() if on_corrupt_batch is OnCorrupt.SKIP else None
+        reader = _Reader(cluster, config, topic, partition, skipped)
         ranges = reader.ranges(start, end, follow)
         try:
             _copy(reader, ranges, output, follow=follow, quiet=quiet)
@@ -131,6 +144,10 @@ def consume(
             # Whoever reads this has enough (head). What is still in the buffer must go nowhere, at exit too.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return
+        except (CorruptMessage, MessageTooLarge) as e:
+            raise type(e)(f"{e}. To go on without what is corrupt: --on-corrupt-batch skip") from e
+    if skipped is not None and skipped.offsets:
+        typer.echo(f"{topic}: {counted(skipped.offsets, 'offset')} left out as corrupt", err=True)
     if not quiet:
         typer.echo(f"{topic}: {counted(output.records, 'record')}, {size(output.bytes)} written", err=True)
 
@@ -181,13 +198,29 @@ class _Output:
         self._file.flush()
 
 
+class _Skipped:
+    """*Not thread-safe.* Says on standard error which offsets are left out as corrupt, and counts them."""
+
+    def __init__(self) -> None:
+        self.offsets = 0
+
+    def __call__(self, tp: TopicPartition, start: int, end: int) -> None:
+        self.offsets += end - start
+        typer.echo(f"{tp}: offsets [{start}, {end}) are corrupt and left out", err=True)
+
+
 class _Reader:
     """*Not thread-safe.* What one command reads."""
 
     def __init__(
-        self, cluster: Cluster, config: ConsumerConfig, topic: str, wanted: list[int] | None
+        self,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        topic: str,
+        wanted: list[int] | None,
+        skipped: _Skipped | None,
     ) -> None:
-        self._cluster, self._config, self._topic = cluster, config, topic
+        self._cluster, self._config, self._topic, self._skipped = cluster, config, topic, skipped
         self._all = not wanted
         self.partitions = chosen_partitions(cluster, topic, wanted)
 
@@ -214,7 +247,7 @@ class _Reader:
         done = 0
         # A bar between lines on the same terminal would be in their way.
         with progress(self._topic, total, quiet=quiet or sys.stdout.isatty()) as show:
-            for tp, records in read_ranges(self._cluster, ranges, self._config):
+            for tp, records in read_ranges(self._cluster, ranges, self._config, self._skipped):
                 output.add(tp, records)
                 if output.full:
                     return

@@ -84,19 +84,22 @@ class Answer:
         start: int,
         end: int,
         *,
-        aborted: Sequence[tuple[int, int]] | None,
+        aborted: Sequence[tuple[int, int]] | AbortedTransactions | None,
         max_batch_bytes: int,
         streamed: bool = False,
         place: Place = Place(),  # noqa: B008  (never changes)
     ) -> None:
-        """``aborted`` None means uncommitted and aborted records are to be seen as well.
+        """``aborted`` None means uncommitted and aborted records are to be seen as well; what has been begun
+        with an earlier part of the same answer goes on.
 
         ``place`` is what the offsets of the first entry must be. ``streamed``: the caller lets go of each
         block before it takes the next, so that all of the answer may be walked, whatever it decompresses to.
         """
         self._data, self._log = data, log
         self._end = end
-        self._aborted = None if aborted is None else AbortedTransactions(aborted)
+        if not (aborted is None or isinstance(aborted, AbortedTransactions)):
+            aborted = AbortedTransactions(aborted)
+        self._aborted = aborted
         self._max_batch_bytes = max_batch_bytes
         room = max(DECOMPRESSED_BYTES, DECOMPRESSED_RATIO * len(data))
         self._room = sys.maxsize if streamed else room

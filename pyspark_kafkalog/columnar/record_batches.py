@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pyspark_kafkalog.columnar.arrays import Constant
-from pyspark_kafkalog.columnar.blocks import Answer
+from pyspark_kafkalog.columnar.blocks import AbortedTransactions, Answer
 from pyspark_kafkalog.columnar.choice import EngineName, chooser, decoded
 from pyspark_kafkalog.columnar.engine import Block, Cursor, Engine, Filled, Limits, Status, Wanted, describe
 from pyspark_kafkalog.columnar.types import COLUMNS, arrow_schema
@@ -89,6 +89,8 @@ class RecordBatchDecoder:
             if name in columns
         }
         self._choose = chooser(engine)
+        self.given_to = 0
+        """Where reading goes on after the rows that `stream` has given out, also where that raised."""
 
     @property
     def engine(self) -> str:
@@ -100,7 +102,7 @@ class RecordBatchDecoder:
         data: memoryview,
         start: int,
         end: int,
-        aborted: Sequence[tuple[int, int]] | None = (),
+        aborted: Sequence[tuple[int, int]] | AbortedTransactions | None = (),
         place: Place = Place(),  # noqa: B008
     ) -> Decoded:
         """The rows of one fetch answer with offsets in ``[start, end)``.
@@ -124,16 +126,19 @@ class RecordBatchDecoder:
         data: memoryview,
         start: int,
         end: int,
-        aborted: Sequence[tuple[int, int]] | None = (),
+        aborted: Sequence[tuple[int, int]] | AbortedTransactions | None = (),
         place: Place = Place(),  # noqa: B008
+        whole: bool = False,
     ) -> Generator[pa.RecordBatch, None, int]:
         """The same rows one record batch at a time; its value at the end is where reading goes on.
 
         An answer may be compressed a hundredfold: this holds no more of it than makes one record batch, which
         is `DATA_BYTES` at most or else one of the log's batches. ``data`` must stay as it is until the end.
+        ``whole``: no rows of a batch of the log are given out before all of it was decoded.
         """
+        self.given_to = start
         answer = self._answer(data, start, end, aborted, place, streamed=True)
-        yield from self._decoded(answer)
+        yield from self._decoded(answer, whole=whole)
         return answer.next_offset
 
     def _answer(
@@ -141,7 +146,7 @@ class RecordBatchDecoder:
         data: memoryview,
         start: int,
         end: int,
-        aborted: Sequence[tuple[int, int]] | None,
+        aborted: Sequence[tuple[int, int]] | AbortedTransactions | None,
         place: Place,
         streamed: bool = False,
     ) -> Answer:
@@ -156,12 +161,14 @@ class RecordBatchDecoder:
             place=place,
         )
 
-    def _decoded(self, answer: Answer) -> Iterator[pa.RecordBatch]:
+    def _decoded(self, answer: Answer, *, whole: bool = False) -> Iterator[pa.RecordBatch]:
         engine = self._choose()
         for group in _groups(answer.blocks(engine.walk)):
-            for batch in self._batches(group, engine):
+            batches = self._batches(group, engine)
+            for batch in list(batches) if whole else batches:
                 decoded(batch.num_rows)
                 yield batch
+            self.given_to = group[-1].base_offset + group[-1].last_delta + 1
 
     def _batches(self, blocks: Sequence[Block], engine: Engine) -> Iterator[pa.RecordBatch]:
         """The record batches of some blocks: one, unless a single block is larger than that."""

@@ -87,6 +87,8 @@ class V07BatchDecoder:
         }
         self._constant |= {name: Constant(None, kind) for name, kind in _NULLS.items()}
         self._choose = _engines.chooser(engine)
+        self.given_to = 0
+        """Where reading goes on after the rows that `stream` has given out, also where that raised."""
 
     @property
     def engine(self) -> str:
@@ -111,15 +113,27 @@ class V07BatchDecoder:
         batches = list(self._decoded(answer))
         return Decoded(batches, answer.next_offset, sum(batch.num_rows for batch in batches))
 
-    def stream(self, data: memoryview, start: int, end: int) -> Generator[pa.RecordBatch, None, int]:
+    def stream(
+        self, data: memoryview, start: int, end: int, *, whole: bool = False
+    ) -> Generator[pa.RecordBatch, None, int]:
         """The same rows one record batch at a time; its value at the end is where reading goes on.
 
         This holds no more than one record batch and what one entry decompresses to. ``data`` must stay as it
-        is until the end.
+        is until the end. ``whole``: no rows of an entry are given out before all of it was decoded.
         """
+        self.given_to = start
         answer = _Answer(memoryview(data).cast("B"), self._log, start, end, self._max_entry_bytes)
-        yield from self._decoded(answer)
+        yield from self._whole_entries(answer) if whole else self._decoded(answer)
         return answer.next_offset
+
+    def _whole_entries(self, answer: _Answer) -> Iterator[pa.RecordBatch]:
+        held: list[pa.RecordBatch] = []
+        for batch in self._decoded(answer):
+            held.append(batch)
+            if not answer.within_entry:
+                yield from held
+                held.clear()
+                self.given_to = answer.next_offset
 
     def _decoded(self, answer: _Answer) -> Iterator[pa.RecordBatch]:
         engine, usual = self._choose(), Limits(ROWS, DATA_BYTES)
@@ -166,6 +180,11 @@ class _Answer:
     def next_offset(self) -> int:
         """Where reading goes on: behind the last entry of which all messages were given."""
         return self._start + self._outer.position
+
+    @property
+    def within_entry(self) -> bool:
+        """Whether some messages of the entry at hand were given, and others not yet."""
+        return bool(self._inner)
 
     def fill(self, columns: Columns) -> Status:
         """Append messages until the answer ends or the columns are full: DONE or FULL.

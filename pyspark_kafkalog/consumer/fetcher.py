@@ -47,6 +47,8 @@ FIRST_FETCH_BYTES = 1 << 20
 """What is asked for at first, so that the first records come soon; see `PartitionFetcher`."""
 
 _CONSUMER = -1
+_EMPTY_ANSWERS = 3
+"""So many in a row are no throttling: the broker does not come to what it has at this offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,11 @@ class PartitionFetcher:
         *,
         config: ConsumerConfig,
         poll_timeout_ms: int = POLL_TIMEOUT_MS,
+        as_it_is: bool = False,
     ) -> None:
+        """``as_it_is``: for one answer in which something is corrupt. All that fits is asked for at once, and
+        given out even if it is no whole entry, or there is nothing time after time.
+        """
         self.tp, self.end = tp, end
         self._cluster, self._config = cluster, config
         self._position = start
@@ -116,7 +122,8 @@ class PartitionFetcher:
         """The offset from which the last answer did not lead on."""
         self._poll_timeout_ms = poll_timeout_ms
         self._limit = min(config.max_partition_fetch_bytes, config.fetch_max_bytes)
-        self._size = min(self._limit, FIRST_FETCH_BYTES)
+        self._size = self._limit if as_it_is else min(self._limit, FIRST_FETCH_BYTES)
+        self._as_it_is = as_it_is
         self._flight: _Flight | None = None
         self._closed = False
         self._given: deque[tuple[Connection, object]] = deque()
@@ -176,10 +183,12 @@ class PartitionFetcher:
                 continue
             attempts.succeeded()
             if fetched is not None:
-                if self._position > fetched.offset:
+                if self._position > fetched.offset and not self._as_it_is:
                     self._send_ahead(attempts.deadline)
                 return fetched
             empty_answers += 1
+            if self._as_it_is and empty_answers == _EMPTY_ANSWERS:
+                return self._fetched(*answer, memoryview(b""), answer[1].high_watermark)
             self._pause(empty_answers, answer[1], attempts.deadline)
         self._drop_flight()
         raise StopIteration
@@ -204,9 +213,11 @@ class PartitionFetcher:
             text = f"{flight.connection.peer}: {self.tp} at offset {flight.offset}: {answer.error_code.name}"
             raise error_for(answer.error_code, text)
         data = memoryview(answer.records) if answer.records is not None else memoryview(b"")
-        if not begins_whole(data):
+        if not begins_whole(data) and not (self._as_it_is and self._size >= self._config.fetch_max_bytes):
             if len(data) > 0:
                 self._enlarge(len(data))
+            return None
+        if len(data) == 0:
             return None
         follows = flight.offset == self._ended_at
         place = Place.of_answer(flight.offset, -1, follows=follows)
@@ -222,10 +233,21 @@ class PartitionFetcher:
         else:
             self._stuck_at = flight.offset
         self._given.append((flight.connection, data.obj))
+        return self._fetched(flight, answer, data, high_watermark, follows=follows)
+
+    def _fetched(
+        self,
+        flight: _Flight,
+        answer: PartitionData,
+        data: memoryview,
+        high_watermark: int,
+        *,
+        follows: bool = False,
+    ) -> Fetched:
         return Fetched(
             data=data,
             offset=flight.offset,
-            next_offset=next_offset,
+            next_offset=max(self._position, flight.offset),
             aborted=tuple((t.producer_id, t.first_offset) for t in answer.aborted_transactions or ()),
             high_watermark=high_watermark,
             last_stable_offset=answer.last_stable_offset,

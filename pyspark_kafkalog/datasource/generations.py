@@ -127,11 +127,16 @@ class SourceLookup(Protocol):
         """
         ...
 
-    def reader(self, columns: Sequence[str], on_loss: Callable[[int, int], None] = ignore_loss) -> Rows:
+    def reader(
+        self,
+        columns: Sequence[str],
+        on_loss: Callable[[int, int], None] = ignore_loss,
+        on_skip: Callable[[int, int], None] = ignore_loss,
+    ) -> Rows:
         """What reads rows through this look-up's connections.
 
         ``on_loss`` is told of the offsets ``[start, end)`` that are gone, where ``failOnDataLoss`` lets the
-        read go on.
+        read go on; ``on_skip`` of those that are left out as corrupt, with ``onCorruptBatch=skip``.
         """
         ...
 

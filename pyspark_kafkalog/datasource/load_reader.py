@@ -200,7 +200,7 @@ class LoadReader(BatchReader):
         where = planned.key
         with self._opened(task) as lookup:
             _check_topic(task, where, lookup)
-            reader = lookup.reader(self._columns + extra, tally.lose)
+            reader = lookup.reader(self._columns + extra, tally.lose, tally.skip)
             for batch in reader.rows(OffsetRange(where, task.start, task.end)):
                 tally.add(batch)
                 yield batch.select(self._columns) if extra else batch

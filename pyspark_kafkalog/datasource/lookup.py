@@ -100,13 +100,16 @@ class Lookup:
         return split_ranges(ranges, min_partitions=options.min_partitions, max_records=options.max_records)
 
     def reader(
-        self, columns: Sequence[str], on_loss: Callable[[int, int], None] = ignore_loss
+        self,
+        columns: Sequence[str],
+        on_loss: Callable[[int, int], None] = ignore_loss,
+        on_skip: Callable[[int, int], None] = ignore_loss,
     ) -> RangeReader08:
         """What reads rows through these connections; see `SourceLookup.reader`."""
         # Here, for planning does without what decodes.
         from pyspark_kafkalog.datasource.range_reader08 import RangeReader08
 
-        return RangeReader08(tuple(columns), self._options, self, on_loss)
+        return RangeReader08(tuple(columns), self._options, self, on_loss, on_skip)
 
     def facts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionFacts]:
         """What a load's plan keeps of each partition: its topic's id, its leader and the ends of its log.

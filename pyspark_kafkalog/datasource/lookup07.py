@@ -174,13 +174,16 @@ class Lookup07:
         return split_at(ranges, starts, min_partitions=options.min_partitions, max_size=options.max_bytes)
 
     def reader(
-        self, columns: Sequence[str], on_loss: Callable[[int, int], None] = ignore_loss
+        self,
+        columns: Sequence[str],
+        on_loss: Callable[[int, int], None] = ignore_loss,
+        on_skip: Callable[[int, int], None] = ignore_loss,
     ) -> RangeReader07:
         """What reads rows through these connections; see `SourceLookup.reader`."""
         # Here, for planning does without what decodes.
         from pyspark_kafkalog.datasource.range_reader07 import RangeReader07
 
-        return RangeReader07(tuple(columns), self._options, self, on_loss)
+        return RangeReader07(tuple(columns), self._options, self, on_loss, on_skip)
 
     def facts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionFacts]:
         """What a load's plan keeps of each partition: its broker and the ends of its log.

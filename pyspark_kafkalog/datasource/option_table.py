@@ -87,6 +87,12 @@ OPTIONS = (
         "true",
         "Fail where offsets that should be read are gone; `false` reads what is left and logs the rest.",
     ),
+    Option(
+        "onCorruptBatch",
+        "fail",
+        "Where a batch is corrupt: `fail`, or `skip` to log its offsets and "
+        "[go on without it](#corrupt-batches).",
+    ),
     Option("includeHeaders", "false", "Add the column `headers`."),
     Option(
         "includeBroker", "false", "Add the column `broker`, last: the id of the node that served the row."

@@ -73,6 +73,8 @@ class SourceOptions:
     max_records: int | None
     max_bytes: int | None
     fail_on_data_loss: bool
+    skip_corrupt: bool
+    """Whether corrupt batches are left out; else they fail the read."""
     include_headers: bool
     include_broker: bool
     columns: tuple[str, ...] | None
@@ -170,6 +172,7 @@ def shared_options(options: Mapping[str, str], start: StartLimit, *limits: Offse
         "max_records": positive(options, "maxRecordsPerPartition"),
         "max_bytes": positive(options, "maxBytesPerPartition"),
         "fail_on_data_loss": flag(options, "failOnDataLoss"),
+        "skip_corrupt": choice(options, "onCorruptBatch", ("fail", "skip")) == "skip",
         "include_headers": flag(options, "includeHeaders"),
         "include_broker": flag(options, "includeBroker"),
         "columns": _columns(options, column_types(per_broker=per_broker)),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark_kafkalog.datasource.generations import ignore_loss
 from pyspark_kafkalog.datasource.offsets import check_order
 from pyspark_kafkalog.datasource.planning import OffsetRange
-from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.errors import CorruptMessage, KafkaError, MessageTooLarge
 from pyspark_kafkalog.types import EARLIEST_OFFSET
 
 if TYPE_CHECKING:
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.datasource.options import SourceOptions
 
 log = logging.getLogger(__name__)
+
+_HOW_TO_SKIP = (
+    "To go on without what is corrupt, set the source option onCorruptBatch to skip: what is left out is "
+    "logged, and a load's commit counts it."
+)
 
 
 class DataLoss(KafkaError):
@@ -47,6 +52,8 @@ class RangeReader(ABC):
     lookup: SourceLookup
     on_loss: Callable[[int, int], None] = ignore_loss
     """Told of the offsets ``[start, end)`` that are gone, where ``failOnDataLoss`` lets the read go on."""
+    on_skip: Callable[[int, int], None] = ignore_loss
+    """Told of the offsets ``[start, end)`` that are left out as corrupt, with ``onCorruptBatch=skip``."""
 
     def rows(self, asked: OffsetRange) -> Iterator[pa.RecordBatch]:
         """The rows of ``asked``, whose placeholders are resolved now.
@@ -64,6 +71,10 @@ class RangeReader(ABC):
             except Gone as gone:
                 # Raised before any row of the lost offsets was yielded; what remains is read anew.
                 wanted = self._after_loss(gone)
+            except (CorruptMessage, MessageTooLarge) as e:
+                if self.options.skip_corrupt:
+                    raise
+                raise type(e)(f"{e}. {_HOW_TO_SKIP}") from e
 
     @abstractmethod
     def read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pyspark_kafkalog.client.connection import Connection, Ticket
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.datasource.density import SAMPLE_BYTES, Density
-from pyspark_kafkalog.errors import ErrorCode, error_for
+from pyspark_kafkalog.errors import CorruptMessage, ErrorCode, error_for
 from pyspark_kafkalog.formats import message_set
 from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from pyspark_kafkalog.types import TopicPartition
@@ -88,7 +88,10 @@ def _received(
 
 def _density(offset: int, data: memoryview) -> Density | None:
     """Bytes of the whole entries over the offsets that they take, gaps behind ``offset`` included."""
-    frames = list(message_set.frames(data))
+    try:
+        frames = list(message_set.frames(data))
+    except CorruptMessage:
+        return None  # no estimate here; the task that reads it says what is wrong
     if len(frames) > 1 and not frames[0].first_is_known:
         offset = frames.pop(0).next_offset
     if not frames:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pyspark_kafkalog.errors import CorruptMessage
-from pyspark_kafkalog.types import TopicPartition
 
 NO_WATERMARK = (1 << 63) - 1
 """Below this is every offset: for an answer that names no high watermark."""
@@ -60,8 +59,3 @@ class Place(NamedTuple):
         if last < self.asked:
             return f"and offset {self.asked} was asked for, which the first entry reaches"
         return f"and the high watermark is {self.below}, which all offsets are below"
-
-
-def incomplete(tp: TopicPartition, reached: int, end: int) -> CorruptMessage:
-    """The error for a range that ended before its last offset was reached."""
-    return CorruptMessage(f"{tp}: reading ended at offset {reached}, and the range ends at {end}")

@@ -12,6 +12,7 @@ Source: kafka 0.7 ``message/Message.scala``, ``message/ByteBufferMessageSet.scal
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -41,6 +42,8 @@ _LENGTH_AND_MAGIC = struct.Struct(">iB")
 _CRC = struct.Struct(">I")
 _ENTRY_0 = struct.Struct(">iBI")
 _ENTRY_1 = struct.Struct(">iBBI")
+_MAY_BEGIN = re.compile(rb"(?=[\x00-\x7f][\x00-\xff]{3}[\x00\x01])")
+"""A length that is not negative, and a magic."""
 _LENGTH_BYTES = 4
 _CRC_BYTES = 4
 _MIN_LENGTH = MIN_ENTRY_BYTES - _LENGTH_BYTES
@@ -235,6 +238,40 @@ def verify_entry(entry: Entry) -> None:
         raise CorruptMessage(
             f"bad checksum {found:#010x} of the message at byte {entry.position}; stored is {entry.crc:#010x}"
         )
+
+
+def sound_entry(buf: Buffer, pos: int, max_message_bytes: int) -> Entry | None:
+    """The entry at ``pos``, where it is whole, of a length that is allowed, and its checksum is right."""
+    view = memoryview(buf)
+    try:
+        found = entry_header(view, pos)
+        if found is None or found[1] > len(view) or found[1] - found[0] > max_message_bytes:
+            return None
+        entry = _entry(view, pos, pos, found)
+        verify_entry(entry)
+    except CorruptMessage:
+        return None
+    return entry
+
+
+def next_sound_entry(buf: Buffer, pos: int, max_message_bytes: int) -> int | None:
+    """Position of the first sound entry behind the one at ``pos``; None where there is none in ``buf``.
+
+    First by that one's own length; where no entry is there, byte by byte. Empty messages do not count then:
+    their few bytes look like what is often in others.
+    """
+    view = memoryview(buf)
+    try:
+        found = entry_header(view, pos)
+    except CorruptMessage:
+        found = None
+    if found is not None and sound_entry(view, found[1], max_message_bytes) is not None:
+        return found[1]
+    for match in _MAY_BEGIN.finditer(view, pos + 1):
+        entry = sound_entry(view, match.start(), max_message_bytes)
+        if entry is not None and len(entry.payload):
+            return entry.position
+    return None
 
 
 def encode_message(payload: Buffer, *, magic: int = 1, codec: Codec = Codec.NONE) -> bytes:

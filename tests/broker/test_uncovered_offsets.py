@@ -73,4 +73,34 @@ def test_a_flipped_bit_of_a_base_offset_ends_no_read_without_a_word(
     consumed = kafkalog("consume", topic, server=running_broker.bootstrap_servers)
     assert consumed.returncode == 1, consumed.stdout
     assert consumed.stderr.startswith(f"kafkalog: {topic}-0"), consumed.stderr
+    assert consumed.stderr.endswith("To go on without what is corrupt: --on-corrupt-batch skip\n")
     assert consumed.stderr.count("\n") == 1
+
+
+def test_the_batch_may_be_left_out_and_is_named(
+    running_broker: EmbeddedBroker, topic: str, tmp_path: Path
+) -> None:
+    flip(running_broker, topic, 41)
+    given = {"loadName": "load", "offsetsPath": str(tmp_path), "commitOffsets": "stage"}
+    loading = options_of(running_broker, topic, onCorruptBatch="skip", **given)
+    load = LoadReader(loading, ("offset",), loading.load)
+    (planned,) = load.partitions()
+    found = [offset for rows in load.read(planned) for offset in rows["offset"].to_pylist()]
+    assert found == [*range(50), *range(60, BATCHES * EACH)]
+    commit = Ledger.at(tmp_path, "load").head()
+    assert commit is not None
+    assert (commit.records, commit.skipped, commit.missing) == (290, 10, 0)
+    history = kafkalog("history", "load", "--offsets", str(tmp_path))
+    assert "skipped" in history.stdout
+    assert "skipped" in kafkalog("history", "load", "--offsets", str(tmp_path), "--partitions").stdout
+    verified = kafkalog("verify", "load", "--offsets", str(tmp_path))
+    assert verified.returncode == 0
+    assert verified.stderr.startswith("10 offsets were left out as corrupt")
+
+    consumed = kafkalog(
+        "consume", topic, "--on-corrupt-batch", "skip", server=running_broker.bootstrap_servers
+    )
+    assert consumed.returncode == 0
+    assert consumed.stdout.split() == [f"{n:05d}" for n in found]
+    assert f"{topic}-0: offsets [50, 60) are corrupt and left out\n" in consumed.stderr
+    assert f"{topic}: 10 offsets left out as corrupt\n" in consumed.stderr

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.errors import CorruptMessage, ErrorCode
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.message_set import frames
 from pyspark_kafkalog.protocol.api.fetch import (
@@ -27,6 +27,9 @@ from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Isolati
 from tests.support.scripted_broker import Layout, ScriptedBroker
 
 TOPIC = "t"
+NO_HEADER = 1 << 63
+INDEXED = 3
+"""Every so many entries of a `DamagedLog` the index has a row."""
 
 
 class ScriptedLog:
@@ -121,3 +124,65 @@ def _batch(offsets: range) -> bytes:
         base_offset=base,
         offset_deltas=[offset - base for offset in offsets],
     )
+
+
+class DamagedLog(ScriptedLog):
+    """Entries as they lie, some of them damaged: their place in the log is that of the sound ones.
+
+    It answers as a broker does: from the first entry on that ends at or after the offset asked for, as it
+    lies there. *Not thread-safe.*
+    """
+
+    def __init__(self, entries: Sequence[bytes], *, finds: str = "all", limit: int = 1 << 30) -> None:
+        """``finds`` says how it comes to an entry: ``all`` finds damaged ones too; ``sound`` answers with
+        CORRUPT_MESSAGE where it would begin with a damaged one; ``claims`` goes by the headers, as Apache
+        Kafka does, from the row of an index on. ``limit``: bytes of an answer, but for its first entry.
+        """
+        super().__init__(b"".join(entries), at_once=True)
+        self._sound = [data for _, _, data in self._batches]
+        self._stored = list(self._sound)
+        self._finds, self._limit = finds, limit
+        self.aborted_until = self.end
+        """From here on no aborted transaction reaches into an answer."""
+
+    def damage(self, index: int, data: bytes) -> None:
+        """Have other bytes for an entry."""
+        self._stored[index] = data
+
+    def flip(self, index: int, byte: int, bit: int = 0) -> None:
+        """Change one bit of an entry, counted from its end where ``byte`` is negative."""
+        data = bytearray(self._stored[index])
+        data[byte] ^= 1 << bit
+        self.damage(index, bytes(data))
+
+    def mend(self) -> None:
+        self._stored = list(self._sound)
+
+    def fetch(self, request: FetchRequest) -> FetchResponse:
+        wanted = request.topics[0].partitions[0]
+        if not self.start <= wanted.fetch_offset <= self.end:
+            return self._answer(b"", ErrorCode.OFFSET_OUT_OF_RANGE)
+        ends = [end for _, end, _ in self._batches]
+        row = 0
+        if self._finds == "claims":
+            row = sum(base <= wanted.fetch_offset for base, _, _ in self._batches[::INDEXED]) - 1
+            row *= INDEXED
+            ends = [self.claimed_end(index) for index in range(len(ends))]
+        first = next((i for i, end in enumerate(ends) if i >= row and end > wanted.fetch_offset), len(ends))
+        damaged = self._stored[first : first + 1] != self._sound[first : first + 1]
+        if (self._finds == "sound" and damaged) or NO_HEADER in ends[row : first + 1]:
+            return self._answer(b"", ErrorCode.CORRUPT_MESSAGE)
+        data = b"".join(self._stored[first:])[: min(wanted.partition_max_bytes, self._limit)]
+        whole = self._stored[first] if first < len(self._stored) else b""
+        listed = self.aborted if wanted.fetch_offset < self.aborted_until else ()
+        aborted = listed if request.isolation_level == 1 else None
+        return self._answer(max(data, whole, key=len), aborted=aborted)
+
+    def claimed_end(self, index: int) -> int:
+        """The offset after an entry by its own header; `NO_HEADER` where that leads astray."""
+        data = self._stored[index]
+        try:
+            found = list(frames(data, start_offset=-(1 << 63)))
+        except CorruptMessage:
+            return NO_HEADER
+        return found[0].next_offset if [f.size for f in found] == [len(data)] else NO_HEADER
