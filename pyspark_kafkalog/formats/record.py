@@ -265,23 +265,20 @@ def check_lengths(data: Buffer, count: int, *, piece: int = 1 << 13) -> Iterator
         raise CorruptMessage(f"{end - pos} bytes follow the last of {count} records")
 
 
-def check_first_lengths(data: Buffer, count: int, most: int) -> None:
-    """`check_lengths` for as many as ``most`` records; of more than that the others must have room.
+def check_first_lengths(data: Buffer, pos: int, end: int, count: int, most: int) -> None:
+    """Follow the lengths of the first ``most`` of the ``count`` records that should fill ``data`` from
+    ``pos`` to ``end``; of more than that the others must have room. Nothing else is looked at.
 
     Raises:
-        CorruptMessage: as `check_lengths`.
+        CorruptMessage: lengths or count do not fit the data.
     """
-    if count <= most:
-        for _ in check_lengths(data, count):
-            pass
-        return
-    end = len(data)
-    _check_room(count, end)
+    looked_at = min(count, most)
     try:
-        pos = _follow(data, _check_whole(data, 0, end, 0), 1, most)
+        pos = _follow(data, pos, 0, looked_at)
     except IndexError:
         raise CorruptMessage(f"one of {count} records is cut short") from None
-    _check_room(count - most, end - pos)
+    if pos != end and (looked_at == count or (count - looked_at) * MIN_RECORD_BYTES > end - pos):
+        raise CorruptMessage(f"the lengths of {count} records do not fit their batch")
 
 
 def _check_room(count: int, size: int) -> None:

@@ -87,9 +87,14 @@ def _stricter(block: bytes, count: int) -> Case:
     return Case(block, count, INVALID, INVALID, INVALID, NONE)
 
 
+def _fields(block: bytes, count: int) -> Case:
+    """Of what is not compressed only the lengths of whole records are followed here."""
+    return Case(block, count, NONE, INVALID, INVALID, INVALID)
+
+
 def _deltas(block: bytes, count: int) -> Case:
     """Offset deltas that Kafka looks at in compressed batches only; its answer is an exception of its own."""
-    return Case(block, count, INVALID, INVALID, NONE, UNKNOWN)
+    return Case(block, count, NONE, INVALID, NONE, UNKNOWN)
 
 
 _NO_NAME = varint_bytes(1) + varint_bytes(-1) + varint_bytes(0)
@@ -109,13 +114,13 @@ CASES = {
     "a negative length": _stricter(records(1) + record(1, length=-5) + record(2), 3),
     "a length of 0": _stricter(_last(length=0), 3),
     "a length of 2 GiB": _stricter(_last(length=2**31 - 1), 3),
-    "a value beyond its record": _refused(_last(value_length=50), 3),
-    "a value that leaves bytes": _refused(_last(value_length=3), 3),
-    "a key that takes the value's length": _refused(_last(key_length=4), 3),
-    "a key of length -2": _refused(_last(key_length=-2), 3),
-    "a negative count of headers": _refused(_last(headers=varint_bytes(-1)), 3),
-    "a million headers": _refused(_last(headers=varint_bytes(1_000_000)), 3),
-    "a header without a name": _refused(_last(headers=_NO_NAME), 3),
+    "a value beyond its record": _fields(_last(value_length=50), 3),
+    "a value that leaves bytes": _fields(_last(value_length=3), 3),
+    "a key that takes the value's length": _fields(_last(key_length=4), 3),
+    "a key of length -2": _fields(_last(key_length=-2), 3),
+    "a negative count of headers": _fields(_last(headers=varint_bytes(-1)), 3),
+    "a million headers": _fields(_last(headers=varint_bytes(1_000_000)), 3),
+    "a header without a name": _fields(_last(headers=_NO_NAME), 3),
     "offset deltas from 1 on": _deltas(records(3, 1), 3),
     "offset deltas that stay 0": _deltas(record() * 3, 3),
     "a last offset delta beyond the batch": _deltas(records(2) + record(7), 3),

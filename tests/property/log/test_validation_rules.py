@@ -12,15 +12,16 @@ from broker.log.validation import (
     _check_contents,
     _check_sender,
     _check_times,
-    _look_at_first,
+    _Closed,
     _open_records,
     check_batches,
 )
-from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.errors import CorruptMessage, InvalidRecord, KafkaError
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.batch_header import HEADER, HEADER_SIZE, read_header
 from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.record import check_first_lengths
 from pyspark_kafkalog.steps import finished
 from pyspark_kafkalog.types import NewRecord
 from tests.support.batches import codecs, new_records
@@ -52,10 +53,14 @@ def _by_every_rule(data: bytes, config: LogConfig, internal: bool) -> type[Kafka
             _check_sender(header)
             _check_times(header, config, START_MS)
             block = memoryview(data)[HEADER_SIZE:]
+            count = header.record_count
             if header.codec:
-                finished(_open_records(block, header.codec, header.record_count, config, 1 << 20))
+                finished(_open_records(_Closed(block, header.codec, count), config, 1 << 20))
             else:
-                _look_at_first(block, header.record_count)
+                check_first_lengths(block, 0, len(block), count, 16)
+    except CorruptMessage as e:
+        # What the lengths of records say under a right checksum is told as the sender's fault.
+        return InvalidRecord if "lengths" in str(e) or "cut short" in str(e) else type(e)
     except KafkaError as e:
         return type(e)
     return None

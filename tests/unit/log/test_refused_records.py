@@ -151,7 +151,7 @@ def test_of_an_uncompressed_batch_only_the_first_records_are_followed() -> None:
     block = bytearray(records(MANY))
     end = len(records(MANY - 1))
     block[end] = 255
-    check_first_lengths(block, MANY, 16)
+    check_first_lengths(block, 0, len(block), MANY, 16)
     with pytest.raises(KafkaError):
         list(check_lengths(block, MANY))
 
