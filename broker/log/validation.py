@@ -8,7 +8,6 @@ what that leaves to readers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple, Protocol
 
 from broker.config import LogConfig
@@ -32,7 +31,7 @@ from pyspark_kafkalog.formats.batch_header import (
     read_header_fields,
 )
 from pyspark_kafkalog.formats.checksum import crc32c
-from pyspark_kafkalog.formats.compression import Codec, decompress
+from pyspark_kafkalog.formats.compression import Codec, decompress_in_steps
 from pyspark_kafkalog.formats.record import check_first_lengths, check_keys, check_lengths
 from pyspark_kafkalog.steps import Steps, finished
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
@@ -53,9 +52,6 @@ _LOOKED_AT = 16
 """Records of an uncompressed batch whose lengths are followed, in 2 us at most. All of them would cost as
 much as everything else that the broker does for a batch of 64 KiB in records of 100 bytes.
 """
-
-_AT_ONCE_BYTES = 1 << 20
-"""So much is decompressed on the thread that serves: below 1 ms with all codecs but gzip, which takes 3."""
 
 _MANY_KEYS_BYTES = 32 << 10
 """A batch up to this has so few records that all of their keys are looked at within 2 ms."""
@@ -261,7 +257,7 @@ def _open_records(closed: _Closed, config: LogConfig, max_bytes: int) -> Steps[i
     """
     data, codec, count = closed
     try:
-        block = (yield from _decompressed(data, codec, max_bytes)) if codec else data
+        block = memoryview((yield from decompress_in_steps(codec, data, max_bytes))) if codec else data
         for _ in check_lengths(block, count):
             yield None
         if "compact" in config.cleanup_policy:
@@ -274,16 +270,6 @@ def _open_records(closed: _Closed, config: LogConfig, max_bytes: int) -> Steps[i
             f"{e}, the larger one of {MAX_DECOMPRESSED_BYTES} and max.message.bytes; send smaller batches"
         ) from None
     return len(block) if codec else 0
-
-
-def _decompressed(data: memoryview, codec: Codec, max_bytes: int) -> Steps[memoryview]:
-    """What ``data`` holds: made at once if that is little, else as a job."""
-    try:
-        return memoryview(decompress(codec, data, min(_AT_ONCE_BYTES, max_bytes)))
-    except MessageTooLarge:
-        if max_bytes <= _AT_ONCE_BYTES:
-            raise
-    return memoryview((yield partial(decompress, codec, data, max_bytes)))
 
 
 def assign_offsets(
