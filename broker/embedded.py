@@ -212,9 +212,11 @@ def run_child() -> None:
     import logging  # here and below: whoever only starts a broker needs none of it
 
     from broker.config import BrokerConfig
+    from broker.network.processor import share_the_interpreter
     from broker.server.broker import Broker
     from broker.waiting import next_of
 
+    share_the_interpreter()
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     ends: queue.SimpleQueue[str] = queue.SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -50,3 +50,22 @@ def finished(steps: Steps[T]) -> T:
         except StopIteration as e:
             result: T = e.value
             return result
+
+
+def continued(wanted: Job | None, steps: Steps[T]) -> Steps[T]:
+    """The rest of ``steps`` that were begun, and had yielded ``wanted``."""
+    try:
+        while wanted is not None:
+            try:
+                found = yield wanted
+            except Exception as e:
+                wanted = steps.throw(e)
+            else:
+                wanted = steps.send(found)
+        yield None
+        return (yield from steps)
+    except StopIteration as e:
+        result: T = e.value
+        return result
+    finally:
+        steps.close()

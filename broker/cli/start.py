@@ -94,8 +94,11 @@ def serve(config: BrokerConfig) -> int:
 
     for number in _STOP_SIGNALS:
         signal.signal(number, stop)
-    from broker.server.broker import Broker  # after the configuration: a mistake in it is told at once
+    # After the configuration: a mistake in it is told at once.
+    from broker.network.processor import share_the_interpreter
+    from broker.server.broker import Broker
 
+    share_the_interpreter()
     # What the start makes stays. With 10,000 partitions looking it through for garbage costs a sixth of the
     # start, and later pauses of 0.1 s for all clients.
     gc.disable()

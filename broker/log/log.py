@@ -237,6 +237,13 @@ class Log:
             else:
                 return FileSlice.empty()
 
+    def read_in_steps(
+        self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False
+    ) -> Steps[FileSlice]:
+        """`read`, for whoever reads views of logs as well, which take longer. Raises the same."""
+        yield from ()
+        return self.read(offset, max_bytes, at_least_one=at_least_one, committed_only=committed_only)
+
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """`offset_for_timestamp_in_steps`, all of them here and now. Raises the same."""
         return finished(self.offset_for_timestamp_in_steps(timestamp_ms))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import selectors
 import socket
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -40,8 +41,21 @@ SLICE_SECONDS = 0.002
 to its end, but for what it left to `Reply.go_on_with`.
 """
 
+_SWITCH_SECONDS = SLICE_SECONDS / 4
+
 _TICK_SECONDS = 0.5
 """How often idle connections are looked for and metrics are brought up to date."""
+
+
+def share_the_interpreter() -> None:
+    """Have the threads of this process hand the interpreter's lock on before a slice is over. To be called by
+    whoever owns the process.
+
+    A thread that waits for the lock demands it after the switch interval, if nobody gave it up meanwhile. A
+    busy processor gives it up after every slice, to look at the selector, and has it back before the other is
+    awake: with the default, 5 ms, the thread of another listener got nothing for up to a second.
+    """
+    sys.setswitchinterval(_SWITCH_SECONDS)
 
 
 class _CloseRequested(Exception):
@@ -170,6 +184,7 @@ class Processor:
         self._slice_ends = 0.0
         self._worker: ThreadPoolExecutor | None = None
         self._done: deque[tuple[Reply, Future[Any]]] = deque()
+        self._resumed: deque[Reply] = deque()
         self._serving: Reply | None = None
         self._now = clock.monotonic()
         self._tick_seconds = min(_TICK_SECONDS, max(0.01, min(max_idle_seconds, max_receive_seconds) / 4))
@@ -201,6 +216,14 @@ class Processor:
             self._serving = None  # `_serve` sees it when the handler returns
         else:
             self._answered.append(reply)  # looked at before the selector is
+
+    def has_work(self, reply: Reply) -> None:
+        """``reply`` has work left: its connection has a turn. Called by any thread."""
+        if threading.get_ident() != self._thread_id:
+            self._resumed.append(reply)
+            self._wakeup.wake()
+        elif reply is not self._serving:  # else `_serve` sees it when the handler returns
+            self._resumed.append(reply)
 
     def begin_stop(self, deadline: float) -> None:
         """Begin no further request, let those in hand be answered until ``deadline``, then close all.
@@ -242,6 +265,12 @@ class Processor:
                 reply.drop()
             else:
                 self._guarded(self._late_answer, cast("_Connection", reply.token), reply)
+        while self._resumed:
+            reply = self._resumed.popleft()
+            if reply.closed:
+                _end_work(reply)
+            else:
+                self._guarded(self._take_turn, cast("_Connection", reply.token), reply)
         while self._done:
             self._take_back(*self._done.popleft())
         while self._admitted:
@@ -547,6 +576,8 @@ class Processor:
             self.closed_count += 1
         while self._answered:
             self._answered.popleft().drop()
+        while self._resumed:
+            _end_work(self._resumed.popleft())
         if self._worker is not None:
             self._worker.shutdown(wait=False, cancel_futures=True)
         self._publish()

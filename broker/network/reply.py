@@ -35,6 +35,10 @@ class ReplyOwner(Protocol):
         """Guards the state of all replies of this owner."""
         ...
 
+    def has_work(self, reply: Reply) -> None:
+        """There is work left for ``reply``; called by the thread that gave it."""
+        ...
+
     def settled(self, reply: Reply) -> None:
         """The outcome of ``reply`` stands; called once, by the thread that gave it."""
         ...
@@ -94,10 +98,12 @@ class Reply:
     def go_on_with(self, work: Steps[None]) -> None:
         """Have the owner do the rest of the request, in its thread and in turns with other connections.
 
-        Called by the handler, before it returns. ``work`` settles this reply as its last act, or leaves that
-        to another thread; what it raises closes the connection. It is closed if the connection ends first.
+        Called by the handler, or later by any thread that would have settled the reply. ``work`` settles it
+        as its last act, or leaves that to another thread; what it raises closes the connection. It is closed
+        if the connection ends first.
         """
         self.work = work
+        self._owner.has_work(self)
 
     def no_answer(self) -> None:
         """The request needs no answer."""

@@ -15,6 +15,7 @@ from broker.network.transmission import Part
 from broker.server.delayed_fetch import DelayedFetches
 from broker.server.fetch_turns import FetchTurns
 from broker.server.ownership import Ownership
+from broker.server.registry import LATER, CloseConnection
 from broker.server.served_logs import ServedLogs
 from broker.server.topics import Topics
 from broker.server.written_topics import WrittenTopics
@@ -23,6 +24,7 @@ from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
 from pyspark_kafkalog.protocol.exchange import ApiKey, encode_response
 from pyspark_kafkalog.protocol.headers import RequestHeader
+from pyspark_kafkalog.steps import Steps, continued
 
 if TYPE_CHECKING:
     from broker.server.zookeeper_offsets import ZooKeeperOffsets
@@ -96,6 +98,36 @@ class Context:
         )
         # The protocol knows only a part's length; that a record set is bytes or a region is ours to know.
         return cast("Sequence[Part]", parts)
+
+    def answering(self, handling: Steps[Any]) -> Steps[None]:
+        """The steps of a handler, and at their end its answer, `LATER` or none, given to the client."""
+        reply = self.reply
+        try:
+            response = yield from handling
+            parts = self.encode(response) if response is not None and response is not LATER else None
+        except (CloseConnection, KafkaError) as e:
+            _log.info("closing the connection of %s: %s", reply.peer, e)
+            reply.close()
+            return
+        if parts is not None:
+            reply.send(parts)
+        elif response is None:
+            reply.no_answer()
+
+    def go_on(self, handling: Steps[Any]) -> None:
+        """Answer with what the steps of a handler come to. For `LATER`: from any thread, which takes the
+        first step; the others wait for their turns.
+
+        Raises:
+            KafkaError, CloseConnection: as the first step.
+        """
+        try:
+            wanted = next(handling)
+        except StopIteration as e:
+            if e.value is not LATER:
+                self.answer(e.value)
+        else:
+            self.reply.go_on_with(self.answering(continued(wanted, handling)))
 
     def refused(self, error: KafkaError) -> ErrorCode:
         """The code that answers ``error`` in the request's version, counted.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from types import GeneratorType
-from typing import Any
 
 from broker.network.reply import Reply
 from broker.network.transmission import Part
@@ -16,7 +15,7 @@ from broker.server.request_width import NARROW_BYTES, check_elements, check_widt
 from pyspark_kafkalog.errors import KafkaError, UnsupportedVersion
 from pyspark_kafkalog.protocol.exchange import ApiKey, decode_header, decode_request
 from pyspark_kafkalog.protocol.headers import RequestHeader
-from pyspark_kafkalog.steps import Steps
+from pyspark_kafkalog.steps import continued
 
 _log = logging.getLogger(__name__)
 _request_log = logging.getLogger("broker.requests")
@@ -76,31 +75,21 @@ class Dispatcher:
         request = decode_request(header, frame, pos)
         check_elements(entry.key, len(frame), request)
         response = entry.handler(request, context)
-        if response is LATER:
-            return None
         if type(response) is GeneratorType:
-            reply.go_on_with(_in_steps(response, context))
+            # Most are done with their first step, and need no turns.
+            try:
+                wanted = next(response)
+            except StopIteration as e:
+                response = e.value
+            else:
+                reply.go_on_with(context.answering(continued(wanted, response)))
+                return None
+        if response is LATER:
             return None
         if response is None:
             reply.no_answer()
             return None
         return context.encode(response)
-
-
-def _in_steps(handling: Steps[Any], context: Context) -> Steps[None]:
-    """What a handler's steps come to, given to the client."""
-    reply = context.reply
-    try:
-        response = yield from handling
-        parts = context.encode(response) if response is not None and response is not LATER else None
-    except (CloseConnection, KafkaError) as e:
-        _log.info("closing the connection of %s: %s", reply.peer, e)
-        reply.close()
-        return
-    if parts is not None:
-        reply.send(parts)
-    elif response is None:
-        reply.no_answer()
 
 
 def _answer_unknown_version(entry: Registration, context: Context) -> Sequence[Part]:

@@ -16,7 +16,7 @@ from pyspark_kafkalog.errors import KafkaError, UnsupportedCompression
 from pyspark_kafkalog.formats.convert_sets import Piece, for_reader_in_steps
 from pyspark_kafkalog.formats.message_set import ENTRIES
 from pyspark_kafkalog.formats.reader_limits import ReaderLimits, readable_until
-from pyspark_kafkalog.steps import Steps, finished
+from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 
 _WALK_BYTES = 16 << 10
@@ -67,14 +67,6 @@ class OlderReader:
         self._allowance = allowance
         self._metrics = metrics
 
-    def read(
-        self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False
-    ) -> Entries:
-        """`read_in_steps`, all of them here and now. Raises the same."""
-        return finished(
-            self.read_in_steps(offset, max_bytes, at_least_one=at_least_one, committed_only=committed_only)
-        )
-
     def read_in_steps(
         self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False
     ) -> Steps[Entries]:
@@ -88,7 +80,9 @@ class OlderReader:
             CorruptMessage, MessageTooLarge: it is to be converted, and damaged or too large to be opened.
             KafkaError: as the log's own ``read``.
         """
-        piece = self._log.read(offset, max_bytes, at_least_one=at_least_one, committed_only=committed_only)
+        piece = yield from self._log.read_in_steps(
+            offset, max_bytes, at_least_one=at_least_one, committed_only=committed_only
+        )
         if not len(piece) or (piece.newest_magic is not None and self._limits.takes(piece.newest_magic)):
             return piece
         try:
@@ -138,7 +132,7 @@ class OlderReader:
 
         piece_bytes = _SMALL_PIECE_BYTES if self._allowance.spent else _PIECE_BYTES
         try:
-            while data := self._read_from(following):
+            while data := (yield from self._read_from(following)):
                 yield from for_reader_in_steps(
                     data,
                     self._limits.magic,
@@ -161,9 +155,9 @@ class OlderReader:
             return made[: first.size] if at_least_one else b""
         return made[:max_bytes]
 
-    def _read_from(self, offset: int) -> bytes:
+    def _read_from(self, offset: int) -> Steps[bytes]:
         """Whole entries from the one with ``offset`` on; empty at the end. Raises as `read_in_steps`."""
-        region = self._log.read(offset, _READ_BYTES, at_least_one=True)
+        region = yield from self._log.read_in_steps(offset, _READ_BYTES, at_least_one=True)
         try:
             return region.read()
         finally:

@@ -57,9 +57,9 @@ class ReadableLog(Protocol):
         """Where a reader of committed data stops."""
         ...
 
-    def read(
+    def read_in_steps(
         self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False
-    ) -> Entries:
+    ) -> Steps[Entries]:
         """Whole batches from the one with ``offset`` on. The caller closes the region."""
         ...
 

@@ -275,7 +275,7 @@ def _xerial_blocks(view: memoryview, max_pieces: int) -> list[memoryview]:
     _, _, compatible = _XERIAL_HEADER.unpack_from(view)
     if compatible != _XERIAL_VERSION:
         raise _corrupt(Codec.SNAPPY, f"xerial framing of version {compatible}")
-    blocks = []
+    blocks: list[memoryview] = []
     pos = _XERIAL_HEADER.size
     while pos < len(view):
         length = int.from_bytes(view[pos : pos + 4], "big", signed=True)

@@ -7,15 +7,20 @@ positions in 0.7's log. The messages have the first of these offsets, one each. 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRecord
 from pyspark_kafkalog.formats.batch import seal_batch
 from pyspark_kafkalog.formats.compression import Codec, compress
 from pyspark_kafkalog.formats.record import encode_record
-from pyspark_kafkalog.formats.v07 import entry_header, messages
+from pyspark_kafkalog.formats.v07 import entry_header, payloads_in_steps
 from pyspark_kafkalog.formats.varint import Buffer
+from pyspark_kafkalog.steps import Steps, finished
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord
+
+_AT_ONCE_BYTES = 1 << 17
+"""More is compressed as a job."""
 
 
 class ConvertedEntry(NamedTuple):
@@ -27,6 +32,13 @@ class ConvertedEntry(NamedTuple):
 
 
 def batch_of_entry(entry: Buffer, offset: int, *, max_bytes: int, leader_epoch: int = -1) -> ConvertedEntry:
+    """`batch_of_entry_in_steps`, all of them here and now. Raises the same."""
+    return finished(batch_of_entry_in_steps(entry, offset, max_bytes=max_bytes, leader_epoch=leader_epoch))
+
+
+def batch_of_entry_in_steps(
+    entry: Buffer, offset: int, *, max_bytes: int, leader_epoch: int = -1
+) -> Steps[ConvertedEntry]:
     """The batch that says what the ``entry``, one whole and no more, says at ``offset``.
 
     The entry may decompress to ``max_bytes``, all levels together. What was compressed is so again, in gzip,
@@ -44,18 +56,27 @@ def batch_of_entry(entry: Buffer, offset: int, *, max_bytes: int, leader_epoch: 
     if found is None or found[1] != size:
         raise CorruptMessage(f"{size} bytes at offset {offset} are not one whole entry")
     block, count = bytearray(), 0
-    for message in messages(entry, offset, max_bytes=max_bytes):
+
+    def take(payload: memoryview) -> None:
+        nonlocal block, count
         if count == size:
             raise InvalidRecord(
                 f"the entry at offset {offset} has {size} bytes and more messages than that: record batches"
                 " need an offset for each"
             )
         # Bytes and not objects are kept: there may be a million of them.
-        block += encode_record(NewRecord(bytes(message.payload), None, NO_TIMESTAMP), NO_TIMESTAMP, count)
+        block += encode_record(NewRecord(bytes(payload), None, NO_TIMESTAMP), NO_TIMESTAMP, count)
         count += 1
+
+    yield from payloads_in_steps(entry, take, max_bytes=max_bytes)
     codec = Codec.GZIP if found[2] is not Codec.NONE and count else Codec.NONE
+    packed: bytes
+    if codec is Codec.NONE or len(block) <= _AT_ONCE_BYTES:
+        packed = compress(codec, bytes(block))
+    else:
+        packed = yield partial(compress, codec, block)
     batch = seal_batch(
-        compress(codec, bytes(block)),
+        packed,
         base_offset=offset,
         leader_epoch=leader_epoch,
         attributes=codec,

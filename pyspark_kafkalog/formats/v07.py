@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRecord, MessageTooLarge
@@ -128,6 +128,20 @@ def messages(buf: Buffer, offset: int, *, max_bytes: int) -> Iterator[MessageAnd
             payload = following
 
 
+def payloads_in_steps(entry: Buffer, take: Callable[[memoryview], object], *, max_bytes: int) -> Steps[None]:
+    """Give the payloads of the messages in one whole ``entry``, in order, to ``take``.
+
+    Raises:
+        CorruptMessage: it is not one whole entry, or one of its messages cannot be read.
+        MessageTooLarge: it decompresses to more than ``max_bytes``, all levels together.
+    """
+    view = memoryview(entry)
+    found = entry_header(view, 0)
+    if found is None or found[1] != len(view):
+        raise CorruptMessage(f"{len(view)} bytes are not one whole entry")
+    yield from _each_payload(_entry(view, 0, 0, found), _Budget(max_bytes), take)
+
+
 def entry_header(buf: Buffer, pos: int) -> tuple[int, int, Codec] | None:
     """Where the payload of the entry at ``pos`` begins and ends, and its codec; None while these bytes are
     not there. The end may lie beyond ``buf``.
@@ -213,7 +227,7 @@ def check_produced_in_steps(buf: Buffer, *, max_message_bytes: int, max_bytes: i
             count += 1
         elif fault is None:
             try:
-                count += yield from _count(_entry(view, pos, pos, found), budget)
+                count += yield from _each_payload(_entry(view, pos, pos, found), budget)
             except CorruptMessage as e:
                 fault = e
         pos = end
@@ -427,16 +441,20 @@ def _payloads(entry: Entry, budget: _Budget) -> Iterator[memoryview]:
         raise _within(entry, e) from None
 
 
-def _count(entry: Entry, budget: _Budget) -> Steps[int]:
-    """How many messages there are in an entry; each has its checksum verified."""
+def _each_payload(
+    entry: Entry, budget: _Budget, take: Callable[[memoryview], object] = lambda _: None
+) -> Steps[int]:
+    """`_payloads`, given to ``take``; how many there were."""
     verify_entry(entry)
     if entry.codec is Codec.NONE:
+        take(entry.payload)
         return 1
     count = looked_at = passed = 0
     try:
         walk = _Levels((yield from budget.opened_in_steps(entry)))
         for inner in walk:
             if inner.codec is Codec.NONE:
+                take(inner.payload)
                 count += 1
             else:
                 walk.enter((yield from budget.opened_in_steps(inner)))

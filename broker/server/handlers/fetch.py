@@ -33,7 +33,7 @@ from pyspark_kafkalog.protocol.api.fetch import (
     PartitionData,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
-from pyspark_kafkalog.steps import Steps, finished
+from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import IsolationLevel, TopicPartition
 
 _WHOLE_FIRST_SINCE = 3
@@ -47,9 +47,8 @@ _LOOKING_MS = 500
 """What is looked for that long and not found yet is answered empty; the next request goes on with it."""
 _SOON_SECONDS = 0.001
 
-_FEW_PARTITIONS = 64
-"""Read without giving others their turn; some 10 to 30 us each."""
 _PARTITIONS_A_STEP = 16
+"""At 10 to 30 us each, where nothing must be converted."""
 
 _log = logging.getLogger(__name__)
 
@@ -91,19 +90,10 @@ class _Answer:
 
 
 @handles(ApiKey.FETCH, versions=(0, 12))
-def fetch(request: FetchRequest, ctx: Context) -> Any:
-    """Answer now if there is enough, an error, or no time to wait; else park the request.
-
-    In steps where there are many partitions.
-    """
+def fetch(request: FetchRequest, ctx: Context) -> Steps[Any]:
+    """Answer now if there is enough, an error, or no time to wait; else park the request."""
     if request.session_id != 0 or request.session_epoch > 0:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    answering = _answer_or_park(request, ctx)
-    few = sum(len(topic.partitions) for topic in request.topics) <= _FEW_PARTITIONS
-    return finished(answering) if few else answering
-
-
-def _answer_or_park(request: FetchRequest, ctx: Context) -> Steps[Any]:
     answer = yield from _read(request, ctx)
     wait_ms = min(request.max_wait_ms, _LONGEST_WAIT_MS)
     if answer.unfinished:
@@ -123,16 +113,19 @@ def _park(request: FetchRequest, ctx: Context, seen: _Answer, deadline: float) -
     """
     fetches, clock = ctx.services.fetches, ctx.services.clock
 
+    def again() -> Steps[Any]:
+        answer = yield from _read(request, ctx)
+        if answer.unfinished and clock.monotonic() < deadline and not fetches.closed:
+            _park(request, ctx, answer, deadline)
+            return LATER
+        ctx.services.turns.note(ctx.reply.peer, answer.left_out)
+        return answer.response()
+
     def complete() -> None:
         if ctx.reply.closed:
             return
         try:
-            answer = finished(_read(request, ctx))
-            if answer.unfinished and clock.monotonic() < deadline and not fetches.closed:
-                _park(request, ctx, answer, deadline)
-            else:
-                ctx.services.turns.note(ctx.reply.peer, answer.left_out)
-                ctx.answer(answer.response())
+            ctx.go_on(again())
         except Exception:
             _log.exception("fetch of %s (%s)", ctx.header.client_id, ctx.reply.peer)
             ctx.reply.close()
@@ -164,7 +157,8 @@ def _read(request: FetchRequest, ctx: Context) -> Steps[_Answer]:
     try:
         for done, number in enumerate(_in_turn(wanted, ctx.services.turns.first_of(ctx.reply.peer)), 1):
             topic, want = wanted[number]
-            data = _read_partition(TopicPartition(topic, want.partition), want, left, request, ctx, answer)
+            partition = TopicPartition(topic, want.partition)
+            data = yield from _read_partition(partition, want, left, request, ctx, answer)
             if data.error_code is not ErrorCode.NONE:
                 answer.failed = True
             size = len(data.records or b"")
@@ -201,7 +195,7 @@ def _read_partition(
     request: FetchRequest,
     ctx: Context,
     answer: _Answer,
-) -> PartitionData:
+) -> Steps[PartitionData]:
     committed = request.isolation_level == IsolationLevel.READ_COMMITTED
     try:
         check_leader_epoch(partition, want.current_leader_epoch)
@@ -213,7 +207,7 @@ def _read_partition(
             return _without_room(partition, want, log, answer, committed=committed)
         source = log if ctx.version >= ZSTD_SINCE else _for_older(log, partition, ctx, answer)
         cut_first = ctx.version < _WHOLE_FIRST_SINCE and left >= limit
-        piece = source.read(
+        piece = yield from source.read_in_steps(
             want.fetch_offset,
             max(0, min(limit, left)),
             at_least_one=at_least_one or cut_first,

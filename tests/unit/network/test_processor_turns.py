@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import selectors
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from broker.network.processor import SLICE_SECONDS, Handler, Processor
+from broker.network.processor import SLICE_SECONDS, Handler, Processor, share_the_interpreter
 from broker.network.reply import Reply
-from pyspark_kafkalog.steps import Job, Steps, finished
+from pyspark_kafkalog.steps import Job, Steps, continued, finished
 from tests.support.manual_clock import ManualClock
 from tests.support.network import Client, Counts, eventually, frame, serving
 
@@ -419,3 +420,107 @@ def test_a_client_over_a_real_socket_sees_nothing_of_the_turns() -> None:
         bodies = [b"%d" % number for number in range(50)]
         client.send(*bodies)
         assert [client.receive() for _ in bodies] == bodies
+
+
+def test_a_request_that_was_put_off_goes_on_in_its_own_turns() -> None:
+    parked: list[Reply] = []
+
+    def handler(request: bytearray, reply: Reply) -> list[bytes] | None:
+        if request == b"park":
+            parked.append(reply)
+            return None
+        return answered(bytes(request))
+
+    def steps(reply: Reply) -> Steps[None]:
+        for _ in range(3):
+            running.clock.advance(SLICE_SECONDS)
+            yield None
+        reply.send(answered(b"parked"))
+
+    with rounds(handler) as running:
+        one, other = running.connect(), running.connect()
+        running.run()
+        one.sendall(frame(b"park") + frame(b"after"))
+        running.run(2)
+        thread = threading.Thread(target=lambda: parked[0].go_on_with(steps(parked[0])))
+        thread.start()
+        thread.join()
+        other.sendall(frame(b"other"))
+        running.run()
+        assert received(other) == [b"other"]
+        assert received(one) == []
+        running.run(5)
+        assert received(one) == [b"parked", b"after"]
+
+
+def test_work_for_a_client_that_has_left_is_closed_unbegun() -> None:
+    parked: list[Reply] = []
+    taken: list[str] = []
+
+    def handler(request: bytearray, reply: Reply) -> None:
+        parked.append(reply)
+
+    def steps() -> Steps[None]:
+        taken.append("a step")
+        yield None
+
+    with rounds(handler) as running:
+        one = running.connect()
+        running.run()
+        one.sendall(frame(b"park"))
+        running.run()
+        one.close()
+        running.run()
+        assert parked[0].closed
+        parked[0].go_on_with(steps())
+        running.run(2)
+    assert not taken
+
+
+@pytest.mark.parametrize("begun", [1, 2, 3, 4])
+def test_steps_that_were_begun_go_on_where_they_were(begun: int) -> None:
+    def steps() -> Steps[list[object]]:
+        found: list[object] = []
+        found.append((yield None))
+        found.append((yield lambda: 1))
+        try:
+            yield lambda: 1 // 0
+        except ZeroDivisionError:
+            found.append("raised")
+        found.append((yield lambda: 2))
+        return found
+
+    each = steps()
+    wanted = next(each)
+    for _ in range(begun - 1):
+        try:
+            wanted = each.send(wanted() if wanted is not None else None)
+        except ZeroDivisionError as e:
+            wanted = each.throw(e)
+    assert finished(continued(wanted, each)) == [None, 1, "raised", 2]
+
+
+def test_steps_that_go_on_are_closed_with_the_rest() -> None:
+    ended: list[str] = []
+
+    def steps() -> Steps[None]:
+        try:
+            yield None
+            yield None
+        finally:
+            ended.append("closed")
+
+    each = steps()
+    rest = continued(next(each), each)
+    next(rest)
+    rest.close()
+    assert ended == ["closed"]
+
+
+def test_threads_hand_the_interpreter_on_before_a_slice_is_over() -> None:
+    before = sys.getswitchinterval()
+    try:
+        share_the_interpreter()
+        assert sys.getswitchinterval() < SLICE_SECONDS
+    finally:
+        sys.setswitchinterval(before)

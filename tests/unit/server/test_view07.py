@@ -52,7 +52,9 @@ def read(
     allowance: Allowance | None = None,
 ) -> bytes:
     view = view or View07(Metrics())
-    batches = view(log, allowance or Allowance()).read(offset, max_bytes, at_least_one=at_least_one)
+    batches = finished(
+        view(log, allowance or Allowance()).read_in_steps(offset, max_bytes, at_least_one=at_least_one)
+    )
     return batches.read()
 
 
