@@ -33,6 +33,7 @@ BENCHMARKS = (
     Benchmark("protocol", "Protocol: requests and answers, without the records in them"),
     Benchmark("pipeline", "Pipeline: from the broker to record batches, and back"),
     Benchmark("broker", "Broker"),
+    Benchmark("fairness", "Broker, one client beside another"),
     Benchmark("partitions", "Broker, 10,000 partitions"),
     Benchmark("broker07", "Broker, the listener of Kafka 0.7"),
     Benchmark("view07", "Messages of Kafka 0.7 for today's clients"),

@@ -1,0 +1,279 @@
+"""How long does one client's request wait beside another client's costly ones?
+
+Each row is an attack that once stopped everybody else for seconds: its requests go over one connection, and
+on another a client sends short requests, one after the other, of which the median and the worst round trip
+are taken. They are ApiVersions, a Produce and a Fetch of one small batch by turns; at the listener of 0.7
+PRODUCE with OFFSETS. One pass, no rounds. The broker is a process of its own; the notes have the time that an
+attack took.
+"""
+
+from __future__ import annotations
+
+import socket
+import statistics
+import struct
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.broker import scratch
+from benchmarks.harness import Row
+from benchmarks.raw_client import RawClient, encode, fetch_request, produce_request
+from broker.embedded import start_broker
+from pyspark_kafkalog.formats import v07
+from pyspark_kafkalog.formats.batch import encode_batch
+from pyspark_kafkalog.formats.compression import Codec, compress
+from pyspark_kafkalog.formats.legacy import encode_set
+from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest
+from pyspark_kafkalog.protocol.api.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
+from pyspark_kafkalog.protocol.v07 import OffsetsRequest, ProduceRequest
+from pyspark_kafkalog.protocol.v07 import encode_request as encode_request07
+from pyspark_kafkalog.types import LATEST_TIMESTAMP, NewRecord
+
+MEDIAN_LIMIT_MS, WORST_LIMIT_MS = 5.0, 250.0
+_MESSAGES = 262_140
+_SECONDS = 3.0
+"""A client is measured for so long where the attack is over sooner: it is then begun again."""
+
+_Attack = Callable[[], object]
+
+
+def run(rounds: int = 1) -> list[Row]:  # noqa: ARG001
+    """All rows of this question; one to three minutes."""
+    rows: list[Row] = []
+    with scratch() as directory:
+        for number, (name, prepare) in enumerate(ATTACKS.items()):
+            rows += _beside(name, prepare, directory / str(number))
+    return rows
+
+
+def _beside(name: str, prepare: Callable[[int, int], _Attack], directory: Path) -> list[Row]:
+    port07 = _free_port()
+    settings = {"listeners": f"PLAINTEXT://127.0.0.1:0,KAFKA07://127.0.0.1:{port07}", "num.partitions": 1}
+    with start_broker(settings, data_dir=directory) as broker:
+        attack = prepare(broker.port, port07)
+        trips: list[tuple[str, Callable[[], None]]] = [(name, _Trips(broker.port).next)]
+        if "0.7" in name:
+            trips.append((f"{name}, its own listener", _Trips07(port07).next))
+        rows = []
+        for told, trip in trips:
+            for _ in range(50):
+                trip()
+            found, took = _measured(attack, trip)
+            rows += [
+                _row(f"{told}: median", statistics.median(found), MEDIAN_LIMIT_MS, took),
+                _row(f"{told}: worst", max(found), WORST_LIMIT_MS, took),
+            ]
+        return rows
+
+
+def _row(question: str, seconds: float, limit_ms: float, took: float) -> Row:
+    ours = seconds * 1000
+    note = f"peer: the limit; the attack took {took:.2f} s"
+    return Row(question, ours, limit_ms, limit_ms / ours, 1.0, "ms", note)
+
+
+def _measured(attack: _Attack, trip: Callable[[], None]) -> tuple[list[float], float]:
+    """Round trips in seconds while the attack goes on, and how long it took once."""
+    took: list[float] = []
+    failed: list[BaseException] = []
+    until = time.monotonic() + _SECONDS
+
+    def attacking() -> None:
+        try:
+            while not took or time.monotonic() < until:
+                began = time.monotonic()
+                attack()
+                took.append(time.monotonic() - began)
+        except BaseException as e:
+            failed.append(e)
+
+    thread = threading.Thread(target=attacking)
+    found = []
+    thread.start()
+    while thread.is_alive():
+        began = time.perf_counter()
+        trip()
+        found.append(time.perf_counter() - began)
+        time.sleep(0.001)
+    thread.join()
+    if failed:
+        raise failed[0]
+    return found, statistics.median(took)
+
+
+class _Trips:
+    """Short requests of today's clients."""
+
+    def __init__(self, port: int) -> None:
+        self._client = RawClient(port)
+        self._client.create_topic("small")
+        data = bytes(encode_batch([NewRecord(b"x" * 100, timestamp=_now_ms())]))
+        self._client.produce("small", data, 2)
+        self._frames = [
+            encode(ApiVersionsRequest(), 0),
+            encode(produce_request("small", data)),
+            encode(fetch_request("small", 0, 200)),
+        ]
+        self._number = 0
+
+    def next(self) -> None:
+        """One round trip."""
+        self._number += 1
+        self._client.answer_bytes(self._frames[self._number % len(self._frames)])
+
+
+class _Trips07:
+    """A PRODUCE, and OFFSETS to see it done."""
+
+    def __init__(self, port: int) -> None:
+        self._wire = _Wire(port)
+        self._frame = _bytes07(ProduceRequest("small07", 0, v07.encode_set([b"x" * 100]))) + _bytes07(
+            OffsetsRequest("small07", 0, LATEST_TIMESTAMP, 1)
+        )
+
+    def next(self) -> None:
+        """One round trip."""
+        self._wire.send(self._frame)
+        self._wire.receive()
+
+
+class _Wire:
+    """A socket that sends frames and counts answers."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=300)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def send(self, frames: bytes) -> None:
+        """All of it, answers or none."""
+        self._socket.sendall(frames)
+
+    def receive(self, count: int = 1) -> None:
+        """Wait for so many answers."""
+        for _ in range(count):
+            (left,) = struct.unpack(">i", self._socket.recv(4, socket.MSG_WAITALL))
+            while left:
+                got = len(self._socket.recv(min(left, 1 << 20)))
+                if not got:
+                    raise ConnectionError("the broker closed the connection")
+                left -= got
+
+    def calls(self, frames: bytes, count: int = 1) -> None:
+        """Send, and wait for the answers meanwhile."""
+        sender = threading.Thread(target=self.send, args=(frames,))
+        sender.start()
+        self.receive(count)
+        sender.join()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return int(sock.getsockname()[1])
+
+
+def _bytes07(request: ProduceRequest | OffsetsRequest) -> bytes:
+    return b"".join(bytes(part) for part in encode_request07(request))  # type: ignore[arg-type]
+
+
+def _old_produce(port: int, _port07: int, *, magic: int, codec: Codec, times: int) -> _Attack:
+    """Sets of very many messages, compressed or not."""
+    data = encode_set([NewRecord(None, None, _now_ms())] * _MESSAGES, magic=magic, codec=codec)
+    RawClient(port).create_topic("old")
+    wire, frame = _Wire(port), encode(produce_request("old", data), 2)
+    return lambda: wire.calls(frame * times, times)
+
+
+def _produce07(_port: int, port07: int) -> _Attack:
+    """A set of 3.25 M messages without payloads, compressed twice."""
+    block = zlib.compressobj(9, wbits=31)
+    inner = block.compress(bytes.fromhex("0000000500" + "00000000") * 3_250_000) + block.flush()
+    data = v07.encode_message(
+        compress(Codec.GZIP, v07.encode_message(inner, codec=Codec.GZIP)), codec=Codec.GZIP
+    )
+    wire = _Wire(port07)
+    frames = _bytes07(ProduceRequest("many07", 0, data)) + _bytes07(
+        OffsetsRequest("many07", 0, LATEST_TIMESTAMP, 1)
+    )
+    return lambda: wire.calls(frames)
+
+
+def _offsets_by_time(port: int, _port07: int) -> _Attack:
+    """20,000 times the last record of a batch that is hard to look through."""
+    client, now = RawClient(port), _now_ms()
+    client.create_topic("timed")
+    new = [NewRecord(None, None, now + number // 4) for number in range(400_000)]
+    data = bytes(encode_batch(new, codec=Codec.ZSTD))
+    client.answer_bytes(encode(produce_request("timed", data)))
+    partitions = tuple(
+        ListOffsetsPartition(partition_index=0, timestamp=now + 99_000 + number % 900)
+        for number in range(19_000)
+    )
+    request = ListOffsetsRequest(topics=(ListOffsetsTopic(name="timed", partitions=partitions),))
+    wire, frame = _Wire(port), encode(request, 5)
+    return lambda: wire.calls(frame)
+
+
+def _auto_creation(port: int, _port07: int) -> _Attack:
+    """Metadata for 3,000 topics that are not there; made once, then only told of."""
+    names = tuple(MetadataRequestTopic(name=f"unknown-{number}") for number in range(3000))
+    wire, frame = _Wire(port), encode(MetadataRequest(topics=names, allow_auto_topic_creation=True), 4)
+    return lambda: wire.calls(frame)
+
+
+def _pipelined_metadata(port: int, _port07: int) -> _Attack:
+    """2,000 requests in one go for a topic of 1,000 partitions."""
+    RawClient(port).create_topic("wide", 1000)
+    frame = encode(MetadataRequest(topics=(MetadataRequestTopic(name="wide"),)), 4)
+    wire = _Wire(port)
+    return lambda: wire.calls(frame * 2000, 2000)
+
+
+def _old_fetch(port: int, _port07: int) -> _Attack:
+    """A batch of very many records, told to a client of 0.8."""
+    client = RawClient(port)
+    client.create_topic("newer")
+    data = bytes(encode_batch([NewRecord(None, None, _now_ms())] * _MESSAGES, codec=Codec.GZIP))
+    client.answer_bytes(encode(produce_request("newer", data)))
+    wire, frame = _Wire(port), encode(fetch_request("newer", 0, 1 << 20), 0)
+    return lambda: wire.calls(frame * 2, 2)
+
+
+def _fetch07(port: int, port07: int) -> _Attack:
+    """An entry of 0.7 with very many messages, told to today's clients."""
+    wire07 = _Wire(port07)
+    data = v07.encode_message(compress(Codec.GZIP, v07.encode_set([b"0123"] * 100_000)), codec=Codec.GZIP)
+    wire07.calls(
+        _bytes07(ProduceRequest("told", 0, data)) + _bytes07(OffsetsRequest("told", 0, LATEST_TIMESTAMP, 1))
+    )
+    time.sleep(4)  # flushed
+    wire, frame = _Wire(port), encode(fetch_request("told", 0, 1 << 20))
+    return lambda: wire.calls(frame * 2, 2)
+
+
+def _of_old_sets(magic: int, codec: Codec, times: int) -> Callable[[int, int], _Attack]:
+    return lambda port, port07: _old_produce(port, port07, magic=magic, codec=codec, times=times)
+
+
+ATTACKS: dict[str, Callable[[int, int], _Attack]] = {
+    "Produce 2, ten sets v1 of 262,140 messages in gzip": _of_old_sets(1, Codec.GZIP, 10),
+    "Produce 2, three sets v0 of 262,140 messages in gzip": _of_old_sets(0, Codec.GZIP, 3),
+    "Produce 2, three times 262,140 messages v0, not compressed": _of_old_sets(0, Codec.NONE, 3),
+    "PRODUCE of 0.7 with 3.25 M messages": _produce07,
+    "ListOffsets, 19,000 times in one zstd batch": _offsets_by_time,
+    "Metadata 4 for 3,000 unknown topics": _auto_creation,
+    "2,000 pipelined Metadata for 1,000 partitions": _pipelined_metadata,
+    "Fetch 0 of a gzip batch v2 of 262,140 records": _old_fetch,
+    "Fetch 12 of a 0.7 entry of 100,000 messages": _fetch07,
+}

@@ -1,0 +1,133 @@
+"""A client with long requests takes turns with others. Round trips are counted, and no time is measured."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.embedded import EmbeddedBroker
+from pyspark_kafkalog.formats.batch import encode_batch
+from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.legacy import encode_set
+from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest
+from pyspark_kafkalog.protocol.api.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from pyspark_kafkalog.types import LATEST_TIMESTAMP, NewRecord
+from tests.support.raw_client import RawClient, fetch_request, produce_request
+
+MESSAGES = 60_000
+"""Some 0.3 s of work in Python."""
+
+FEW = 10
+"""Round trips that others have meanwhile, at least; without turns it is one or two."""
+
+
+def set_of_many(magic: int, codec: Codec) -> bytes:
+    return encode_set([NewRecord(None, None, 1000)] * MESSAGES, magic=magic, codec=codec)
+
+
+def round_trips_beside(slow: RawClient, other: RawClient) -> int:
+    """How many short requests of another client are answered before the slow one is."""
+    count = 0
+    while not select.select([slow.socket], [], [], 0)[0]:
+        assert other.ask(ApiVersionsRequest(), 0).error_code == 0
+        count += 1
+    return count
+
+
+def end_of(client: RawClient, topic: str, partition: int = 0) -> int:
+    want = ListOffsetsPartition(partition_index=partition, timestamp=LATEST_TIMESTAMP)
+    asked = ListOffsetsRequest(topics=(ListOffsetsTopic(name=topic, partitions=(want,)),))
+    return int(client.ask(asked, 5).topics[0].partitions[0].offset)
+
+
+def old_set(magic: int, codec: Codec) -> Callable[[RawClient, str], tuple[Any, int]]:
+    def prepared(_client: RawClient, topic: str) -> tuple[Any, int]:
+        return produce_request({(topic, 0): set_of_many(magic, codec)}), 2
+
+    return prepared
+
+
+def batch_for_an_old_reader(client: RawClient, topic: str) -> tuple[Any, int]:
+    data = bytes(encode_batch([NewRecord(None, None, 1000)] * MESSAGES, codec=Codec.GZIP))
+    assert client.produce(topic, data).error_code == 0
+    return fetch_request({(topic, 0): 0}), 1
+
+
+def times_in_a_batch(client: RawClient, topic: str) -> tuple[Any, int]:
+    new = [NewRecord(None, None, 1000 + number) for number in range(MESSAGES)]
+    assert client.produce(topic, bytes(encode_batch(new, codec=Codec.ZSTD))).error_code == 0
+    wanted = tuple(
+        ListOffsetsPartition(partition_index=0, timestamp=1000 + number) for number in range(10_000)
+    )
+    return ListOffsetsRequest(topics=(ListOffsetsTopic(name=topic, partitions=wanted),)), 5
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        pytest.param(old_set(0, Codec.GZIP), id="v0, offsets in what is compressed"),
+        pytest.param(old_set(1, Codec.SNAPPY), id="v1"),
+        pytest.param(old_set(1, Codec.NONE), id="v1, not compressed"),
+        batch_for_an_old_reader,
+        times_in_a_batch,
+    ],
+)
+def test_others_are_answered_beside_a_long_request(
+    running_broker: EmbeddedBroker,
+    client: RawClient,
+    topic: str,
+    prepare: Callable[[RawClient, str], tuple[Any, int]],
+) -> None:
+    request, version = prepare(client, topic)
+    with RawClient(running_broker.port, timeout=60) as slow:
+        slow.send(request, version)
+        slow.send(ApiVersionsRequest(), 0)
+        assert round_trips_beside(slow, client) >= FEW
+        answer = slow.receive()
+        assert slow.receive().error_code == 0  # what came after it is answered after it
+    if hasattr(answer, "responses"):
+        (partition,) = answer.responses[0].partition_responses if version == 2 else [None]
+        assert partition is None or (partition.error_code, partition.base_offset) == (0, 0)
+    else:
+        found = [(p.timestamp, p.offset) for p in answer.topics[0].partitions]
+        assert found == [(1000 + number, number) for number in range(10_000)]
+    assert end_of(client, topic) == MESSAGES
+
+
+def test_pipelined_requests_leave_others_their_turns(
+    running_broker: EmbeddedBroker, client: RawClient, topic: str
+) -> None:
+    with RawClient(running_broker.port, timeout=60) as greedy:
+        small = produce_request({(topic, 0): encode_set([NewRecord(b"x")] * 2000, magic=1)})
+        for _ in range(20):
+            greedy.send(small, 2)
+        greedy.send(ApiVersionsRequest(), 0)
+        others = 0
+        for number in range(20):
+            others += round_trips_beside(greedy, client)
+            assert greedy.receive().responses[0].partition_responses[0].base_offset == 2000 * number
+        assert greedy.receive().error_code == 0
+    assert others >= FEW
+
+
+def test_a_client_that_leaves_during_its_long_request_appends_nothing_or_all(
+    running_broker: EmbeddedBroker, client: RawClient, topic: str
+) -> None:
+    with RawClient(running_broker.port) as slow:
+        slow.send(produce_request({(topic, 0): set_of_many(1, Codec.GZIP)}), 2)
+        assert client.ask(ApiVersionsRequest(), 0).error_code == 0
+    # What comes now is taken up only after the other connection's end was seen, or its request done.
+    for _ in range(3):
+        assert client.ask(ApiVersionsRequest(), 0).error_code == 0
+    assert end_of(client, topic) in (0, MESSAGES)
+    assert client.produce(topic, bytes(encode_batch([NewRecord(b"next", None, 1)]))).base_offset in (
+        0,
+        MESSAGES,
+    )
