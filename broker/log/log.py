@@ -315,6 +315,18 @@ class Log:
         """
         with self._maintenance:
             grown = self._flush()
+        self._tell(grown)
+
+    def flush_if_free(self) -> None:
+        """`flush`, unless another one or a deletion of segments is under way: the next round does it then."""
+        if self._maintenance.acquire(blocking=False):
+            try:
+                grown = self._flush()
+            finally:
+                self._maintenance.release()
+            self._tell(grown)
+
+    def _tell(self, grown: int) -> None:
         if grown:
             self._tools.grown(self.topic_partition, grown)
 

@@ -328,9 +328,12 @@ class LogManager:
         """Put on the disk what has waited for ``flush.ms``, and note how far each log is there."""
         now = self._clock.monotonic()
         due = [log for log in self._logs.values() if log.flush_due(now) and log.directory.online]
-        _for_each(due, Log.flush)
+        _for_each(due, Log.flush_if_free)
         for directory in self._directories:
             self._note_recovery_points(directory)
+
+    def remove_deleted(self) -> None:
+        """Remove the files of what was deleted ``file.delete.delay.ms`` ago."""
         self._doomed.purge()
 
     def apply_retention(self) -> None:

@@ -39,6 +39,7 @@ _OFFSETS_TOPIC_OVERRIDES = {"cleanup.policy": "compact", "segment.bytes": str(10
 """Kafka's for this topic: nothing in it may age out, only be superseded."""
 
 _MINUTE_MS = 60_000
+_DELETED_FILES_SECONDS = 1.0
 _LEFT_TOPICS_SECONDS = 1.0
 _LOADER_STOP_SECONDS = 10.0
 
@@ -48,8 +49,9 @@ _log = logging.getLogger(__name__)
 class Broker:
     """*Thread-safe: `start` and `stop` are called by the owner, once each and in this order.*
 
-    Threads: the socket server's, one scheduler for the disk (flush, retention, expiry), one for the ends of
-    delayed fetches, so that a slow fsync delays no answer, and one that loads stored offsets and then ends.
+    Threads: the socket server's, one scheduler for flushes, one for the rest of the disk (retention, expiry),
+    so that deleting many segments delays no flush, one for the ends of delayed fetches, so that a slow fsync
+    delays no answer, and one that loads stored offsets and then ends.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Broker:
         )
         self._topics = Topics(self._logs, config, self._registration)
         self._disk = Scheduler(clock)
+        self._flushes = Scheduler(clock)
         self._offsets = OffsetCoordinator(
             self._logs,
             clock,
@@ -135,6 +138,7 @@ class Broker:
             self._listeners = listeners
             self._timers.start()
             self._disk.start()
+            self._flushes.start()
             self._loader.start()
             listeners.start()
             self._register(listeners)
@@ -210,7 +214,8 @@ class Broker:
 
     def _schedule(self) -> None:
         config, every = self.config, self._disk.every
-        every("flush", config.log_flush_scheduler_interval_ms / 1000, self._logs.flush_due)
+        self._flushes.every("flush", config.log_flush_scheduler_interval_ms / 1000, self._logs.flush_due)
+        every("deleted files", _DELETED_FILES_SECONDS, self._logs.remove_deleted)
         every("topics whose clients have left", _LEFT_TOPICS_SECONDS, self._topics.go_on)
         every("retention", config.log_retention_check_interval_ms / 1000, self._logs.apply_retention)
         every("expire offsets", config.offsets_retention_check_interval_ms / 1000, self._offsets.expire)
@@ -229,6 +234,7 @@ class Broker:
             self._zookeeper_offsets.close()
         self._timers.stop()
         self._disk.stop()
+        self._flushes.stop()
         if self._loader.is_alive():
             self._loader.join(_LOADER_STOP_SECONDS)
 

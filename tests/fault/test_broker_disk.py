@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,9 @@ from pyspark_kafkalog.protocol.api.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from pyspark_kafkalog.types import TopicPartition
 from tests.support.faulty_files import FaultyFiles
+from tests.support.network import eventually
 from tests.support.raw_client import RawClient, batch
 
 STORAGE = ErrorCode.KAFKA_STORAGE_ERROR
@@ -146,3 +149,35 @@ def test_a_failed_sync_takes_the_directory_offline_and_the_broker_still_answers(
     with RawClient(broker.port) as client:
         assert client.read("t")[0].value == b"durable"
     broker.stop()
+
+
+def test_a_deletion_that_hangs_does_not_delay_the_flush(tmp_path: Path) -> None:
+    """They shared a thread: while thousands of segments were deleted, nothing was put on the disk."""
+    hangs, go_on = threading.Event(), threading.Event()
+
+    class Hanging(FaultyFiles):
+        def rename(self, source: Path, target: Path) -> None:
+            if target.suffix == ".deleted":
+                hangs.set()
+                go_on.wait(60)
+            super().rename(source, target)
+
+    broker = started(
+        tmp_path, Hanging(), **{
+            "log.retention.check.interval.ms": "50", "log.flush.interval.ms": "0",
+            "log.flush.scheduler.interval.ms": "50",
+        },
+    )  # fmt: skip
+    try:
+        with RawClient(broker.port) as client:
+            client.create_topic("old", configs={"retention.ms": "1"})
+            client.create_topic("kept")
+            client.produce("old", batch(b"long ago"))
+            assert hangs.wait(30)
+            client.produce("kept", batch(b"now"))
+            log = broker._logs.log(TopicPartition("kept", 0))
+            assert eventually(lambda: log.flushed_offset == 1, seconds=30)
+            assert not go_on.is_set()
+    finally:
+        go_on.set()
+        broker.stop()

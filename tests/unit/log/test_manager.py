@@ -185,7 +185,7 @@ def test_a_deleted_topic_is_gone_at_once_and_its_name_is_free(tmp_path: Path) ->
     assert values(new) == [b"new"]
     assert len(list(tmp_path.glob(".deleted~*"))) == 1
     clock.advance(60)
-    manager.flush_due()
+    manager.remove_deleted()
     assert list(tmp_path.glob(".deleted~*")) == []
     assert values(new) == [b"new"]
 

@@ -162,10 +162,10 @@ def test_files_of_deleted_segments_stay_for_the_delay_and_then_go(tmp_path: Path
     assert "00000000000.kafka.deleted" in names
     assert not {"00000000000.kafka", "00000000000.index", "00000000000.timeindex"} & names
     clock.advance(59.9)
-    manager.flush_due()
+    manager.remove_deleted()
     assert (log.path / "00000000000.kafka.deleted").exists()
     clock.advance(0.1)
-    manager.flush_due()
+    manager.remove_deleted()
     assert not list(log.path.glob("*.deleted"))
 
 
