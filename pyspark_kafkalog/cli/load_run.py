@@ -200,6 +200,10 @@ def _report(load: Load) -> None:
         ("topic", "offsets", "records", "bytes"),
         as_json=False,
     )
+    if load.commit.skipped:
+        typer.echo(
+            f"{counted(load.commit.skipped, 'offset')} left out as corrupt (onCorruptBatch=skip)", err=True
+        )
     for out in load.commit.outputs:
         files = f" in {counted(len(out.files), 'file')}" if out.files else ""
         what = f"{counted(load.commit.records, 'record')}{files}"
