@@ -52,6 +52,8 @@ class GuardedProducers:
 
     def check(self, batches: Sequence[CheckedBatch]) -> tuple[int, int] | None:
         """First and last offset of the batch that is repeated; None when all are new. Raises as the guard."""
+        if batches[0].magic != MAGIC:
+            return None  # message sets of v0 and v1 name no producer
         for batch in batches:
             if batch.header is not None and batch.header.producer_id >= 0:
                 duplicate = self._guard.check(batch.header)
@@ -61,6 +63,8 @@ class GuardedProducers:
 
     def record(self, batches: Sequence[CheckedBatch], base_offset: int, now_ms: int) -> None:
         """The batches were appended from ``base_offset`` on."""
+        if batches[0].magic != MAGIC:
+            return
         for batch in batches:
             last_offset = base_offset + batch.offset_count - 1
             if batch.header is not None and batch.header.producer_id >= 0:

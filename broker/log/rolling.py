@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from broker.config import LogConfig
 from broker.log.family import LogFamily
 from broker.log.segment import Segment
 from broker.log.validation import CheckedBatch
-from pyspark_kafkalog.types import NO_TIMESTAMP
+
+_OFFSET_COUNT, _MAX_TIMESTAMP = attrgetter("offset_count"), attrgetter("max_timestamp")
 
 
 def must_roll(
@@ -33,10 +35,8 @@ def must_roll(
         return False
     if family.is_full(active.size, size_bytes, config.segment_bytes):
         return True
-    last_offset, newest = active.next_offset - 1, NO_TIMESTAMP
-    for batch in batches:
-        last_offset += batch.offset_count
-        newest = max(newest, batch.max_timestamp)
+    last_offset = active.next_offset - 1 + sum(map(_OFFSET_COUNT, batches))
+    newest = max(map(_MAX_TIMESTAMP, batches))
     if not active.has_room(size_bytes, last_offset, config.segment_index_bytes):
         return True
     first = active.first_timestamp()

@@ -134,11 +134,15 @@ class Segment:
             self._pool.release(held)
         if not position:
             self._first_timestamp = batches[0].max_timestamp
-        for batch in batches:
-            scheme.on_append(position, batch.size, offset + batch.named_delta, batch.max_timestamp)
-            self._formats.appended(batch.magic)
-            position += batch.size
-            offset += batch.offset_count
+        # A set of v0 or v1 may have 262,144 of them, and others wait for it: as little as can be for each.
+        on_append, magic = scheme.on_append, -1
+        for size, _, offset_count, max_timestamp, _, batch_magic, named_delta, _, _ in batches:
+            on_append(position, size, offset + named_delta, max_timestamp)
+            if batch_magic != magic:
+                magic = batch_magic
+                self._formats.appended(magic)
+            position += size
+            offset += offset_count
         self.modified_ms = now_ms
         self.next_offset = offset
         self.size = position

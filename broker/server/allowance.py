@@ -2,10 +2,39 @@
 
 from __future__ import annotations
 
+from pyspark_kafkalog.clock import Clock
+from pyspark_kafkalog.errors import ErrorCode, ServerError
+
 REQUEST_BYTES = 2 << 20
 """Read or made in Python for one request, half of it for its first partition: with messages of 100 bytes
 some tens of ms for each MiB (benchmarks/view07.py).
 """
+
+
+LONGEST_SECONDS = 60.0
+"""No part of a request is begun later than that: clients wait for 10 to 30 s, and then send it again."""
+
+
+class TimeAllowance:
+    """*Not thread-safe: one request's.* What a request of many parts may take, turns of others included."""
+
+    __slots__ = ("_clock", "_deadline")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._deadline = clock.monotonic() + LONGEST_SECONDS
+
+    def check(self) -> None:
+        """To be called before a part is begun.
+
+        Raises:
+            ServerError: REQUEST_TIMED_OUT: the request has taken too long already.
+        """
+        if self._clock.monotonic() > self._deadline:
+            raise ServerError(
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"not begun within {LONGEST_SECONDS:g} s, for the parts before it; send smaller requests",
+            )
 
 
 class Allowance:

@@ -8,7 +8,7 @@ goes by when segments were last changed, and answers with several offsets.
 from __future__ import annotations
 
 from broker.log.offsets_before import offsets_before
-from broker.server.allowance import Allowance
+from broker.server.allowance import Allowance, TimeAllowance
 from broker.server.context import Context
 from broker.server.epochs import LEADER_EPOCH, check_leader_epoch
 from broker.server.registry import handles
@@ -40,12 +40,13 @@ _NONE = (-1, -1)
 def list_offsets(request: ListOffsetsRequest, ctx: Context) -> Steps[ListOffsetsResponse]:
     """One (timestamp, offset) for each partition; an error in one leaves the others as they are."""
     topics = []
+    time = TimeAllowance(ctx.services.clock)
     for topic in request.topics:
         partitions = []
         for want in topic.partitions:
             partition = TopicPartition(topic.name, want.partition_index)
             if ctx.version >= _ONE_OFFSET_SINCE:
-                partitions.append((yield from _answer(partition, want, request, ctx)))
+                partitions.append((yield from _answer(partition, want, request, ctx, time)))
             else:
                 partitions.append(_answer_several(partition, want, ctx))
             yield None
@@ -54,9 +55,14 @@ def list_offsets(request: ListOffsetsRequest, ctx: Context) -> Steps[ListOffsets
 
 
 def _answer(
-    partition: TopicPartition, want: ListOffsetsPartition, request: ListOffsetsRequest, ctx: Context
+    partition: TopicPartition,
+    want: ListOffsetsPartition,
+    request: ListOffsetsRequest,
+    ctx: Context,
+    time: TimeAllowance,
 ) -> Steps[ListOffsetsPartitionResponse]:
     try:
+        time.check()
         check_leader_epoch(partition, want.current_leader_epoch)
         committed = request.isolation_level == IsolationLevel.READ_COMMITTED
         timestamp, offset = yield from _look_up(partition, want.timestamp, committed, ctx)

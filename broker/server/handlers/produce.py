@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from broker.log.log import Log
 from broker.log.validation import AppendResult
 from broker.network.transmission import Part
+from broker.server.allowance import TimeAllowance
 from broker.server.context import Context
 from broker.server.registry import CloseConnection, handles
 from broker.server.topics import INTERNAL_TOPICS
@@ -85,11 +86,13 @@ def produce_single(frame: bytearray, pos: int, ctx: Context) -> Sequence[Part] |
 def produce(request: ProduceRequest, ctx: Context) -> Steps[ProduceResponse | None]:
     """Append each partition's batch; one that is refused does not fail the others."""
     responses, failed = [], False
+    time = TimeAllowance(ctx.services.clock)
     for topic in request.topic_data:
         partitions = []
         for data in topic.partition_data:
             partition = TopicPartition(topic.name, data.index)
             try:
+                time.check()
                 result = yield from _append(partition, data.records, request.acks, ctx)
             except KafkaError as e:
                 partitions.append(_refused(partition, e, ctx))

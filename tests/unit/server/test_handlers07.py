@@ -13,13 +13,14 @@ from broker.config import BrokerConfig
 from broker.log.file_slice import FileSlice
 from broker.log.generations import V07
 from broker.metrics import Metrics
+from broker.server.allowance import LONGEST_SECONDS
 from broker.server.handlers07.fetch import LONGEST_ANSWER_BYTES, fetch
 from broker.server.handlers07.multi_fetch import multi_fetch
 from broker.server.handlers07.multi_produce import multi_produce
 from broker.server.request_width import COSTLY_ELEMENTS
 from broker.server.served_logs import ServedLogs
 from broker.server.topics import Topics
-from pyspark_kafkalog.errors import ErrorCode, InvalidRequest
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, ServerError
 from pyspark_kafkalog.protocol.v07 import (
     FetchRequest,
     MultiFetchRequest,
@@ -28,7 +29,9 @@ from pyspark_kafkalog.protocol.v07 import (
     encode_response,
 )
 from pyspark_kafkalog.steps import finished
+from pyspark_kafkalog.types import TopicPartition
 from tests.support.logs import TOPIC, crash_all, open_log
+from tests.support.manual_clock import ManualClock
 from tests.support.wire07 import entry
 
 ONE = entry(b"one")
@@ -40,7 +43,11 @@ def services(tmp_path: Path) -> Iterator[Any]:
     log.append(ONE)
     config = BrokerConfig()
     yield SimpleNamespace(
-        config=config, metrics=Metrics(), logs=ServedLogs(manager, V07), topics=Topics(manager, config)
+        config=config,
+        clock=ManualClock(),
+        metrics=Metrics(),
+        logs=ServedLogs(manager, V07),
+        topics=Topics(manager, config),
     )
     crash_all()
 
@@ -92,3 +99,17 @@ def test_a_request_for_very_many_new_topics_makes_none(services: Any) -> None:
     ):
         finished(multi_produce(MultiProduceRequest(produces), services))
     assert set(services.topics.all()) == {TOPIC}
+
+
+def test_parts_of_a_request_that_takes_too_long_are_not_begun(services: Any) -> None:
+    log = services.logs.log(TopicPartition(TOPIC, 0))
+    before = log.end_offset
+    part = ProduceRequest(TOPIC, 0, memoryview(bytearray(ONE)))
+    steps = multi_produce(MultiProduceRequest((part, part, part)), services)
+    while log.end_offset < before + 2 * len(ONE):
+        next(steps)
+    services.clock.advance(LONGEST_SECONDS + 1)
+    with pytest.raises(ServerError, match="not begun within 60 s") as caught:
+        finished(steps)
+    assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
+    assert log.end_offset == before + 2 * len(ONE)

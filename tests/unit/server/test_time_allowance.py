@@ -1,0 +1,70 @@
+"""Parts of a request that are not begun in time are refused; those before them stay as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.log.generations import SINCE_08
+from broker.metrics import Metrics
+from broker.server.allowance import LONGEST_SECONDS
+from broker.server.handlers.list_offsets import list_offsets
+from broker.server.handlers.produce import produce
+from broker.server.served_logs import ServedLogs
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.api.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from pyspark_kafkalog.steps import Steps, taken
+from pyspark_kafkalog.types import LATEST_TIMESTAMP
+from tests.support.logs import TOPIC, crash_all, message_set, open_log
+from tests.support.manual_clock import ManualClock
+from tests.support.raw_client import produce_request
+
+
+@pytest.fixture
+def ctx(tmp_path: Path) -> Any:
+    manager, _ = open_log(tmp_path)
+    services = SimpleNamespace(
+        clock=ManualClock(),
+        metrics=Metrics(),
+        logs=ServedLogs(manager, SINCE_08),
+        fetches=SimpleNamespace(appended=lambda _partition, _size: None),
+    )
+    yield SimpleNamespace(services=services, version=2, refused=lambda error: error.code)
+    crash_all()
+
+
+def with_a_pause(steps: Steps[Any], ctx: Any) -> Any:
+    """What they come to, where a long time passes after the first of them."""
+    each = taken(steps)
+    next(each)
+    ctx.services.clock.advance(LONGEST_SECONDS + 1)
+    while True:
+        try:
+            next(each)
+        except StopIteration as e:
+            return e.value
+
+
+def test_a_partition_of_a_produce_request_that_is_not_begun_in_time_is_refused(ctx: Any) -> None:
+    sets: Any = {(TOPIC, 0): message_set(b"a", magic=1)}
+    request = produce_request(sets)
+    (topic,) = request.topic_data
+    twice = SimpleNamespace(topic_data=(topic, topic), acks=1)
+    answer = with_a_pause(produce(twice, ctx), ctx)  # type: ignore[arg-type]
+    codes = [partition.error_code for each in answer.responses for partition in each.partition_responses]
+    assert codes == [ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT]
+
+
+def test_an_offset_that_is_not_looked_for_in_time_is_refused(ctx: Any) -> None:
+    want = ListOffsetsPartition(partition_index=0, timestamp=LATEST_TIMESTAMP)
+    request = ListOffsetsRequest(topics=(ListOffsetsTopic(name=TOPIC, partitions=(want, want)),))
+    answer = with_a_pause(list_offsets(request, ctx), ctx)
+    codes = [partition.error_code for partition in answer.topics[0].partitions]
+    assert codes == [ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT]
