@@ -21,6 +21,7 @@ from broker.log.topic_store import (
     StoredTopic,
     TopicStore,
     directory_name,
+    is_partition_metadata,
     partition_of,
     read_partition_metadata,
     write_partition_metadata,
@@ -233,6 +234,8 @@ class Startup:
     def _own(self, path: Path, partition: TopicPartition, topic: StoredTopic) -> None:
         """See that the directory is this topic's, and make what a crash has lost of it."""
         try:
+            if is_partition_metadata(self._files, path, topic):
+                return
             metadata = read_partition_metadata(self._files, path)
         except NotADirectoryError:
             raise StorageError(f"{path} is in the way of {partition}") from None
@@ -244,10 +247,10 @@ class Startup:
 
     def _clear_leftovers(self, found: Found) -> None:
         """Remove what a creation made before the crash; what holds data is left alone, and not served."""
+        known = {name: frozenset(topic.partitions) for name, topic in found.topics.items()}
         for directory, contents in self._contents.items():
             for partition in contents.partitions:
-                topic = found.topics.get(partition.topic)
-                if topic is not None and partition.partition in topic.partitions:
+                if partition.partition in known.get(partition.topic, ()):
                     continue
                 path = directory.path / directory_name(partition)
                 try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from uuid import UUID
 
@@ -120,9 +121,32 @@ def topic_of_record(name: str) -> str | None:
 
 def write_partition_metadata(files: FileSystem, directory: Path, topic: StoredTopic) -> None:
     """Say in a partition's directory whose it is. The record of the topic can always replace this file."""
-    fields = {"version": "1", "topic.id": encode_id(topic.topic_id), "generation": topic.generation}
-    data = format_properties(fields).encode("utf-8")
-    replace_file(files, directory / PARTITION_METADATA, data, durable=False)
+    replace_file(
+        files,
+        directory / PARTITION_METADATA,
+        _partition_metadata(topic.topic_id, topic.generation),
+        durable=False,
+    )
+
+
+def is_partition_metadata(files: FileSystem, directory: Path, topic: StoredTopic) -> bool:
+    """Whether the file is there just as `write_partition_metadata` writes it: no need to parse it then.
+
+    Raises:
+        OSError: the disk refused; `NotADirectoryError` where the directory is none.
+    """
+    try:
+        data = read_file(files, directory / PARTITION_METADATA)
+        return data == _partition_metadata(topic.topic_id, topic.generation)
+    except FileNotFoundError:
+        return False
+
+
+@lru_cache(1)
+def _partition_metadata(topic_id: UUID, generation: str) -> bytes:
+    """The same for all partitions of a topic, which are made and opened one after the other."""
+    fields = {"version": "1", "topic.id": encode_id(topic_id), "generation": generation}
+    return format_properties(fields).encode("utf-8")
 
 
 def read_partition_metadata(files: FileSystem, directory: Path) -> tuple[UUID, str] | None:
