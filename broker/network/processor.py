@@ -108,6 +108,7 @@ class _Connection:
         "channel",
         "coming_in",
         "coming_in_since",
+        "ended",
         "job",
         "last_active",
         "mask",
@@ -127,10 +128,16 @@ class _Connection:
         self.coming_in = 0  # the request of which only a part was there at the last tick
         self.coming_in_since = now
         self.open = True
+        self.ended = False  # the client sends nothing more; what it has sent is handled still
         self.mask = 0  # what the selector watches; 0 = not registered
         self.reply: Reply | None = None  # of the request in hand
         self.queued = False  # for its next turn
         self.job: Future[Any] | None = None  # done for the work in hand, which does not know it yet
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether something is left to be done for it here: requests in its queue, or the work in hand."""
+        return self.queued or (self.reply is not None and self.reply.work is not None)
 
 
 class Processor:
@@ -148,6 +155,9 @@ class Processor:
     in hand (`Reply.go_on_with`), goes to the end of ``_turns``. After each such turn the selector is asked
     who has something new: a client with a short request waits for one slice and not for all those queued.
     A work's jobs run in ``_worker``, a single thread that is there once it is needed.
+
+    A client that has left is served to the end of what it sent, unless an answer cannot be sent: producers
+    without acknowledgements send and leave. A request that waits for another thread is given up then.
     """
 
     def __init__(
@@ -328,11 +338,13 @@ class Processor:
             except (BlockingIOError, InterruptedError):
                 channel.rest()
                 return
+            except ConnectionResetError:
+                count = 0  # it has left without reading its answers; what it sent before that counts
             finally:
                 del buffer  # the frame reader cannot change the length of what is still lent out
             if count == 0:
                 _log.debug("connection from %s ended", connection.peer)
-                self._close(connection)
+                connection.ended = True
                 return
             self._bytes_in += count
             channel.received(count)
@@ -465,8 +477,11 @@ class Processor:
         channel = connection.channel
         if channel.holds:
             self._send(connection)
+        if connection.ended and not connection.has_turns and not channel.wants_write:
+            self._close(connection)
+            return
         channel.reserve()
-        mask = selectors.EVENT_READ if channel.wants_read else 0
+        mask = selectors.EVENT_READ if channel.wants_read and not connection.ended else 0
         if channel.wants_write:
             mask |= selectors.EVENT_WRITE
         if mask == connection.mask:

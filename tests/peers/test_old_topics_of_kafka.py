@@ -11,6 +11,7 @@ from pyspark_kafkalog import NewTopic, create_topics
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.config.consumer import ConsumerConfig
+from pyspark_kafkalog.errors import ErrorCode, ServerError
 from pyspark_kafkalog.formats.message_set import frames, magic_at
 from pyspark_kafkalog.types import LATEST_TIMESTAMP, TopicPartition
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
@@ -19,6 +20,7 @@ from tests.support.foreign_clients import Confluent
 from tests.support.foreign_face import WAIT_SECONDS, Message, messages
 from tests.support.old_clients import OLD_CODECS, OUR_READERS, Dialect, OurProducer, as_told
 from tests.support.raw_client import RawClient
+from tests.support.zookeeper import until
 
 VERSIONS = {"0.9.0": 0, "0.10.2": 1, "0.11.0": 2}
 """Of the topic's format, in the order of the upgrades."""
@@ -57,10 +59,21 @@ def upgrade(servers: str, topic: str, version: str) -> None:
         done.result(WAIT_SECONDS)
 
 
+def created(servers: str) -> bool:
+    """Whether the topic could be made: the controller may hear of its broker after the broker serves."""
+    try:
+        create_topics(servers, [NewTopic(TOPIC, 1)])
+    except ServerError as e:
+        if e.code != ErrorCode.INVALID_REPLICATION_FACTOR:
+            raise
+        return False
+    return True
+
+
 @pytest.fixture(scope="module")
 def written(servers: str) -> list[Message]:
     """What every writer has written in every codec at every version of the topic, as it can be read."""
-    create_topics(servers, [NewTopic(TOPIC, 1)])
+    until(lambda: created(servers))
     expected: list[Message] = []
     for version, magic in VERSIONS.items():
         upgrade(servers, TOPIC, version)

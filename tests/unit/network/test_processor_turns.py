@@ -231,19 +231,41 @@ def test_a_long_request_without_an_answer_keeps_the_order_too() -> None:
         assert order == ["quiet"] * 3 + ["echo"]
 
 
-def test_a_client_that_leaves_ends_the_work_for_it(worked: Worked) -> None:
+def test_what_a_client_sent_before_it_left_is_handled() -> None:
+    """A producer without acknowledgements sends and leaves: its requests must not be dropped with it."""
+    done: list[str] = []
+
+    def handler(request: bytearray, reply: Reply) -> None:
+        def steps() -> Steps[None]:
+            for _ in range(3):
+                running.clock.advance(SLICE_SECONDS)
+                yield None
+            done.append(request.decode())
+            reply.no_answer()
+
+        reply.go_on_with(steps())
+
+    with rounds(handler) as running:
+        one = running.connect()
+        running.run()
+        one.sendall(frame(b"a") + frame(b"b") + frame(b"c") + frame(b"cut")[:5])
+        one.close()
+        running.run(2)
+        assert running.processor.closed_count == 0
+        running.run(12)
+        assert done == ["a", "b", "c"]
+        assert running.processor.closed_count == 1
+
+
+def test_a_client_that_only_stops_sending_gets_its_answers(worked: Worked) -> None:
     with rounds(worked) as running:
         worked.advance = running.clock.advance
         one = running.connect()
         running.run()
-        one.sendall(frame(b"slow 1000"))
-        running.run(3)
-        one.close()
-        running.run(3)
-        assert worked.ended == 1
-        taken = len(worked.done)
-        running.run(3)
-        assert len(worked.done) == taken < 10
+        one.sendall(frame(b"slow 5") + frame(b"b"))
+        one.shutdown(socket.SHUT_WR)
+        running.run(12)
+        assert received(one) == [b"slow 5", b"b"]
         assert running.processor.closed_count == 1
 
 
@@ -332,7 +354,7 @@ def test_what_a_job_raises_is_raised_in_the_work() -> None:
         assert found == [b"a:no such thing"]
 
 
-def test_the_result_of_a_job_whose_client_has_left_is_dropped() -> None:
+def test_a_job_whose_client_has_left_is_waited_for_and_its_request_ended() -> None:
     begin, ended = threading.Event(), threading.Event()
 
     def job() -> bytes:
@@ -347,11 +369,12 @@ def test_the_result_of_a_job_whose_client_has_left_is_dropped() -> None:
         running.run()
         one.close()
         running.run(2)
-        assert running.processor.closed_count == 1
+        assert running.processor.closed_count == 0
         begin.set()
         assert ended.wait(5)
         assert eventually(lambda: bool(running.processor._done))
-        running.run()
+        running.run(2)
+        assert running.processor.closed_count == 1
         assert not running.processor._done
         assert not running.processor._turns
 
