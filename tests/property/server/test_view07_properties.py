@@ -16,6 +16,7 @@ from pyspark_kafkalog.formats.batch import read_header
 from pyspark_kafkalog.formats.convert import batch_of_entry
 from pyspark_kafkalog.formats.message_set import frames, records
 from pyspark_kafkalog.formats.v07 import entries
+from pyspark_kafkalog.steps import finished
 from tests.support.captures_07 import MAX_BYTES, message_sets
 from tests.support.logs import crash_all, open_log
 
@@ -51,7 +52,8 @@ def test_a_reader_that_follows_the_batches_gets_every_message_once(
                 found = []
                 while position < len(data):
                     allowance = Allowance(draw.draw(st.integers(1, 20_000)))
-                    batches = view(log, allowance).read(position, max_bytes, at_least_one=True).read()
+                    steps = view(log, allowance).read_in_steps(position, max_bytes, at_least_one=True)
+                    batches = finished(steps).read()
                     assert batches or allowance.spent
                     for frame in frames(memoryview(batches)):
                         assert read_header(batches, frame.position).base_offset <= position
