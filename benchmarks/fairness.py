@@ -9,6 +9,7 @@ attack took.
 
 from __future__ import annotations
 
+import itertools
 import socket
 import statistics
 import struct
@@ -226,10 +227,15 @@ def _offsets_by_time(port: int, _port07: int) -> _Attack:
 
 
 def _auto_creation(port: int, _port07: int) -> _Attack:
-    """Metadata for 3,000 topics that are not there; made once, then only told of."""
-    names = tuple(MetadataRequestTopic(name=f"unknown-{number}") for number in range(3000))
-    wire, frame = _Wire(port), encode(MetadataRequest(topics=names, allow_auto_topic_creation=True), 4)
-    return lambda: wire.calls(frame)
+    """Metadata for 3,000 topics that are not there: others each time, as what exists is looked up only."""
+    wire, passes = _Wire(port), itertools.count()
+
+    def attack() -> None:
+        name = f"unknown-{next(passes)}"
+        topics = tuple(MetadataRequestTopic(name=f"{name}-{number}") for number in range(3000))
+        wire.calls(encode(MetadataRequest(topics=topics, allow_auto_topic_creation=True), 4))
+
+    return attack
 
 
 def _pipelined_metadata(port: int, _port07: int) -> _Attack:
