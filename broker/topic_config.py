@@ -126,15 +126,15 @@ class LogConfig(Config):
     # Kafka's further properties, so that tools and scripts that set them can create topics here.
     compression_gzip_level: int = prop(
         "compression.gzip.level", -1, int, check=Check("1 to 9, or -1", lambda v: v == -1 or 1 <= v <= 9),
-        doc=f"{_KEPT}: the broker compresses nothing anew.",
+        doc=f"{_KEPT}: the broker does not recompress.",
     )  # fmt: skip
     compression_lz4_level: int = prop(
         "compression.lz4.level", 9, int, check=between(1, 17),
-        doc=f"{_KEPT}: the broker compresses nothing anew.",
+        doc=f"{_KEPT}: the broker does not recompress.",
     )  # fmt: skip
     compression_zstd_level: int = prop(
         "compression.zstd.level", 3, int, check=between(-131_072, 22),
-        doc=f"{_KEPT}: the broker compresses nothing anew.",
+        doc=f"{_KEPT}: the broker does not recompress.",
     )  # fmt: skip
     delete_retention_ms: int = prop(
         "delete.retention.ms", 86_400_000, int, check=not_negative, unit="ms",

@@ -176,7 +176,7 @@ class DataDirectory:
         if why is not None:
             raise InvalidConfig(
                 f"{path} is damaged: {why}. Restore it from a backup, or remove it: the broker then writes "
-                "it anew, with the cluster id of the other log.dirs or of ZooKeeper, else with a new one"
+                "a new one, with the cluster id of the other log.dirs or of ZooKeeper, or else a new id"
             )
         return meta
 

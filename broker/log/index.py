@@ -143,9 +143,8 @@ class SparseIndex:
         try:
             data += _CRC.pack(crc32c(data))
             write_all(held.file, 0, data)
-            held.file.truncate(
-                len(data)
-            )  # last: ext4 writes a file that was cut to nothing when it is closed
+            # Last: ext4 writes a file back at its closing if it was cut to nothing before.
+            held.file.truncate(len(data))
         finally:
             self._pool.release(held)
 

@@ -31,8 +31,8 @@ STRAY_NAME = "stray"
 deletion of the topic.
 """
 
-_TOLD = 5
-"""So many missing ranges are told one by one."""
+_LISTED = 5
+"""Missing ranges that are listed one by one; the rest are only counted."""
 
 _logger = logging.getLogger(__name__)
 
@@ -60,16 +60,16 @@ class Loaded:
 class MissingSegments(StorageError):
     """Offsets of the log are not there; nothing in its directory was changed.
 
-    The text says what its operator can do; ``told``, for clients, only what is missing.
+    The text says what the operator can do; ``missing_text``, for clients, only what is missing.
     """
 
     def __init__(self, directory: Path, missing: Sequence[Missing]) -> None:
-        told = "; ".join(map(str, missing[:_TOLD]))
-        more = f"; and {len(missing) - _TOLD} more" if len(missing) > _TOLD else ""
+        text = "; ".join(map(str, missing[:_LISTED]))
+        more = f"; and {len(missing) - _LISTED} more" if len(missing) > _LISTED else ""
         self.resume = max(each.end for each in missing)
-        self.told = told + more
+        self.missing_text = text + more
         super().__init__(
-            f"{self.told}. Stop the broker and put the files back into {directory}, or start it with"
+            f"{self.missing_text}. Stop the broker and put the files back into {directory}, or start it with"
             f" log.missing.segments=truncate: the log then begins after them, at offset {self.resume}, and"
             f" the segments before that are moved to {directory / STRAY_NAME}"
         )
@@ -260,7 +260,7 @@ class _Loading:
         try:
             end_offset = segment.end_in_file()
         except CorruptMessage as e:
-            _logger.error("%s: whether it is whole cannot be seen: %s", segment.path, e)
+            _logger.error("%s: cannot check whether it is complete: %s", segment.path, e)
             return []
         if end_offset >= behind.base_offset:
             return []
@@ -274,7 +274,7 @@ class _Loading:
         self._truncated = True
         _logger.error(
             "%s: %s. The log now begins after that, at offset %d (log.missing.segments=truncate)",
-            self._directory, "; ".join(map(str, error.missing[:_TOLD])), error.resume,
+            self._directory, "; ".join(map(str, error.missing[:_LISTED])), error.resume,
         )  # fmt: skip
         listed = self._listed
         rest = segments[len(before) :]
@@ -386,7 +386,7 @@ class _Loading:
             tools.files.make_directory(stray)
             for segment in self._stray:
                 moved = segment.move_aside(stray)
-                _logger.warning("%s is no part of the log any more: moved to %s", segment.path, moved)
+                _logger.warning("%s no longer belongs to the log: moved to %s", segment.path, moved)
             # Its new name first: a file that is nowhere would be lost.
             tools.files.sync_directory(stray)
             tools.files.sync_directory(self._directory)

@@ -202,7 +202,7 @@ class Startup:
         except MissingSegments as e:
             _logger.error("%s is offline: %s", partition, e)
             known = (topic.topic_id.int, max(clean.end_offset if clean else 0, point))
-            offline[partition] = OfflineLog(directory, directory.path / name, e.told, known)
+            offline[partition] = OfflineLog(directory, directory.path / name, e.missing_text, known)
         except OSError as e:
             directory.failed(f"opening {name}", e)
         except StorageError:

@@ -1,4 +1,4 @@
-"""Which partitions of today's wire another broker has, where several brokers meet at one ZooKeeper."""
+"""Which partitions of today's wire belong to another broker, where several brokers share one ZooKeeper."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from pyspark_kafkalog.types import TopicPartition
 
 
 class RegisteredElsewhere(KafkaError):
-    """A partition of today's wire belongs to another broker, or it is not known yet to whom."""
+    """A partition of today's wire belongs to another broker, or its owner is not known yet."""
 
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 class Ownership:
-    """*Thread-safe: what it holds is replaced as a whole.* What ZooKeeper said last of our partitions.
+    """*Thread-safe: what it holds is replaced as a whole.* Who owns the partitions in our logs.
 
-    Brokers do not share topics on today's wire yet: there a partition has one number in the whole cluster,
-    and of two brokers that both served it each would have half of its records. `Registration` tells, and
-    whoever serves a partition asks. Topics of 0.7 are no matter of this: there each broker has its own.
+    Brokers do not share topics on today's wire yet: if two served the same partition, each would have half of
+    its records. `Registration` updates this from ZooKeeper; whoever serves a partition asks it. Topics
+    of 0.7 are exempt: there each broker has its own partitions.
     """
 
     def __init__(self) -> None:
         self._others: Mapping[TopicPartition, int] | None = None
 
-    def tell(self, others: Mapping[TopicPartition, int]) -> None:
+    def update(self, others: Mapping[TopicPartition, int]) -> None:
         """The partitions in our logs that another broker has registered, and the ids of those brokers."""
         self._others = others
 
     @property
     def known(self) -> bool:
-        """Whether anything was told yet."""
+        """Whether there was an update yet."""
         return self._others is not None
 
     @property
-    def told(self) -> object:
-        """What was told last: another object each time, so that what was made of it can be thrown away."""
+    def version(self) -> object:
+        """A different object after each update: what was derived from an older one is out of date."""
         return self._others
 
     def is_ours(self, partition: TopicPartition) -> bool:
@@ -45,10 +45,10 @@ class Ownership:
         return others is not None and partition not in others
 
     def check(self, partition: TopicPartition) -> None:
-        """Refuse what is not ours.
+        """Refuse a partition that is not ours.
 
         Raises:
-            RegisteredElsewhere: another broker has the partition, or nothing was told yet.
+            RegisteredElsewhere: another broker has the partition, or there was no update yet.
         """
         others = self._others
         if others is None:

@@ -97,7 +97,7 @@ class Registration:
     registers in the caller's thread, so that an id in use ends the start. From then on one thread,
     ``registration``, compares what is wanted with what it made and does the difference: after `changed`,
     after a session was renewed, and again after a pause if something failed. Owns ``_made``, which only the
-    registering thread touches, and tells ``ownership`` which partitions it found to be another broker's.
+    registering thread touches, and updates ``ownership`` with the partitions that belong to other brokers.
 
     A `claim` makes its node in the claimer's thread; ``_claimed``, guarded by ``_lock``, keeps it from being
     removed until the topic is there, and ``_given_back`` hands it to the registering thread.
@@ -305,7 +305,7 @@ class Registration:
                     if layout.topic_child(name, str(number)) in refused:
                         others[TopicPartition(name, number)] = self._owner(name, number)
         before, self._others = self._others, others
-        self.ownership.tell(others)
+        self.ownership.update(others)
         for broker, found in _by_topic(others.items() - before.items()).items():
             for name, numbers in found.items():
                 _log.error(

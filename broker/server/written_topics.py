@@ -46,16 +46,16 @@ class WrittenTopics:
     def of(self, name: str, topic: StoredTopic, version: int, operations: int) -> WrittenTopic:
         """``topic``, called ``name``, in a version of Metadata; ``operations`` are those that are allowed."""
         key = name, version, operations
-        told = None if self._ownership is None else self._ownership.told  # before it is asked
+        owners = None if self._ownership is None else self._ownership.version  # before it is asked
         with self._lock:
             found = self._kept.get(key)
-            if found is not None and found[0] is topic and found[1] is told:
+            if found is not None and found[0] is topic and found[1] is owners:
                 self._kept.move_to_end(key)
                 return found[2]
         written = written_topic(self._described(name, topic, operations), version)
         with self._lock:
             self._forget(key)
-            self._kept[key] = topic, told, written
+            self._kept[key] = topic, owners, written
             self._size += _ENTRY_BYTES + len(written.data)
             while self._size > self._max_bytes and self._kept:
                 self._forget(next(iter(self._kept)))

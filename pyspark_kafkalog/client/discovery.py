@@ -42,8 +42,8 @@ FIRST_CONTACT_SECONDS, SILENT_CONTACT_SECONDS = 12.0, 45.0
 """How long addresses that never answered are tried: where each is refused or unknown, and where one says
 nothing at all. With the last attempt and the wait before it they stay below 15 s and 60 s.
 """
-_TELL_AFTER_SECONDS = 3.0
-"""When it is said that it is still tried: a broker that is just starting is there by then."""
+_WARN_AFTER_SECONDS = 3.0
+"""When a warning says that it is still trying: a broker that is just starting is up by then."""
 _NEW_TRY_AFTER_SECONDS = 15.0
 """After a pause of this length the next failure belongs to another call of the user's."""
 _ANSWERED: set[tuple[Address, ...]] = set()
@@ -97,7 +97,7 @@ class _Outage:
 
     began: float
     last: float
-    told: bool = False
+    warned: bool = False
 
 
 class Cluster:
@@ -221,7 +221,7 @@ class Cluster:
         # A server that answers nonsense is a mistake in the settings: no waiting will mend it.
         nonsense = next((e for e in failures.values() if not isinstance(e, ConnectionLost)), None)
         if nonsense is not None:
-            raise error_for(nonsense.code, _tell(failures)) from nonsense
+            raise error_for(nonsense.code, _describe(failures)) from nonsense
         raise self._unreachable(failures, outage) from list(failures.values())[-1]
 
     def drop_lost(self) -> None:
@@ -262,9 +262,9 @@ class Cluster:
         refused = all(isinstance(e, CannotConnect) and not e.silent for e in failures.values())
         most = FIRST_CONTACT_SECONDS if refused else SILENT_CONTACT_SECONDS
         final = not self._answered_before and tried >= most
-        text = _tell(failures)
-        if not final and not outage.told and tried >= _TELL_AFTER_SECONDS:
-            outage.told = True
+        text = _describe(failures)
+        if not final and not outage.warned and tried >= _WARN_AFTER_SECONDS:
+            outage.warned = True
             logger.warning("%s; still trying", text)
         took = f" (tried for {tried:.0f} s)" if tried >= 1 else ""
         option = self.config.servers_option
@@ -320,7 +320,7 @@ class Cluster:
                 self._topics[topic.name] = (_topic(topic), now)
 
 
-def _tell(failures: Mapping[Address, KafkaError]) -> str:
+def _describe(failures: Mapping[Address, KafkaError]) -> str:
     """What became of each address, in one sentence."""
     if len(failures) == 1:
         (only,) = failures.values()

@@ -168,9 +168,7 @@ class PartitionFetcher:
             if isinstance(frame, bytearray):
                 connection.transport.recycle(frame)
         if self._position == self._stuck_at < self.end:
-            raise CorruptMessage(
-                f"{self.tp}: what the log holds at offset {self._position} is no entry of it"
-            )
+            raise CorruptMessage(f"{self.tp}: the data at offset {self._position} is not a valid entry")
         deadline = Deadline.after(self._poll_timeout_ms / 1000, self._cluster.clock)
         attempts = self._cluster.retrying(f"fetching {self.tp} at offset {self._position}", deadline)
         empty_answers = 0

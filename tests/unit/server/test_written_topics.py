@@ -75,7 +75,7 @@ def test_what_other_brokers_have_registered_is_told_as_soon_as_it_is_known() -> 
         return [partition.leader_id for partition in described.partitions]
 
     assert leaders() == [-1, -1, -1]
-    ownership.tell({})
+    ownership.update({})
     assert leaders() == [0, 0, 0]
-    ownership.tell({TopicPartition("t", 1): 8})
+    ownership.update({TopicPartition("t", 1): 8})
     assert leaders() == [0, -1, 0]
