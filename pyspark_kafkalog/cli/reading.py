@@ -12,11 +12,12 @@ from pyspark_kafkalog.columnar.blocks import AbortedTransactions, Answer
 from pyspark_kafkalog.columnar.engine import Block
 from pyspark_kafkalog.columnar.message_walk import walk_messages
 from pyspark_kafkalog.config.consumer import ConsumerConfig
-from pyspark_kafkalog.consumer.corrupt_batches import CORRUPT, MAX_BATCH_BYTES, Detour
+from pyspark_kafkalog.consumer.corrupt_batches import CORRUPT, Detour
 from pyspark_kafkalog.consumer.fetcher import POLL_TIMEOUT_MS, Fetched, PartitionFetcher
 from pyspark_kafkalog.errors import KafkaError, OffsetOutOfRange
 from pyspark_kafkalog.formats import message_set
 from pyspark_kafkalog.formats.placement import Place
+from pyspark_kafkalog.formats.resync import MAX_BATCH_BYTES
 from pyspark_kafkalog.formats.record import parse_records
 from pyspark_kafkalog.types import IsolationLevel, Record, TopicPartition
 

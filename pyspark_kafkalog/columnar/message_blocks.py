@@ -149,7 +149,7 @@ def _opened(
         found.stop not in (Stop.DONE, Stop.CUT)
         or not found.message_count
         or (relative and found.last_offset > wrapper.offset)
-        or (not relative and 0 < wrapper.offset < found.last_offset)
+        or (not relative and 0 < wrapper.offset != found.last_offset)
     ):
         raise _fault(data, pos, max_bytes)
     base = wrapper.offset - found.last_offset if relative else 0

@@ -35,9 +35,6 @@ T = TypeVar("T")
 CORRUPT = (CorruptMessage, MessageTooLarge)
 """What a batch that may be left out raises when it is decoded. A codec that is missing here is none of it."""
 
-MAX_BATCH_BYTES = 128 << 20
-"""What one batch may decompress to: no client sends batches near it."""
-
 Decode = Callable[[memoryview, int, int, AbortedTransactions, Place, int], tuple[Iterable[T], int]]
 """What one entry holds of the offsets ``[start, end)``, and where reading goes on after it; raises `CORRUPT`.
 
@@ -126,7 +123,7 @@ class Detour(Generic[T]):
         following = next_offset_at(data, frame.end)
         if following is None or following > frame.last_offset or following < place.lowest:
             return
-        if first_offset(data, frame, MAX_BATCH_BYTES) > position:
+        if first_offset(data, frame) > position:
             raise place.after(frame.last_offset).refuse(following, following)
 
     def _behind(
@@ -145,7 +142,7 @@ class Detour(Generic[T]):
             return after, next_sound(data, at, _somewhere(place, after))
         found = next_sound(data, at, somewhere)
         if found is not None:
-            return max(position, first_offset(data, found, MAX_BATCH_BYTES)), found
+            return max(position, first_offset(data, found)), found
         limit = self.config.fetch_max_bytes
         if at == 0 and frame is None and len(data) >= limit:
             raise CorruptMessage(
@@ -159,7 +156,7 @@ class Detour(Generic[T]):
             except CORRUPT:
                 found = None
             if found is not None:
-                return first_offset(more.data, found, MAX_BATCH_BYTES), None
+                return first_offset(more.data, found), None
         return self._next_by_offset(position, end), None
 
     def _next_by_offset(self, position: int, end: int) -> int:
@@ -195,7 +192,7 @@ class Detour(Generic[T]):
         except CORRUPT:
             return None
         frame = _first_sound(fetched.data, _somewhere(fetched.place, position + 1))
-        return None if frame is None else first_offset(fetched.data, frame, MAX_BATCH_BYTES)
+        return None if frame is None else first_offset(fetched.data, frame)
 
     def _fetched_near(self, offset: int, end: int) -> Fetched:
         """An answer to a fetch at ``offset`` or, where the broker refuses that, from the entry before on."""

@@ -72,8 +72,8 @@ def messages(buf: Buffer, pos: int = 0, *, max_bytes: int, stored: bool = True) 
 
     Raises:
         CorruptMessage: a checksum or length is wrong, a wrapper holds nothing or another wrapper, or
-            ``stored`` offsets do not rise or end above the wrapper's. What comes before the damage has been
-            given by then.
+            ``stored`` offsets do not rise or do not end with the wrapper's. What comes before the damage has
+            been given by then.
         MessageTooLarge: decompressed, the set has more than ``max_bytes``.
         UnsupportedCompression: message sets do not have the codec, or its library is not installed.
     """
@@ -112,8 +112,8 @@ def _inner_messages(data: memoryview, header: EntryHeader, base: int, stored: bo
             yield Message(base + inner_offset, NO_TIMESTAMP, _CREATE, key, value, 0)
         else:
             yield Message(base + inner_offset, header.timestamp if kind else time, kind, key, value, 1)
-    if stored and not header.magic and 0 < header.offset < previous:
-        fault = f"it ends with a message at offset {previous}, above its own"
+    if stored and not header.magic and 0 < header.offset != previous:
+        fault = f"it ends with a message at offset {previous}, which is not its own"
         raise _within(header, CorruptMessage(fault))
 
 

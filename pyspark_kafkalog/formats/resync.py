@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 from itertools import islice
 
-from pyspark_kafkalog.errors import CorruptMessage, KafkaError
+from pyspark_kafkalog.errors import CorruptMessage, KafkaError, MessageTooLarge
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.legacy import messages
 from pyspark_kafkalog.formats.legacy_entry import MIN_ENTRY_BYTES
 from pyspark_kafkalog.formats.message_set import ENTRIES
 from pyspark_kafkalog.formats.placement import Place
+
+MAX_BATCH_BYTES = 128 << 20
+"""What one batch may decompress to: no client sends batches near it."""
 
 _OFFSET_BYTES = 8
 
@@ -37,7 +40,7 @@ def entry_at(data: memoryview, pos: int) -> Frame | None:
 
 
 def checks_out(data: memoryview, frame: Frame, place: Place) -> bool:
-    """Whether an entry's checksum is right, and its offsets are at their ``place`` and below those behind."""
+    """Whether an entry's checksum is right, and its offsets are at their ``place`` and below those after it."""
     if not place.has(frame.first_offset, frame.last_offset):
         return False
     following = next_offset_at(data, frame.end)
@@ -45,7 +48,11 @@ def checks_out(data: memoryview, frame: Frame, place: Place) -> bool:
         return False
     try:
         ENTRIES.verify(data, frame)
-    except CorruptMessage:
+        if not frame.first_is_known:
+            # The offsets within a compressed set are covered by its checksum, the set's own is not.
+            for _ in messages(data, frame.position, max_bytes=MAX_BATCH_BYTES):
+                pass
+    except (CorruptMessage, MessageTooLarge):
         return False
     return True
 
@@ -79,12 +86,12 @@ def next_sound(data: memoryview, pos: int, place: Place) -> Frame | None:
     return None
 
 
-def first_offset(data: memoryview, frame: Frame, max_bytes: int) -> int:
+def first_offset(data: memoryview, frame: Frame) -> int:
     """The first offset of an entry that checks out. A compressed set of v0 or v1 is opened for it."""
     if frame.first_is_known:
         return frame.first_offset
     try:
-        for message in islice(messages(data, frame.position, max_bytes=max_bytes), 1):
+        for message in islice(messages(data, frame.position, max_bytes=MAX_BATCH_BYTES), 1):
             return message.offset
     except KafkaError:
         pass  # whoever reads it finds that

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.cli.reading import read_ranges
@@ -44,13 +44,16 @@ entries = st.lists(
 flips = st.lists(st.tuples(st.integers(0, COUNT - 1), st.integers(0, 1 << 30), st.integers(0, 7)), max_size=3)
 
 
-@given(formats=entries, flips=flips, finds=st.sampled_from(["all", "sound"]), data=st.data())
+@example(formats=[(2, Codec.NONE)] * COUNT, flips=[(1, 7, 1)], finds="all", start=6)
+@example(formats=[(0, Codec.GZIP)] * COUNT, flips=[(1, 7, 3)], finds="all", start=0)
+@example(formats=[(0, Codec.GZIP)] * COUNT, flips=[(1, 7, 1)], finds="sound", start=4)
+@given(formats=entries, flips=flips, finds=st.sampled_from(["all", "sound"]), start=st.integers(0, END - 1))
 def test_what_is_given_is_right_and_what_is_sound_is_given(
     broker: ScriptedBroker,
     formats: list[tuple[int, Codec]],
     flips: list[tuple[int, int, int]],
     finds: str,
-    data: st.DataObject,
+    start: int,
 ) -> None:
     good = [entry(number * EACH, *form) for number, form in enumerate(formats)]
     log = DamagedLog(good, finds=finds)
@@ -58,7 +61,6 @@ def test_what_is_given_is_right_and_what_is_sound_is_given(
         log.flip(number, byte % len(good[number]), bit)
     broker.default(ApiKey.FETCH, log.fetch)
     broker.default(ApiKey.LIST_OFFSETS, log.list_offsets)
-    start = data.draw(st.integers(0, END - 1), label="start")
     tp, found, told = TopicPartition(TOPIC, 0), {}, []
     cluster = Cluster(ConsumerConfig(bootstrap_servers=broker.address, retry_backoff_ms=1))
     try:
@@ -69,6 +71,15 @@ def test_what_is_given_is_right_and_what_is_sound_is_given(
         cluster.close()
     wrong = {offset for offset, value in found.items() if value != b"%d" % offset}
     damaged = {number for number, _, _ in flips}
+    # Of two batches of v2 or v1 that overlap, a reader cannot tell which one is damaged if it did not see
+    # where the first should begin: it began within it, or the one before is damaged as well.
+    damaged |= {
+        offset // EACH
+        for number in damaged
+        if start > number * EACH or number - 1 in damaged
+        for offset in range(log.claimed_end(number) - EACH, log.claimed_end(number))
+        if number * EACH <= offset < (number + 2) * EACH
+    }
     assert {offset // EACH for offset in wrong} <= damaged, "only an entry that a gap hides"
     missing = {offset for offset in range(start, END) if offset not in found}
     assert {offset // EACH for offset in missing} <= damaged, "what is sound is given"
