@@ -17,8 +17,8 @@ from pyspark_kafkalog.consumer.fetcher import POLL_TIMEOUT_MS, Fetched, Partitio
 from pyspark_kafkalog.errors import KafkaError, OffsetOutOfRange
 from pyspark_kafkalog.formats import message_set
 from pyspark_kafkalog.formats.placement import Place
-from pyspark_kafkalog.formats.resync import MAX_BATCH_BYTES
 from pyspark_kafkalog.formats.record import parse_records
+from pyspark_kafkalog.formats.resync import MAX_BATCH_BYTES
 from pyspark_kafkalog.types import IsolationLevel, Record, TopicPartition
 
 Ranges = Mapping[TopicPartition, tuple[int, int]]

@@ -40,7 +40,7 @@ def entry_at(data: memoryview, pos: int) -> Frame | None:
 
 
 def checks_out(data: memoryview, frame: Frame, place: Place) -> bool:
-    """Whether an entry's checksum is right, and its offsets are at their ``place`` and below those after it."""
+    """Whether an entry's checksum is right, and its offsets fit ``place`` and what follows."""
     if not place.has(frame.first_offset, frame.last_offset):
         return False
     following = next_offset_at(data, frame.end)
