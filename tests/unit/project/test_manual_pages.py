@@ -50,6 +50,10 @@ def test_links_lead_to_chapters_that_exist(page: str) -> None:
         assert not anchor or anchor in anchors_of(target or page), (target, anchor)
 
 
+def test_the_front_page_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 100
+
+
 def test_the_way_from_sparks_connector_names_each_of_its_options() -> None:
     ours = {"protocol", "zookeeper.connect", "zk.connect", "broker.list"}
     theirs = (
