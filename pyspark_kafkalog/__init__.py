@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.consumer.simple_consumer import SimpleConsumer
     from pyspark_kafkalog.consumer.stream import ConsumerTimeout
     from pyspark_kafkalog.consumer.topic_filter import Blacklist, Whitelist
-    from pyspark_kafkalog.datasource.pushdown_probe import PushdownLeaks, enable_pushdown
     from pyspark_kafkalog.datasource.source import DefaultSource
     from pyspark_kafkalog.datasource.stream_listener import LagListener, SourceLag
     from pyspark_kafkalog.errors import KafkaError
@@ -61,7 +60,6 @@ __all__ = [
     "Producer",
     "ProducerData",
     "ProducerRequest",
-    "PushdownLeaks",
     "SimpleConsumer",
     "SourceLag",
     "SyncProducer",
@@ -72,7 +70,6 @@ __all__ = [
     "create_partitions",
     "create_topics",
     "delete_topics",
-    "enable_pushdown",
     "ensure_java",
     "load",
     "read_dead",
@@ -98,7 +95,6 @@ _HOMES = {
     "Producer": "producer.producer",
     "ProducerData": "producer.classic_producer",
     "ProducerRequest": "producer.broker_writer",
-    "PushdownLeaks": "datasource.pushdown_probe",
     "SimpleConsumer": "consumer.simple_consumer",
     "SourceLag": "datasource.stream_listener",
     "SyncProducer": "producer.sync_producer",
@@ -108,7 +104,6 @@ _HOMES = {
     "create_partitions": "client.admin",
     "create_topics": "client.admin",
     "delete_topics": "client.admin",
-    "enable_pushdown": "datasource.pushdown_probe",
     "ensure_java": "java_runtime",
     "load": "loads.load",
     "read_dead": "loads.dead_letters",

@@ -103,13 +103,6 @@ OPTIONS = (
         "Columns to decode, separated by commas, in this order. What is not named costs nothing.",
     ),
     Option(
-        "pushFilters",
-        "false",
-        "Leave out what a query's filters rule out; only together with `kafkalog.enable_pushdown(spark)`: "
-        "see [pushdown.md](pushdown.md).",
-        "batch",
-    ),
-    Option(
         "kafka.isolation.level",
         "read_uncommitted",
         "`read_committed` leaves out what aborted transactions wrote and ends at the last stable offset.",

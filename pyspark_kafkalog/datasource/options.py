@@ -124,8 +124,6 @@ class BatchOptions(SourceOptions):
     """What a batch read was asked for."""
 
     end: OffsetLimit
-    push_filters: bool
-    """Whether a query's filters decide what is read, as far as they can."""
     load: LoadOptions | None
     """None for a read that remembers nothing."""
 
@@ -136,12 +134,7 @@ def parse_batch_options(given: Mapping[str, str]) -> BatchOptions:
     Raises:
         InvalidConfig: one is missing, unknown, contradictory or has a wrong value; the text names it.
     """
-    parsed = batch_options(options_for_use(given, "batch"))
-    if parsed.push_filters and parsed.load is not None:
-        log.warning(
-            "option pushFilters has no meaning in a load and is ignored: a plan is for all who read it"
-        )
-    return parsed
+    return batch_options(options_for_use(given, "batch"))
 
 
 def batch_options(options: Mapping[str, str]) -> BatchOptions:
@@ -150,7 +143,7 @@ def batch_options(options: Mapping[str, str]) -> BatchOptions:
     check_batch_edges(start, end)
     shared = shared_options(options, start, end)
     load = parse_load_options(options, lambda name, allowed: choice(options, name, allowed))
-    return BatchOptions(end=end, load=load, push_filters=flag(options, "pushFilters"), **shared)
+    return BatchOptions(end=end, load=load, **shared)
 
 
 def shared_options(options: Mapping[str, str], start: StartLimit, *limits: OffsetLimit) -> dict[str, Any]:

@@ -75,12 +75,6 @@ class DefaultSource(DataSource):
             from pyspark_kafkalog.datasource.load_reader import LoadReader
 
             return LoadReader(options, columns, options.load, self._run)
-        if options.push_filters:
-            from pyspark_kafkalog.datasource.pushdown_probe import check_pushdown_exists
-            from pyspark_kafkalog.datasource.pushing_reader import PushingReader
-
-            check_pushdown_exists()
-            return PushingReader(options, columns)
         from pyspark_kafkalog.datasource.batch_reader import BatchReader
 
         return BatchReader(options, columns)

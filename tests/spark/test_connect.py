@@ -179,15 +179,6 @@ def test_a_batch_is_written(
         do("write", target={"kafka.bootstrap.servers": server.bootstrap_servers}, count=1)
 
 
-def test_the_probe_of_pushed_filters_runs(do: Errand) -> None:
-    found = do("probe")
-    # Which of the two it is depends on the Spark that runs.
-    if found["leak"]:
-        assert found["leak"].startswith("counting all rows, those of one partition and all again gave")
-        assert found["leak"] in found["refusal"]
-    assert found["setting"] == ("false" if found["leak"] else "true")
-
-
 def test_values_are_decoded(do: Errand, new_topic: NewTopic, options: Callable[..., dict[str, str]]) -> None:
     schema = {"type": "record", "name": "N", "fields": [{"name": "n", "type": "int"}]}
     topic = new_topic()

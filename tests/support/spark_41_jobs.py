@@ -100,16 +100,6 @@ def listened(spark: Any, servers: str, topic: str, checkpoint: str) -> int:
     return len(lags)
 
 
-def enable_pushdown(spark: Any, servers: str) -> None:
-    kafkalog.enable_pushdown(spark)
-
-
-def push_filters(spark: Any, servers: str) -> int:
-    """A read that was asked to leave out what filters rule out."""
-    options = {"kafka.bootstrap.servers": servers, "subscribe": "any", "pushFilters": "true"}
-    return int(spark.read.format("kafkalog").options(**options).load().count())
-
-
 def decode_avro(spark: Any, servers: str) -> None:
     decoding.avro("value", '{"type": "record", "name": "R", "fields": []}', framed=False)
 

@@ -29,7 +29,7 @@ OLDEST = "4.1.1"
 """The oldest PySpark with which all of ours works; there is a connector for it, Delta Lake and Iceberg."""
 
 REDUCED = "4.0.0"
-"""The oldest PySpark that we work with: without pushed filters, and without Avro and Protobuf decoded."""
+"""The oldest PySpark that we work with: without Avro and Protobuf decoded."""
 
 _STOP_SECONDS = 30
 

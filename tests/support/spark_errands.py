@@ -11,7 +11,6 @@ from typing import Any
 
 import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog import decoding
-from pyspark_kafkalog.datasource.pushdown_probe import PUSHDOWN_CONF, find_leak
 
 Options = dict[str, str]
 SECONDS = 60
@@ -116,18 +115,6 @@ def write(spark: Any, *, target: Options, count: int) -> None:
     """The numbers below ``count`` as values, written by two tasks."""
     frame = spark.range(0, count, 1, 2).selectExpr("cast(id AS string) value")
     frame.write.format("kafkalog").options(**target).mode("append").save()
-
-
-def probe(spark: Any) -> dict[str, Any]:
-    """What the probe finds, what `enable_pushdown` says of it, and the setting afterwards."""
-    refusal = ""
-    try:
-        kafkalog.enable_pushdown(spark)
-    except kafkalog.PushdownLeaks as e:
-        refusal = str(e)
-    setting = spark.conf.get(PUSHDOWN_CONF, "false")
-    spark.conf.unset(PUSHDOWN_CONF)
-    return {"leak": find_leak(spark), "refusal": refusal, "setting": setting}
 
 
 def decoded(spark: Any, *, options: Options, avro: str) -> list[list[Any]]:

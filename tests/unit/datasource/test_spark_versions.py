@@ -3,23 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql import datasource
 from pyspark.sql.pandas import functions
 
 from pyspark_kafkalog import decoding
-from pyspark_kafkalog.datasource.pushdown_probe import enable_pushdown
-from pyspark_kafkalog.datasource.source import DefaultSource
 from pyspark_kafkalog.errors import InvalidConfig
-
-
-def test_without_pushed_filters_asking_for_them_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(datasource, "Filter")
-    said = "does not push filters into Python sources; 4.1 and newer do"
-    with pytest.raises(InvalidConfig, match=said):
-        enable_pushdown(None)  # type: ignore[arg-type]
-    source = DefaultSource({"kafka.bootstrap.servers": "a:1", "subscribe": "t", "pushFilters": "true"})
-    with pytest.raises(InvalidConfig, match=said):
-        source.reader(source.schema())
 
 
 def test_without_arrow_functions_decoding_avro_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
