@@ -1,8 +1,9 @@
 """The two checksums of Kafka's formats, each from the fastest library that is installed.
 
 CRC-32C (Castagnoli) guards v2 batches; CRC-32 (that of zip) guards the older messages. The ``crc32c`` package
-uses the processor's own instruction; ``crcmod`` is portable and some fifty times slower, so it is only the
-fallback, and the oracle of the tests.
+uses the processor's own instruction and is installed where it has wheels: Linux on x86_64, aarch64 and
+riscv64, macOS, Windows. Elsewhere ``crcmod`` takes its place, which runs anywhere and is some fifty times
+slower; it is also the tests' oracle.
 """
 
 from __future__ import annotations

@@ -1,18 +1,28 @@
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
 import sys
-import textwrap
 import zlib
 from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
-import crc32c as crc32c_package
 import crcmod.predefined
 import pytest
 
+from broker.log.filesystem import OsFileSystem
+from broker.log.scan import FoundBatch, scan
+from broker.log.snapshot import read_snapshot, write_snapshot
+from broker.log.walk import SCAN_BYTES
 from pyspark_kafkalog.formats import checksum
+from pyspark_kafkalog.formats.batch import encode_batch, read_header, verify_crc
+from pyspark_kafkalog.formats.message_set import frames
+from pyspark_kafkalog.types import NewRecord
+from tests.support.vectors import vectors
 
 CHECK = b"123456789"
 """The input whose checksums every catalogue of CRCs lists."""
@@ -28,8 +38,9 @@ def test_the_check_values_are_those_of_the_catalogue() -> None:
 
 @pytest.mark.parametrize("data", SAMPLES, ids=len)
 def test_crcmod_and_the_crc32c_package_agree(data: bytes) -> None:
+    package = pytest.importorskip("crc32c")
     portable: Callable[[bytes], int] = crcmod.predefined.mkPredefinedCrcFun("crc-32c")
-    assert checksum.crc32c(data) == portable(data) == crc32c_package.crc32c(data)
+    assert checksum.crc32c(data) == portable(data) == package.crc32c(data)
     assert checksum._portable_crc32c()(data, 0) == portable(data)
 
 
@@ -53,36 +64,88 @@ def test_any_buffer_will_do(function: Callable[..., int]) -> None:
 
 
 def test_the_fast_libraries_are_used_where_they_are_installed() -> None:
-    assert checksum.CRC32C_IMPLEMENTATION == "crc32c"
-    assert checksum.CRC32_IMPLEMENTATION == "isal"
+    assert ("crc32c" if find_spec("crc32c") else "crcmod") == checksum.CRC32C_IMPLEMENTATION
+    assert ("isal" if find_spec("isal") else "zlib") == checksum.CRC32_IMPLEMENTATION
 
 
-def test_without_them_the_portable_ones_give_the_same_and_batches_still_verify() -> None:
-    script = """
-        import sys
-        sys.modules["crc32c"] = sys.modules["isal"] = None  # importing them raises ImportError
-        from pyspark_kafkalog.formats import checksum
-        from pyspark_kafkalog.formats.batch import encode_batch, read_header, verify_crc
-        from pyspark_kafkalog.types import NewRecord
+# Run with a function of this file's, in a process that cannot import the fast packages.
+WITHOUT_FAST_PACKAGES = """
+import json, sys
 
-        assert checksum.CRC32C_IMPLEMENTATION == "crcmod", checksum.CRC32C_IMPLEMENTATION
-        assert checksum.CRC32_IMPLEMENTATION == "zlib", checksum.CRC32_IMPLEMENTATION
-        assert checksum.crc32c(b"123456789") == 0xE3069283
-        assert checksum.crc32c(memoryview(b"56789"), checksum.crc32c(b"1234")) == 0xE3069283
-        assert checksum.crc32(b"123456789") == 0xCBF43926
-        batch = encode_batch([NewRecord(b"value", b"key", 1)])
-        verify_crc(batch, 0, read_header(batch))
-        sys.stdout.write(batch.hex())
-    """
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"crc32c", "_crc32c", "isal"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+"""
+
+
+def checksums() -> dict[str, Any]:
+    """Of random data whole and in pieces, and of each batch that foreign clients sent."""
+    whole = [[checksum.crc32c(data), checksum.crc32(data)] for data in SAMPLES]
+    pieces = []
+    for data in SAMPLES:
+        crc = old_crc = 0
+        for start in range(0, len(data), 61):
+            crc = checksum.crc32c(memoryview(data)[start : start + 61], crc)
+            old_crc = checksum.crc32(bytearray(data[start : start + 61]), old_crc)
+        pieces.append([crc, old_crc])
+    sent = {}
+    for v in vectors("v2-"):
+        for frame in frames(v.data):
+            covered = memoryview(v.data)[frame.position + 21 : frame.end]
+            sent[f"{v.file} {frame.position}"] = [
+                checksum.crc32c(covered),
+                read_header(v.data, frame.position).crc,
+            ]
+    return {"whole": whole, "pieces": pieces, "sent": sent}
+
+
+def written(directory: Path) -> dict[str, str]:
+    """The bytes of a batch larger than a scan's reads, and of a producers' snapshot, each read back."""
+    files = OsFileSystem()
+    write_snapshot(files, directory, 7, SAMPLES[-1])
+    assert read_snapshot(files, directory) == (7, SAMPLES[-1])
+    batch = encode_batch([NewRecord(SAMPLES[-1] * (2 * SCAN_BYTES // len(SAMPLES[-1])), b"key", 1)])
+    verify_crc(batch, 0, read_header(batch))
+    path = directory / "segment"
+    path.write_bytes(batch)
+    file = files.open(path)
+    (found,) = scan(file, len(batch), 0)
+    file.close()
+    assert isinstance(found, FoundBatch)
+    assert found.sound
+    return {"batch": batch.hex(), "snapshot": (directory / "producers.snapshot").read_bytes().hex()}
+
+
+def portable(call: str) -> Any:
+    """What the call gives in a process without the fast packages."""
+    script = f"""{WITHOUT_FAST_PACKAGES}
+from pathlib import Path
+from pyspark_kafkalog.formats import checksum
+from {__name__} import checksums, written
+
+assert [checksum.CRC32C_IMPLEMENTATION, checksum.CRC32_IMPLEMENTATION] == ["crcmod", "zlib"]
+json.dump({call}, sys.stdout)
+"""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(script)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.getcwd()},  # noqa: PTH109
-        check=False,
-    )
+        [sys.executable, "-c", script],
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.getcwd()}, check=False,  # noqa: PTH109
+    )  # fmt: skip
     assert done.stderr == ""
-    from pyspark_kafkalog.formats.batch import encode_batch
-    from pyspark_kafkalog.types import NewRecord
+    return json.loads(done.stdout)
 
-    assert done.stdout == encode_batch([NewRecord(b"value", b"key", 1)]).hex()
+
+def test_without_the_fast_packages_checksums_are_the_same() -> None:
+    found = portable("checksums()")
+    assert found == checksums()
+    assert found["whole"][SAMPLES.index(CHECK)] == [0xE3069283, 0xCBF43926]
+    assert found["pieces"] == found["whole"]
+    assert len(found["sent"]) > 20
+    assert all(computed == stated for computed, stated in found["sent"].values())
+
+
+def test_without_the_fast_packages_the_same_bytes_are_written_and_read(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    assert portable(f"written(Path({str(tmp_path / 'other')!r}))") == written(tmp_path)
