@@ -34,6 +34,9 @@ _XERIAL_BLOCK_BYTES = 32 * 1024
 _SNAPPY_MAX_RATIO = 22
 """No snappy element of n bytes yields more than 22 n: the best is 64 bytes out of a copy of three."""
 
+_SNAPPY_COPIED_BYTES = 16 * 1024
+"""python-snappy holds a block twice for a moment; up to here it is faster than a buffer of our own."""
+
 _GZIP_WBITS = 31
 _MEMBER_INPUT_BYTES = 4096
 """Input step from the second gzip member on: the library copies all input it has not used."""
@@ -223,25 +226,24 @@ def _gzip_members(
 
 
 def _snappy_library() -> Any:
-    # python-snappy is a thin layer over cramjam; cramjam itself can write into a slice of our buffer.
     try:
-        import cramjam
+        import snappy
     except ImportError:
         raise _missing(Codec.SNAPPY, "python-snappy") from None
-    return cramjam
+    return snappy
 
 
 def _snappy_compress(data: Buffer, level: int | None) -> bytes:  # noqa: ARG001  (snappy has no levels)
-    block = _snappy_library().snappy.compress_raw
+    block = _snappy_library().compress
     view = memoryview(data)
     parts = [_XERIAL_HEADER.pack(_XERIAL_MAGIC, _XERIAL_VERSION, _XERIAL_VERSION)]
     for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
-        packed = bytes(block(view[start : start + _XERIAL_BLOCK_BYTES]))
+        packed = block(view[start : start + _XERIAL_BLOCK_BYTES])
         parts += (len(packed).to_bytes(4, "big"), packed)
     return b"".join(parts)
 
 
-def _snappy_decompress(data: Buffer, max_bytes: int, max_pieces: int) -> memoryview:
+def _snappy_decompress(data: Buffer, max_bytes: int, max_pieces: int) -> bytes | memoryview:
     library = _snappy_library()
     view = memoryview(data)
     blocks = _xerial_blocks(view, max_pieces) if view[:8] == _XERIAL_MAGIC else [view]
@@ -249,14 +251,26 @@ def _snappy_decompress(data: Buffer, max_bytes: int, max_pieces: int) -> memoryv
     total = sum(sizes)
     if total > max_bytes:
         raise _too_large(Codec.SNAPPY, max_bytes, total)
-    out = memoryview(bytearray(total))
+    if len(blocks) > 1 or total > _SNAPPY_COPIED_BYTES:
+        return _snappy_blocks(blocks, sizes)
+    try:
+        return bytes(library.uncompress(blocks[0])) if blocks else b""
+    except library.UncompressError as e:
+        raise _corrupt(Codec.SNAPPY, e.__cause__) from None
+
+
+def _snappy_blocks(blocks: list[memoryview], sizes: list[int]) -> memoryview:
+    """Decompress the blocks into one buffer, by the library that python-snappy is made of."""
+    import cramjam
+
+    out = memoryview(bytearray(sum(sizes)))
     pos = 0
     try:
         for block, size in zip(blocks, sizes, strict=True):
-            if library.snappy.decompress_raw_into(block, out[pos : pos + size]) != size:
+            if cramjam.snappy.decompress_raw_into(block, out[pos : pos + size]) != size:
                 raise _corrupt(Codec.SNAPPY, "a block is shorter than it claims")
             pos += size
-    except library.DecompressionError as e:
+    except cramjam.DecompressionError as e:
         raise _corrupt(Codec.SNAPPY, e) from None
     return out
 

@@ -207,6 +207,8 @@ def test_snappy_is_written_in_xerial_blocks_of_32_kib() -> None:
         (xerial() + struct.pack(">i", 5) + b"abcd", "block of 5 bytes where 4 are left"),
         (xerial(b"\x05\x00a"), "corrupt"),
         (b"\x05\x10abc", "corrupt"),
+        (b"\x80\x80\x08" + bytes(10_000), "corrupt"),
+        (xerial(b"\x01\x00a", b"\x05\x00a"), "corrupt"),
     ],
 )
 def test_impossible_snappy_says_what_is_wrong(data: bytes, why: str) -> None:
@@ -274,7 +276,7 @@ def test_a_codec_number_that_kafka_does_not_have_is_unsupported() -> None:
 @pytest.mark.parametrize(
     ("codec", "module", "package"),
     [
-        (Codec.SNAPPY, "cramjam", "python-snappy"),
+        (Codec.SNAPPY, "snappy", "python-snappy"),
         (Codec.LZ4, "lz4.frame", "lz4"),
         (Codec.ZSTD, "zstandard", "zstandard"),
     ],
