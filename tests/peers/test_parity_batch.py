@@ -176,7 +176,7 @@ def test_records_per_task_are_limited_without_min_partitions_by_ours_only(
     theirs, ours = both.each(subscribe=four.name, maxRecordsPerPartition="7")
     assert ours.rows == theirs.rows
     assert max(map(len, ours.tasks)) == 7
-    assert max(map(len, theirs.tasks)) == 60, "Spark's connector has mended this: see docs/datasource.md"
+    assert max(map(len, theirs.tasks)) == 60, "Spark's connector has mended this: see docs/migration.md"
     both.read(subscribe=four.name, maxRecordsPerPartition="7", minPartitions="5")
 
 

@@ -117,7 +117,7 @@ def test_s12_available_now_leaves_nothing_below_the_least_count_with_ours_only(
     streams = BothStreams(both_at_kafka, tmp_path, subscribe=topic.name, **limits)
     theirs, ours = streams.outcomes()
     assert counts_of(ours) == [10, 10, 5]
-    assert counts_of(theirs) == [10, 10], "Spark's connector has mended this: see docs/datasource.md"
+    assert counts_of(theirs) == [10, 10], "Spark's connector has mended this: see docs/migration.md"
     assert [counts_of(each) for each in streams.outcomes()] == [[5], []]
 
 
