@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from benchmarks.harness import Measurement, Row, compare, interleave, repeats, table
-from pyspark_kafkalog.columnar.record_batches import RecordBatchDecoder
+from pyspark_kafkalog.columnar.decoder import RecordBatchDecoder
 from pyspark_kafkalog.columnar.v07_batches import V07BatchDecoder
 from pyspark_kafkalog.formats import legacy
 from pyspark_kafkalog.formats.batch import encode_batch

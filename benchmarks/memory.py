@@ -22,7 +22,7 @@ import psutil
 from benchmarks.harness import Row, table
 from benchmarks.spark_read import fill, noop, session
 from broker.embedded import start_broker
-from pyspark_kafkalog.columnar.choice import WARM_UP_RECORDS
+from pyspark_kafkalog.columnar.decoder import WARM_UP_RECORDS
 
 GIB = 5
 VALUE_BYTES = 1000

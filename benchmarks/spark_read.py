@@ -154,7 +154,7 @@ def ready_made(rows: int, value_bytes: int) -> Any:
     """A record batch as the decoder makes it."""
     import pyarrow as pa
 
-    from pyspark_kafkalog.columnar.record_batches import arrow_schema
+    from pyspark_kafkalog.columnar.decoder import arrow_schema
 
     columns = {
         "key": [KEY] * rows,

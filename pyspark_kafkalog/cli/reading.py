@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.columnar import message_blocks
-from pyspark_kafkalog.columnar.blocks import AbortedTransactions, Answer
+from pyspark_kafkalog.columnar import message_walk
+from pyspark_kafkalog.columnar.batch_walk import AbortedTransactions, Answer
 from pyspark_kafkalog.columnar.engine import Block
 from pyspark_kafkalog.columnar.message_walk import walk_messages
 from pyspark_kafkalog.config.consumer import ConsumerConfig
@@ -168,7 +168,7 @@ class _Partition:
 
 def _records(block: Block) -> list[Record]:
     if block.is_messages:
-        return message_blocks.records(block)
+        return message_walk.records(block)
     records = parse_records(
         bytes(block.buffer[block.start : block.end]),
         block.record_count,

@@ -7,7 +7,9 @@ divides into keys and values is known only afterwards; what is not written costs
 
 from __future__ import annotations
 
+import weakref
 from array import array
+from collections import deque
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
@@ -15,14 +17,60 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pyspark_kafkalog.columnar import layout as k
-from pyspark_kafkalog.columnar import message_engine as m
-from pyspark_kafkalog.columnar import pool
-from pyspark_kafkalog.columnar.arrays import blobs, header_names, headers
+from pyspark_kafkalog.columnar import engine as m
+from pyspark_kafkalog.columnar import kernel_columns as k
+from pyspark_kafkalog.columnar.columns import (
+    BINARY,
+    INT32,
+    INT64,
+    STRING,
+    TIMESTAMP,
+    blobs,
+    header_names,
+    headers,
+)
 from pyspark_kafkalog.columnar.engine import Block, Cursor, Engine, Filled, Limits, Status, Wanted
 from pyspark_kafkalog.columnar.kernel_cache import Kernel, kernel
-from pyspark_kafkalog.columnar.pool import ALIGNMENT
-from pyspark_kafkalog.columnar.types import BINARY, INT32, INT64, STRING, TIMESTAMP
+
+ALIGNMENT = 64
+"""Where Arrow likes a buffer to begin, in bytes."""
+
+_KEPT_BYTES = 32 << 20
+_USUAL_BYTES = 6 << 20
+"""What is allocated at least, so that the next call finds it large enough whatever its records are like."""
+
+
+class Pool:
+    """Memory for arenas, used again when the last Arrow array in it is gone.
+
+    *Thread-safe: appending to a deque and popping from it are.* New memory costs a page fault for every 4
+    KiB, more than decoding does, and Arrow's own allocator gives it back to the system while a reader waits
+    for Spark or the broker.
+    """
+
+    def __init__(self) -> None:
+        self._free: deque[Any] = deque()
+
+    def take(self, size: int) -> Any:
+        """An array of ``size`` bytes or more, on an `ALIGNMENT` boundary. It comes back by itself: what
+        refers to it keeps it from doing so.
+        """
+        memory = self._free.pop() if self._free else None
+        if memory is None or len(memory) < size:
+            raw = np.empty(max(size, _USUAL_BYTES) + ALIGNMENT, np.uint8)
+            skip = -raw.ctypes.data % ALIGNMENT
+            memory = raw[skip : len(raw) - ALIGNMENT + skip]
+        lease = memory[:]
+        weakref.finalize(lease, self._give_back, memory).atexit = False
+        return lease
+
+    def _give_back(self, memory: Any) -> None:
+        if len(memory) + sum(map(len, self._free)) <= _KEPT_BYTES:
+            self._free.append(memory)
+
+
+arenas = Pool()
+"""One for the process."""
 
 
 class CompiledEngine:
@@ -135,7 +183,7 @@ class _Arena:
                 for region, length in regions:
                     layout[region] = at
                     at += -(-length // ALIGNMENT) * ALIGNMENT
-        self.bytes = pool.arenas.take(at)
+        self.bytes = arenas.take(at)
         self._buffer = pa.py_buffer(self.bytes)
         self.state = np.zeros(k.STATE_FIELDS, np.int64)
         layout.flags.writeable = False

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, types
 
-from pyspark_kafkalog.columnar.memory import address, copy, get8, put8, read32
+from pyspark_kafkalog.columnar.intrinsics import address, copy, get8, put8, read32
 
 _numbers = types.Array(types.int64, 1, "C", readonly=True)
 SIGNATURES = {

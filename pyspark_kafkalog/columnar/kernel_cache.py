@@ -30,7 +30,7 @@ KernelName = Literal[
 """The kernels there are: for v2 batches, for messages of v0 and v1, for 0.7's entries, and the way back."""
 
 _MODULES: dict[KernelName, str] = {
-    "fill_columns": "kernels",
+    "fill_columns": "record_kernels",
     "fill_messages": "message_kernels",
     "walk_messages": "message_kernels",
     "fill_entries": "v07_kernels",
@@ -38,16 +38,7 @@ _MODULES: dict[KernelName, str] = {
     "choose_partitions": "encode_kernels",
 }
 
-_DEPENDED_ON = (
-    "engine",
-    "kernel_columns",
-    "kernel_crc",
-    "kernel_folding",
-    "layout",
-    "memory",
-    "message_engine",
-    "v07_engine",
-)
+_DEPENDED_ON = ("engine", "intrinsics", "kernel_columns", "kernel_crc", "v07_engine")
 """What kernels are made of beside their own module."""
 
 _lock = threading.Lock()

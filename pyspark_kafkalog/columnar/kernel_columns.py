@@ -4,15 +4,81 @@ The kernels (`kernels`, `message_kernels`) bring how a record is read. `layout` 
 arrays of numbers, ``k`` here; places are addresses (`memory` says why).
 """
 
-# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
 from __future__ import annotations
 
 import numpy as np
 from numba import njit, types
 
-from pyspark_kafkalog.columnar import layout as k
 from pyspark_kafkalog.columnar.engine import MAX_TIMESTAMP_MS, Status
-from pyspark_kafkalog.columnar.memory import address, copy, get8, get64, put8, put32, put64
+from pyspark_kafkalog.columnar.intrinsics import address, copy, get8, get64, put8, put32, put64
+
+# Fields of the table of blocks, one row each: those of `engine.Block` behind its buffer.
+BLOCK_FIELDS = 9
+(
+    BLOCK_START,
+    BLOCK_END,
+    BLOCK_COUNT,
+    BLOCK_LAST_DELTA,
+    BLOCK_LOW,
+    BLOCK_HIGH,
+    BLOCK_BASE_OFFSET,
+    BLOCK_TIMESTAMP,
+    BLOCK_APPEND_TIME,
+) = range(BLOCK_FIELDS)
+
+# The layout: where in the arena each region begins, in bytes, or -1 where its column is not wanted; then
+# the room there is for rows, bytes and headers, and how many records one call may look at.
+LAYOUT_FIELDS = 20
+(
+    OFFSETS,
+    TIMESTAMPS,
+    TIMESTAMP_TYPES,
+    KEY_STARTS,
+    KEY_VALID,
+    KEY_DATA,
+    VALUE_STARTS,
+    VALUE_VALID,
+    VALUE_DATA,
+    HEADER_STARTS,
+    HEADER_VALID,
+    NAME_STARTS,
+    NAME_DATA,
+    CONTENT_STARTS,
+    CONTENT_VALID,
+    CONTENT_DATA,
+    CAPACITY_ROWS,
+    CAPACITY_BYTES,
+    CAPACITY_HEADERS,
+    CAPACITY_RECORDS,
+) = range(LAYOUT_FIELDS)
+
+# The state: where a call goes on and stops, what the arena holds, and what was wrong.
+STATE_FIELDS = 19
+(
+    AT_BLOCK,
+    AT_POSITION,
+    AT_RECORD,
+    PREVIOUS_DELTA,
+    ROWS,
+    RECORDS,
+    DATA_BYTES,
+    KEY_BYTES,
+    KEY_NULLS,
+    VALUE_BYTES,
+    VALUE_NULLS,
+    HEADERS,
+    HEADER_NULLS,
+    NAME_BYTES,
+    CONTENT_BYTES,
+    CONTENT_NULLS,
+    NAMES_NOT_ASCII,
+    NUMBER,
+    NEED,
+) = range(STATE_FIELDS)
+
+
+# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
+
 
 BAD_LAYOUT = -1
 _DONE = int(Status.DONE)
@@ -65,59 +131,59 @@ def write_field(source, size, arena, layout, region, state, used, row, rows):
 def write_row(fields, offset, time, arena, layout, state):
     """Append all but its headers of one record. The caller does that, and then counts the row."""
     _, _, _, kind, key, key_size, value, value_size, _ = fields
-    row, rows = get64(state, k.ROWS), get64(layout, k.CAPACITY_ROWS)
-    if get64(layout, k.OFFSETS) >= 0:
-        put64(arena + get64(layout, k.OFFSETS), row, offset)
-    if get64(layout, k.TIMESTAMPS) >= 0:
-        put64(arena + get64(layout, k.TIMESTAMPS), row, time)
-    if get64(layout, k.TIMESTAMP_TYPES) >= 0:
-        put32(arena + get64(layout, k.TIMESTAMP_TYPES), row, kind)
-    if get64(layout, k.KEY_STARTS) >= 0:
-        write_field(key, key_size, arena, layout, k.KEY_STARTS, state, k.KEY_BYTES, row, rows)
-    if get64(layout, k.VALUE_STARTS) >= 0:
-        write_field(value, value_size, arena, layout, k.VALUE_STARTS, state, k.VALUE_BYTES, row, rows)
+    row, rows = get64(state, ROWS), get64(layout, CAPACITY_ROWS)
+    if get64(layout, OFFSETS) >= 0:
+        put64(arena + get64(layout, OFFSETS), row, offset)
+    if get64(layout, TIMESTAMPS) >= 0:
+        put64(arena + get64(layout, TIMESTAMPS), row, time)
+    if get64(layout, TIMESTAMP_TYPES) >= 0:
+        put32(arena + get64(layout, TIMESTAMP_TYPES), row, kind)
+    if get64(layout, KEY_STARTS) >= 0:
+        write_field(key, key_size, arena, layout, KEY_STARTS, state, KEY_BYTES, row, rows)
+    if get64(layout, VALUE_STARTS) >= 0:
+        write_field(value, value_size, arena, layout, VALUE_STARTS, state, VALUE_BYTES, row, rows)
 
 
 @_inlined
 def write_no_headers(arena, layout, state):
     """Append null to the column of headers, which is wanted."""
-    row, nulls = get64(state, k.ROWS), get64(state, k.HEADER_NULLS)
-    put32(arena + get64(layout, k.HEADER_STARTS), row, get64(state, k.HEADERS))
-    _mark_null(arena + get64(layout, k.HEADER_VALID), row, nulls, get64(layout, k.CAPACITY_ROWS))
-    put64(state, k.HEADER_NULLS, nulls + 1)
+    row, nulls = get64(state, ROWS), get64(state, HEADER_NULLS)
+    put32(arena + get64(layout, HEADER_STARTS), row, get64(state, HEADERS))
+    _mark_null(arena + get64(layout, HEADER_VALID), row, nulls, get64(layout, CAPACITY_ROWS))
+    put64(state, HEADER_NULLS, nulls + 1)
 
 
 @_compiled
 def write_ends(arena, layout, state):
     """Close the starts of each column with where its data ends."""
-    rows, headers = get64(state, k.ROWS), get64(state, k.HEADERS)
-    if get64(layout, k.KEY_STARTS) >= 0:
-        put32(arena + get64(layout, k.KEY_STARTS), rows, get64(state, k.KEY_BYTES))
-    if get64(layout, k.VALUE_STARTS) >= 0:
-        put32(arena + get64(layout, k.VALUE_STARTS), rows, get64(state, k.VALUE_BYTES))
-    if get64(layout, k.HEADER_STARTS) >= 0:
-        put32(arena + get64(layout, k.HEADER_STARTS), rows, headers)
-        put32(arena + get64(layout, k.NAME_STARTS), headers, get64(state, k.NAME_BYTES))
-        put32(arena + get64(layout, k.CONTENT_STARTS), headers, get64(state, k.CONTENT_BYTES))
+    rows, headers = get64(state, ROWS), get64(state, HEADERS)
+    if get64(layout, KEY_STARTS) >= 0:
+        put32(arena + get64(layout, KEY_STARTS), rows, get64(state, KEY_BYTES))
+    if get64(layout, VALUE_STARTS) >= 0:
+        put32(arena + get64(layout, VALUE_STARTS), rows, get64(state, VALUE_BYTES))
+    if get64(layout, HEADER_STARTS) >= 0:
+        put32(arena + get64(layout, HEADER_STARTS), rows, headers)
+        put32(arena + get64(layout, NAME_STARTS), headers, get64(state, NAME_BYTES))
+        put32(arena + get64(layout, CONTENT_STARTS), headers, get64(state, CONTENT_BYTES))
 
 
 @_compiled
 def regions_fit(layout, size):
     """Whether every region that is there lies within an arena of ``size`` bytes."""
-    rows, data = layout[k.CAPACITY_ROWS], layout[k.CAPACITY_BYTES]
-    headers = layout[k.CAPACITY_HEADERS]
+    rows, data = layout[CAPACITY_ROWS], layout[CAPACITY_BYTES]
+    headers = layout[CAPACITY_HEADERS]
     if rows < 0 or data < 0 or headers < 0 or max(rows, data, headers) > _MAX_INT64 >> 8:
         return False
-    for region in range(k.CAPACITY_ROWS):
-        if region in (k.KEY_DATA, k.VALUE_DATA, k.NAME_DATA, k.CONTENT_DATA):
+    for region in range(CAPACITY_ROWS):
+        if region in (KEY_DATA, VALUE_DATA, NAME_DATA, CONTENT_DATA):
             length = data
-        elif region in (k.OFFSETS, k.TIMESTAMPS):
+        elif region in (OFFSETS, TIMESTAMPS):
             length = 8 * rows
-        elif region in (k.KEY_VALID, k.VALUE_VALID, k.HEADER_VALID):
+        elif region in (KEY_VALID, VALUE_VALID, HEADER_VALID):
             length = (rows + 7) // 8
-        elif region == k.CONTENT_VALID:
+        elif region == CONTENT_VALID:
             length = (headers + 7) // 8
-        elif region in (k.NAME_STARTS, k.CONTENT_STARTS):
+        elif region in (NAME_STARTS, CONTENT_STARTS):
             length = 4 * (headers + 1)
         else:
             length = 4 * (rows + 1)
@@ -145,17 +211,17 @@ def _block_filler(name, read, time_of, write):
 
     def fill_from_block(data, block, arena, layout, state):
         """The records of the block whose table row is at ``block``, from where ``state`` stands on."""
-        start, end = data + get64(block, k.BLOCK_START), data + get64(block, k.BLOCK_END)
-        count, last_delta = get64(block, k.BLOCK_COUNT), get64(block, k.BLOCK_LAST_DELTA)
-        low, high = get64(block, k.BLOCK_LOW), get64(block, k.BLOCK_HIGH)
-        base_offset, base_time = get64(block, k.BLOCK_BASE_OFFSET), get64(block, k.BLOCK_TIMESTAMP)
-        append_time = get64(block, k.BLOCK_APPEND_TIME)
-        first = pos = start + get64(state, k.AT_POSITION)
-        first_record = record = get64(state, k.AT_RECORD)
-        previous = get64(state, k.PREVIOUS_DELTA)
+        start, end = data + get64(block, BLOCK_START), data + get64(block, BLOCK_END)
+        count, last_delta = get64(block, BLOCK_COUNT), get64(block, BLOCK_LAST_DELTA)
+        low, high = get64(block, BLOCK_LOW), get64(block, BLOCK_HIGH)
+        base_offset, base_time = get64(block, BLOCK_BASE_OFFSET), get64(block, BLOCK_TIMESTAMP)
+        append_time = get64(block, BLOCK_APPEND_TIME)
+        first = pos = start + get64(state, AT_POSITION)
+        first_record = record = get64(state, AT_RECORD)
+        previous = get64(state, PREVIOUS_DELTA)
         # Where this call's share ends: a record that goes beyond it is left for the next call.
-        stop = min(end, pos + get64(layout, k.CAPACITY_BYTES) - get64(state, k.DATA_BYTES))
-        until = min(count, record + get64(layout, k.CAPACITY_RECORDS) - get64(state, k.RECORDS))
+        stop = min(end, pos + get64(layout, CAPACITY_BYTES) - get64(state, DATA_BYTES))
+        until = min(count, record + get64(layout, CAPACITY_RECORDS) - get64(state, RECORDS))
         status, number, need = _DONE, np.int64(0), np.int64(0)
         while record < until:
             status, number, fields = read(pos, end, stop, append_time)
@@ -166,15 +232,15 @@ def _block_filler(name, read, time_of, write):
                 status, number = _BAD_OFFSET, delta
                 break
             if low <= delta < high:
-                if get64(state, k.ROWS) >= get64(layout, k.CAPACITY_ROWS) or (
-                    get64(layout, k.HEADER_STARTS) >= 0
-                    and get64(state, k.HEADERS) + number > get64(layout, k.CAPACITY_HEADERS)
+                if get64(state, ROWS) >= get64(layout, CAPACITY_ROWS) or (
+                    get64(layout, HEADER_STARTS) >= 0
+                    and get64(state, HEADERS) + number > get64(layout, CAPACITY_HEADERS)
                 ):
                     status, need = _FULL, number
                     number = np.int64(0)
                     break
                 fits, time = time_of(base_time, fields, append_time)
-                if not fits and get64(layout, k.TIMESTAMPS) >= 0:
+                if not fits and get64(layout, TIMESTAMPS) >= 0:
                     status, number, need = _BAD_TIMESTAMP, fields[1], delta
                     break
                 write(fields, number, base_offset + delta, time, arena, layout, state)
@@ -185,13 +251,13 @@ def _block_filler(name, read, time_of, write):
             status, number = _FULL, np.int64(0)
         elif status == _DONE and pos != end:
             status, number = _TRAILING, np.int64(end - pos)
-        put64(state, k.DATA_BYTES, get64(state, k.DATA_BYTES) + pos - first)
-        put64(state, k.RECORDS, get64(state, k.RECORDS) + record - first_record)
-        put64(state, k.AT_POSITION, pos - start)
-        put64(state, k.AT_RECORD, record)
-        put64(state, k.PREVIOUS_DELTA, previous)
-        put64(state, k.NUMBER, number)
-        put64(state, k.NEED, need)
+        put64(state, DATA_BYTES, get64(state, DATA_BYTES) + pos - first)
+        put64(state, RECORDS, get64(state, RECORDS) + record - first_record)
+        put64(state, AT_POSITION, pos - start)
+        put64(state, AT_RECORD, record)
+        put64(state, PREVIOUS_DELTA, previous)
+        put64(state, NUMBER, number)
+        put64(state, NEED, need)
         return status
 
     return _named(fill_from_block, name)
@@ -221,22 +287,22 @@ def filler(name, read, time_of, write):
     fill_from_block = _block_filler(name, read, time_of, write)
 
     def fill(source, table, arena, layout, state):
-        if not regions_fit(layout, arena.shape[0]) or table.shape[1] != k.BLOCK_FIELDS:
+        if not regions_fit(layout, arena.shape[0]) or table.shape[1] != BLOCK_FIELDS:
             return BAD_LAYOUT
         data, rows, columns = address(source), address(table), address(arena)
         status = _DONE
-        while state[k.AT_BLOCK] < table.shape[0]:
-            block = state[k.AT_BLOCK]
-            start, end = table[block, k.BLOCK_START], table[block, k.BLOCK_END]
-            if not 0 <= start <= end <= source.shape[0] or not 0 <= state[k.AT_POSITION] <= end - start:
+        while state[AT_BLOCK] < table.shape[0]:
+            block = state[AT_BLOCK]
+            start, end = table[block, BLOCK_START], table[block, BLOCK_END]
+            if not 0 <= start <= end <= source.shape[0] or not 0 <= state[AT_POSITION] <= end - start:
                 status = BAD_LAYOUT
                 break
-            row = rows + 8 * k.BLOCK_FIELDS * block
+            row = rows + 8 * BLOCK_FIELDS * block
             status = fill_from_block(data, row, columns, address(layout), address(state))
             if status != _DONE:
                 break
-            state[k.AT_BLOCK] += 1
-            state[k.AT_POSITION], state[k.AT_RECORD], state[k.PREVIOUS_DELTA] = 0, 0, -1
+            state[AT_BLOCK] += 1
+            state[AT_POSITION], state[AT_RECORD], state[PREVIOUS_DELTA] = 0, 0, -1
         write_ends(columns, address(layout), address(state))
         return status
 

@@ -20,9 +20,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, types
 
-from pyspark_kafkalog.columnar import layout as k
-from pyspark_kafkalog.columnar import message_engine as m
+from pyspark_kafkalog.columnar import engine as m
+from pyspark_kafkalog.columnar import kernel_columns as k
 from pyspark_kafkalog.columnar.engine import Status
+from pyspark_kafkalog.columnar.intrinsics import address, get8, get64, put64
 from pyspark_kafkalog.columnar.kernel_columns import (
     BAD_LAYOUT,
     FILL_SIGNATURE,
@@ -32,7 +33,6 @@ from pyspark_kafkalog.columnar.kernel_columns import (
     write_row,
 )
 from pyspark_kafkalog.columnar.kernel_crc import CRC_TABLES, crc32
-from pyspark_kafkalog.columnar.memory import address, get8, get64, put64
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
 
 _DONE = int(Status.DONE)

@@ -9,9 +9,11 @@ import struct
 from array import array
 from collections.abc import Sequence
 
-from pyspark_kafkalog.columnar.arrays import columns_of
+from pyspark_kafkalog.columnar.columns import columns_of
 from pyspark_kafkalog.columnar.engine import (
     MAX_TIMESTAMP_MS,
+    NO_KIND,
+    OWN_KIND,
     Block,
     Cursor,
     Filled,
@@ -19,7 +21,6 @@ from pyspark_kafkalog.columnar.engine import (
     Status,
     Wanted,
 )
-from pyspark_kafkalog.columnar.message_engine import NO_KIND, OWN_KIND
 from pyspark_kafkalog.formats.legacy_entry import (
     ENTRY_OVERHEAD,
     KEY_POSITIONS,

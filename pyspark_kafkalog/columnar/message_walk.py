@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from pyspark_kafkalog.columnar.message_engine import Stop, Walk
+from pyspark_kafkalog.columnar.engine import OWN_KIND, Block, Stop, Walk
+from pyspark_kafkalog.errors import CorruptMessage, KafkaError
 from pyspark_kafkalog.formats.checksum import crc32
+from pyspark_kafkalog.formats.legacy import inner_set, messages
 from pyspark_kafkalog.formats.legacy_entry import (
     CODEC_BITS,
     ENTRY_OVERHEAD,
@@ -13,7 +17,183 @@ from pyspark_kafkalog.formats.legacy_entry import (
     MAGIC_POSITION,
     MAX_OFFSET,
     MIN_ENTRY_BYTES,
+    key_and_value,
+    read_entry,
+    verify_entry,
 )
+from pyspark_kafkalog.formats.message_set import frames
+from pyspark_kafkalog.formats.placement import Place
+from pyspark_kafkalog.types import Record, TimestampType
+
+RUN_BYTES = 256 << 10
+"""How far one walk goes, so that what it went over is still in the cache when columns are made of it."""
+
+_OFFSET_BYTES = 8
+
+Walker = Callable[[memoryview, int, int, int], Walk]
+"""`engine.Engine.walk`."""
+
+
+class Step(NamedTuple):
+    """Blocks with the messages that are wanted; where in the answer the next entry begins, None where nothing
+    more is wanted or whole; at which offset reading goes on; the lowest offset that the next entry may have;
+    how many bytes were decompressed.
+    """
+
+    blocks: Sequence[Block]
+    position: int | None
+    next_offset: int
+    lowest: int
+    decompressed_bytes: int = 0
+
+
+def step(
+    data: memoryview, pos: int, walk: Walker, place: Place, at: int, end: int, *, max_bytes: int
+) -> Step:
+    """What the entry of v0 or v1 at ``pos``, or those from there on, hold of the offsets ``[at, end)``.
+
+    ``place`` is what the offsets of the first of them must be. A set may decompress to ``max_bytes``.
+
+    Raises:
+        CorruptMessage: a checksum, length or offset is wrong, or compressed data is damaged.
+        MessageTooLarge: a set decompresses to more than the limit.
+        UnsupportedCompression: a codec is none of theirs, or its library not installed.
+    """
+    found = walk(data, pos, pos + RUN_BYTES, min(end, place.below))
+    if found.message_count:
+        # Within a run they rise, and end below what it was told.
+        if not place.has(found.first_offset, found.first_offset):
+            raise place.refuse(found.first_offset, found.first_offset)
+        after = found.last_offset + 1
+        if found.last_offset < at:
+            return Step((), found.end, at, after)
+        block = Block(
+            data,
+            pos,
+            found.end,
+            found.message_count,
+            found.last_offset,
+            at,
+            end,
+            0,
+            0,
+            OWN_KIND,
+            is_messages=True,
+        )
+        return Step((block,), found.end, after, after)
+    if found.stop is Stop.COMPRESSED:
+        return _opened(data, pos, walk, place, at, end, max_bytes)
+    if found.stop is Stop.BEYOND:
+        return Step((), None, _beyond(data, pos, place), place.lowest)
+    if found.stop is Stop.CUT:
+        # Of what is cut short the length may still be an impossible one.
+        next(frames(data[pos:]), None)
+        return Step((), None, at, place.lowest)
+    raise _fault(data, pos, max_bytes)
+
+
+def _beyond(data: memoryview, pos: int, place: Place) -> int:
+    """The offset of the message at ``pos``, which is not below the range's end."""
+    entry = read_entry(data, pos)
+    if not place.has(entry.offset, entry.offset):
+        raise place.refuse(entry.offset, entry.offset)
+    _check_next(data, pos + entry.size, place.after(entry.offset))
+    return entry.offset
+
+
+def _check_next(data: memoryview, pos: int, place: Place) -> None:
+    """Look at the offset of the entry at ``pos``, of which perhaps only a part is there. What lies beyond the
+    range's end comes after a gap, or has a damaged offset: then that of the next entry is lower.
+    """
+    head = data[pos : pos + _OFFSET_BYTES]
+    offset = int.from_bytes(head, "big", signed=True)
+    if len(head) == _OFFSET_BYTES and offset < place.lowest:
+        raise place.refuse(offset, offset)
+
+
+def records(block: Block) -> list[Record]:
+    """The messages of a block that are wanted, one by one."""
+    found, pos = [], block.start
+    for _ in range(block.record_count):
+        header = read_entry(block.buffer, pos)
+        if block.low <= header.offset < block.high:
+            key, value = key_and_value(block.buffer, pos, header)
+            time, kind = header.timestamp, TimestampType.CREATE_TIME
+            if block.append_time == OWN_KIND:
+                kind = header.timestamp_type
+            elif block.append_time and header.magic:
+                time, kind = block.timestamp, TimestampType.LOG_APPEND_TIME
+            offset = block.base_offset + header.offset
+            found.append(
+                Record(
+                    offset,
+                    offset + 1,
+                    time,
+                    kind,
+                    None if key is None else bytes(key),
+                    None if value is None else bytes(value),
+                )
+            )
+        pos += header.size
+    return found
+
+
+def _opened(
+    data: memoryview, pos: int, walk: Walker, place: Place, at: int, end: int, max_bytes: int
+) -> Step:
+    """What the compressed set at ``pos`` holds. Its messages end with its own offset, or before."""
+    wrapper = read_entry(data, pos)
+    verify_entry(data, pos, wrapper)
+    after = pos + wrapper.size
+    if wrapper.offset < at:
+        # All of it is below what is wanted; how far it goes down is not known.
+        if not place.has(wrapper.offset, wrapper.offset):
+            raise place.refuse(wrapper.offset, wrapper.offset)
+        return Step((), after, at, wrapper.offset + 1)
+    inner = inner_set(data, pos, wrapper, max_bytes)
+    found = walk(inner, 0, len(inner), MAX_OFFSET)
+    relative = wrapper.magic > 0 and wrapper.offset > 0
+    if (
+        found.stop not in (Stop.DONE, Stop.CUT)
+        or not found.message_count
+        or (relative and found.last_offset > wrapper.offset)
+        or (not relative and 0 < wrapper.offset != found.last_offset)
+    ):
+        raise _fault(data, pos, max_bytes)
+    base = wrapper.offset - found.last_offset if relative else 0
+    first, last = base + found.first_offset, base + found.last_offset
+    whole = max(wrapper.offset, last)
+    if not place.has(first, whole):
+        raise place.refuse(first, whole)
+    if first >= end:
+        _check_next(data, after, place.after(whole))
+        return Step((), None, first, whole + 1, len(inner))
+    append_time = wrapper.timestamp_type is TimestampType.LOG_APPEND_TIME
+    block = Block(
+        inner,
+        0,
+        found.end,
+        found.message_count,
+        found.last_offset,
+        max(0, at - base),
+        end - base,
+        base,
+        wrapper.timestamp if append_time else 0,
+        int(append_time),
+        is_messages=True,
+    )
+    return Step((block,) if last >= at else (), after, whole + 1, whole + 1, len(inner))
+
+
+def _fault(data: memoryview, pos: int, max_bytes: int) -> KafkaError:
+    """What is wrong with the entry at ``pos``."""
+    try:
+        for _ in messages(data, pos, max_bytes=max_bytes):
+            pass
+    except KafkaError as e:
+        return e
+    return CorruptMessage(f"the set at offset {read_entry(data, pos).offset}: no offset is negative")
+
 
 _HEADER = struct.Struct(">qiIBB")
 _LENGTH = struct.Struct(">i")

@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
 
-from pyspark_kafkalog.columnar.arrays import columns_of
+from pyspark_kafkalog.columnar.columns import columns_of
 from pyspark_kafkalog.columnar.engine import (
     MAX_TIMESTAMP_MS,
     Block,
@@ -21,9 +21,9 @@ from pyspark_kafkalog.columnar.engine import (
     Filled,
     Limits,
     Status,
+    Walk,
     Wanted,
 )
-from pyspark_kafkalog.columnar.message_engine import Walk
 from pyspark_kafkalog.columnar.message_plain import fill_messages
 from pyspark_kafkalog.columnar.message_walk import walk_messages
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from pyspark_kafkalog.columnar import pool
+from pyspark_kafkalog.columnar import arena
 from pyspark_kafkalog.columnar import v07_engine as k
+from pyspark_kafkalog.columnar.arena import ALIGNMENT
+from pyspark_kafkalog.columnar.columns import BINARY, INNER_INDEX, INT32, INT64
 from pyspark_kafkalog.columnar.kernel_cache import Kernel
-from pyspark_kafkalog.columnar.pool import ALIGNMENT
-from pyspark_kafkalog.columnar.types import BINARY, INNER_INDEX, INT32, INT64
 from pyspark_kafkalog.columnar.v07_engine import Limits, Span, Status, Wanted
 
 
@@ -48,7 +48,7 @@ class _Arena:
             if asked:
                 layout[region] = at
                 at += -(-length // ALIGNMENT) * ALIGNMENT
-        self._bytes = pool.arenas.take(at)
+        self._bytes = arena.arenas.take(at)
         self._buffer = pa.py_buffer(self._bytes)
         self._state = np.zeros(k.STATE_FIELDS, np.int64)
         layout.flags.writeable = False

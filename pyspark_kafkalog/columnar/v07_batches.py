@@ -14,20 +14,19 @@ from collections.abc import Generator, Iterator, Sequence
 
 import pyarrow as pa
 
-from pyspark_kafkalog.columnar.arrays import Constant
-from pyspark_kafkalog.columnar.blocks import DECOMPRESSED_BYTES, DECOMPRESSED_RATIO
-from pyspark_kafkalog.columnar.choice import Choice, EngineName
-from pyspark_kafkalog.columnar.kernel_cache import kernel
-from pyspark_kafkalog.columnar.record_batches import DATA_BYTES, MAX_BATCH_BYTES, ROWS, Decoded
-from pyspark_kafkalog.columnar.types import (
+from pyspark_kafkalog.columnar.batch_walk import DECOMPRESSED_BYTES, DECOMPRESSED_RATIO
+from pyspark_kafkalog.columnar.columns import (
     BINARY,
     COLUMNS_07,
     HEADERS,
     INNER_INDEX,
     INT32,
     TIMESTAMP,
+    Constant,
     arrow_schema,
 )
+from pyspark_kafkalog.columnar.decoder import DATA_BYTES, MAX_BATCH_BYTES, ROWS, Choice, Decoded, EngineName
+from pyspark_kafkalog.columnar.kernel_cache import kernel
 from pyspark_kafkalog.columnar.v07_engine import Columns, Engine, Limits, Span, Status, Wanted
 from pyspark_kafkalog.columnar.v07_plain import PlainEngine
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError

@@ -15,8 +15,8 @@ import numpy as np
 from numba import njit, types
 
 from pyspark_kafkalog.columnar import v07_engine as k
+from pyspark_kafkalog.columnar.intrinsics import address, copy, get8, put32, put64
 from pyspark_kafkalog.columnar.kernel_crc import CRC_TABLES, crc32
-from pyspark_kafkalog.columnar.memory import address, copy, get8, put32, put64
 from pyspark_kafkalog.columnar.v07_engine import Status
 from pyspark_kafkalog.formats.v07 import CODEC_BITS
 

@@ -11,8 +11,7 @@ from array import array
 
 import pyarrow as pa
 
-from pyspark_kafkalog.columnar.arrays import blobs, numbers
-from pyspark_kafkalog.columnar.types import INNER_INDEX, INT32, INT64
+from pyspark_kafkalog.columnar.columns import INNER_INDEX, INT32, INT64, blobs, numbers
 from pyspark_kafkalog.columnar.v07_engine import Limits, Span, Status, Wanted
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.checksum import crc32

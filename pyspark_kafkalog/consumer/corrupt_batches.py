@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.columnar.blocks import AbortedTransactions
+from pyspark_kafkalog.columnar.batch_walk import AbortedTransactions
 from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.consumer.fetcher import Fetched, PartitionFetcher
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError, MessageTooLarge, OffsetOutOfRange

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark_kafkalog.columnar.blocks import AbortedTransactions
-from pyspark_kafkalog.columnar.record_batches import RecordBatchDecoder
+from pyspark_kafkalog.columnar.batch_walk import AbortedTransactions
+from pyspark_kafkalog.columnar.decoder import RecordBatchDecoder
 from pyspark_kafkalog.consumer.corrupt_batches import CORRUPT, Detour
 from pyspark_kafkalog.consumer.fetcher import Fetched, PartitionFetcher
 from pyspark_kafkalog.datasource.planning import OffsetRange

@@ -13,7 +13,7 @@ from benchmarks.memory import GIB, GOAL, VALUE_BYTES, watched
 from benchmarks.raw_client import RawClient, batch
 from benchmarks.spark_read import BATCH_BYTES, noop, session
 from broker.embedded import EmbeddedBroker, start_broker
-from pyspark_kafkalog.columnar.choice import WARM_UP_RECORDS
+from pyspark_kafkalog.columnar.decoder import WARM_UP_RECORDS
 from tests.support.linked_partitions import link_partitions
 
 TOPIC, PARTITIONS = "long", 10

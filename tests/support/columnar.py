@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyspark_kafkalog.columnar.record_batches import COLUMNS, Decoded, RecordBatchDecoder
+from pyspark_kafkalog.columnar.decoder import COLUMNS, Decoded, RecordBatchDecoder
 from pyspark_kafkalog.columnar.v07_batches import COLUMNS_07, V07BatchDecoder
 from pyspark_kafkalog.formats.batch import seal_batch
 from pyspark_kafkalog.formats.batch_header import LOG_APPEND_TIME_BIT

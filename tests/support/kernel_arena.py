@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyspark_kafkalog.columnar import layout as k
+from pyspark_kafkalog.columnar import kernel_columns as k
 
 _CANARY = 0xA5
 _GAP = 40

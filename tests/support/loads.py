@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyspark_kafkalog.columnar.types import BINARY, INT64, TIMESTAMP
+from pyspark_kafkalog.columnar.columns import BINARY, INT64, TIMESTAMP
 from pyspark_kafkalog.loads.commit import Commit
 from pyspark_kafkalog.loads.ledger import Ledger
 from pyspark_kafkalog.loads.plan import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafkalog.columnar.record_batches import COLUMNS, Decoded
+from pyspark_kafkalog.columnar.decoder import COLUMNS, Decoded
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.batch_header import ATTRIBUTES_POSITION, CRC_POSITION, HEADER_SIZE

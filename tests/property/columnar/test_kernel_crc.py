@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.columnar import kernel_crc
-from pyspark_kafkalog.columnar.kernel_folding import can_fold
-from pyspark_kafkalog.columnar.memory import address
+from pyspark_kafkalog.columnar.intrinsics import address
+from pyspark_kafkalog.columnar.kernel_crc import can_fold
 from pyspark_kafkalog.formats.checksum import crc32
 
 WAYS = [kernel_crc.crc32_by_tables] + ([kernel_crc.crc32_by_folding] if can_fold() else [])

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafkalog.columnar import layout as k
-from pyspark_kafkalog.columnar import message_blocks, record_batches
-from pyspark_kafkalog.columnar import message_engine as m
+from pyspark_kafkalog.columnar import decoder, message_walk
+from pyspark_kafkalog.columnar import engine as m
+from pyspark_kafkalog.columnar import kernel_columns as k
+from pyspark_kafkalog.columnar.decoder import COLUMNS, Decoded
 from pyspark_kafkalog.columnar.engine import Status
 from pyspark_kafkalog.columnar.kernel_cache import kernel
 from pyspark_kafkalog.columnar.kernel_columns import BAD_LAYOUT
 from pyspark_kafkalog.columnar.message_walk import walk_messages
-from pyspark_kafkalog.columnar.record_batches import COLUMNS, Decoded
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats import legacy, message_set
 from pyspark_kafkalog.formats.checksum import crc32
@@ -123,9 +123,9 @@ def test_where_runs_and_record_batches_are_cut_makes_no_difference(
 ) -> None:
     whole = decode(log)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(record_batches, "ROWS", row_limit)
-        patch.setattr(record_batches, "DATA_BYTES", byte_limit)
-        patch.setattr(message_blocks, "RUN_BYTES", run_bytes)
+        patch.setattr(decoder, "ROWS", row_limit)
+        patch.setattr(decoder, "DATA_BYTES", byte_limit)
+        patch.setattr(message_walk, "RUN_BYTES", run_bytes)
         decoded = assert_same(log)
     assert isinstance(decoded, Decoded)
     assert all(0 < batch.num_rows <= row_limit for batch in decoded.batches)

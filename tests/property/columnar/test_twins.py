@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafkalog.columnar.record_batches import COLUMNS
+from pyspark_kafkalog.columnar.decoder import COLUMNS
 from pyspark_kafkalog.formats import message_set
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
 from pyspark_kafkalog.types import NewRecord, Record, TimestampType
@@ -111,7 +111,7 @@ def test_an_answer_cut_anywhere_gives_its_whole_batches(log: bytes, data: st.Dat
 def test_where_record_batches_are_cut_makes_no_difference(
     records: list[NewRecord], codec: object, data: st.DataObject
 ) -> None:
-    from pyspark_kafkalog.columnar import record_batches
+    from pyspark_kafkalog.columnar import decoder
 
     log = encode_batch(records, codec=codec) + encode_batch(records, base_offset=len(records))  # type: ignore[arg-type]
     whole = decode(log)
@@ -120,12 +120,12 @@ def test_where_record_batches_are_cut_makes_no_difference(
         "DATA_BYTES": data.draw(st.integers(1, 400)),
         "HEADERS": data.draw(st.integers(1, 5)),
     }
-    usual = {name: getattr(record_batches, name) for name in limits}
+    usual = {name: getattr(decoder, name) for name in limits}
     try:
-        vars(record_batches).update(limits)
+        vars(decoder).update(limits)
         numba, plain = decode(log, "numba"), decode(log, "plain")
     finally:
-        vars(record_batches).update(usual)
+        vars(decoder).update(usual)
     assert numba == plain
     for name in COLUMNS:
         assert column(numba, name) == column(whole, name)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.columnar import v07_batches
 from pyspark_kafkalog.columnar import v07_engine as k
+from pyspark_kafkalog.columnar.columns import COLUMNS_07
+from pyspark_kafkalog.columnar.decoder import Decoded
 from pyspark_kafkalog.columnar.kernel_cache import kernel
-from pyspark_kafkalog.columnar.record_batches import Decoded
-from pyspark_kafkalog.columnar.types import COLUMNS_07
 from pyspark_kafkalog.columnar.v07_engine import Status
 from pyspark_kafkalog.columnar.v07_kernels import BAD_LAYOUT
 from pyspark_kafkalog.errors import KafkaError

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from pyspark_kafkalog.columnar import blocks, record_batches
-from pyspark_kafkalog.columnar.record_batches import COLUMNS, RecordBatchDecoder
+from pyspark_kafkalog.columnar import batch_walk
+from pyspark_kafkalog.columnar import decoder as record_batches
+from pyspark_kafkalog.columnar.decoder import COLUMNS, RecordBatchDecoder
 from pyspark_kafkalog.errors import CorruptMessage, InvalidTimestamp, MessageTooLarge, UnsupportedCompression
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
 from pyspark_kafkalog.formats.compression import Codec
@@ -210,7 +211,7 @@ def test_a_bomb_is_refused_by_the_limit(engine: str) -> None:
 
 
 def test_many_bombs_are_taken_a_few_at_a_time(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "DECOMPRESSED_BYTES", 5_000_000)
+    monkeypatch.setattr(batch_walk, "DECOMPRESSED_BYTES", 5_000_000)
     bomb = [NewRecord(bytes(1_000_000))] * 2
     data = b"".join(encode_batch(bomb, codec=Codec.ZSTD, base_offset=2 * i) for i in range(8))
     found, position, parts = [], 0, 0
@@ -225,7 +226,7 @@ def test_many_bombs_are_taken_a_few_at_a_time(engine: str, monkeypatch: pytest.M
 def test_a_stream_of_bombs_is_taken_whole_and_ends_with_the_next_offset(
     engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "DECOMPRESSED_BYTES", 5_000_000)
+    monkeypatch.setattr(batch_walk, "DECOMPRESSED_BYTES", 5_000_000)
     bomb = [NewRecord(bytes(1_000_000))] * 2
     data = b"".join(encode_batch(bomb, codec=Codec.ZSTD, base_offset=2 * i) for i in range(8))
     decoder = RecordBatchDecoder(topic="t", partition=0, columns=["offset"], engine=engine)  # type: ignore[arg-type]

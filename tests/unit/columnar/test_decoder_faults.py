@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.columnar.record_batches import COLUMNS, RecordBatchDecoder
+from pyspark_kafkalog.columnar.decoder import COLUMNS, RecordBatchDecoder
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.varint import varint_bytes

@@ -21,7 +21,7 @@ import numba.core.caching
 import pytest
 
 import pyspark_kafkalog
-from pyspark_kafkalog.columnar import kernels, message_kernels
+from pyspark_kafkalog.columnar import message_kernels, record_kernels
 from pyspark_kafkalog.columnar.kernel_cache import compiled
 
 PACKAGE = Path(str(pyspark_kafkalog.__file__)).parent
@@ -64,11 +64,11 @@ def test_without_numba_plain_python_serves_and_says_why(tmp_path: Path) -> None:
         import sys
         sys.modules["numba"] = None
         from pyspark_kafkalog.columnar.kernel_cache import kernel
-        from pyspark_kafkalog.columnar import choice
-        from pyspark_kafkalog.columnar.record_batches import RecordBatchDecoder
+        from pyspark_kafkalog.columnar import decoder
+        from pyspark_kafkalog.columnar.decoder import RecordBatchDecoder
         from pyspark_kafkalog.errors import InvalidConfig
         print(kernel())
-        choice.decoded(choice.WARM_UP_RECORDS)
+        decoder.decoded(decoder.WARM_UP_RECORDS)
         print(RecordBatchDecoder(topic="t", partition=0, columns=["key"]).engine)
         try:
             RecordBatchDecoder(topic="t", partition=0, columns=["key"], engine="numba")
@@ -94,7 +94,7 @@ def test_the_real_kernel_is_cached_under_the_temporary_directory_as_a_last_resor
     shutil.copytree(PACKAGE, copy / "pyspark_kafkalog", ignore=shutil.ignore_patterns("__pycache__"))
     (copy / "pyspark_kafkalog" / "columnar" / "__pycache__").write_text("in the way")
     script = """
-        from pyspark_kafkalog.columnar.record_batches import RecordBatchDecoder
+        from pyspark_kafkalog.columnar.decoder import RecordBatchDecoder
         from pyspark_kafkalog.columnar.kernel_cache import kernel
         from pyspark_kafkalog.formats.batch import encode_batch
         from pyspark_kafkalog.types import NewRecord
@@ -107,11 +107,11 @@ def test_the_real_kernel_is_cached_under_the_temporary_directory_as_a_last_resor
     assert run(script, copy, **settings) == "{'value': [b'v']} True"
     (cache,) = tmp_path.glob("kafkalog-numba-*")
     assert cache.stat().st_mode & 0o777 == 0o700
-    assert {path.suffix for path in cache.rglob("kernels.fill_columns_*")} == {".nbi", ".nbc"}
+    assert {path.suffix for path in cache.rglob("record_kernels.fill_columns_*")} == {".nbi", ".nbc"}
 
 
 def test_kernels_that_different_processes_cached_do_not_run_each_others_functions() -> None:
-    loops = [kernels._fill.py_func, message_kernels._fill.py_func]
+    loops = [record_kernels._fill.py_func, message_kernels._fill.py_func]
     loops += [inspect.getclosurevars(loop).nonlocals["fill_from_block"].py_func for loop in loops]
     # numba's names are made of these, and of a number that every process counts anew.
     assert len({(loop.__module__, loop.__qualname__) for loop in loops}) == 4

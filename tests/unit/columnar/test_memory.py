@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 import pyspark_kafkalog
-from pyspark_kafkalog.columnar import choice, pool
-from pyspark_kafkalog.columnar.record_batches import RecordBatchDecoder
+from pyspark_kafkalog.columnar import arena
+from pyspark_kafkalog.columnar import decoder as choice
+from pyspark_kafkalog.columnar.decoder import RecordBatchDecoder
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.types import NewRecord
 from tests.support.columnar import ENGINES, FOREVER, column, decode
@@ -28,7 +29,7 @@ def address(batch: pa.RecordBatch) -> int:
 
 
 def test_an_arena_is_used_again_once_nothing_refers_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "arenas", pool.Pool())
+    monkeypatch.setattr(arena, "arenas", arena.Pool())
     first = decode(answer(0), "numba").batches[0]
     place = address(first)
     kept = first.column("value").slice(50, 2)
@@ -41,14 +42,14 @@ def test_an_arena_is_used_again_once_nothing_refers_to_it(monkeypatch: pytest.Mo
 
 
 def test_the_pool_keeps_a_bounded_number_of_arenas(monkeypatch: pytest.MonkeyPatch) -> None:
-    arenas = pool.Pool()
+    arenas = arena.Pool()
     leases = [arenas.take(1) for _ in range(40)]
     assert len({lease.ctypes.data for lease in leases}) == 40
     assert all(lease.ctypes.data % 64 == 0 for lease in leases)
     leases.clear()
-    assert 0 < sum(map(len, arenas._free)) <= pool._KEPT_BYTES
-    large = arenas.take(2 * pool._KEPT_BYTES)
-    assert len(large) >= 2 * pool._KEPT_BYTES
+    assert 0 < sum(map(len, arenas._free)) <= arena._KEPT_BYTES
+    large = arenas.take(2 * arena._KEPT_BYTES)
+    assert len(large) >= 2 * arena._KEPT_BYTES
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -92,7 +93,7 @@ def test_auto_begins_plain_and_goes_over_to_numba(monkeypatch: pytest.MonkeyPatc
 def test_neither_pandas_nor_numba_is_imported_before_it_is_needed() -> None:
     script = """if True:
         import sys
-        from pyspark_kafkalog.columnar.record_batches import COLUMNS, RecordBatchDecoder
+        from pyspark_kafkalog.columnar.decoder import COLUMNS, RecordBatchDecoder
         from pyspark_kafkalog.formats.batch import encode_batch
         from pyspark_kafkalog.types import NewRecord
         data = memoryview(encode_batch([NewRecord(b"v", b"k", 1, (("h", b"x"),))]))

@@ -7,7 +7,7 @@ import itertools
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pyspark_kafkalog.columnar.record_batches import COLUMNS, arrow_schema
+from pyspark_kafkalog.columnar.decoder import COLUMNS, arrow_schema
 from pyspark_kafkalog.datasource.schema import COLUMN_TYPES, spark_schema
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.formats.batch import encode_batch

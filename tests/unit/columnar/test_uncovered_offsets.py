@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_kafkalog.columnar.record_batches import RecordBatchDecoder
+from pyspark_kafkalog.columnar.decoder import RecordBatchDecoder
 from pyspark_kafkalog.consumer.message_set import BatchSets
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.batch import encode_batch

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 
 import pyspark_kafkalog
-from pyspark_kafkalog.columnar import choice, v07_batches
-from pyspark_kafkalog.columnar.record_batches import Decoded
-from pyspark_kafkalog.columnar.types import COLUMNS_07
+from pyspark_kafkalog.columnar import decoder as choice
+from pyspark_kafkalog.columnar import v07_batches
+from pyspark_kafkalog.columnar.columns import COLUMNS_07
+from pyspark_kafkalog.columnar.decoder import Decoded
 from pyspark_kafkalog.columnar.v07_batches import V07BatchDecoder
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, MessageTooLarge
 from pyspark_kafkalog.formats.compression import Codec
@@ -71,7 +72,7 @@ def test_the_types_are_those_of_today_s_rows_and_the_inner_index_is_an_int() -> 
 
 
 def test_only_0_7_has_an_inner_index() -> None:
-    from pyspark_kafkalog.columnar.record_batches import RecordBatchDecoder
+    from pyspark_kafkalog.columnar.decoder import RecordBatchDecoder
 
     with pytest.raises(InvalidConfig, match="no column 'innerIndex'"):
         RecordBatchDecoder(topic="t", partition=0, columns=["innerIndex"])

@@ -15,8 +15,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from pyspark_kafkalog.columnar import layout as k
+from pyspark_kafkalog.columnar import kernel_columns as k
 from pyspark_kafkalog.columnar.engine import Status
+from pyspark_kafkalog.columnar.intrinsics import copy, get8, get64, put32, put64
 from pyspark_kafkalog.columnar.kernel_columns import (
     FILL_SIGNATURE,
     filler,
@@ -25,7 +26,6 @@ from pyspark_kafkalog.columnar.kernel_columns import (
     write_no_headers,
     write_row,
 )
-from pyspark_kafkalog.columnar.memory import copy, get8, get64, put32, put64
 
 _DONE = int(Status.DONE)
 _FULL = int(Status.FULL)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from pyspark_kafkalog.columnar.engine import Block
-from pyspark_kafkalog.columnar.message_blocks import Walker, step
+from pyspark_kafkalog.columnar.message_walk import Walker, step
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError
 from pyspark_kafkalog.formats.batch import ControlType, control_type, decode_records, record_block
 from pyspark_kafkalog.formats.batch_header import (
