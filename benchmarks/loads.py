@@ -28,8 +28,8 @@ from benchmarks.spark_read import fill, session
 from broker.embedded import start_broker
 from pyspark_kafkalog.datasource.load_reader import LoadReader
 from pyspark_kafkalog.datasource.source import DefaultSource
-from pyspark_kafkalog.loads.ledger import Ledger
-from pyspark_kafkalog.loads.plan import PartitionFacts, Plan, make_plan
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.plan import PartitionFacts, Plan, make_plan
 from pyspark_kafkalog.types import TopicPartition
 
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None

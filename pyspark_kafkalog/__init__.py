@@ -23,14 +23,13 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.datasource.stream_listener import LagListener, SourceLag
     from pyspark_kafkalog.errors import KafkaError
     from pyspark_kafkalog.java_runtime import ensure_java
-    from pyspark_kafkalog.loads.auditing import audit
-    from pyspark_kafkalog.loads.commit import Commit
+    from pyspark_kafkalog.ledger.commit import Commit
+    from pyspark_kafkalog.ledger.ledger import Ledger
+    from pyspark_kafkalog.ledger.load_errors import LoadError
     from pyspark_kafkalog.loads.dead_letters import read_dead
-    from pyspark_kafkalog.loads.errors import LoadError
-    from pyspark_kafkalog.loads.ledger import Ledger
     from pyspark_kafkalog.loads.load import load
-    from pyspark_kafkalog.loads.reading import read_load
-    from pyspark_kafkalog.loads.sql_audit import audit_sql
+    from pyspark_kafkalog.loads.reading import audit, read_load
+    from pyspark_kafkalog.loads.sql.reconcile import audit_sql
     from pyspark_kafkalog.producer.async_producer import AsyncProducer
     from pyspark_kafkalog.producer.broker_writer import ProducerRequest
     from pyspark_kafkalog.producer.classic_producer import ClassicProducer, ProducerData
@@ -81,7 +80,7 @@ _HOMES = {
     "Blacklist": "consumer.topic_filter",
     "CallbackHandler": "producer.event_handler",
     "ClassicProducer": "producer.classic_producer",
-    "Commit": "loads.commit",
+    "Commit": "ledger.commit",
     "ConsumerConnector": "consumer.connector",
     "ConsumerTimeout": "consumer.stream",
     "DefaultSource": "datasource.source",
@@ -89,8 +88,8 @@ _HOMES = {
     "FetchRequest": "protocol.v07",
     "KafkaError": "errors",
     "LagListener": "datasource.stream_listener",
-    "Ledger": "loads.ledger",
-    "LoadError": "loads.errors",
+    "Ledger": "ledger.ledger",
+    "LoadError": "ledger.load_errors",
     "NewTopic": "client.admin",
     "Producer": "producer.producer",
     "ProducerData": "producer.classic_producer",
@@ -99,8 +98,8 @@ _HOMES = {
     "SourceLag": "datasource.stream_listener",
     "SyncProducer": "producer.sync_producer",
     "Whitelist": "consumer.topic_filter",
-    "audit": "loads.auditing",
-    "audit_sql": "loads.sql_audit",
+    "audit": "loads.reading",
+    "audit_sql": "loads.sql.reconcile",
     "create_partitions": "client.admin",
     "create_topics": "client.admin",
     "delete_topics": "client.admin",

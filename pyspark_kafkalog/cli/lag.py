@@ -30,7 +30,7 @@ from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition, encode_id
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.loads.plan import Position
+    from pyspark_kafkalog.ledger.plan import Position
 
 LAG_EPILOG = """\
 Examples:

@@ -14,7 +14,7 @@ from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.loads.plan import PartitionFacts, Position
+    from pyspark_kafkalog.ledger.plan import PartitionFacts, Position
 
 BYTES = f"protocol={PROTOCOL_07}: offsets, lag and load_lag are bytes"
 

@@ -19,11 +19,11 @@ from pyspark_kafkalog.cli.showing import show
 from pyspark_kafkalog.datasource.generations import open_lookup
 from pyspark_kafkalog.datasource.load_planning import propose as propose_plan
 from pyspark_kafkalog.datasource.options import parse_batch_options
-from pyspark_kafkalog.loads.errors import LoadError
-from pyspark_kafkalog.loads.ledger import Ledger
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.load_errors import LoadError
+from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.loads.load import Load
 from pyspark_kafkalog.loads.load import load as begin_load
-from pyspark_kafkalog.loads.plan import Plan
 from pyspark_kafkalog.loads.target import Target
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def target_of(to: str, table: str | None, file_format: str, by_time: str | None,
         from pyspark_kafkalog.loads.file_table import FileTable
 
         return FileTable(to, format=file_format, partition_by_time=by_time, grain=grain)
-    from pyspark_kafkalog.loads.sql_table import SqlTable
+    from pyspark_kafkalog.loads.sql.sql_table import SqlTable
 
     return SqlTable(to, table)
 

@@ -19,9 +19,9 @@ from pyspark_kafkalog.types import NO_BROKER
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark_kafkalog.loads.commit import Commit
-    from pyspark_kafkalog.loads.ledger import Ledger
-    from pyspark_kafkalog.loads.plan import Plan
+    from pyspark_kafkalog.ledger.commit import Commit
+    from pyspark_kafkalog.ledger.ledger import Ledger
+    from pyspark_kafkalog.ledger.plan import Plan
     from pyspark_kafkalog.types import TopicPartition
 
 Name = Annotated[str, typer.Argument(help="The name of the load.")]
@@ -189,7 +189,7 @@ def history(
     if partitions:
         _show_partitions(ledger, limit, as_json=as_json)
         return
-    from pyspark_kafkalog.loads.plan_record import encode_position
+    from pyspark_kafkalog.ledger.plan import encode_position
 
     in_effect = {commit.number for commit in ledger.lineage()}
     shown = ledger.history()[-limit if limit else 0 :]
@@ -220,8 +220,8 @@ def say_pending(plan: Plan) -> None:
 
 
 def _show_partitions(ledger: Ledger, limit: int | None, *, as_json: bool) -> None:
-    from pyspark_kafkalog.loads.auditing import audit_rows
-    from pyspark_kafkalog.loads.records import utc_text
+    from pyspark_kafkalog.ledger.audit import audit_rows
+    from pyspark_kafkalog.ledger.records import utc_text
 
     rows = audit_rows(ledger)
     shown = sorted({row.load for row in rows})[-limit if limit else 0 :]
@@ -282,8 +282,8 @@ def verify(
     exit code 1 if there are any.
     """
     ledger = open_ledger(name, offsets)
-    from pyspark_kafkalog.loads.errors import LoadError
-    from pyspark_kafkalog.loads.output import verify_outputs
+    from pyspark_kafkalog.ledger.load_errors import LoadError
+    from pyspark_kafkalog.loads.output_files import verify_outputs
 
     findings = ledger.verify()
     commits: list[Commit] = []
@@ -293,8 +293,8 @@ def verify(
         findings = findings or [str(e)]
     findings += verify_outputs(commits)
     if database is not None:
-        from pyspark_kafkalog.loads.sql_audit import audit_database
-        from pyspark_kafkalog.loads.sql_database import database_of
+        from pyspark_kafkalog.loads.sql.database import database_of
+        from pyspark_kafkalog.loads.sql.reconcile import audit_database
 
         findings += audit_database(ledger, database_of(database))
     for finding in findings:
@@ -352,7 +352,7 @@ def gc(
 ) -> None:
     """Remove receipts and marks of committed loads; a summary of them stays. Plans and commits stay too."""
     ledger = open_ledger(name, offsets)
-    from pyspark_kafkalog.loads.cleaning import leftovers, sweep
+    from pyspark_kafkalog.ledger.cleaning import leftovers, sweep
 
     if dry_run:
         found = leftovers(ledger, keep)
@@ -405,7 +405,7 @@ def open_ledger(name: str, offsets: str) -> Ledger:
         InvalidConfig: there is none of that name; the text says which there are.
     """
     from pyspark_kafkalog.errors import InvalidConfig
-    from pyspark_kafkalog.loads.ledger import Ledger
+    from pyspark_kafkalog.ledger.ledger import Ledger
 
     ledger = Ledger.at(offsets, name)
     if not ledger.known():

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafkalog.datasource.options import SourceOptions
     from pyspark_kafkalog.datasource.planning import OffsetRange
-    from pyspark_kafkalog.loads.plan import PartitionFacts
+    from pyspark_kafkalog.ledger.plan import PartitionFacts
 
 
 class Rows(Protocol):

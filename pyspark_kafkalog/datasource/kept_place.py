@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.loads.errors import UnsafeStore
-from pyspark_kafkalog.loads.store import open_store
+from pyspark_kafkalog.ledger.ledger_store import open_store
+from pyspark_kafkalog.ledger.load_errors import UnsafeStore
 
 _PATH = "offsetsPath"
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pyspark_kafkalog.datasource.kept_place import kept_place
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.loads.former import Former, parse_as_of, parse_between
+from pyspark_kafkalog.ledger.history import Former, parse_as_of, parse_between
 
 _NUMBER_MAX = 99_999_999
 """Plans have eight digits."""
@@ -84,7 +84,7 @@ def parse_load_options(
             "commitOffsets=group needs kafka.group.id: the group that is told the load's next offsets. "
             "commitOffsets=stage does without one"
         )
-    from pyspark_kafkalog.loads.ledger import Ledger  # what reads without a load can do without
+    from pyspark_kafkalog.ledger.ledger import Ledger  # what reads without a load can do without
 
     location, name = place
     # Refuses what cannot be a ledger's at once, and not when the first action runs.

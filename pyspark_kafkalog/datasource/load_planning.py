@@ -1,6 +1,6 @@
 """Which offsets a load reads: what the ledger, the options and the cluster say, as one plan.
 
-The rules are `loads.plan`'s; here they are given what they need, and the result is written down.
+The rules are `ledger.plan`'s; here they are given what they need, and the result is written down.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pyspark_kafkalog.datasource.range_reader import DataLoss
 from pyspark_kafkalog.datasource.starting import locate_start
 from pyspark_kafkalog.datasource.subscription import Assign, Subscribe
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError, UnknownTopicOrPartition
-from pyspark_kafkalog.loads.commit import Commit
-from pyspark_kafkalog.loads.errors import LoadError, OffsetsAgedOut, TopicRecreated
-from pyspark_kafkalog.loads.ledger import Ledger
-from pyspark_kafkalog.loads.plan import PartitionFacts, Plan, Position, Range, make_plan
-from pyspark_kafkalog.loads.records import utc_text
+from pyspark_kafkalog.ledger.commit import Commit
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.load_errors import LoadError, OffsetsAgedOut, TopicRecreated
+from pyspark_kafkalog.ledger.plan import PartitionFacts, Plan, Position, Range, make_plan
+from pyspark_kafkalog.ledger.records import utc_text
 from pyspark_kafkalog.types import LATEST_OFFSET, NO_BROKER, TopicPartition
 
 log = logging.getLogger(__name__)

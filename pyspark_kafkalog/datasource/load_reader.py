@@ -20,16 +20,16 @@ from pyspark_kafkalog.datasource.load_options import LoadOptions
 from pyspark_kafkalog.datasource.load_planning import begin, propose, tell_group
 from pyspark_kafkalog.datasource.options import BatchOptions
 from pyspark_kafkalog.datasource.planning import OffsetRange
-from pyspark_kafkalog.loads.errors import DamagedRecord, LoadBusy, LoadError, LostRace, TopicRecreated
-from pyspark_kafkalog.loads.ledger import Ledger
-from pyspark_kafkalog.loads.plan import Plan, PlannedRange
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.load_errors import DamagedRecord, LoadBusy, LoadError, LostRace, TopicRecreated
+from pyspark_kafkalog.ledger.plan import Plan, PlannedRange
 from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafkalog.datasource.generations import SourceLookup
-    from pyspark_kafkalog.loads.receipts import Receipt
+    from pyspark_kafkalog.ledger.receipts import Receipt
 
 _PLANNING_SECONDS = 120.0
 _NAMING_SECONDS = 0.5
@@ -193,7 +193,7 @@ class LoadReader(BatchReader):
         self, task: LoadInputPartition, plan: Plan, planned: PlannedRange
     ) -> Generator[pa.RecordBatch, None, Receipt]:
         """The rows of a task, and the receipt that they earn, which is left nowhere. Asks no ledger."""
-        from pyspark_kafkalog.loads.receipts import TALLY_COLUMNS, Tally
+        from pyspark_kafkalog.ledger.receipts import TALLY_COLUMNS, Tally
 
         tally, began = Tally(), time.monotonic()
         extra = tuple(name for name in TALLY_COLUMNS if name not in self._columns)

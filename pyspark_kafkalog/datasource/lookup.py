@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
     from pyspark_kafkalog.datasource.range_reader08 import RangeReader08
     from pyspark_kafkalog.datasource.zookeeper_group import ZooKeeperGroup
-    from pyspark_kafkalog.loads.plan import PartitionFacts
+    from pyspark_kafkalog.ledger.plan import PartitionFacts
 
 T = TypeVar("T")
 
@@ -236,7 +236,7 @@ def _kept_by(store: ZooKeeperConfig, group: str) -> ZooKeeperGroup:
 
 def _facts(seen: ClusterMetadata, partition: TopicPartition, earliest: int, latest: int) -> PartitionFacts:
     # Only a load's plan asks; tasks do without the modules of loads.
-    from pyspark_kafkalog.loads.plan import PartitionFacts
+    from pyspark_kafkalog.ledger.plan import PartitionFacts
 
     topic = seen.topics[partition.topic]
     found = topic.partitions[partition.partition]

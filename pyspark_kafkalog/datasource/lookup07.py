@@ -26,7 +26,7 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartition,
 )
 from pyspark_kafkalog.formats.v07 import entries, verify_entry
-from pyspark_kafkalog.loads.plan import UNKNOWN, PartitionFacts
+from pyspark_kafkalog.ledger.plan import UNKNOWN, PartitionFacts
 from pyspark_kafkalog.types import (
     EARLIEST_OFFSET,
     EARLIEST_TIMESTAMP,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from pyspark_kafkalog.config.definition import INT_MAX, LONG_MAX
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.loads.former import parse_commit
+from pyspark_kafkalog.ledger.history import parse_commit
 from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, NO_BROKER, TopicPartition
 
 OffsetsByPartition = dict[TopicPartition, int]

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark_kafkalog.datasource.offsets import OffsetsByPartition
 from pyspark_kafkalog.datasource.stream_offsets import decode_offsets, encode_offsets
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
-from pyspark_kafkalog.loads.layout import LOAD
-from pyspark_kafkalog.loads.store import Below, Store, open_store
+from pyspark_kafkalog.ledger.ledger_store import Below, Store, open_store
+from pyspark_kafkalog.ledger.records import LOAD
 from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:

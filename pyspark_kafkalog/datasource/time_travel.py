@@ -1,4 +1,4 @@
-"""Reads of what a load read formerly: `loads.former_ranges` says which offsets these are."""
+"""Reads of what a load read formerly: `ledger.history` says which offsets these are."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pyspark_kafkalog.datasource.offsets import Committed, SpecificOffsets
 from pyspark_kafkalog.datasource.options import BatchOptions
 from pyspark_kafkalog.datasource.subscription import Assign, Subscribe, Subscription
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.loads.former_ranges import positions_after, ranges_of
-from pyspark_kafkalog.loads.ledger import Ledger
+from pyspark_kafkalog.ledger.history import positions_after, ranges_of
+from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.types import TopicPartition
 
 

@@ -1,1 +1,1 @@
-"""Loads that resume: a plan written down, a receipt from each task, one commit record that publishes both."""
+"""``load()``, ``read_load()``, and the targets of a load: files, lake tables, databases, dead letters."""

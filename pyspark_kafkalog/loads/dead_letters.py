@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.loads import output
-from pyspark_kafkalog.loads.commit import ORC, PARQUET, Output
-from pyspark_kafkalog.loads.errors import LoadError, TooManyDead
+from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Output
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.load_errors import LoadError, TooManyDead
+from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.loads.file_table import FileTable
-from pyspark_kafkalog.loads.ledger import Ledger
 from pyspark_kafkalog.loads.reading import read_load
 from pyspark_kafkalog.loads.target import Work
 
@@ -122,7 +122,7 @@ def read_dead(spark: SparkSession, name: str, *, offsets: str | os.PathLike[str]
     """
     ledger = Ledger.at(offsets, name)
     where = path_of(ledger)
-    if output.read_claim(where) is None:
+    if output_files.read_claim(where) is None:
         raise LoadError(f"load {name!r} at {offsets} has no dead letters: load.dead_letters() keeps them")
     return read_load(spark, where, offsets)
 

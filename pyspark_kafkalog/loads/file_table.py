@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.loads import output
-from pyspark_kafkalog.loads.commit import FILE_FORMATS, ORC, PARQUET, Output
-from pyspark_kafkalog.loads.errors import LoadError, ReceiptMismatch
-from pyspark_kafkalog.loads.event_time import GRAINS, with_event_time
+from pyspark_kafkalog.ledger.commit import FILE_FORMATS, ORC, PARQUET, Output
+from pyspark_kafkalog.ledger.load_errors import LoadError, ReceiptMismatch
+from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.loads.target import Work
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ class FileTable:
         """
         if format not in FILE_FORMATS:
             raise InvalidConfig(f"format is one of {', '.join(FILE_FORMATS)}; got {format!r}")
-        self.path = output.local_path(path)
+        self.path = output_files.local_path(path)
         self.format = format
         if grain not in GRAINS:
             raise InvalidConfig(f"grain is one of {', '.join(GRAINS)}; got {grain!r}")
@@ -71,7 +70,7 @@ class FileTable:
                 another format or partitioning, or with other types.
         """
         _check_columns(self._frame(work), self._columns)
-        claimed = output.claim(self.path, work.ledger, self.format)
+        claimed = output_files.claim(self.path, work.ledger, self.format)
         if any(done.path == claimed.path for done in work.before):
             raise LoadError(
                 f"{claimed.path} was written in this block already, and a second write would replace it: "
@@ -91,14 +90,14 @@ class FileTable:
         writer = writer.option("partitionOverwriteMode", "static")
         if self._columns:
             writer = writer.partitionBy(*self._columns)
-        directory = self.path / output.directory_of(work.plan.number)
+        directory = self.path / output_files.directory_of(work.plan.number)
         writer.format(self.format).save(f"file:{directory}")
         if not directory.is_dir():
             raise LoadError(
                 f"Spark wrote {directory}, and it is not on this machine: driver and executors need one "
                 "file system for it. Or write load.df yourself, then call load.done() (mode job)"
             )
-        written = output.survey(self.path, work.plan.number)
+        written = output_files.survey(self.path, work.plan.number)
         if work.is_whole and work.has_receipts:
             _check_rows(work, written, directory)
         return written
@@ -111,7 +110,7 @@ class FileTable:
         number, before = _last_output(work, path)
         if before is None:
             return
-        theirs = output.partition_columns(before)
+        theirs = output_files.partition_columns(before)
         if theirs != self._columns:
             raise LoadError(
                 f"{path}: load {number} is partitioned by {list(theirs or ())}, this one by "
@@ -157,7 +156,7 @@ def _types_of(spark: SparkSession, before: Output) -> dict[str, str]:
 
     if before.format == ORC:
         return {field.name: field.dataType.simpleString() for field in _orc_schema(spark, before).fields}
-    noted = output.spark_schema(before)
+    noted = output_files.spark_schema(before)
     fields = StructType.fromJson(json.loads(noted)).fields if noted else []
     return {field.name: field.dataType.simpleString() for field in fields}
 
@@ -179,3 +178,50 @@ def _check_columns(frame: DataFrame, partition_by: Sequence[str]) -> None:
     unknown = [name for name in partition_by if name not in frame.columns]
     if unknown:
         raise InvalidConfig(f"partition_by names {', '.join(unknown)}; columns: {', '.join(frame.columns)}")
+
+
+GRAINS = {"day": ("day",), "hour": ("day", "hour")}
+"""The columns of each grain: ``day`` is a date, ``hour`` a number from 0 to 23."""
+
+_HOUR_US = 3_600_000_000
+_DAY_US = 24 * _HOUR_US
+
+
+def with_event_time(frame: DataFrame, column: str, grain: str) -> DataFrame:
+    """``frame`` with the columns of ``grain`` added, made of a timestamp, or for days of a date.
+
+    They are of UTC whatever the session's time zone is, so that a replay makes the same directories. A record
+    without a time has null there.
+
+    Raises:
+        InvalidConfig: there is no such grain or column, it is of another type, or the names are taken.
+    """
+    if grain not in GRAINS:
+        raise InvalidConfig(f"grain is one of {', '.join(GRAINS)}; got {grain!r}")
+    kind = next(
+        (field.dataType.simpleString() for field in frame.schema.fields if field.name == column), None
+    )
+    if kind is None:
+        raise InvalidConfig(f"partition_by_time names {column}; columns: {', '.join(frame.columns)}")
+    taken = [name for name in frame.columns if name.lower() in GRAINS[grain]]
+    if taken:
+        raise InvalidConfig(
+            f"partition_by_time makes the columns {', '.join(GRAINS[grain])}: rename {taken[0]}"
+        )
+    made = _expressions(column, kind, grain)
+    return frame.selectExpr("*", *(f"{made[name]} AS {name}" for name in GRAINS[grain]))
+
+
+def _expressions(column: str, kind: str, grain: str) -> dict[str, str]:
+    """SQL for the day and the hour. Whole numbers only: it must be exact before 1970 as well."""
+    name = f"`{column.replace('`', '``')}`"
+    if kind == "timestamp":
+        micros = f"unix_micros({name})"
+        return {
+            "day": f"date_from_unix_date(CAST(({micros} - pmod({micros}, {_DAY_US})) DIV {_DAY_US} AS INT))",
+            "hour": f"CAST(pmod({micros}, {_DAY_US}) DIV {_HOUR_US} AS INT)",
+        }
+    if kind == "timestamp_ntz" or (kind == "date" and grain == "day"):
+        return {"day": f"CAST({name} AS DATE)", "hour": f"hour({name})"}
+    wanted = "a timestamp or a date" if grain == "day" else "a timestamp"
+    raise InvalidConfig(f"partition_by_time needs {wanted}, and {column} is {kind}: cast it")

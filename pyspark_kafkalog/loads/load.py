@@ -26,24 +26,24 @@ from pyspark_kafkalog.datasource.load_planning import begin, tell_group
 from pyspark_kafkalog.datasource.options import parse_batch_options
 from pyspark_kafkalog.datasource.schema import column_names, spark_schema
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.loads.commit import ORC, PARQUET, Commit, Output
+from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Commit, Output
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.load_errors import IncompleteLoad, LoadError
+from pyspark_kafkalog.ledger.plan import Plan
+from pyspark_kafkalog.ledger.records import utc_text
 from pyspark_kafkalog.loads.dead_letters import DeadLetters
-from pyspark_kafkalog.loads.errors import IncompleteLoad, LoadError
 from pyspark_kafkalog.loads.file_table import FileTable
 from pyspark_kafkalog.loads.lake_table import DeltaTable, IcebergTable
-from pyspark_kafkalog.loads.ledger import Ledger
-from pyspark_kafkalog.loads.plan import Plan
-from pyspark_kafkalog.loads.records import utc_text
-from pyspark_kafkalog.loads.sql_dialect import LOAD_COLUMN
+from pyspark_kafkalog.loads.reading import option_texts
+from pyspark_kafkalog.loads.sql.database import LOAD_COLUMN
 from pyspark_kafkalog.loads.target import Target, Work
-from pyspark_kafkalog.loads.texts import option_texts
 from pyspark_kafkalog.types import NO_BROKER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
-    from pyspark_kafkalog.loads.sql_database import Connect
-    from pyspark_kafkalog.loads.sql_task import Transform
+    from pyspark_kafkalog.loads.sql.database import Connect
+    from pyspark_kafkalog.loads.sql.sql_task import Transform
 
 log = logging.getLogger(__name__)
 
@@ -370,7 +370,7 @@ class Load:
             InvalidConfig: the URL is none, or a column has no type in this database.
             LoadError: the table is another load's or lacks columns, or the database refuses.
         """
-        from pyspark_kafkalog.loads.sql_table import SqlTable
+        from pyspark_kafkalog.loads.sql.sql_table import SqlTable
 
         target = SqlTable(url, table, transform=transform, connect=connect, load_column=load_column)
         self.write(target, df)

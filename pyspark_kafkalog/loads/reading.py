@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.loads import output
-from pyspark_kafkalog.loads.errors import LoadError
-from pyspark_kafkalog.loads.former import Former, parse_as_of, parse_between
-from pyspark_kafkalog.loads.former_ranges import last_of
-from pyspark_kafkalog.loads.texts import option_texts
+from pyspark_kafkalog.ledger.audit import AuditRow, audit_rows
+from pyspark_kafkalog.ledger.history import Former, last_of, parse_as_of, parse_between
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.load_errors import LoadError
+from pyspark_kafkalog.loads import output_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 def read_load(
@@ -38,11 +42,11 @@ def read_load(
         InvalidConfig: ``as_of`` is no time, or ``between`` no commits.
         LoadError: the path is not a load's, nothing was committed for it yet, or nothing in it has rows.
     """
-    where = output.local_path(path)
-    ledger = output.ledger_of(where, offsets)
+    where = output_files.local_path(path)
+    ledger = output_files.ledger_of(where, offsets)
     former = _former(as_of, between)
     after, until = (former.since, last_of(ledger, former)) if former else (0, None)
-    files, kind = output.published(ledger, where, after, until), output.format_of(where)
+    files, kind = output_files.published(ledger, where, after, until), output_files.format_of(where)
     if not files:
         raise LoadError(f"{where}: every load so far wrote no file, so not even the columns are known")
     reader = spark.read.options(**option_texts(options)).option("basePath", f"file:{where}")
@@ -55,3 +59,60 @@ def _former(as_of: str | int | None, between: str | None) -> Former | None:
     if as_of is not None:
         return parse_as_of(str(as_of))
     return None if between is None else parse_between(between)
+
+
+def option_texts(options: Mapping[str, object]) -> dict[str, str]:
+    """Each value as Spark writes it; what is None was not given."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in options.items()
+        if value is not None
+    }
+
+
+def audit(spark: SparkSession, name: str, *, offsets: str | os.PathLike[str]) -> DataFrame:
+    """`audit_rows` of load ``name`` as a DataFrame: its columns, with times as ``timestamp``.
+
+    ``at``, ``first_timestamp`` and ``last_timestamp`` are timestamps, all other numbers ``bigint`` but
+    ``broker`` and ``partition``, which are ``int``.
+
+    Raises:
+        LoadError: there is no such load, or its ledger is damaged.
+    """
+    ledger = Ledger.at(offsets, name)
+    if not ledger.known():
+        raise LoadError(f"no load is called {name!r} at {offsets}: there is no {ledger.location}")
+    return spark.createDataFrame([_values(row) for row in audit_rows(ledger)], _schema())
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_TIMES = {"first_timestamp_ms": "first_timestamp", "last_timestamp_ms": "last_timestamp"}
+_INTS = ("broker", "partition")
+
+
+def _schema() -> StructType:
+    from pyspark.sql import types as t
+
+    by_type: dict[str, t.DataType] = {
+        "str": t.StringType(), "bool": t.BooleanType(), "int": t.LongType(), "int | None": t.LongType()
+    }  # fmt: skip
+    found = t.StructType()
+    for field in fields(AuditRow):
+        if field.name in _TIMES or field.name == "at":
+            found.add(_TIMES.get(field.name, "at"), t.TimestampType())
+        else:
+            kind = t.IntegerType() if field.name in _INTS else by_type[str(field.type)]
+            found.add(field.name, kind)
+    return found
+
+
+def _values(row: AuditRow) -> tuple[object, ...]:
+    return tuple(_value(field.name, getattr(row, field.name)) for field in fields(AuditRow))
+
+
+def _value(name: str, value: object) -> object:
+    if name == "at" and isinstance(value, str):
+        return datetime.fromisoformat(value.replace("Z", "+00:00"))
+    if name in _TIMES and isinstance(value, int):
+        return _EPOCH + timedelta(milliseconds=value)
+    return value

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_kafkalog.datasource.options import BatchOptions
-from pyspark_kafkalog.loads.commit import Output
-from pyspark_kafkalog.loads.ledger import Ledger
-from pyspark_kafkalog.loads.plan import Plan
+from pyspark_kafkalog.ledger.commit import Output
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.plan import Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,8 +13,8 @@ from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.errors import UnsupportedVersion
-from pyspark_kafkalog.loads.ledger import Ledger
-from pyspark_kafkalog.loads.plan import PartitionFacts, make_plan
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.plan import PartitionFacts, make_plan
 from pyspark_kafkalog.protocol.api.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,

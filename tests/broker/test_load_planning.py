@@ -19,9 +19,9 @@ from pyspark_kafkalog.datasource.lookup import Lookup
 from pyspark_kafkalog.datasource.options import BatchOptions, parse_batch_options
 from pyspark_kafkalog.datasource.range_reader import DataLoss
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig
-from pyspark_kafkalog.loads.errors import ForeignCluster, OffsetsAgedOut, TopicRecreated
-from pyspark_kafkalog.loads.ledger import Ledger
-from pyspark_kafkalog.loads.plan import Plan
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.load_errors import ForeignCluster, OffsetsAgedOut, TopicRecreated
+from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.protocol.api.find_coordinator import Coordinator, FindCoordinatorResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition

@@ -19,7 +19,8 @@ from pyspark_kafkalog.datasource.load_reader import LoadInputPartition, LoadRead
 from pyspark_kafkalog.datasource.options import parse_batch_options
 from pyspark_kafkalog.datasource.range_reader import DataLoss
 from pyspark_kafkalog.errors import CorruptMessage
-from pyspark_kafkalog.loads.errors import (
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.load_errors import (
     DamagedRecord,
     LoadBusy,
     LoadError,
@@ -27,7 +28,6 @@ from pyspark_kafkalog.loads.errors import (
     ReceiptMismatch,
     TopicRecreated,
 )
-from pyspark_kafkalog.loads.ledger import Ledger
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.support.scripted_broker import ScriptedBroker
 from tests.support.scripted_log import ScriptedLog, batches, serving

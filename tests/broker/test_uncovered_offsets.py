@@ -12,7 +12,7 @@ from pyspark_kafkalog.datasource.batch_reader import BatchReader
 from pyspark_kafkalog.datasource.load_reader import LoadReader
 from pyspark_kafkalog.datasource.options import parse_batch_options
 from pyspark_kafkalog.errors import CorruptMessage
-from pyspark_kafkalog.loads.ledger import Ledger
+from pyspark_kafkalog.ledger.ledger import Ledger
 from tests.support.command_line import kafkalog
 from tests.support.raw_client import RawClient, batch
 

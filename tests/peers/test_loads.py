@@ -14,9 +14,9 @@ import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog import NewTopic, create_partitions, create_topics, delete_topics
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.client import ClientConfig
-from pyspark_kafkalog.loads import output
-from pyspark_kafkalog.loads.errors import TopicRecreated
-from pyspark_kafkalog.loads.ledger import Ledger
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.load_errors import TopicRecreated
+from pyspark_kafkalog.loads import output_files
 from tests.support.apache_kafka import ApacheKafka
 
 NAME = "events"
@@ -63,7 +63,7 @@ class Lake:
                 out.send(self.topic, value.encode(), partition=partition)
 
     def is_sound(self) -> bool:
-        return self.ledger.verify() == [] and output.verify_outputs(self.ledger.lineage()) == []
+        return self.ledger.verify() == [] and output_files.verify_outputs(self.ledger.lineage()) == []
 
 
 @pytest.fixture

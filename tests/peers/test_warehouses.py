@@ -11,7 +11,7 @@ import pytest
 
 import broker
 from broker.embedded import EmbeddedBroker
-from pyspark_kafkalog.loads.ledger import Ledger
+from pyspark_kafkalog.ledger.ledger import Ledger
 from tests.support.avro_bytes import avro_bytes
 from tests.support.clients07 import ClientError
 from tests.support.fetched import NotAvailable

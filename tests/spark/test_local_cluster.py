@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from broker.embedded import EmbeddedBroker
-from pyspark_kafkalog.loads.ledger import Ledger
+from pyspark_kafkalog.ledger.ledger import Ledger
 from tests.support.armed_faults import FAULTS_VARIABLE, ArmedFaults, Fault
 from tests.support.fetched import ROOT
 from tests.support.spark_environments import SparkProcess

@@ -23,9 +23,9 @@ import psutil
 from pyspark import TaskContext
 from pyspark.daemon import manager
 
-from pyspark_kafkalog.loads import receipts
-from pyspark_kafkalog.loads.ledger import Ledger
-from pyspark_kafkalog.loads.sql_database import Session
+from pyspark_kafkalog.ledger import receipts
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.loads.sql.database import Session
 from tests.support.armed_faults import FAULTS_VARIABLE, ArmedFaults, Fault
 
 _EXECUTOR = "CoarseGrainedExecutorBackend"

@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 
 from broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.datasource.source import DefaultSource
-from pyspark_kafkalog.loads import output
-from pyspark_kafkalog.loads.errors import LoadBusy
-from pyspark_kafkalog.loads.ledger import Ledger
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.load_errors import LoadBusy
+from pyspark_kafkalog.loads import output_files
 from tests.support.armed_faults import Fault
 from tests.support.growing_topic import GrowingTopic, wait_for_records
 from tests.support.loaded_table import check_positions, check_table
@@ -256,7 +256,7 @@ class LoadRound:
         check_positions(self.ledger)
         self.look()
         assert self.ledger.verify() == []
-        assert output.verify_outputs(self.ledger.lineage()) == []
+        assert output_files.verify_outputs(self.ledger.lineage()) == []
 
     # ---- how they are done
 

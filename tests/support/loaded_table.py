@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from pyspark_kafkalog.loads.commit import LOAD_MODES
-from pyspark_kafkalog.loads.ledger import Ledger
-from pyspark_kafkalog.loads.plan import Plan
+from pyspark_kafkalog.ledger.commit import LOAD_MODES
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.plan import Plan
 from tests.support.growing_topic import HOURS, key_at, value_at
 
 Place = tuple[int, int]

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from pyspark_kafkalog.columnar.columns import BINARY, INT64, TIMESTAMP
-from pyspark_kafkalog.loads.commit import Commit
-from pyspark_kafkalog.loads.ledger import Ledger
-from pyspark_kafkalog.loads.plan import (
+from pyspark_kafkalog.ledger.commit import Commit
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.plan import (
     UNKNOWN,
     PartitionFacts,
     Plan,
@@ -19,7 +19,7 @@ from pyspark_kafkalog.loads.plan import (
     Range,
     make_plan,
 )
-from pyspark_kafkalog.loads.receipts import Receipt, Tally
+from pyspark_kafkalog.ledger.receipts import Receipt, Tally
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 
 P0, P1 = TopicPartition("clicks", 0), TopicPartition("clicks", 1)

@@ -191,9 +191,9 @@ def _record(name: str) -> str | None:
 
 def _install() -> None:
     """Wrap what the driver does to its store, so that it can be killed between any two steps."""
-    from pyspark_kafkalog.loads import output
-    from pyspark_kafkalog.loads.sql_database import Session
-    from pyspark_kafkalog.loads.store import LocalStore
+    from pyspark_kafkalog.ledger.ledger_store import LocalStore
+    from pyspark_kafkalog.loads import output_files
+    from pyspark_kafkalog.loads.sql.database import Session
 
     def surrounded(plain: Callable[..., Any]) -> Callable[..., Any]:
         def call(self: LocalStore, name: str, data: bytes) -> Any:
@@ -207,7 +207,7 @@ def _install() -> None:
 
     LocalStore.create = surrounded(LocalStore.create)  # type: ignore[method-assign]
     LocalStore.replace = surrounded(LocalStore.replace)  # type: ignore[method-assign]
-    link, survey, hold, commit = os.link, output.survey, LocalStore.hold, Session.commit
+    link, survey, hold, commit = os.link, output_files.survey, LocalStore.hold, Session.commit
 
     def faulty_link(source: Any, target: Any, **options: Any) -> None:
         kind = _record(str(target))
@@ -230,7 +230,7 @@ def _install() -> None:
     Session.commit = faulty_commit  # type: ignore[method-assign]
     LocalStore.hold = faulty_hold  # type: ignore[method-assign,assignment]
     os.link = faulty_link
-    output.survey = faulty_survey
+    output_files.survey = faulty_survey
 
 
 class Refused(Exception):

@@ -9,12 +9,11 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from pyspark_kafkalog.datasource.options import parse_batch_options
-from pyspark_kafkalog.loads.ledger import Ledger
-from pyspark_kafkalog.loads.sql_audit import audit_database
-from pyspark_kafkalog.loads.sql_database import Database, database_of
-from pyspark_kafkalog.loads.sql_dialect import TableName
-from pyspark_kafkalog.loads.sql_offsets import OffsetTables
-from pyspark_kafkalog.loads.sql_table import SqlTable
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.loads.sql.database import Database, TableName, database_of
+from pyspark_kafkalog.loads.sql.offset_tables import OffsetTables
+from pyspark_kafkalog.loads.sql.reconcile import audit_database
+from pyspark_kafkalog.loads.sql.sql_table import SqlTable
 from pyspark_kafkalog.loads.target import Work
 from tests.support.growing_topic import key_at, value_at
 from tests.support.load_rounds import NAME, LoadRound

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark_kafkalog.loads.ledger import Ledger
+from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads.load import Load, load
-from pyspark_kafkalog.loads.sql_audit import audit_database
-from pyspark_kafkalog.loads.sql_database import Database, database_of
-from pyspark_kafkalog.loads.sql_dialect import TableName
-from pyspark_kafkalog.loads.sql_offsets import OffsetTables, RangeRow
-from pyspark_kafkalog.loads.sql_table import SqlTable
+from pyspark_kafkalog.loads.sql.database import Database, TableName, database_of
+from pyspark_kafkalog.loads.sql.offset_tables import OffsetTables, RangeRow
+from pyspark_kafkalog.loads.sql.reconcile import audit_database
+from pyspark_kafkalog.loads.sql.sql_table import SqlTable
 from pyspark_kafkalog.loads.target import Work
 from tests.support.local_spark import LocalSpark
 from tests.support.spark_topics import Topic

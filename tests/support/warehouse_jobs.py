@@ -6,7 +6,7 @@ from typing import Any
 
 import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog import decoding
-from pyspark_kafkalog.loads.ledger import Ledger
+from pyspark_kafkalog.ledger.ledger import Ledger
 
 
 def load(

@@ -20,8 +20,8 @@ from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, KafkaError
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
 from pyspark_kafkalog.formats.compression import Codec, compress
 from pyspark_kafkalog.formats.legacy import encode_set
-from pyspark_kafkalog.loads.errors import ReceiptMismatch
-from pyspark_kafkalog.loads.ledger import Ledger
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.load_errors import ReceiptMismatch
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import NewRecord, TopicPartition
 from tests.support.columnar import raw_batch

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.embedded import start_broker
-from pyspark_kafkalog.loads.ledger import Ledger
+from pyspark_kafkalog.ledger.ledger import Ledger
 from tests.support.armed_faults import Fault
 from tests.support.growing_topic import growing
 from tests.support.load_rounds import MAX_ATTEMPTS

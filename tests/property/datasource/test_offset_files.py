@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.datasource.starting import read_offset_files
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.loads.hints import mirror_line
-from pyspark_kafkalog.loads.plan import Position
+from pyspark_kafkalog.ledger.archive import mirror_line
+from pyspark_kafkalog.ledger.plan import Position
 from pyspark_kafkalog.types import TopicPartition
 
 _topics = st.text("abcXYZ019._-", min_size=1, max_size=12)

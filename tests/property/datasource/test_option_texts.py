@@ -26,7 +26,7 @@ from pyspark_kafkalog.datasource.sink_option_table import SINK_OPTIONS
 from pyspark_kafkalog.datasource.sink_options import parse_sink_options
 from pyspark_kafkalog.datasource.stream_options import parse_either_options, parse_stream_options
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.loads.errors import UnsafeStore
+from pyspark_kafkalog.ledger.load_errors import UnsafeStore
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 
 _topics = st.text(min_size=1, max_size=8)

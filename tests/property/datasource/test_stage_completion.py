@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.datasource.load_reader import LoadInputPartition, LoadReader
 from pyspark_kafkalog.datasource.options import parse_batch_options
-from pyspark_kafkalog.loads.errors import LostRace
-from pyspark_kafkalog.loads.ledger import Ledger
-from pyspark_kafkalog.loads.plan import Plan, PlannedPartition
-from pyspark_kafkalog.loads.receipts import Tally
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.load_errors import LostRace
+from pyspark_kafkalog.ledger.plan import Plan, PlannedPartition
+from pyspark_kafkalog.ledger.receipts import Tally
 from tests.support.memory_store import MemoryStore
 
 RUNS = ("one", "two", "three")

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from pyspark_kafkalog.cli.app import app
 from pyspark_kafkalog.cli.load_run import name_interpreter
-from pyspark_kafkalog.loads.commit import Output
-from pyspark_kafkalog.loads.ledger import Ledger
+from pyspark_kafkalog.ledger.commit import Output
+from pyspark_kafkalog.ledger.ledger import Ledger
 from tests.support.loads import P0, P1, begun, facts, loaded, read_all
 
 

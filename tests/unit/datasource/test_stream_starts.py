@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from pyspark_kafkalog.datasource.stream_starts import FileStarts, StartSuperseded
-from pyspark_kafkalog.loads.store import Store
+from pyspark_kafkalog.ledger.ledger_store import Store
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.memory_store import Crash, MemoryStore, WatchedStore, crashing
 

@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from pyspark_kafkalog.loads.commit import Output
+from pyspark_kafkalog.ledger.commit import Output
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.load_errors import LoadError
 from pyspark_kafkalog.loads.dead_letters import DeadLetters
-from pyspark_kafkalog.loads.errors import LoadError
-from pyspark_kafkalog.loads.ledger import Ledger
 from pyspark_kafkalog.loads.target import Work
 from tests.support.loads import begun
 from tests.support.memory_store import MemoryStore

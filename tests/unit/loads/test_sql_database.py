@@ -17,11 +17,19 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.loads import sql_offsets
-from pyspark_kafkalog.loads.errors import DatabaseFailed, UnstorableValue
-from pyspark_kafkalog.loads.sql_database import Database, Session, database_of
-from pyspark_kafkalog.loads.sql_dialect import MYSQL, POSTGRESQL, SQLITE, STANDARD, TableName
-from pyspark_kafkalog.loads.sql_table import SqlTable
+from pyspark_kafkalog.ledger.load_errors import DatabaseFailed, UnstorableValue
+from pyspark_kafkalog.loads.sql import offset_tables
+from pyspark_kafkalog.loads.sql.database import (
+    MYSQL,
+    POSTGRESQL,
+    SQLITE,
+    STANDARD,
+    Database,
+    Session,
+    TableName,
+    database_of,
+)
+from pyspark_kafkalog.loads.sql.sql_table import SqlTable
 
 SECRET = "p%40ss-word"
 
@@ -212,5 +220,5 @@ def test_postgresql_has_a_type_for_each_flat_column() -> None:
 
 
 def test_the_tables_beside_the_rows_have_the_columns_that_are_written() -> None:
-    assert tuple(sql_offsets._OFFSETS_COLUMNS) == tuple(f.name for f in fields(sql_offsets.RangeRow))
-    assert tuple(sql_offsets._TABLES_COLUMNS) == tuple(f.name for f in fields(sql_offsets.TableRow))
+    assert tuple(offset_tables._OFFSETS_COLUMNS) == tuple(f.name for f in fields(offset_tables.RangeRow))
+    assert tuple(offset_tables._TABLES_COLUMNS) == tuple(f.name for f in fields(offset_tables.TableRow))

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from pyspark_kafkalog.loads import table_commits
-from pyspark_kafkalog.loads.errors import LoadError
-from pyspark_kafkalog.loads.ledger import Ledger
-from pyspark_kafkalog.loads.plan import Plan
-from pyspark_kafkalog.loads.table_commits import TableCommit
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.load_errors import LoadError
+from pyspark_kafkalog.ledger.plan import Plan
+from pyspark_kafkalog.loads import lake_table
+from pyspark_kafkalog.loads.lake_table import TableCommit
 from tests.support.loads import MORE, begun, loaded
 from tests.support.memory_store import MemoryStore
 
@@ -24,15 +24,17 @@ def ledger() -> Ledger:
 
 
 def noted(ledger: Ledger, plan: Plan, version: int) -> TableCommit:
-    found = table_commits.decode(version, table_commits.encode(ledger, plan, f"run-{version}"), 14)
+    found = lake_table.decode_table_commit(
+        version, lake_table.encode_table_commit(ledger, plan, f"run-{version}"), 14
+    )
     assert found is not None
     return found
 
 
 def test_a_record_tells_whose_load_it_is_and_the_next_offsets(ledger: Ledger) -> None:
     plan = begun(ledger)
-    text = table_commits.encode(ledger, plan, "a-run")
-    assert table_commits.decode(7, text, 14) == TableCommit(
+    text = lake_table.encode_table_commit(ledger, plan, "a-run")
+    assert lake_table.decode_table_commit(7, text, 14) == TableCommit(
         7, "flights", ledger.identity(), 1, plan.sha256, "a-run", 14
     )
     positions = json.loads(text)["kafkalog"]["positions"]
@@ -47,22 +49,22 @@ def test_a_record_tells_whose_load_it_is_and_the_next_offsets(ledger: Ledger) ->
     "text", [None, "", "by hand", "[]", '{"kafkalog": 1}', '{"kafkalog": {"load": "x"}}']
 )
 def test_what_others_wrote_is_no_record(text: str | None) -> None:
-    assert table_commits.decode(1, text, None) is None
+    assert lake_table.decode_table_commit(1, text, None) is None
 
 
 def test_a_plan_that_is_in_the_table_is_found_and_one_that_is_not_is_to_be_written(ledger: Ledger) -> None:
     plan = begun(ledger)
-    assert table_commits.already("t", [], ledger, plan) is None
+    assert lake_table.commit_of_plan("t", [], ledger, plan) is None
     mine = noted(ledger, plan, 3)
     foreign = [replace(mine, load="other"), replace(mine, ledger="another")]
-    assert table_commits.already("t", foreign, ledger, plan) is None
-    assert table_commits.already("t", [*foreign, mine], ledger, plan) == mine
+    assert lake_table.commit_of_plan("t", foreign, ledger, plan) is None
+    assert lake_table.commit_of_plan("t", [*foreign, mine], ledger, plan) == mine
 
 
 def test_the_load_before_stands_in_table_and_ledger(ledger: Ledger) -> None:
     first = loaded(ledger)
     before = noted(ledger, ledger.plan(first.number), 1)
-    assert table_commits.already("t", [before], ledger, begun(ledger, MORE)) is None
+    assert lake_table.commit_of_plan("t", [before], ledger, begun(ledger, MORE)) is None
 
 
 def test_a_load_that_was_discarded_and_is_in_the_table_would_come_twice(ledger: Ledger) -> None:
@@ -70,7 +72,7 @@ def test_a_load_that_was_discarded_and_is_in_the_table_would_come_twice(ledger: 
     written = noted(ledger, plan, 1)
     ledger.discard(plan, "run")
     with pytest.raises(LoadError, match="load 1 of 'flights', in its version 1, and the ledger discarded it"):
-        table_commits.already("t", [written], ledger, begun(ledger))
+        lake_table.commit_of_plan("t", [written], ledger, begun(ledger))
 
 
 def test_a_load_that_was_rewound_over_and_is_in_the_table_would_come_twice(ledger: Ledger) -> None:
@@ -81,8 +83,8 @@ def test_a_load_that_was_rewound_over_and_is_in_the_table_would_come_twice(ledge
     ledger.rewind(1, "back")
     again = begun(ledger, MORE)
     with pytest.raises(LoadError, match="load 2 of 'flights', in its version 2, and the ledger was rewound"):
-        table_commits.already("t", [second, first], ledger, again)
-    assert table_commits.already("t", [first], ledger, again) is None
+        lake_table.commit_of_plan("t", [second, first], ledger, again)
+    assert lake_table.commit_of_plan("t", [first], ledger, again) is None
 
 
 def test_a_plan_that_was_written_and_rewound_over_before_its_commit_would_come_twice(ledger: Ledger) -> None:
@@ -91,7 +93,7 @@ def test_a_plan_that_was_written_and_rewound_over_before_its_commit_would_come_t
     ledger.rewind(1, "set it aside")
     again = begun(ledger, MORE)
     with pytest.raises(LoadError, match=r"holds load 2 .* rewound before it was committed: its rows would"):
-        table_commits.already("t", [pending, first], ledger, again)
+        lake_table.commit_of_plan("t", [pending, first], ledger, again)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,7 @@ def test_a_plan_that_was_written_and_rewound_over_before_its_commit_would_come_t
 def test_what_lies_between_a_version_and_the_one_that_it_restored_does_not_count(
     history: list[tuple[int, int | None]], counts: list[int]
 ) -> None:
-    assert list(table_commits.not_undone(history)) == counts
+    assert list(lake_table.not_undone(history)) == counts
 
 
 def test_a_ledger_that_lags_behind_its_table_is_an_old_copy(ledger: Ledger) -> None:
@@ -116,13 +118,13 @@ def test_a_ledger_that_lags_behind_its_table_is_an_old_copy(ledger: Ledger) -> N
         replace(noted(ledger, plan, 5), plan_sha256="x"),
     ):
         with pytest.raises(LoadError, match="it is an old copy"):
-            table_commits.already("t", [commit], ledger, plan)
+            lake_table.commit_of_plan("t", [commit], ledger, plan)
 
 
 def test_a_plan_that_is_there_twice_is_told(ledger: Ledger) -> None:
     plan = begun(ledger)
     with pytest.raises(LoadError, match="more than once, in versions 9, 8"):
-        table_commits.already("t", [noted(ledger, plan, 9), noted(ledger, plan, 8)], ledger, plan)
+        lake_table.commit_of_plan("t", [noted(ledger, plan, 9), noted(ledger, plan, 8)], ledger, plan)
 
 
 def test_a_load_that_a_dead_driver_wrote_again_after_its_commit_is_told_to_the_next_one(
@@ -131,4 +133,4 @@ def test_a_load_that_a_dead_driver_wrote_again_after_its_commit_is_told_to_the_n
     first = ledger.plan(loaded(ledger).number)
     twice = [noted(ledger, first, 9), noted(ledger, first, 8)]
     with pytest.raises(LoadError, match="holds load 1 of 'flights' more than once, in versions 9, 8"):
-        table_commits.already("t", twice, ledger, begun(ledger, MORE))
+        lake_table.commit_of_plan("t", twice, ledger, begun(ledger, MORE))

@@ -1,0 +1,272 @@
+"""Reading a ledger back: its plans, receipts and commits, and which of them are in effect."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+
+from pyspark_kafkalog.ledger.commit import LOAD_MODES, Commit, decode_commit
+from pyspark_kafkalog.ledger.ledger_store import Store
+from pyspark_kafkalog.ledger.load_errors import DamagedRecord, IncompleteLoad, LoadError, ReceiptMismatch
+from pyspark_kafkalog.ledger.plan import Plan, PlannedRange, Position, decode_plan
+from pyspark_kafkalog.ledger.receipts import Receipt, Summary, decode_receipt, decode_summary
+from pyspark_kafkalog.ledger.records import (
+    COMMITS,
+    HEAD,
+    LOAD,
+    MIRROR,
+    commit_name,
+    mark_name,
+    mirror_name,
+    number_of,
+    plan_name,
+    receipt_name,
+    summary_name,
+    unseal,
+)
+
+_TOLD_COUNT = 3
+"""How many ranges a message names."""
+
+
+class Archive:
+    """The records of one load. *Thread-safe: it keeps nothing but where they are.*
+
+    Every method raises `DamagedRecord` where a record it needs is torn, edited or missing, `NewerFormat`
+    where it cannot know that, and `LoadError` where the store fails.
+    """
+
+    def __init__(self, store: Store) -> None:
+        """The records at the top of ``store``; nothing is read yet."""
+        self.store = store
+        self.location = store.location
+
+    def known(self) -> bool:
+        """Whether this load was ever begun."""
+        return self.store.exists(LOAD)
+
+    def identity(self) -> str:
+        """The seal of ``load.json``, which no other ledger has; "" before this one was begun."""
+        data = self.store.read(LOAD)
+        return "" if data is None else str(unseal("load", data, self.where(LOAD))["sha256"])
+
+    def head(self) -> Commit | None:
+        """The newest commit. With ``HEAD.json`` the cost does not grow with the number of commits."""
+        hinted = newest_hinted(self.store.read(HEAD))
+        newest = self.commit_of(hinted) if hinted else None
+        if newest is None:
+            numbers = self.numbers(COMMITS)
+            newest = self.commit_at(numbers[-1]) if numbers else None
+        while (later := self.commit_of(newest.number + 1 if newest else 1)) is not None:
+            newest = later
+        return newest
+
+    def head_number(self) -> int:
+        """The number of the newest commit, 0 while there is none."""
+        newest = self.head()
+        return newest.number if newest else 0
+
+    def pending(self) -> Plan | None:
+        """The plan after the newest commit, if there is one: it was begun and not committed."""
+        number = self.head_number() + 1
+        return self.plan(number) if self.store.exists(plan_name(number)) else None
+
+    def plan(self, number: int) -> Plan:
+        """The plan of this number."""
+        where = self.where(plan_name(number))
+        data = self.store.read(plan_name(number))
+        if data is None:
+            raise DamagedRecord(f"{where} is missing. {_set_aside(number)}")
+        try:
+            plan = decode_plan(data, where)
+        except DamagedRecord as e:
+            raise DamagedRecord(f"{e}. {_set_aside(number)}") from e
+        if plan.number != number or plan.parent != number - 1:
+            raise DamagedRecord(
+                f"{where} is plan {plan.number} after commit {plan.parent}: a copy of another. "
+                f"{_set_aside(number)}"
+            )
+        return plan
+
+    def commit_of(self, number: int) -> Commit | None:
+        """The commit of this number; None while there is none."""
+        data = self.store.read(commit_name(number))
+        if data is None:
+            return None
+        where = self.where(commit_name(number))
+        commit = decode_commit(data, where)
+        if commit.number != number:
+            raise DamagedRecord(
+                f"{where} is commit {commit.number}: a copy. Restore the file from a copy of it"
+            )
+        return commit
+
+    def commit_at(self, number: int) -> Commit:
+        """The commit of this number, which must be there."""
+        commit = self.commit_of(number)
+        if commit is None:
+            raise DamagedRecord(f"{self.where(commit_name(number))} is missing. Restore it from a copy")
+        return commit
+
+    def history(self) -> list[Commit]:
+        """All commits, oldest first, those that were rewound over included."""
+        return [self.commit_at(number) for number in range(1, self.head_number() + 1)]
+
+    def lineage(self, newest: int | None = None) -> list[Commit]:
+        """The commits in effect, oldest first: by ``parent`` from the newest, or from the one that was."""
+        chain = []
+        at = self.head() if newest is None else self.commit_at(newest)
+        while at is not None:
+            chain.append(at)
+            at = self.commit_at(at.parent) if at.parent else None
+        return chain[::-1]
+
+    def first_starts(self, newest: int) -> tuple[Position, ...]:
+        """Where the oldest load of commits 1 to ``newest`` began; nothing where none of them is a load."""
+        for number in range(1, newest + 1):
+            if self.commit_at(number).mode in LOAD_MODES:
+                return tuple(self.plan(number).starts.values())
+        return ()
+
+    def receipt(self, plan: Plan, planned: PlannedRange) -> Receipt | None:
+        """The receipt for a range of a plan; None while there is none.
+
+        Raises:
+            ReceiptMismatch: there is one, for another plan or range.
+        """
+        name = receipt_name(plan.number, planned.key, planned.start, planned.end)
+        data = self.store.read(name)
+        if data is None:
+            return None
+        receipt = decode_receipt(data, self.where(name))
+        if (receipt.plan, receipt.plan_sha256) != (plan.number, plan.sha256) or planned != PlannedRange(
+            receipt.topic, receipt.partition, receipt.topic_id, receipt.start, receipt.end, receipt.broker
+        ):
+            raise ReceiptMismatch(
+                f"{self.where(name)} is not for this range of {self.where(plan_name(plan.number))}: delete "
+                "the receipt and load again; the plan stays pending, and nothing is lost"
+            )
+        return receipt
+
+    def receipts(self, plan: Plan) -> list[Receipt]:
+        """The receipts of all ranges of a plan, in its order.
+
+        Raises:
+            IncompleteLoad: some are missing.
+        """
+        ranges, found, missing = plan.ranges, [], []
+        for planned in ranges:
+            receipt = self.receipt(plan, planned)
+            if receipt is None:
+                missing.append(planned)
+            else:
+                found.append(receipt)
+        if missing:
+            raise self._incomplete(plan, missing, "have no receipt")
+        return found
+
+    def summary(self, number: int) -> Summary | None:
+        """What took the place of a committed load's receipts; None while those are there, or nothing is."""
+        data = self.store.read(summary_name(number))
+        if data is None:
+            return None
+        where = self.where(summary_name(number))
+        found = decode_summary(data, where)
+        if found.plan != number or found.plan_sha256 != self.plan(number).sha256:
+            raise DamagedRecord(
+                f"{where} is not of this plan: a copy of another. Delete it; audits then know less"
+            )
+        return found
+
+    def first_missing(self, plan: Plan, after: int = 0) -> PlannedRange | None:
+        """A range without receipt, the first from index ``after`` on, then from 0; None if all have one."""
+        ranges = plan.ranges
+        for r in (*ranges[after:], *ranges[:after]):
+            if not self.store.exists(receipt_name(plan.number, r.key, r.start, r.end)):
+                return r
+        return None
+
+    def first_unread(self, plan: Plan, run: str, after: int = 0) -> int | None:
+        """The index of a range that ``run`` has not marked as read, in the order of `first_missing`."""
+        return next(self._unread(plan, run, after), None)
+
+    def check_read(self, plan: Plan, run: str) -> None:
+        """See that ``run`` read every range of a plan to its end.
+
+        Receipts do not say so: those of an earlier run that died lie beside its own.
+
+        Raises:
+            IncompleteLoad: some were not.
+        """
+        ranges = plan.ranges
+        unread = [ranges[index] for index in self._unread(plan, run, 0)]
+        if unread:
+            raise self._incomplete(plan, unread, f"were not read in this run ({run})")
+
+    def _unread(self, plan: Plan, run: str, after: int) -> Iterator[int]:
+        count = len(plan.ranges)
+        for step in range(count):
+            index = (after + step) % count
+            if not self.store.exists(mark_name(plan.number, run, index)):
+                yield index
+
+    def _incomplete(self, plan: Plan, missing: Sequence[PlannedRange], what: str) -> IncompleteLoad:
+        named = ", ".join(f"{r.key} [{r.start}, {r.end})" for r in missing[:_TOLD_COUNT])
+        return IncompleteLoad(
+            f"load {plan.number} of {self.location} was not read to its end: {len(missing)} of "
+            f"{len(plan.ranges)} ranges {what}, first {named}. The plan stays pending: load again, and it is "
+            "replayed"
+        )
+
+    def numbers(self, directory: str) -> list[int]:
+        """The numbers of the plans or commits in a directory, in order."""
+        return sorted(n for name in self.store.names(directory) if (n := number_of(name)) is not None)
+
+    def where(self, name: str) -> str:
+        """The whole path of a record, for messages."""
+        return f"{self.location}/{name}"
+
+
+def _set_aside(number: int) -> str:
+    return (
+        f"If there is no copy of it, and load {number} is not committed, `kafkalog rewind` to commit "
+        f"{number - 1} sets the plan aside; the next load then plans anew from the same positions"
+    )
+
+
+logger = logging.getLogger(__name__)
+
+_PREFIX = "part-"
+_NUMBER_MAX = (1 << 63) - 1
+
+
+def newest_hinted(data: bytes | None) -> int:
+    """The number of the newest commit that ``HEAD.json`` tells; 0 where it tells none."""
+    try:
+        newest = json.loads(data or b"")["newest"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return 0
+    # Beyond that the number is no name of a file.
+    return newest if type(newest) is int and 0 < newest <= _NUMBER_MAX else 0
+
+
+def write_hints(store: Store, commit: Commit) -> None:
+    """Write the hints after a commit. Failing is logged only: the load is committed, readers need none."""
+    try:
+        if store.exists(commit_name(commit.number + 1)):
+            return  # somebody is further, and writes those hints
+        store.replace(HEAD, b'{"newest": %d}\n' % commit.number)
+        lines = {mirror_name(p.leader, p.topic, p.partition): mirror_line(p) for p in commit.positions}
+        for name, line in lines.items():
+            store.replace(name, line)
+        for name in store.names(MIRROR):  # of partitions whose leader is another one now
+            if name.startswith(_PREFIX) and f"{MIRROR}/{name}" not in lines:
+                store.remove(f"{MIRROR}/{name}")
+    except LoadError as e:
+        logger.warning("commit %d is made, but not the hints that go with it: %s", commit.number, e)
+
+
+def mirror_line(position: Position) -> bytes:
+    """Broker, topic, partition and next offset, separated by tabs: the line of Kafka's Hadoop loaders."""
+    return f"tcp://{position.address}\t{position.topic}\t{position.partition}\t{position.next}\n".encode()

@@ -1,0 +1,112 @@
+"""What each load took from each partition: start and end offsets, records, bytes, times.
+
+The numbers come from the plans and, where tasks left any, from receipts or the summary that took their
+place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark_kafkalog.ledger.commit import LOAD_MODES, NOT_COUNTED, Commit
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.load_errors import IncompleteLoad
+from pyspark_kafkalog.ledger.receipts import PartitionSummary, count_offsets, summarize
+from pyspark_kafkalog.types import NO_BROKER, TopicPartition
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """Offsets ``[start, end)`` of a partition in load ``load``; times are ISO 8601 and milliseconds.
+
+    ``in_effect`` is False for what was rewound over. ``broker`` is set in 0.7 only, where a partition is a
+    broker's. What receipts tell is None where the load left none; ``lost`` counts offsets that retention had
+    deleted, ``skipped`` those that were left out as corrupt, ``missing`` all others without a record.
+    """
+
+    load: int
+    mode: str
+    at: str
+    in_effect: bool
+    topic: str
+    broker: int | None
+    partition: int
+    start: int
+    end: int
+    offsets: int
+    records: int | None
+    bytes: int | None
+    first_offset: int | None
+    last_offset: int | None
+    first_timestamp_ms: int | None
+    last_timestamp_ms: int | None
+    lost: int | None
+    skipped: int | None
+    missing: int | None
+
+
+def audit_rows(ledger: Ledger) -> list[AuditRow]:
+    """A row for each partition that each committed load read something of, oldest load first.
+
+    Rewinds and plans that were given up have none.
+
+    Raises:
+        LoadError: a plan, commit or receipt is damaged.
+    """
+    in_effect = {commit.number for commit in ledger.lineage()}
+    return [
+        row
+        for commit in ledger.history()
+        if commit.mode in LOAD_MODES
+        for row in _rows(ledger, commit, commit.number in in_effect)
+    ]
+
+
+def _rows(ledger: Ledger, commit: Commit, in_effect: bool) -> list[AuditRow]:
+    plan, found = ledger.plan(commit.number), _found(ledger, commit)
+    rows = []
+    for p in plan.partitions:
+        if p.start == p.end:
+            continue
+        seen = found.get(p.key)
+        rows.append(
+            AuditRow(
+                load=commit.number,
+                mode=commit.mode,
+                at=commit.created,
+                in_effect=in_effect,
+                topic=p.topic,
+                broker=None if p.broker == NO_BROKER else p.broker,
+                partition=p.partition,
+                start=p.start,
+                end=p.end,
+                offsets=p.end - p.start,
+                records=None if seen is None else seen.records,
+                bytes=None if seen is None else seen.bytes,
+                first_offset=None if seen is None else seen.first_offset,
+                last_offset=None if seen is None else seen.last_offset,
+                first_timestamp_ms=None if seen is None else seen.first_timestamp_ms,
+                last_timestamp_ms=None if seen is None else seen.last_timestamp_ms,
+                lost=None if seen is None else count_offsets(seen.lost),
+                skipped=None if seen is None else count_offsets(seen.skipped),
+                missing=None if seen is None else seen.missing,
+            )
+        )
+    return rows
+
+
+def _found(ledger: Ledger, commit: Commit) -> dict[TopicPartition, PartitionSummary]:
+    """What the load's tasks told, by partition; nothing where they left no receipts, or these are gone."""
+    if commit.records == NOT_COUNTED:
+        return {}
+    summary = ledger.summary(commit.number)
+    if summary is not None:
+        return {p.key: p for p in summary.partitions}
+    try:
+        return {p.key: p for p in summarize(ledger.receipts(ledger.plan(commit.number)))}
+    except IncompleteLoad:
+        return {}

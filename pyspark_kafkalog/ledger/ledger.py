@@ -1,0 +1,328 @@
+"""The ledger of a load: the steps from a plan over receipts to a commit, each a record created once."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.ledger.archive import Archive, write_hints
+from pyspark_kafkalog.ledger.commit import (
+    LOAD_MODES,
+    NOT_COUNTED,
+    Commit,
+    Output,
+    decode_commit,
+    encode_commit,
+)
+from pyspark_kafkalog.ledger.ledger_store import Below, Store, open_store, prove
+from pyspark_kafkalog.ledger.load_errors import (
+    DamagedRecord,
+    ForeignCluster,
+    LoadError,
+    LostRace,
+    ReceiptMismatch,
+)
+from pyspark_kafkalog.ledger.plan import Plan, decode_plan, encode_plan
+from pyspark_kafkalog.ledger.receipts import (
+    Receipt,
+    count_offsets,
+    decode_receipt,
+    disagreement,
+    encode_receipt,
+)
+from pyspark_kafkalog.ledger.records import (
+    LOAD,
+    LOCK,
+    Fields,
+    commit_name,
+    mark_name,
+    plan_name,
+    receipt_name,
+    receipts_name,
+    seal,
+    unseal,
+    utc_text,
+)
+from pyspark_kafkalog.ledger.verification import verify
+
+logger = logging.getLogger(__name__)
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+_SUBSCRIPTION = ("assign", "subscribe", "subscribepattern")
+"""The options that are noted in ``load.json``; others may hold secrets."""
+
+
+class Ledger(Archive):
+    """One load's ledger. *Thread-safe: it keeps nothing but where it is.*
+
+    Of drivers that race for a step one wins, and the others get `LostRace`; a step that a crash cut off can
+    be done again, by any driver.
+    """
+
+    def __init__(self, store: Store, name: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        """The ledger of load ``name`` in a store of ledgers; nothing is read or written yet.
+
+        Raises:
+            InvalidConfig: the name cannot be that of a directory.
+        """
+        if not _NAME.fullmatch(name) or name in (".", ".."):
+            raise InvalidConfig(
+                f"loadName is {name!r}; it must be 1 to 200 of the characters A-Z a-z 0-9 . _ - and not . "
+                "or .."
+            )
+        super().__init__(Below(store, name))
+        self.name = name
+        self._clock = clock
+
+    @classmethod
+    def at(cls, location: str | os.PathLike[str], name: str) -> Ledger:
+        """The ledger of load ``name`` below the path or ``file:`` URL ``location``."""
+        return cls(open_store(location), name)
+
+    def identify(self, cluster_id: str, options: Mapping[str, str], *, protocol: str = PROTOCOL_08) -> None:
+        """Begin the ledger, after trying the store out, or check that it is of this cluster.
+
+        ``cluster_id`` is "" where the brokers tell none; of the options the subscription is noted.
+        ``protocol`` is `PROTOCOL_07` where partitions belong to brokers and offsets are bytes.
+
+        Raises:
+            ForeignCluster: the ledger is of another cluster, or of offsets of the other kind.
+            UnsafeStore: the store cannot keep a ledger.
+        """
+        subscription = {
+            name.lower(): options[name] for name in sorted(options) if name.lower() in _SUBSCRIPTION
+        }
+        data = self.store.read(LOAD)
+        if data is None:
+            prove(self.store)
+            fields: dict[str, object] = {
+                "name": self.name,
+                "created": self._now(),
+                "cluster_id": cluster_id,
+                "options": subscription,
+            }
+            of_brokers = protocol == PROTOCOL_07
+            if of_brokers:
+                fields["protocol"] = protocol
+            if self.store.create(LOAD, seal("load", fields, of_brokers=of_brokers)):
+                return
+            data = self.store.read(LOAD) or b""
+        known = Fields(unseal("load", data, self.where(LOAD)), self.where(LOAD))
+        begun_with = known.optional_text("protocol") or PROTOCOL_08
+        if begun_with != protocol:
+            raise ForeignCluster(
+                f"{self.location} was begun with protocol={begun_with} and is now read with "
+                f"protocol={protocol}: offsets of the one mean nothing to the other. Use another loadName"
+            )
+        theirs = known.text("cluster_id")
+        if theirs and cluster_id and theirs != cluster_id:
+            where = "zookeeper.connect" if protocol == PROTOCOL_07 else "kafka.bootstrap.servers"
+            raise ForeignCluster(
+                f"{self.location} holds the offsets of cluster {theirs}, but the brokers are of "
+                f"{cluster_id}: check {where}, or use another loadName for this cluster"
+            )
+        if known.texts("options") != subscription:
+            logger.warning(
+                "%s was begun with %s and is now read with %s: partitions that are new begin at their "
+                "earliest offset, those left out keep their position",
+                self.location, known.texts("options"), subscription,
+            )  # fmt: skip
+
+    def hold(self, holder: str) -> AbstractContextManager[None]:
+        """Keep other drivers out while the context, or this process, lasts.
+
+        Raises:
+            LoadBusy: another driver has it; the message has its ``holder`` text.
+        """
+        return self.store.hold(LOCK, holder)
+
+    def verify(self) -> list[str]:
+        """What is wrong with the ledger, in words; nothing if it is sound. Reads all, writes nothing."""
+        return verify(self, self.store)
+
+    def write_plan(self, plan: Plan) -> Plan:
+        """Write the plan of the next load down; it is returned with its ``sha256``, as it will be read.
+
+        Raises:
+            LostRace: there is a plan or a commit of this number.
+        """
+        if plan.number != plan.parent + 1:
+            raise ValueError(f"plan {plan.number} cannot follow commit {plan.parent}")
+        self._needs_parent(plan)
+        path, data = plan_name(plan.number), encode_plan(plan)
+        written = decode_plan(data, self.where(path))
+        if not self.store.create(path, data) or self.store.exists(commit_name(plan.number)):
+            raise LostRace(
+                f"another driver began load {plan.number} of {self.location} first; its plan counts"
+            )
+        return written
+
+    def leave_receipt(self, receipt: Receipt) -> None:
+        """Store a receipt, or compare it with that of an earlier attempt, which stays.
+
+        Raises:
+            ReceiptMismatch: the earlier attempt saw something else.
+        """
+        path = receipt_name(receipt.plan, receipt.key, receipt.start, receipt.end)
+        if self.store.create(path, encode_receipt(receipt)):
+            return
+        data = self.store.read(path) or b""
+        differ = disagreement(receipt, decode_receipt(data, self.where(path)))
+        if differ is not None:
+            raise ReceiptMismatch(
+                f"{self.where(path)}: an earlier attempt read other records ({differ}). The log changed "
+                "between the two, for example by compaction or retention. Check the topic; to take what "
+                f"is there now, delete the directory {self.where(receipts_name(receipt.plan))} and load "
+                "again"
+            )
+
+    def mark_read(self, plan: Plan, index: int, run: str) -> None:
+        """Note that ``run`` read the range of this index to its end, whoever left the receipt. A hint: a mark
+        that is lost is only a commit that is not made. ``run`` is part of a path.
+        """
+        self.store.replace(mark_name(plan.number, run, index), b"")
+
+    def commit(
+        self,
+        plan: Plan,
+        *,
+        mode: str,
+        run: str,
+        outputs: Sequence[Output] = (),
+        receipts: bool = True,
+        note: str = "",
+    ) -> Commit:
+        """Publish a load. With the same ``run`` a second call returns what the first one made.
+
+        Without ``receipts`` nothing proves that all was read but the caller's word; the commit then counts
+        the rows of the outputs, or `NOT_COUNTED` where it has none.
+
+        Raises:
+            LostRace: the load has a commit by another run.
+            IncompleteLoad: ranges have no receipt.
+            DamagedRecord: the plan is not what it was.
+        """
+        if mode not in LOAD_MODES:
+            raise ValueError(f"mode {mode!r} publishes no plan; {', '.join(LOAD_MODES)} do")
+        made = self.commit_of(plan.number)
+        if made is not None:
+            return self._same(made, mode, run)
+        self._needs_parent(plan)
+        if self.plan(plan.number).sha256 != plan.sha256:
+            raise DamagedRecord(
+                f"{self.where(plan_name(plan.number))} is not the plan that was read: it was exchanged "
+                "since. Nothing was committed; load again, which replays the plan that is there"
+            )
+        found = self.receipts(plan) if receipts else ()
+        records, size = self._totals(found, outputs, receipts)
+        missing = [r.missing for r in found if r.missing is not None]
+        return self._publish(
+            Commit(
+                number=plan.number,
+                parent=plan.parent,
+                plan_sha256=plan.sha256,
+                created=self._now(),
+                mode=mode,
+                run=run,
+                positions=tuple(plan.positions.values()),
+                records=records,
+                bytes=size,
+                outputs=tuple(outputs),
+                note=note,
+                skipped=sum(count_offsets(r.skipped) for r in found),
+                missing=sum(missing) if receipts and len(missing) == len(found) else None,
+            )
+        )
+
+    def discard(self, plan: Plan, run: str) -> Commit:
+        """Give a pending plan up: a commit of its number that leaves the positions where they were.
+
+        Raises:
+            LostRace: the load has a commit by another run.
+        """
+        self._needs_parent(plan)
+        parent = self.commit_of(plan.parent) if plan.parent else None
+        return self._publish(
+            Commit(
+                number=plan.number,
+                parent=plan.parent,
+                plan_sha256=plan.sha256,
+                created=self._now(),
+                mode="discard",
+                run=run,
+                positions=parent.positions if parent else (),
+                records=0,
+                bytes=0,
+            )
+        )
+
+    def rewind(self, target: int, run: str) -> Commit:
+        """Go back to where commit ``target`` ended, 0 for before the first, by a new commit.
+
+        Nothing is removed. A plan that is pending, even one that can no longer be read, is superseded.
+
+        Raises:
+            LoadError: there is no such commit.
+            LostRace: another driver committed meanwhile.
+        """
+        newest = self.head_number()
+        if not 0 <= target <= newest:
+            raise LoadError(f"{self.location} has no commit {target}; a rewind goes to one of 0 to {newest}")
+        positions = self.commit_at(target).positions if target else self.first_starts(newest)
+        return self._publish(
+            Commit(
+                number=newest + 1,
+                parent=target,
+                plan_sha256=None,
+                created=self._now(),
+                mode="rewind",
+                run=run,
+                positions=positions,
+                records=0,
+                bytes=0,
+            )
+        )
+
+    # ---- inside
+
+    def _publish(self, commit: Commit) -> Commit:
+        """Create a commit and write the hints that go with it."""
+        name, data = commit_name(commit.number), encode_commit(commit)
+        if not self.store.create(name, data):
+            return self._same(self.commit_at(commit.number), commit.mode, commit.run)
+        write_hints(self.store, commit)
+        return decode_commit(data, self.where(name))
+
+    def _same(self, made: Commit, mode: str, run: str) -> Commit:
+        """A commit that is there already: ours, or that of whom we lost the race to."""
+        if (made.mode, made.run) != (mode, run):
+            raise LostRace(
+                f"another driver made commit {made.number} of {self.location} ({made.mode}, {made.created}) "
+                "while this one ran: discard this output, and load again for what came since"
+            )
+        return made
+
+    def _needs_parent(self, plan: Plan) -> None:
+        if plan.parent and not self.store.exists(commit_name(plan.parent)):
+            raise DamagedRecord(
+                f"{self.where(commit_name(plan.parent))} is missing, which plan {plan.number} follows: "
+                "restore it from a copy"
+            )
+
+    def _totals(self, found: Sequence[Receipt], outputs: Sequence[Output], receipts: bool) -> tuple[int, int]:
+        """Records and bytes of a load."""
+        if receipts:
+            return sum(r.records for r in found), sum(r.bytes for r in found)
+        if outputs:
+            return sum(file.rows for one in outputs for file in one.files), NOT_COUNTED
+        return NOT_COUNTED, NOT_COUNTED
+
+    def _now(self) -> str:
+        return utc_text(self._clock.time_ms())

@@ -1,0 +1,1 @@
+"""Loads into tables of a database: rows and offsets in one transaction."""

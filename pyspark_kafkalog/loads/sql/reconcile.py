@@ -1,0 +1,238 @@
+"""Whether a database holds what the ledger says: offsets, counts and rows, load by load. Writes nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+from pyspark_kafkalog.clock import SYSTEM_CLOCK
+from pyspark_kafkalog.ledger.archive import Archive
+from pyspark_kafkalog.ledger.commit import LOAD_MODES, Commit
+from pyspark_kafkalog.ledger.load_errors import DatabaseFailed, LoadError
+from pyspark_kafkalog.ledger.plan import Plan, PlannedRange
+from pyspark_kafkalog.ledger.records import plan_name, receipts_name, utc_text
+from pyspark_kafkalog.loads.sql.database import Connect, Database, Session, TableName, database_of
+from pyspark_kafkalog.loads.sql.offset_tables import (
+    SQL_FORMAT,
+    SUPERSEDED,
+    WRITTEN,
+    OffsetTables,
+    RangeRow,
+    TableRow,
+    range_key,
+    range_row,
+)
+
+
+def audit_database(archive: Archive, database: Database) -> list[str]:
+    """What differs between the ledger and this database, in words; [] where all is as it was committed.
+
+    Raises:
+        DatabaseFailed: it cannot be reached.
+        LoadError: the ledger cannot be read.
+    """
+    tables: dict[str, list[int]] = {}
+    for commit in archive.lineage():
+        for out in commit.outputs:
+            if (out.format, out.path) == (SQL_FORMAT, database.name):
+                tables.setdefault(str(out.evidence.get("table")), []).append(commit.number)
+    with database.session() as session:
+        return [
+            finding
+            for table, loads in tables.items()
+            for finding in _audit_table(archive, session, TableName.of(table), loads)
+        ]
+
+
+def audit_sql(name: str, offsets: str, url: str, connect: Connect | None = None) -> list[str]:
+    """`audit_database` of load ``name``, whose ledger is below ``offsets``, and the database at ``url``."""
+    from pyspark_kafkalog.ledger.ledger import Ledger
+
+    return audit_database(Ledger.at(offsets, name), database_of(url, connect))
+
+
+def _audit_table(archive: Archive, session: Session, table: TableName, loads: Sequence[int]) -> Iterator[str]:
+    """One table; ``loads`` are those in effect that wrote it."""
+    tables = OffsetTables(session, table)
+    at = f"{session.database.name}: table {table}"
+    claim = tables.claimed() if tables.exist() else None
+    if claim is None or claim.ledger != archive.identity():
+        yield f"{at} is not this load's: {'nobody wrote to it' if claim is None else claim.offsets_path}"
+        return
+    pending = archive.pending()
+    known = {*loads, *([pending.number] if pending else [])}
+    for number, states in sorted(tables.states().items()):
+        if WRITTEN in states and number not in known:
+            yield f"{at} has rows of load {number}, which is not in effect: the next load removes them"
+    rows = {number: tables.of_load(number) for number in loads}
+    for number in loads:
+        for finding in _audit_load(archive, archive.commit_at(number), rows[number]):
+            yield f"{at}, load {number}: {finding}"
+    yield from (f"{at}, {finding}" for finding in _audit_counts(session, table, claim, rows))
+
+
+def _audit_load(archive: Archive, commit: Commit, rows: list[RangeRow]) -> Iterator[str]:
+    """The ranges of a load and what was read of each, against plan and receipts."""
+    plan = archive.plan(commit.number)
+    there = {row.range: row for row in rows if row.state == WRITTEN}
+    has_receipts = bool(archive.store.names(receipts_name(plan.number)))
+    for planned in plan.ranges:
+        row = there.pop(range_key(planned), None)
+        where = f"{planned.key} [{planned.start}, {planned.end})"
+        if row is None:
+            yield f"{where} is missing"
+        elif row.plan_sha256 != plan.sha256:
+            yield f"{where} is of another plan"
+        elif has_receipts:
+            yield from (
+                f"{where}: {finding}" for finding in _audit_range(archive, commit.number, planned, row)
+            )
+    for row in there.values():
+        yield f"{row.topic}-{row.kafka_partition} [{row.start_offset}, {row.end_offset}) is not in the plan"
+
+
+def _audit_range(archive: Archive, number: int, planned: PlannedRange, row: RangeRow) -> Iterator[str]:
+    try:
+        receipt = archive.receipt(archive.plan(number), planned)
+    except LoadError as e:
+        yield str(e)
+        return
+    if receipt is None or row.record_count is None:
+        return
+    if (row.record_count, row.digest) != (receipt.records, receipt.digest):
+        yield (
+            f"{row.record_count} records (digest {row.digest}) in the database, {receipt.records} "
+            f"({receipt.digest}) in the receipt"
+        )
+
+
+def _audit_counts(
+    session: Session, table: TableName, claim: TableRow, rows: dict[int, list[RangeRow]]
+) -> Iterator[str]:
+    """The rows of the table by load, against what the loads wrote."""
+    if claim.load_column is None:
+        return
+    dialect = session.database.dialect
+    column = dialect.quote(claim.load_column)
+    counted = dict(session.query(f"SELECT {column}, COUNT(*) FROM {table.quoted(dialect)} GROUP BY {column}"))
+    for number, ranges in rows.items():
+        wrote, found = sum(row.row_count for row in ranges), counted.get(number, 0)
+        if found != wrote:
+            yield f"load {number}: {found} rows are there, {wrote} were written"
+
+
+log = logging.getLogger(__name__)
+
+_ATTEMPTS = 5
+"""A range that an old attempt commits meanwhile takes its key from us, once."""
+
+
+def clean(tables: OffsetTables, archive: Archive, claim: TableRow, head: int) -> list[int]:
+    """Remove what loads up to commit ``head``, the newest, wrote and no longer counts; returns their numbers.
+
+    Raises:
+        LoadError: rows must go and cannot be told from others, or rows that were removed are in effect again.
+        DatabaseFailed: the database refuses.
+    """
+    in_effect, floor = _in_effect(archive, head, claim.checked_to)
+    states = tables.states(after=floor)
+    gone = sorted(n for n, found in states.items() if n in in_effect and SUPERSEDED in found)
+    if gone:
+        raise LoadError(
+            f"{tables.session.database.name}: load {', '.join(map(str, gone))} is in effect again after a "
+            f"rewind, and its rows were removed from table {tables.table}: rewind to a commit before load "
+            f"{gone[0]}, and they are read again"
+        )
+    left = [n for n in range(floor + 1, head + 1) if n not in in_effect and states.get(n) != {SUPERSEDED}]
+    if not left and claim.checked_to == head:
+        return []
+    for attempt in range(_ATTEMPTS):
+        try:
+            removed = [n for n in left if _remove(tables, archive, claim, n)]
+            tables.checked(head)
+            tables.session.commit()
+        except DatabaseFailed:
+            tables.session.rollback()
+            if attempt == _ATTEMPTS - 1:
+                raise
+        else:
+            break
+    if removed:
+        log.warning(
+            "table %s of %s: rows of load %s are removed, which was given up or rewound over",
+            tables.table, tables.session.database.name, ", ".join(map(str, removed)),
+        )  # fmt: skip
+    return removed
+
+
+def _in_effect(archive: Archive, head: int, checked_to: int) -> tuple[set[int], int]:
+    """The loads in effect above a number that is returned too: below it nothing changed since the last time.
+
+    What commit ``checked_to`` goes back to never changes; so where it is an ancestor of the newest commit,
+    all that was so then is so now. After a rewind to before it, everything is looked at.
+    """
+    found, at = set(), head
+    while at > checked_to:
+        commit = archive.commit_at(at)
+        if commit.mode in LOAD_MODES:
+            found.add(at)
+        at = commit.parent
+    if at == checked_to:
+        return found, checked_to
+    while at:
+        commit = archive.commit_at(at)
+        if commit.mode in LOAD_MODES:
+            found.add(at)
+        at = commit.parent
+    return found, 0
+
+
+def _remove(tables: OffsetTables, archive: Archive, claim: TableRow, number: int) -> bool:
+    """Take every key of a load, then remove its rows; whether there were any. Not committed."""
+    _take_keys(tables, archive, claim, number)
+    there = [row for row in tables.of_load(number) if row.state == WRITTEN]
+    if not there:
+        return False
+    count = sum(row.row_count for row in there)
+    if claim.load_column is None and count:
+        raise LoadError(
+            f"{tables.session.database.name}: load {number} was given up or rewound over, and table "
+            f"{tables.table} has {count} rows of it that cannot be told from others (load_column=None). "
+            f"Remove them yourself, then set row_count = 0 where load_number = {number} in "
+            "_kafkalog_offsets, and load again"
+        )
+    if claim.load_column is not None:
+        dialect = tables.session.database.dialect
+        tables.session.run(
+            f"DELETE FROM {tables.table.quoted(dialect)} WHERE {dialect.quote(claim.load_column)} = ?",
+            (number,),
+        )
+    tables.supersede(number)
+    return True
+
+
+def _take_keys(tables: OffsetTables, archive: Archive, claim: TableRow, number: int) -> None:
+    plan = _plan(archive, number)
+    if plan is None:
+        return
+    taken = {row.range for row in tables.of_load(number)}
+    ranges = plan.ranges
+    tables.add(
+        range_row(
+            tables.table, claim.load_name, plan, planned, None,
+            ranges=len(ranges), rows=0, run=None, now=utc_text(SYSTEM_CLOCK.time_ms()), state=SUPERSEDED,
+        )
+        for planned in ranges
+        if range_key(planned) not in taken
+    )  # fmt: skip
+
+
+def _plan(archive: Archive, number: int) -> Plan | None:
+    """The plan of a number; None where there is none, or none that any attempt could still read."""
+    if not archive.store.exists(plan_name(number)):
+        return None
+    try:
+        return archive.plan(number)
+    except LoadError as e:
+        log.warning("only the ranges that load %d wrote are known: %s", number, e)
+        return None

@@ -1,0 +1,167 @@
+"""What loads write beside plain Parquet: ORC, directories by event time, dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import orc
+from pyspark.sql import functions as f
+
+import pyspark_kafkalog as kafkalog
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.ledger.load_errors import LoadError, TooManyDead
+from pyspark_kafkalog.loads import output_files
+from tests.support.file_lake import Lake
+from tests.support.spark_topics import Topic, record
+
+
+@pytest.fixture
+def lake(spark: Any, server: Any, new_topic: Callable[..., Topic], tmp_path: Path) -> Lake:
+    return Lake(spark, server.bootstrap_servers, new_topic(prefix="outputs"), tmp_path)
+
+
+def test_a_table_of_orc_is_written_counted_read_and_checked_like_one_of_parquet(lake: Lake) -> None:
+    for values in (range(10), range(10, 12)):
+        lake.topic.add(*values)
+        with lake.load() as load:
+            number = f.col("value").cast("string").cast("int").alias("n")
+            load.write_orc(lake.table, load.df.select(number, "timestamp"), compression="zstd")
+    rows = kafkalog.read_load(lake.spark, lake.table).select("load", "n").collect()
+    assert sorted(map(tuple, rows)) == [(1, n) for n in range(10)] + [(2, n) for n in range(10, 12)]
+    (first, second) = (out for commit in lake.ledger.history() for out in commit.outputs)
+    assert (first.format, first.rows, second.rows) == ("orc", 10, 2)
+    file = Path(second.path, second.directory, second.files[0].name)
+    assert orc.ORCFile(file).nrows == second.files[0].rows
+    assert output_files.verify_outputs(lake.ledger.lineage()) == []
+    file.write_bytes(file.read_bytes()[: second.files[0].bytes // 2].ljust(second.files[0].bytes, b"\0"))
+    (finding,) = output_files.verify_outputs(lake.ledger.lineage())
+    assert "is not a whole ORC file" in finding
+
+    lake.topic.add(12)
+    said = "holds orc files of load 'events', and parquet is to be written"
+    with pytest.raises(LoadError, match=said), lake.load() as load:
+        load.write_parquet(lake.table)
+    said = "since load 1 n was int and is bigint"
+    lake.ledger.rewind(1, "run")
+    with pytest.raises(LoadError, match=said), lake.load() as load:
+        load.write_orc(lake.table, load.df.select(f.col("offset").alias("n")))
+
+
+def test_one_load_writes_the_directories_of_the_hours_of_its_records_in_utc(lake: Lake) -> None:
+    hour = 3_600_000
+    lake.topic.add(0, 1, 2, timestamp=25 * hour - 1, step=1)
+    lake.topic.add_records([record(b"3", timestamp=5 * hour), record(b"4", timestamp=-1)])
+    lake.spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        with lake.load() as load:
+            load.write_parquet(lake.table, partition_by_time="timestamp", grain="hour")
+        lake.topic.add(5, timestamp=5 * hour)  # a late one: another load has a directory of its own for it
+        with lake.load() as load:
+            load.write_parquet(lake.table, partition_by_time="timestamp", grain="hour")
+        found = kafkalog.read_load(lake.spark, lake.table)
+        rows = found.select("value", "load", f.col("day").cast("string"), "hour").collect()
+    finally:
+        lake.spark.conf.unset("spark.sql.session.timeZone")
+    assert dict(found.dtypes)["day"] == "date"
+    assert sorted((int(row.value), row.load, row.day, row.hour) for row in rows) == [
+        (0, 1, "1970-01-02", 0), (1, 1, "1970-01-02", 1), (2, 1, "1970-01-02", 1), (3, 1, "1970-01-01", 5),
+        (4, 1, "1969-12-31", 23), (5, 2, "1970-01-01", 5),
+    ]  # fmt: skip
+    assert sorted({str(name.parent.relative_to(lake.table)) for name in lake.table.rglob("part-*")}) == [
+        "load=00000001/day=1969-12-31/hour=23", "load=00000001/day=1970-01-01/hour=5",
+        "load=00000001/day=1970-01-02/hour=0", "load=00000001/day=1970-01-02/hour=1",
+        "load=00000002/day=1970-01-01/hour=5",
+    ]  # fmt: skip
+    lake.topic.add(6)
+    said = r"load 2 is partitioned by \['day', 'hour'\], this one by \['day'\]"
+    with pytest.raises(LoadError, match=said), lake.load() as load:
+        load.write_parquet(lake.table, partition_by_time="timestamp")
+    with (
+        pytest.raises(InvalidConfig, match="needs a timestamp or a date, and value is binary"),
+        lake.load() as load,
+    ):
+        load.write_parquet(lake.root / "other", partition_by_time="value")
+
+
+def test_records_that_cannot_be_used_are_kept_as_they_were_with_the_reason(lake: Lake) -> None:
+    bad = record(b"\xff", key=b"k", timestamp=7, headers=(("h", b"v"),))
+    lake.topic.add_records([record(b"1"), bad, record(None), record(b"4")])
+
+    def run(**limits: Any) -> Any:
+        with lake.load(includeHeaders=True) as load:
+            number = f.expr("try_cast(cast(value AS string) AS int)")
+            why = f.when(number.isNull(), f.concat(f.lit("no number at "), f.col("offset")))
+            good = load.dead_letters(
+                load.df.withColumn("n", number).withColumn("why", why), reason="why", **limits
+            )
+            load.write_parquet(lake.table, good.select("n"))
+        return load.commit
+
+    said = (
+        r"load 1 met 2 records .*, more than max_dead=0\.4 of 4 records\. First reasons: no number at 1; no"
+    )
+    with pytest.raises(TooManyDead, match=said):
+        run(max_dead=0.4)
+    with pytest.raises(TooManyDead, match=r"more than max_dead=1\. "):
+        run(max_dead=1)
+    with pytest.raises(LoadError, match="no load was committed yet"):
+        kafkalog.read_dead(lake.spark, "events", offsets=lake.offsets)
+    commit = run(max_dead=2)
+    assert (commit.number, commit.mode, [out.rows for out in commit.outputs]) == (1, "dir", [2, 2])
+    assert [row.n for row in kafkalog.read_load(lake.spark, lake.table).orderBy("n").collect()] == [1, 4]
+    lake.topic.add(5)
+    run()
+    (first, second) = (
+        kafkalog.read_dead(lake.spark, "events", offsets=lake.offsets).orderBy("offset").collect()
+    )
+    assert (bytes(first.value), bytes(first.key), first.topic, first.partition, first.offset) == (
+        b"\xff", b"k", lake.topic.name, 0, 1,
+    )  # fmt: skip
+    assert [(h.key, bytes(h.value)) for h in first.headers] == [("h", b"v")]
+    assert (first.timestamp.timestamp(), first.reason, first.load) == (0.007, "no number at 1", 1)
+    assert (second.value, second.reason) == (None, "no number at 2")
+    assert lake.ledger.verify() == output_files.verify_outputs(lake.ledger.lineage()) == []
+
+    lake.topic.add(6)
+    with pytest.raises(InvalidConfig, match="the rows need key, value, "), lake.load() as load:
+        load.dead_letters(load.df.select("topic", f.lit("x").alias("reason")))
+
+
+def test_what_was_loaded_formerly_is_read_again_from_the_topic_and_from_the_table(lake: Lake) -> None:
+    for values in (range(3), range(3, 5), range(5, 9)):
+        lake.topic.add(*values)
+        with lake.load() as load:
+            load.write_parquet(lake.table)
+    lake.topic.add(9)
+
+    def topic(**options: str) -> list[int]:
+        given = {"kafka.bootstrap.servers": lake.servers, "subscribe": lake.topic.name, **options}
+        given |= {"loadName": "events", "offsetsPath": str(lake.offsets)}
+        return [
+            int(row.value) for row in lake.spark.read.format("kafkalog").options(**given).load().collect()
+        ]
+
+    def table(**options: str) -> list[int]:
+        rows = kafkalog.read_load(lake.spark, lake.table, **options).collect()
+        return sorted(int(row.value) for row in rows)
+
+    second = lake.ledger.commit_at(2).created
+    assert topic() == [9]
+    assert topic(startingOffsets="commit:2") == [5, 6, 7, 8, 9]
+    assert topic(between="commit:1,commit:3") == [3, 4, 5, 6, 7, 8]
+    assert topic(asOf=second) == [0, 1, 2, 3, 4]
+    assert table() == list(range(9))
+    assert table(between="commit:1,commit:3") == [3, 4, 5, 6, 7, 8]
+    assert table(as_of=second) == [0, 1, 2, 3, 4]
+    lake.ledger.rewind(1, "run")
+    assert (table(), table(as_of=second)) == ([0, 1, 2], [0, 1, 2, 3, 4])
+    with pytest.raises(InvalidConfig, match="to load it again, rewind"), lake.load(asOf=second):
+        pass
+    rows = kafkalog.audit(lake.spark, "events", offsets=lake.offsets).orderBy("load").collect()
+    assert [(row.load, row.in_effect, row.start, row.end, row.records) for row in rows] == [
+        (1, True, 0, 3, 3), (2, False, 3, 5, 2), (3, False, 5, 9, 4),
+    ]  # fmt: skip
+    assert (rows[0].first_timestamp.timestamp(), rows[0].broker) == (1.0, None)

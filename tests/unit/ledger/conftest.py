@@ -1,0 +1,21 @@
+"""A ledger in memory, of the load ``flights`` of one cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_kafkalog.ledger.ledger import Ledger
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_store import MemoryStore
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def ledger(store: MemoryStore) -> Ledger:
+    ledger = Ledger(store, "flights", ManualClock())
+    ledger.identify("cluster-a", {"subscribe": "clicks"})
+    return ledger

@@ -1,0 +1,166 @@
+"""Which loads, and which offsets, are meant by a commit, two of them, or a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_kafkalog.datasource.offsets import Committed, SpecificOffsets
+from pyspark_kafkalog.datasource.options import BatchOptions, parse_batch_options
+from pyspark_kafkalog.datasource.subscription import Assign
+from pyspark_kafkalog.datasource.time_travel import former_read
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.ledger.history import (
+    Former,
+    last_of,
+    parse_as_of,
+    parse_between,
+    positions_after,
+    ranges_of,
+)
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.load_errors import LoadError, TopicRecreated
+from tests.support.loads import P0, P1, facts, loaded
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_store import MemoryStore
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def ledger(clock: ManualClock) -> Ledger:
+    """Loads 1 to 3, a minute apart; the second partition came with load 2, from its offset 3 on."""
+    made = Ledger(MemoryStore(), "flights", clock)
+    made.identify("cluster-a", {"subscribe": "clicks"})
+    for end, others in ((10, {}), (12, {P1: facts(3, 6)}), (15, {P1: facts(3, 8)})):
+        loaded(made, {P0: facts(0, end), **others})
+        clock.advance(60)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("text", "time_ms"),
+    [
+        ("2026-11-21T18:00:00Z", 1795284000000), ("2026-11-21T19:00:00.5+01:00", 1795284000500),
+        ("2026-11-21 18:00", 1795284000000), (" 1795284000000 ", 1795284000000),
+    ],
+)  # fmt: skip
+def test_a_time_is_iso_8601_or_milliseconds(text: str, time_ms: int) -> None:
+    assert parse_as_of(text) == Former(as_of_ms=time_ms)
+
+
+@pytest.mark.parametrize("text", ["yesterday", "", "-5", "commit:3"])
+def test_another_time_is_refused(text: str) -> None:
+    with pytest.raises(InvalidConfig, match="asOf is a time"):
+        parse_as_of(text)
+
+
+def test_between_names_two_commits_in_order() -> None:
+    assert parse_between("commit:30, Commit:0037") == Former(30, 37)
+    assert parse_between("start,commit:1") == Former(0, 1)
+    for text in ("commit:37,commit:30", "commit:1", "1,2", "commit:1,commit:2,commit:3", "commit:0,commit:1"):
+        with pytest.raises(InvalidConfig):
+            parse_between(text)
+
+
+def test_the_offsets_between_two_commits_are_those_that_the_loads_read(ledger: Ledger) -> None:
+    assert ranges_of(ledger, Former(1, 3)) == {P0: (10, 15), P1: (3, 8)}
+    assert ranges_of(ledger, Former(2, 3)) == {P0: (12, 15), P1: (6, 8)}
+    assert ranges_of(ledger, Former(0, 1)) == {P0: (0, 10)}
+    assert positions_after(ledger, 2) == {P0: 12, P1: 6}
+    for former in (Former(1, 4), Former(4, None)):
+        with pytest.raises(LoadError, match="has no commit 4; the newest is 3"):
+            ranges_of(ledger, former)
+
+
+def test_a_time_means_the_newest_commit_not_after_it(ledger: Ledger) -> None:
+    times = {commit.number: parse_as_of(commit.created).as_of_ms or 0 for commit in ledger.history()}
+    assert [last_of(ledger, Former(as_of_ms=times[2] + late)) for late in (-1, 0, 1, 59_999, 60_000)] == [
+        1, 2, 2, 2, 3,
+    ]  # fmt: skip
+    assert ranges_of(ledger, Former(as_of_ms=times[2])) == {P0: (0, 12), P1: (3, 6)}
+    with pytest.raises(LoadError, match=r"has no commit of 20.* or before"):
+        last_of(ledger, Former(as_of_ms=times[1] - 1))
+
+
+def test_what_was_rewound_over_or_made_anew_between_is_told(ledger: Ledger, clock: ManualClock) -> None:
+    ledger.rewind(1, "run")
+    assert [c.number for c in ledger.lineage()] == [1, 4]
+    assert [c.number for c in ledger.lineage(3)] == [1, 2, 3]
+    with pytest.raises(LoadError, match="stood at 15 after commit 3 and at 10 after 4"):
+        ranges_of(ledger, Former(3, 4))
+    other = {P0: facts(0, 40, topic_id="AAAAAAAAAAAAAAAAAAAAAA")}
+    loaded_of_another_topic(ledger, other)
+    with pytest.raises(TopicRecreated, match="clicks-0 was made anew between commits 1 and 5"):
+        ranges_of(ledger, Former(1, 5))
+
+
+def loaded_of_another_topic(ledger: Ledger, known: dict[object, object]) -> None:
+    from tests.support.loads import plan_of, read_all
+
+    plan = plan_of(known, ledger.head(), on_topic_recreated="earliest")  # type: ignore[arg-type]
+    assert plan is not None
+    written = ledger.write_plan(plan)
+    read_all(ledger, written)
+    ledger.commit(written, mode="job", run="run")
+
+
+def options(**given: str) -> BatchOptions:
+    return parse_batch_options(
+        {
+            "kafka.bootstrap.servers": "localhost:9092", "subscribe": "clicks", "loadName": "flights",
+            "offsetsPath": "/lake", **given,
+        }
+    )  # fmt: skip
+
+
+def former_of(ledger: Ledger, monkeypatch: pytest.MonkeyPatch, **given: str) -> BatchOptions:
+    asked = options(**given)
+    assert asked.load is not None
+    assert asked.load.looks_back
+    monkeypatch.setattr(Ledger, "at", lambda *_: ledger)
+    return former_read(asked, asked.load)
+
+
+def test_a_read_of_former_loads_is_one_of_plain_offsets(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = former_of(ledger, monkeypatch, between="commit:1,commit:3")
+    assert (found.subscription, found.load) == (Assign((P0, P1)), None)
+    assert found.start == SpecificOffsets({P0: 10, P1: 3})
+    assert found.end == SpecificOffsets({P0: 15, P1: 8})
+
+
+def test_a_read_from_a_commit_on_begins_there_and_ends_as_asked(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = former_of(ledger, monkeypatch, startingOffsets="commit:2")
+    assert found.start == Committed(2, {P0: 12, P1: 6})
+    assert (found.end, found.subscription) == (options().end, options().subscription)
+    with pytest.raises(
+        InvalidConfig, match="load 'flights' read clicks then, and none of it is subscribed to"
+    ):
+        former_of(ledger, monkeypatch, between="commit:1,commit:3", subscribe="other")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"between": "commit:1,commit:2", "asOf": "1"}, "between and asOf say different things"),
+        (
+            {"asOf": "1", "endingOffsets": "latest"},
+            "asOf says which offsets are read, so leave endingOffsets",
+        ),
+        ({"asOf": "1", "commitOffsets": "stage"}, "leave commitOffsets=stage out"),
+        ({"startingOffsets": "commit:x"}, "startingOffsets names commits"),
+        ({"startingOffsets": "commit:1", "commitOffsets": "stage"}, "are no load"),
+    ],
+)
+def test_former_loads_are_read_and_not_loaded(given: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidConfig, match=said):
+        options(**given)
+    without = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "clicks"}
+    with pytest.raises(InvalidConfig, match="asOf has no meaning without loadName"):
+        parse_batch_options({**without, "asOf": "1"})

@@ -1,0 +1,257 @@
+"""The local store, and the proof that a store must stand."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyspark_kafkalog.ledger.ledger_store import Below, LocalStore, open_store, prove
+from pyspark_kafkalog.ledger.load_errors import LoadBusy, LoadError, UnsafeStore
+from tests.support.memory_store import ForgetfulStore, MemoryStore
+
+
+def files(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+
+
+def failing(number: int) -> Any:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+def test_a_record_is_created_once_and_keeps_its_first_content(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "not" / "yet")
+    assert store.create("plans/1.json", b"first")
+    assert not store.create("plans/1.json", b"second, and longer")
+    assert store.read("plans/1.json") == b"first"
+    assert files(tmp_path) == ["not/yet/plans/1.json"]
+
+
+def test_of_many_threads_one_creates_the_record(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    start, won = threading.Barrier(8), []
+
+    def create(racer: int) -> None:
+        start.wait()
+        if store.create("commits/1.json", b"%d" % racer * 1000):
+            won.append(racer)
+
+    threads = [threading.Thread(target=create, args=(racer,)) for racer in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert store.read("commits/1.json") == b"%d" % won[0] * 1000
+
+
+def test_the_file_is_synced_before_it_gets_its_name_and_the_directory_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    fsync, link = os.fsync, os.link
+
+    def noted_fsync(fd: int) -> None:
+        target = Path(f"/proc/self/fd/{fd}").readlink()
+        steps.append(f"fsync {'directory ' + target.name if target.is_dir() else 'file'}")
+        fsync(fd)
+
+    def noted_link(*names: Any) -> None:
+        steps.append("link")
+        link(*names)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "link", noted_link)
+    LocalStore(tmp_path).create("a/b/c", b"data")
+    assert steps == [
+        f"fsync directory {tmp_path.name}",
+        "fsync directory a",
+        "fsync file",
+        "link",
+        "fsync directory b",
+    ]
+
+
+@pytest.mark.parametrize("call", ["write", "fsync", "link"])
+def test_nothing_is_left_where_creating_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    store = LocalStore(tmp_path)
+    store.create("plans/1.json", b"before")
+    monkeypatch.setattr(os, call, failing(errno.ENOSPC))
+    with pytest.raises(LoadError, match=r"cannot write .*/plans/2.json: No space left .*; free space there"):
+        store.create("plans/2.json", b"data")
+    monkeypatch.undo()
+    assert files(tmp_path) == ["plans/1.json"]
+    assert store.create("plans/2.json", b"data")
+
+
+def test_a_file_system_without_hard_links_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "link", failing(errno.EPERM))
+    with pytest.raises(UnsafeStore, match="has no hard links"):
+        LocalStore(tmp_path).create("load.json", b"data")
+    assert files(tmp_path) == []
+
+
+def test_a_link_whose_answer_was_lost_counts_as_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = os.link
+
+    def link_twice(*names: Any) -> None:
+        link(*names)
+        raise FileExistsError(errno.EEXIST, "found there when asked again")
+
+    monkeypatch.setattr(os, "link", link_twice)
+    assert LocalStore(tmp_path).create("commits/1.json", b"data")
+
+
+def test_what_a_crash_left_half_written_is_not_listed(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    store.create("plans/2.json", b"data")
+    store.create("plans/1.json", b"data")
+    (tmp_path / "plans" / ".tmp-0123").write_bytes(b"da")
+    assert store.names("plans") == ["1.json", "2.json"]
+    assert store.names("commits") == []
+    assert store.names("") == ["plans"]
+
+
+def test_hints_are_replaced_and_removed(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    store.replace("offsets/part-1-clicks-0", b"long line\n")
+    store.replace("offsets/part-1-clicks-0", b"short\n")
+    assert store.read("offsets/part-1-clicks-0") == b"short\n"
+    store.remove("offsets/part-1-clicks-0")
+    store.remove("offsets/part-1-clicks-0")
+    assert store.read("offsets/part-1-clicks-0") is None
+    assert files(tmp_path) == []
+
+
+def test_a_hint_that_cannot_be_replaced_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(tmp_path)
+    store.replace("HEAD.json", b"old")
+    monkeypatch.setattr(os, "write", failing(errno.ENOSPC))
+    with pytest.raises(LoadError, match=r"cannot write .*/HEAD.json: No space left"):
+        store.replace("HEAD.json", b"new")
+    monkeypatch.undo()
+    assert store.read("HEAD.json") == b"old"
+    assert files(tmp_path) == ["HEAD.json"]
+
+
+def test_a_name_is_held_once_also_in_one_process_and_says_by_whom(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    with store.hold(".lock", "driver 17 on host-a"):
+        told = r"\.lock is held by driver 17 on host-a: wait"
+        with pytest.raises(LoadBusy, match=told), LocalStore(tmp_path).hold(".lock", "driver 18"):
+            pass
+        with store.hold("another", "driver 18"):
+            pass
+    with store.hold(".lock", "driver 18"):
+        assert store.read(".lock") == b"driver 18"
+
+
+def test_a_path_below_a_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    store = LocalStore(tmp_path / "file" / "ledger")
+    told = r"file/ledger.*: Not a directory; a part of the path is a file"
+    with pytest.raises(LoadError, match=f"cannot write .*{told}"):
+        store.create("load.json", b"data")
+    with pytest.raises(LoadError, match=f"cannot read .*{told}"):
+        store.read("load.json")
+    with pytest.raises(LoadError, match=f"cannot read .*{told}"):
+        store.exists("load.json")
+    with pytest.raises(LoadError, match=f"cannot list .*{told}"):
+        store.names("plans")
+    with pytest.raises(LoadError, match=f"cannot lock .*{told}"), store.hold(".lock", "me"):
+        pass
+
+
+@pytest.mark.parametrize("name", ["", "../load.json", "plans//1.json", "/etc/passwd", "plans/./1.json"])
+def test_a_name_that_leaves_the_store_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(LoadError, match="cannot be the name of a record"):
+        LocalStore(tmp_path).create(name, b"data")
+
+
+def test_a_store_is_opened_by_path_and_by_file_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for location in (tmp_path / "a b", f"file://{tmp_path}/a%20b", f"file:{tmp_path}/a%20b", "a b"):
+        assert open_store(location).location == str(tmp_path / "a b")
+    assert open_store(f"file://localhost{tmp_path}").location == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "location", ["s3://bucket/x", "hdfs://name:8020/x", "abfss://a@b/x", "dbfs:/x", "file://host/x"]
+)
+def test_other_places_are_refused_with_what_a_store_must_offer(location: str) -> None:
+    with pytest.raises(UnsafeStore, match=r"this machine|exclusive, whole and durable"):
+        open_store(location)
+
+
+@pytest.mark.parametrize("make", [MemoryStore, lambda: None])
+def test_a_good_store_stands_the_proof_and_is_left_clean(tmp_path: Path, make: Any) -> None:
+    store = make() or LocalStore(tmp_path)
+    prove(Below(store, "flights"))
+    if isinstance(store, MemoryStore):
+        assert store.files == {}
+    else:
+        assert files(tmp_path) == []
+
+
+def test_a_store_whose_create_overwrites_is_refused() -> None:
+    store = ForgetfulStore()
+    with pytest.raises(UnsafeStore, match="memory cannot keep a ledger: create takes a name that is taken"):
+        prove(store)
+    assert store.files == {}
+
+
+def test_a_store_whose_create_only_looks_before_it_writes_is_refused() -> None:
+    class Looks(MemoryStore):
+        def __init__(self) -> None:
+            super().__init__()
+            self._all_looked = threading.Barrier(4)
+
+        def create(self, name: str, data: bytes) -> bool:
+            free = name not in self.files
+            if "race" in name:
+                self._all_looked.wait(timeout=10)
+            if free:
+                self.files[name] = data
+            return free
+
+    with pytest.raises(UnsafeStore, match="of 4 that created one name at once, 4 were told they did"):
+        prove(Looks())
+
+
+def test_a_store_that_shows_half_a_record_is_refused() -> None:
+    class Torn(MemoryStore):
+        def read(self, name: str) -> bytes | None:
+            whole = super().read(name)
+            return whole[:4096] if whole else whole
+
+    with pytest.raises(UnsafeStore, match="a reader saw half a record"):
+        prove(Torn())
+
+
+def test_a_store_whose_lock_lets_everybody_in_is_refused() -> None:
+    class Open(MemoryStore):
+        def hold(self, name: str, holder: str) -> Any:
+            return MemoryStore().hold(name, holder)
+
+    with pytest.raises(UnsafeStore, match="two hold one name at the same time"):
+        prove(Open())
+
+
+def test_a_store_that_says_taken_of_a_free_name_is_refused() -> None:
+    class Full(MemoryStore):
+        def create(self, name: str, data: bytes) -> bool:
+            return False
+
+    with pytest.raises(UnsafeStore, match="create says that a new name is taken"):
+        prove(Full())

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import struct
+import sys
+import zlib
+from dataclasses import replace
+
+import pytest
+
+from pyspark_kafkalog.ledger.load_errors import DamagedRecord
+from pyspark_kafkalog.ledger.receipts import (
+    LISTED_GAPS,
+    Receipt,
+    Tally,
+    decode_receipt,
+    disagreement,
+    encode_receipt,
+)
+from tests.support.loads import P0, TOPIC_ID, Row, batch, facts, plan_of, read
+
+ROWS: list[Row] = [
+    (3, 5_999, b"key", b"four"),
+    (4, None, None, b""),
+    (7, 2_000, b"", None),
+    (9, 3_001, None, b"\0" * 300),
+]
+
+
+def receipt(content: list[Row]) -> Receipt:
+    plan = plan_of({P0: facts(0, 20)})
+    assert plan is not None
+    return read(plan, plan.ranges[0], content=content)
+
+
+def crc(kind: str, *numbers: int) -> str:
+    return f"{zlib.crc32(struct.pack(f'<{len(numbers)}{kind}', *numbers)):08x}"
+
+
+def test_a_receipt_tells_what_the_task_saw() -> None:
+    found = receipt(ROWS)
+    assert (found.records, found.bytes) == (4, 307)
+    assert (found.first_offset, found.last_offset) == (3, 9)
+    assert (found.first_timestamp_ms, found.last_timestamp_ms) == (2, 5)
+    assert (found.topic, found.partition, found.topic_id) == ("clicks", 0, TOPIC_ID)
+    assert (found.start, found.end, found.next, found.lost) == (0, 10, 10, ())
+
+
+def test_the_digest_is_of_offsets_and_of_the_lengths_of_keys_and_values_minus_one_for_null() -> None:
+    assert receipt(ROWS).digest == "-".join(
+        [crc("q", 3, 4, 7, 9), crc("i", 3, -1, 0, -1), crc("i", 4, 0, -1, 300)]
+    )
+
+
+def test_a_range_without_records_has_a_receipt_too() -> None:
+    found = receipt([])
+    assert (found.records, found.bytes, found.digest) == (0, 0, "00000000-00000000-00000000")
+    assert (found.first_offset, found.last_offset) == (None, None)
+    assert (found.first_timestamp_ms, found.last_timestamp_ms) == (None, None)
+
+
+def test_offsets_without_a_record_are_counted_and_named() -> None:
+    found = receipt(ROWS)
+    assert (found.missing, found.gaps) == (6, ((0, 3), (5, 7), (8, 9)))
+    assert (receipt([]).missing, receipt([]).gaps) == (10, ((0, 10),))
+    dense = receipt([(offset, None, None, b"") for offset in range(10)])
+    assert (dense.missing, dense.gaps) == (0, ())
+
+
+def test_what_was_lost_or_skipped_is_not_missing_as_well() -> None:
+    plan = plan_of({P0: facts(0, 20)})
+    assert plan is not None
+    tally = Tally()
+    tally.lose(0, 2)
+    tally.add(batch([(3, None, None, b"")]))
+    tally.skip(4, 6)
+    tally.skip(6, 7)
+    tally.add(batch([(8, None, None, b"")]))
+    found = tally.receipt(plan, plan.ranges[0], attempt=0, host="", duration_ms=0)
+    assert (found.lost, found.skipped) == (((0, 2),), ((4, 7),))
+    assert (found.missing, found.gaps) == (3, ((2, 3), (7, 8), (9, 10)))
+    assert decode_receipt(encode_receipt(found), "here") == found
+
+
+def test_of_many_gaps_the_first_are_named() -> None:
+    plan = plan_of({P0: facts(0, 200_000)})
+    assert plan is not None
+    rows: list[Row] = [(offset, None, None, b"") for offset in range(0, 100_000, 2)]
+    found = read(plan, plan.ranges[0], content=rows)
+    assert (found.end, found.missing) == (100_000, 50_000)
+    assert found.gaps == tuple((offset, offset + 1) for offset in range(1, 2 * LISTED_GAPS, 2))
+
+
+def test_a_retry_that_skips_other_offsets_disagrees() -> None:
+    one = receipt(ROWS)
+    assert disagreement(replace(one, skipped=((0, 3),)), one) == "skipped: () then, ((0, 3),) now"
+    assert disagreement(replace(one, missing=None, gaps=()), one) is None, "an older receipt says neither"
+
+
+def test_a_receipt_of_an_older_release_is_read() -> None:
+    older = replace(receipt(ROWS), missing=None, gaps=())
+    data = encode_receipt(older)
+    assert not any(name in data for name in (b"skipped", b"missing", b"gaps"))
+    assert decode_receipt(data, "here") == older
+
+
+def test_a_slice_of_a_batch_counts_its_own_rows_only() -> None:
+    plan = plan_of({P0: facts(0, 20)})
+    assert plan is not None
+    whole = batch([(1, 9_000_000, b"long key", b"before"), *ROWS, (12, 0, None, b"after")])
+    tally = Tally()
+    tally.add(whole.slice(1, 4))
+    assert tally.receipt(plan, plan.ranges[0], attempt=0, host="executor-1", duration_ms=25) == receipt(ROWS)
+
+
+def test_lost_ranges_that_touch_are_one() -> None:
+    tally = Tally()
+    for start, end in [(2, 4), (4, 9), (11, 12)]:
+        tally.lose(start, end)
+    plan = plan_of({P0: facts(0, 20)})
+    assert plan is not None
+    assert tally.receipt(plan, plan.ranges[0], attempt=0, host="", duration_ms=0).lost == ((2, 9), (11, 12))
+
+
+def test_a_tally_counts_a_batch_of_64k_rows_without_looking_at_each() -> None:
+    rows: list[Row] = [(at, at, b"k", b"value") for at in range(1 << 16)]
+    one, calls = batch(rows), []
+    tally = Tally()
+
+    def trace(frame: object, event: str, what: object) -> None:
+        calls.append(event)
+
+    tally.add(batch(ROWS))  # imports
+    sys.setprofile(trace)
+    try:
+        tally.add(one)
+    finally:
+        sys.setprofile(None)
+    assert len(calls) < 500
+
+
+def test_two_attempts_agree_whoever_made_them_and_however_long_they_took() -> None:
+    one = receipt(ROWS)
+    assert disagreement(replace(one, attempt=3, host="executor-2", duration_ms=1), one) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (ROWS[:-1], "records: 4 then, 3 now; bytes: 307 then, 7 now; last_offset: 9 then, 7 now"),
+        ([*ROWS[:-1], (9, 3_001, None, b"\0" * 301)], "bytes: 307 then, 308 now; digest:"),
+        ([ROWS[0], (5, None, None, b""), *ROWS[2:]], "digest:"),
+        ([ROWS[0], (4, None, b"", b""), *ROWS[2:]], "digest:"),
+    ],
+)
+def test_attempts_that_saw_other_records_disagree(content: list[Row], told: str) -> None:
+    found = disagreement(receipt(content), receipt(ROWS))
+    assert found is not None
+    assert found.startswith(told)
+
+
+def test_attempts_that_lost_other_offsets_disagree() -> None:
+    one = receipt(ROWS)
+    assert disagreement(replace(one, lost=((0, 3),)), one) == "lost: () then, ((0, 3),) now"
+
+
+def test_a_receipt_is_read_back_as_it_was_written() -> None:
+    one = replace(receipt(ROWS), lost=((0, 3),))
+    assert decode_receipt(encode_receipt(one), "here") == one
+    none = receipt([])
+    assert decode_receipt(encode_receipt(none), "here") == none
+
+
+def test_a_receipt_that_ends_elsewhere_is_damaged_though_it_is_sealed() -> None:
+    with pytest.raises(DamagedRecord, match=r"here: next 8 is not the end of \[0, 10\)"):
+        decode_receipt(encode_receipt(replace(receipt(ROWS), next=8)), "here")

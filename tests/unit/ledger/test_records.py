@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+
+from pyspark_kafkalog.ledger.load_errors import DamagedRecord, LoadError, NewerFormat
+from pyspark_kafkalog.ledger.records import Fields, seal, unseal, utc_text
+
+FIELDS: dict[str, object] = {
+    "number": 7,
+    "note": "später",
+    "empty": [],
+    "options": {"a": "b"},
+    "entries": [{"name": "x", "ranges": [[0, 5], [5, 9]]}, {"files": [{"name": "y"}, {"name": "z"}]}],
+}
+
+TEXT = """{
+  "record": "plan",
+  "version": 1,
+  "number": 7,
+  "note": "später",
+  "empty": [],
+  "options": {"a": "b"},
+  "entries": [
+    {"name": "x", "ranges": [[0, 5], [5, 9]]},
+    {
+      "files": [
+        {"name": "y"},
+        {"name": "z"}
+      ]
+    }
+  ],
+  "sha256": "%s"
+}
+"""
+
+
+def test_a_record_is_text_with_one_line_for_each_field_and_each_entry() -> None:
+    canonical = json.dumps(
+        {"record": "plan", "version": 1, **FIELDS}, sort_keys=True, separators=(",", ":"), ensure_ascii=False
+    )
+    digest = hashlib.sha256(canonical.encode()).hexdigest()
+    assert seal("plan", FIELDS).decode() == TEXT % digest
+
+
+def test_what_was_sealed_is_read_back() -> None:
+    body = unseal("plan", seal("plan", FIELDS), "here")
+    assert {name: body[name] for name in FIELDS} == FIELDS
+
+
+def test_blanks_and_the_order_of_fields_do_not_matter() -> None:
+    body = unseal("plan", seal("plan", FIELDS), "here")
+    assert unseal("plan", json.dumps(dict(reversed(body.items()))).encode(), "here") == body
+
+
+def test_a_record_cut_at_any_byte_is_damaged() -> None:
+    data = seal("plan", {"number": 7, "note": "ä"})
+    for size in range(len(data) - 2):  # without the last brace; the newline after it is no part
+        with pytest.raises(DamagedRecord, match=r"^here is torn"):
+            unseal("plan", data[:size], "here")
+
+
+def test_a_changed_digit_anywhere_is_damage() -> None:
+    data = seal("receipt", {"number": 7, "offsets": [10, 20], "text": "3"})
+    for at, byte in enumerate(data):
+        if chr(byte).isdigit():
+            other = data[:at] + (b"1" if byte != ord("1") else b"0") + data[at + 1 :]
+            with pytest.raises(DamagedRecord, match=r"^here "):
+                unseal("receipt", other, "here")
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\0" * 20, b"[1]", b"7", b"\xff{}", b'{"version": NaN}', b"[" * 100_000, b"{}"]
+)
+def test_what_is_no_record_is_damaged(data: bytes) -> None:
+    with pytest.raises(DamagedRecord, match=r"^here .*Restore the file from a copy"):
+        unseal("plan", data, "here")
+
+
+def test_a_record_of_another_kind_is_damaged() -> None:
+    with pytest.raises(DamagedRecord, match=r"here is a record 'plan' of version 1, not 'commit'"):
+        unseal("commit", seal("plan", FIELDS), "here")
+
+
+def test_a_newer_format_says_that_an_update_is_needed() -> None:
+    with pytest.raises(NewerFormat, match=r"here has format version 3; this release reads up to 2: update"):
+        unseal("plan", b'{"record": "plan", "version": 3, "what": "ever"}', "here")
+
+
+def test_a_name_that_is_not_unicode_is_refused() -> None:
+    with pytest.raises(LoadError, match="is not Unicode; rename it"):
+        seal("commit", {"path": b"\xff".decode("utf-8", "surrogateescape")})
+
+
+@pytest.mark.parametrize(
+    ("read", "wrong"),
+    [
+        (lambda f: f.text("x"), [1, None, ["a"]]),
+        (lambda f: f.optional_text("x"), [1, ["a"]]),
+        (lambda f: f.number("x"), [-1, True, 1.0, "1", None]),
+        (lambda f: f.number("x", 1), [0]),
+        (lambda f: f.optional_number("x"), [True, 1.0, "1"]),
+        (lambda f: f.texts("x"), [1, {"a": 1}, ["a"]]),
+        (lambda f: f.pairs("x"), [1, [1], [[1]], [[2, 1]], [[1, 1]], [[0, 5], [4, 6]], [[-1, 2]]]),
+        (lambda f: f.entries("x"), [1, {"a": 1}, ["a"]]),
+    ],
+)  # fmt: skip
+def test_a_field_of_the_wrong_type_is_damage(read, wrong) -> None:
+    for value in wrong:
+        with pytest.raises(DamagedRecord, match=r"^here: 'x' is "):
+            read(Fields({"x": value}, "here"))
+
+
+def test_a_missing_field_is_damage_and_an_entry_says_which_it_is() -> None:
+    with pytest.raises(DamagedRecord, match=r"^here: 'x' is None, where a text must be"):
+        Fields({}, "here").text("x")
+    entry = Fields({"parts": [{}, {}]}, "here").entries("parts")[1]
+    with pytest.raises(
+        DamagedRecord, match=r"^here, parts\[1\]: 'y' is None, where a whole number from 0 on"
+    ):
+        entry.number("y")
+
+
+def test_times_are_utc_with_milliseconds() -> None:
+    assert utc_text(1_795_284_000_123) == "2026-11-21T18:00:00.123Z"
+    assert utc_text(0) == "1970-01-01T00:00:00.000Z"

@@ -1,0 +1,349 @@
+"""The files of loads: whose a path is, what is noted of them, which of them count."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.ledger.commit import Commit, Output, OutputFile
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.load_errors import DamagedRecord, LoadError
+from pyspark_kafkalog.ledger.plan import Plan, PlannedPartition
+from pyspark_kafkalog.loads import output_files
+
+CLUSTER = "a-cluster"
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return made(tmp_path / "offsets", "flights")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return tmp_path / "table"
+
+
+def made(offsets: Path, name: str) -> Ledger:
+    ledger = Ledger.at(offsets, name)
+    ledger.identify(CLUSTER, {"subscribe": name})
+    return ledger
+
+
+def planned(ledger: Ledger) -> Plan:
+    """The next plan: ten more offsets."""
+    head = ledger.head()
+    number = 1 if head is None else head.number + 1
+    start = 0 if head is None else head.positions[0].next
+    partition = PlannedPartition(
+        "flights",
+        0,
+        "an-id",
+        0,
+        "localhost:9092",
+        0,
+        start,
+        start + 10,
+        0,
+        start + 10,
+        "",
+        ((start, start + 10),),
+    )
+    plan = Plan(number, number - 1, "2026-11-21T18:00:00.000Z", CLUSTER, "read_uncommitted", (partition,))
+    return ledger.write_plan(plan)
+
+
+def write(table: Path, number: int, *names: str, rows: int = 2) -> None:
+    for name in names:
+        file = table / output_files.directory_of(number) / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"n": list(range(rows))}), file)
+
+
+def load(ledger: Ledger, table: Path, *names: str, rows: int = 2) -> Commit:
+    """A whole load, without Spark."""
+    plan = planned(ledger)
+    output_files.claim(table, ledger)
+    write(table, plan.number, *names, rows=rows)
+    (table / output_files.directory_of(plan.number)).mkdir(exist_ok=True)
+    written = output_files.survey(table, plan.number)
+    return ledger.commit(plan, mode="dir", run="a-run", outputs=(written,), receipts=False)
+
+
+def test_a_survey_notes_the_files_that_spark_takes_for_data(ledger: Ledger, table: Path) -> None:
+    output_files.claim(table, ledger)
+    write(table, 7, "part-0.parquet", "part-1.parquet", "_day=1/part-2.parquet", rows=3)
+    write(
+        table, 7, "_temporary/0/part-9.parquet", ".part-0.parquet.crc", "_SUCCESS", "part-0.parquet._COPYING_"
+    )
+    found = output_files.survey(table, 7)
+    assert (found.path, found.directory) == (str(table), "load=00000007")
+    assert [(f.name, f.rows) for f in found.files] == [
+        ("_day=1/part-2.parquet", 3), ("part-0.parquet", 3), ("part-1.parquet", 3),
+    ]  # fmt: skip
+    sizes = [(table / "load=00000007" / f.name).stat().st_size for f in found.files]
+    assert [f.bytes for f in found.files] == sizes
+    assert found.rows == 9
+
+
+def test_a_survey_forces_files_and_directories_to_disk(
+    ledger: Ledger, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output_files.claim(table, ledger)
+    write(table, 1, "day=1/part-0.parquet", "day=2/part-1.parquet")
+    synced = []
+    fsync = output_files.os.fsync
+    monkeypatch.setattr(
+        output_files.os,
+        "fsync",
+        lambda fd: (synced.append(Path(f"/proc/self/fd/{fd}").readlink()), fsync(fd)),
+    )
+    output_files.survey(table, 1)
+    load = table / "load=00000001"
+    assert set(synced) == {
+        load / "day=1" / "part-0.parquet", load / "day=2" / "part-1.parquet",
+        load / "day=1", load / "day=2", load, table,
+    }  # fmt: skip
+    assert synced[-1] == table
+
+
+def test_a_torn_file_is_no_output(ledger: Ledger, table: Path) -> None:
+    output_files.claim(table, ledger)
+    write(table, 1, "part-0.parquet")
+    file = table / "load=00000001" / "part-0.parquet"
+    file.write_bytes(file.read_bytes()[:-3])
+    with pytest.raises(LoadError, match=r"part-0\.parquet is not a whole Parquet file"):
+        output_files.survey(table, 1)
+
+
+def test_a_directory_that_is_not_there_cannot_be_surveyed(ledger: Ledger, table: Path) -> None:
+    output_files.claim(table, ledger)
+    with pytest.raises(LoadError, match="the files of load 3 cannot be read back"):
+        output_files.survey(table, 3)
+
+
+def test_files_of_two_writes_are_not_taken_for_one_load(ledger: Ledger, table: Path) -> None:
+    output_files.claim(table, ledger)
+    ours, theirs = (f"{digit * 8}-1111-2222-3333-444444444444" for digit in "ab")
+    write(table, 1, f"part-00000-{ours}-c000.parquet", f"day=1/part-00001-{ours}.c000.parquet")
+    assert len(output_files.survey(table, 1).files) == 2
+    write(table, 1, f"day=1/part-00000-{theirs}-c000.parquet")
+    with pytest.raises(LoadError, match=r"files of 2 writes.*load again"):
+        output_files.survey(table, 1)
+
+
+def test_only_files_of_commits_in_effect_are_published(ledger: Ledger, table: Path) -> None:
+    load(ledger, table, "a.parquet", "b.parquet")
+    load(ledger, table, "c.parquet")
+    write(table, 3, "of-a-load-that-died.parquet")
+    write(table, 1, "stale.parquet")
+    (tmp := table / "load=00000002")
+    assert output_files.published(ledger, table) == [
+        f"{table}/load=00000001/a.parquet", f"{table}/load=00000001/b.parquet", f"{tmp}/c.parquet",
+    ]  # fmt: skip
+
+
+def test_after_a_rewind_the_directories_behind_it_are_not_published(ledger: Ledger, table: Path) -> None:
+    for name in "abc":
+        load(ledger, table, f"{name}.parquet")
+    ledger.rewind(1, "a-run")
+    assert output_files.published(ledger, table) == [f"{table}/load=00000001/a.parquet"]
+    load(ledger, table, "d.parquet")
+    assert output_files.published(ledger, table) == [
+        f"{table}/load=00000001/a.parquet", f"{table}/load=00000005/d.parquet",
+    ]  # fmt: skip
+
+
+def test_with_nothing_committed_there_is_nothing_to_read(ledger: Ledger, table: Path) -> None:
+    output_files.claim(table, ledger)
+    planned(ledger)
+    write(table, 1, "a.parquet")
+    with pytest.raises(LoadError, match="no load was committed yet"):
+        output_files.published(ledger, table)
+
+
+def test_two_tables_of_one_load_are_published_each_by_itself(ledger: Ledger, tmp_path: Path) -> None:
+    plan = planned(ledger)
+    written = []
+    for name in ("one", "two"):
+        output_files.claim(tmp_path / name, ledger)
+        write(tmp_path / name, 1, f"{name}.parquet")
+        written.append(output_files.survey(tmp_path / name, 1))
+    ledger.commit(plan, mode="dir", run="a-run", outputs=tuple(written), receipts=False)
+    assert output_files.published(ledger, tmp_path / "two") == [f"{tmp_path}/two/load=00000001/two.parquet"]
+
+
+def test_two_partitionings_of_one_table_are_refused(ledger: Ledger, table: Path) -> None:
+    load(ledger, table, "day=1/a.parquet")
+    load(ledger, table, "a.parquet")
+    with pytest.raises(LoadError, match=r"load 1 is partitioned by \['day'\] and load 2 by \[\].*Rewind"):
+        output_files.published(ledger, table)
+
+
+def test_a_path_belongs_to_the_load_that_claimed_it(ledger: Ledger, table: Path, tmp_path: Path) -> None:
+    first = output_files.claim(table, ledger)
+    assert output_files.claim(table, ledger) == first
+    other = made(tmp_path / "offsets", "trains")
+    with pytest.raises(
+        LoadError, match=r"belongs to load 'flights'.*not to load 'trains'.*write somewhere else"
+    ):
+        output_files.claim(table, other)
+    assert output_files.ledger_of(table).location == ledger.location
+
+
+def test_a_ledger_made_anew_does_not_get_the_old_ones_path(
+    ledger: Ledger, table: Path, tmp_path: Path
+) -> None:
+    output_files.claim(table, ledger)
+    again = made(tmp_path / "elsewhere", "flights")
+    with pytest.raises(LoadError, match="the ledger was made anew since"):
+        output_files.claim(table, again)
+
+
+def test_a_copy_of_a_ledger_does_not_write_over_the_files_of_the_other(
+    ledger: Ledger, table: Path, tmp_path: Path
+) -> None:
+    load(ledger, table, "a.parquet")
+    shutil.copytree(tmp_path / "offsets", tmp_path / "copied")
+    copied = Ledger.at(tmp_path / "copied", "flights")
+    with pytest.raises(LoadError, match="copied/flights is a copy: go on"):
+        output_files.claim(table, copied)
+    (tmp_path / "link").symlink_to("offsets")
+    claimed = output_files.claim(table, Ledger.at(tmp_path / "link", "flights"))
+    shutil.rmtree(tmp_path / "offsets")
+    assert output_files.claim(table, copied) == claimed
+
+
+def test_partitioning_is_told_by_the_columns_own_names() -> None:
+    file = OutputFile("at%3Autc=00%3A15/a%25b=1/a.parquet", 1, 1)
+    assert output_files.partition_columns(Output("/t", "load=00000001", (file,))) == ("at:utc", "a%b")
+
+
+def test_directories_of_loads_that_nobody_claimed_are_left_alone(ledger: Ledger, table: Path) -> None:
+    write(table, 1, "a.parquet")
+    with pytest.raises(LoadError, match=r"no _kafkalog\.json that says whose"):
+        output_files.claim(table, ledger)
+    assert (table / "load=00000001" / "a.parquet").exists()
+
+
+def test_a_claim_that_was_removed_is_made_anew_by_the_load_that_wrote_there(
+    ledger: Ledger, table: Path
+) -> None:
+    load(ledger, table, "a.parquet")
+    claimed = output_files.read_claim(table)
+    (table / output_files.CLAIM).unlink()
+    assert output_files.claim(table, ledger) == claimed
+
+
+def test_a_claim_that_was_edited_is_damaged(ledger: Ledger, table: Path) -> None:
+    output_files.claim(table, ledger)
+    record = json.loads((table / output_files.CLAIM).read_text())
+    assert (record["record"], record["load"]) == ("output", "flights")
+    (table / output_files.CLAIM).write_text(json.dumps({**record, "load": "trains"}))
+    with pytest.raises(DamagedRecord, match=r"_kafkalog\.json was changed"):
+        output_files.ledger_of(table)
+
+
+def test_a_ledger_inside_the_table_moves_with_it(table: Path, tmp_path: Path) -> None:
+    ledger = made(table / "_offsets", "flights")
+    load(ledger, table, "a.parquet")
+    moved = table.rename(tmp_path / "moved")
+    found = output_files.ledger_of(moved)
+    assert found.location == str(moved / "_offsets" / "flights")
+    assert output_files.published(found, moved) == [f"{moved}/load=00000001/a.parquet"]
+
+
+def test_a_moved_ledger_has_to_be_named(ledger: Ledger, table: Path, tmp_path: Path) -> None:
+    load(ledger, table, "a.parquet")
+    (tmp_path / "offsets").rename(tmp_path / "ledgers")
+    with pytest.raises(LoadError, match=r"its ledger is not at .*offsets=\.\.\."):
+        output_files.ledger_of(table)
+    assert output_files.published(output_files.ledger_of(table, tmp_path / "ledgers"), table) != []
+
+
+def test_any_other_directory_is_not_the_output_of_a_load(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="is not the output of a load"):
+        output_files.ledger_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("s3a://bucket/table", "s3a: is another.*mode job"),
+        ("hdfs:/table", "hdfs: is another"),
+        ("/lake/day=*", r"has none of \* \?"),
+        ("", "is not empty"),
+    ],
+)
+def test_paths_that_cannot_be_published_are_refused(path: str, said: str) -> None:
+    with pytest.raises(InvalidConfig, match=said):
+        output_files.local_path(path)
+
+
+def test_local_paths_are_absolute_whatever_their_form(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for text in ("table", f"file:{tmp_path}/table", f"file://{tmp_path}/x/../table", str(tmp_path / "table")):
+        assert output_files.local_path(text) == tmp_path / "table"
+
+
+def test_what_happened_to_published_files_is_found(ledger: Ledger, table: Path) -> None:
+    commit = load(ledger, table, "gone.parquet", "grown.parquet", "rewritten.parquet", "whole.parquet")
+    assert output_files.verify_outputs([commit]) == []
+    directory = table / "load=00000001"
+    (directory / "gone.parquet").unlink()
+    with (directory / "grown.parquet").open("ab") as file:
+        file.write(b"x")
+    write(table, 1, "rewritten.parquet", rows=1)
+    size = (directory / "rewritten.parquet").stat().st_size
+    files = tuple(
+        replace(f, bytes=size) if f.name == "rewritten.parquet" else f for f in commit.outputs[0].files
+    )
+    commit = replace(commit, outputs=(replace(commit.outputs[0], files=files),))
+    whole = size_of(commit, "grown.parquet")
+    assert output_files.verify_outputs([commit]) == [
+        f"load 1: {directory}/gone.parquet is gone; 2 rows were in it",
+        f"load 1: {directory}/grown.parquet has {whole + 1} bytes and had {whole} when it was committed",
+        f"load 1: {directory}/rewritten.parquet has 1 rows and had 2 when it was committed",
+    ]
+
+
+def size_of(commit: Commit, name: str) -> int:
+    return next(f.bytes for f in commit.outputs[0].files if f.name == name)
+
+
+def test_the_partition_columns_are_those_of_the_directories() -> None:
+    def of(*names: str) -> tuple[str, ...] | None:
+        return output_files.partition_columns(
+            Output("/t", "load=1", tuple(OutputFile(n, 1, 1) for n in names))
+        )
+
+    assert of("day=1/hour=2/a.parquet") == ("day", "hour")
+    assert of("a.parquet") == ()
+    assert of() is None
+
+
+def test_rows_of_orc_files_come_from_their_footers_and_a_torn_one_is_no_output(
+    ledger: Ledger, table: Path
+) -> None:
+    from pyarrow import orc
+
+    output_files.claim(table, ledger, "orc")
+    with pytest.raises(LoadError, match="holds orc files of load 'flights', and parquet is to be written"):
+        output_files.claim(table, ledger)
+    file = table / "load=00000001" / "part-0.orc"
+    file.parent.mkdir()
+    orc.write_table(pa.table({"n": [1, 2, 3]}), file)
+    found = output_files.survey(table, 1)
+    assert (found.format, found.rows, found.files[0].name) == ("orc", 3, "part-0.orc")
+    file.write_bytes(file.read_bytes()[:-5])
+    with pytest.raises(LoadError, match=r"part-0\.orc is not a whole ORC file"):
+        output_files.survey(table, 1)
