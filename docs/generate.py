@@ -8,8 +8,8 @@ from pathlib import Path
 from broker.config import BrokerConfig, LogConfig
 from docs.command_line import command_line
 from pyspark_kafkalog.config.client import ClientConfig
-from pyspark_kafkalog.config.connector import ConnectorConfig
 from pyspark_kafkalog.config.consumer import ConsumerConfig
+from pyspark_kafkalog.config.consumer07 import ConnectorConfig
 from pyspark_kafkalog.config.definition import Config, describe
 from pyspark_kafkalog.config.mirror import (
     SOURCE,
@@ -61,7 +61,7 @@ Written by `make docs` from pyspark_kafkalog/config/producer07.py.
 CONSUMER_HEADING = """\
 The properties of a group's consumer (ConsumerConnector), each with its default, and with a
 ZooKeeper on this machine.
-Written by `make docs` from pyspark_kafkalog/config/connector.py.
+Written by `make docs` from pyspark_kafkalog/config/consumer07.py.
 """
 GIVEN = {"zookeeper.connect": "localhost:2181"}
 

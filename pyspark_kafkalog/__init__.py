@@ -14,11 +14,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pyspark_kafkalog.classic.consumer.consumer_connector import ConsumerConnector
+    from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
+    from pyspark_kafkalog.classic.consumer.stream import Blacklist, ConsumerTimeout, Whitelist
+    from pyspark_kafkalog.classic.producer.async_producer import AsyncProducer, CallbackHandler, EventHandler
+    from pyspark_kafkalog.classic.producer.classic_producer import ClassicProducer, ProducerData
+    from pyspark_kafkalog.classic.producer.sync_producer import ProducerRequest, SyncProducer
     from pyspark_kafkalog.client.admin import NewTopic, create_partitions, create_topics, delete_topics
-    from pyspark_kafkalog.consumer.connector import ConsumerConnector
-    from pyspark_kafkalog.consumer.simple_consumer import SimpleConsumer
-    from pyspark_kafkalog.consumer.stream import ConsumerTimeout
-    from pyspark_kafkalog.consumer.topic_filter import Blacklist, Whitelist
     from pyspark_kafkalog.datasource.source import DefaultSource
     from pyspark_kafkalog.datasource.stream_listener import LagListener, SourceLag
     from pyspark_kafkalog.errors import KafkaError
@@ -30,12 +32,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.loads.load import load
     from pyspark_kafkalog.loads.reading import audit, read_load
     from pyspark_kafkalog.loads.sql.reconcile import audit_sql
-    from pyspark_kafkalog.producer.async_producer import AsyncProducer
-    from pyspark_kafkalog.producer.broker_writer import ProducerRequest
-    from pyspark_kafkalog.producer.classic_producer import ClassicProducer, ProducerData
-    from pyspark_kafkalog.producer.event_handler import CallbackHandler, EventHandler
     from pyspark_kafkalog.producer.producer import Producer
-    from pyspark_kafkalog.producer.sync_producer import SyncProducer
     from pyspark_kafkalog.protocol.v07 import FetchRequest
 
 __version__ = "0.1.0"
@@ -76,15 +73,15 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AsyncProducer": "producer.async_producer",
-    "Blacklist": "consumer.topic_filter",
-    "CallbackHandler": "producer.event_handler",
-    "ClassicProducer": "producer.classic_producer",
+    "AsyncProducer": "classic.producer.async_producer",
+    "Blacklist": "classic.consumer.stream",
+    "CallbackHandler": "classic.producer.async_producer",
+    "ClassicProducer": "classic.producer.classic_producer",
     "Commit": "ledger.commit",
-    "ConsumerConnector": "consumer.connector",
-    "ConsumerTimeout": "consumer.stream",
+    "ConsumerConnector": "classic.consumer.consumer_connector",
+    "ConsumerTimeout": "classic.consumer.stream",
     "DefaultSource": "datasource.source",
-    "EventHandler": "producer.event_handler",
+    "EventHandler": "classic.producer.async_producer",
     "FetchRequest": "protocol.v07",
     "KafkaError": "errors",
     "LagListener": "datasource.stream_listener",
@@ -92,12 +89,12 @@ _HOMES = {
     "LoadError": "ledger.load_errors",
     "NewTopic": "client.admin",
     "Producer": "producer.producer",
-    "ProducerData": "producer.classic_producer",
-    "ProducerRequest": "producer.broker_writer",
-    "SimpleConsumer": "consumer.simple_consumer",
+    "ProducerData": "classic.producer.classic_producer",
+    "ProducerRequest": "classic.producer.sync_producer",
+    "SimpleConsumer": "classic.consumer.simple_consumer",
     "SourceLag": "datasource.stream_listener",
-    "SyncProducer": "producer.sync_producer",
-    "Whitelist": "consumer.topic_filter",
+    "SyncProducer": "classic.producer.sync_producer",
+    "Whitelist": "classic.consumer.stream",
     "audit": "loads.reading",
     "audit_sql": "loads.sql.reconcile",
     "create_partitions": "client.admin",

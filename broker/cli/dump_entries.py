@@ -14,10 +14,9 @@ from broker.log.salvage import Found
 from broker.log.scan import FoundBatch, FoundEntry, FoundSet
 from broker.log.scan07 import FoundEntry as FoundEntry07
 from pyspark_kafkalog.errors import KafkaError
-from pyspark_kafkalog.formats.batch import control_type
-from pyspark_kafkalog.formats.batch_header import CODEC_BITS, BatchHeader
+from pyspark_kafkalog.formats.batch import CODEC_BITS, BatchHeader, control_type
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.legacy_entry import EntryHeader
+from pyspark_kafkalog.formats.legacy import EntryHeader
 from pyspark_kafkalog.types import Record, TimestampType
 
 F = TypeVar("F", bound=Found)

@@ -18,8 +18,8 @@ from broker.log.validation import (
 )
 from pyspark_kafkalog.errors import MessageTooLarge
 from pyspark_kafkalog.formats.batch import MAGIC
-from pyspark_kafkalog.formats.convert_sets import PIECE_BYTES, Piece, for_topic_in_steps
-from pyspark_kafkalog.formats.legacy_entry import MAGIC_POSITION
+from pyspark_kafkalog.formats.convert import PIECE_BYTES, Piece, for_topic_in_steps
+from pyspark_kafkalog.formats.legacy import MAGIC_POSITION
 from pyspark_kafkalog.formats.message_set import magic_at
 from pyspark_kafkalog.steps import Steps, finished
 

@@ -13,7 +13,7 @@ import struct
 from uuid import UUID
 
 from broker.log.salvage import Found
-from pyspark_kafkalog.formats.batch_header import BatchHeader
+from pyspark_kafkalog.formats.batch import BatchHeader
 from pyspark_kafkalog.types import NO_TIMESTAMP, TopicPartition, encode_id
 
 LEADER_EPOCHS = "leader-epoch-checkpoint"

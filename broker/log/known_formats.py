@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark_kafkalog.formats.batch_header import MAGIC
+from pyspark_kafkalog.formats.batch import MAGIC
 
 
 class KnownFormats:

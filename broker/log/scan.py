@@ -15,22 +15,23 @@ from broker.log.salvage import Damage, Window, salvage
 from broker.log.validation import MAX_DECOMPRESSED_BYTES
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.base import Frame
-from pyspark_kafkalog.formats.batch import decode_records
-from pyspark_kafkalog.formats.batch_header import (
+from pyspark_kafkalog.formats.batch import (
     ATTRIBUTES_POSITION,
     HEADER_SIZE,
     MAGIC,
     BatchHeader,
+    decode_records,
     read_header,
 )
 from pyspark_kafkalog.formats.checksum import crc32, crc32c
-from pyspark_kafkalog.formats.legacy import LegacyFormat
-from pyspark_kafkalog.formats.legacy_entry import (
+from pyspark_kafkalog.formats.legacy import (
     CRC_POSITION,
     KEY_POSITIONS,
     MAGIC_POSITION,
     MIN_ENTRY_BYTES,
     EntryHeader,
+    LegacyFormat,
+    messages,
     read_entry,
 )
 from pyspark_kafkalog.formats.message_set import magic_at
@@ -163,16 +164,20 @@ class FoundSet(_Headed[EntryHeader]):
 
     def records(self, file: File) -> list[Record]:
         """Its messages, inner ones too, whatever its own checksum is. Raises as `count`."""
-        data = bytearray(file.read_at(self.position, self.size))
-        if len(data) < self.size:
-            raise CorruptMessage(f"the file became shorter than {self.end} bytes")
-        _CRC.pack_into(data, CRC_POSITION, self.crc)
-        view = memoryview(data)
+        view = self._bytes(file)
         frame = Frame(0, self.size, self.first_offset, self.last_offset, self.next_offset, self.max_timestamp)
         return list(_SETS.records(view, frame, max_bytes=MAX_DECOMPRESSED_BYTES))
 
     def count(self, file: File) -> int:
-        return len(self.records(file))
+        # Whatever its own offset is: no checksum covers that.
+        return sum(1 for _ in messages(self._bytes(file), max_bytes=MAX_DECOMPRESSED_BYTES, stored=False))
+
+    def _bytes(self, file: File) -> memoryview:
+        data = bytearray(file.read_at(self.position, self.size))
+        if len(data) < self.size:
+            raise CorruptMessage(f"the file became shorter than {self.end} bytes")
+        _CRC.pack_into(data, CRC_POSITION, self.crc)
+        return memoryview(data)
 
 
 FoundEntry = FoundBatch | FoundSet

@@ -12,16 +12,18 @@ from functools import partial
 from broker.config import LogConfig
 from broker.log.validation import MAX_DECOMPRESSED_BYTES, CheckedBatch, Unnumbered
 from pyspark_kafkalog.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge
-from pyspark_kafkalog.formats.legacy import inner_entries, inner_set_in_steps, wrap_set
-from pyspark_kafkalog.formats.legacy_entry import (
+from pyspark_kafkalog.formats.legacy import (
     LOG_APPEND_TIME_BIT,
     EntryHeader,
     assign_entry,
     assign_in_order,
     assign_offset,
+    inner_entries,
+    inner_set_in_steps,
     key_and_value,
     read_entry,
     verify_entry,
+    wrap_set,
 )
 from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType

@@ -19,14 +19,14 @@ from pyspark_kafkalog.errors import (
     MessageTooLarge,
     ServerError,
 )
-from pyspark_kafkalog.formats.batch import assign
-from pyspark_kafkalog.formats.batch_header import (
+from pyspark_kafkalog.formats.batch import (
     ATTRIBUTES_POSITION,
     BATCH_OVERHEAD,
     CODEC_BITS,
     HEADER_SIZE,
     MAGIC,
     BatchHeader,
+    assign,
     read_header,
     read_header_fields,
 )

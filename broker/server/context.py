@@ -22,8 +22,7 @@ from broker.server.written_topics import WrittenTopics
 from broker.transaction.producer_ids import ProducerIds
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
-from pyspark_kafkalog.protocol.exchange import ApiKey, encode_response
-from pyspark_kafkalog.protocol.headers import RequestHeader
+from pyspark_kafkalog.protocol.exchange import ApiKey, RequestHeader, encode_response
 from pyspark_kafkalog.steps import Steps, continued
 
 if TYPE_CHECKING:

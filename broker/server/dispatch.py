@@ -13,8 +13,7 @@ from broker.server.handlers.api_versions import unsupported
 from broker.server.registry import LATER, REGISTRY, CloseConnection, Registration
 from broker.server.request_width import NARROW_BYTES, check_elements, check_width
 from pyspark_kafkalog.errors import KafkaError, UnsupportedVersion
-from pyspark_kafkalog.protocol.exchange import ApiKey, decode_header, decode_request
-from pyspark_kafkalog.protocol.headers import RequestHeader
+from pyspark_kafkalog.protocol.exchange import ApiKey, RequestHeader, decode_header, decode_request
 from pyspark_kafkalog.steps import continued
 
 _log = logging.getLogger(__name__)

@@ -13,9 +13,8 @@ from broker.server.allowance import Allowance
 from broker.server.made_entries import MadeEntries
 from broker.server.served_logs import Entries, ReadableLog
 from pyspark_kafkalog.errors import KafkaError, UnsupportedCompression
-from pyspark_kafkalog.formats.convert_sets import Piece, for_reader_in_steps
+from pyspark_kafkalog.formats.convert import Piece, ReaderLimits, for_reader_in_steps, readable_until
 from pyspark_kafkalog.formats.message_set import ENTRIES
-from pyspark_kafkalog.formats.reader_limits import ReaderLimits, readable_until
 from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 

@@ -10,8 +10,7 @@ import struct
 from dataclasses import is_dataclass
 
 from pyspark_kafkalog.errors import InvalidRequest
-from pyspark_kafkalog.protocol.exchange import APIS, ApiKey
-from pyspark_kafkalog.protocol.headers import RequestHeader
+from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, RequestHeader
 from pyspark_kafkalog.protocol.primitives import read_length, skip_tagged_fields
 from pyspark_kafkalog.protocol.schema import Array, specs
 

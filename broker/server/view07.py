@@ -26,7 +26,7 @@ from pyspark_kafkalog.errors import (
     ServerError,
     UnsupportedCompression,
 )
-from pyspark_kafkalog.formats.batch_header import MAGIC
+from pyspark_kafkalog.formats.batch import MAGIC
 from pyspark_kafkalog.formats.convert import ConvertedEntry, batch_of_entry_in_steps
 from pyspark_kafkalog.formats.v07 import entry_header
 from pyspark_kafkalog.steps import Steps

@@ -19,7 +19,7 @@ from pyspark_kafkalog.cli.offsets import OFFSETS_EPILOG, offsets
 from pyspark_kafkalog.cli.produce import PRODUCE_EPILOG, produce
 from pyspark_kafkalog.cli.topics import topics
 from pyspark_kafkalog.cli.zookeeper import zookeeper
-from pyspark_kafkalog.config.secrets import masked
+from pyspark_kafkalog.config.definition import masked
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 
 EPILOG = """\

@@ -13,8 +13,7 @@ import typer
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.client import ClientConfig, parse_addresses
 from pyspark_kafkalog.config.client07 import PROTOCOL_07
-from pyspark_kafkalog.config.definition import parse_layers
-from pyspark_kafkalog.config.secrets import masked
+from pyspark_kafkalog.config.definition import masked, parse_layers
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, UnknownTopicOrPartition, error_for
 from pyspark_kafkalog.types import TopicPartition
 

@@ -14,10 +14,18 @@ from pyspark_kafkalog.cli.connecting import (
     chosen_partitions,
     connected,
 )
-from pyspark_kafkalog.cli.group_rows import Rows, group_rows, without_tp
-from pyspark_kafkalog.cli.positions import EARLIEST, FORMS, LATEST, Offset, parse_position, resolve
-from pyspark_kafkalog.cli.progress import counted
-from pyspark_kafkalog.cli.showing import show
+from pyspark_kafkalog.cli.positions import (
+    EARLIEST,
+    FORMS,
+    LATEST,
+    Offset,
+    Rows,
+    group_rows,
+    parse_position,
+    resolve,
+    without_tp,
+)
+from pyspark_kafkalog.cli.terminal_output import counted, show
 from pyspark_kafkalog.client.groups import (
     GroupDescription,
     commit_offsets,

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from pyspark_kafkalog.cli.progress import counted, progress
-from pyspark_kafkalog.cli.showing import show
+from pyspark_kafkalog.cli.terminal_output import counted, progress, show
 from pyspark_kafkalog.datasource.generations import open_lookup
 from pyspark_kafkalog.datasource.load_planning import propose as propose_plan
 from pyspark_kafkalog.datasource.options import parse_batch_options

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pyspark_kafkalog.cli.connecting import DEFAULT_SERVER, AsJson, Servers, pairs, speaks_07
-from pyspark_kafkalog.cli.progress import counted
-from pyspark_kafkalog.cli.showing import show
+from pyspark_kafkalog.cli.terminal_output import counted, show
 from pyspark_kafkalog.types import NO_BROKER
 
 if TYPE_CHECKING:

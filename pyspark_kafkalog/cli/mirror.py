@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pyspark_kafkalog.cli.connecting import Quiet
-from pyspark_kafkalog.cli.progress import counted, size, status_line
+from pyspark_kafkalog.cli.terminal_output import counted, size, status_line
 from pyspark_kafkalog.config.mirror import mirror_config
 from pyspark_kafkalog.config.properties import load_properties
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.consumer.mirror import Mirror, SourceProgress
+    from pyspark_kafkalog.classic.mirror.mirror import Mirror, SourceProgress
 
 MIRROR_EPILOG = """\
 Examples:
@@ -48,7 +48,7 @@ def mirror(
     """
     config = mirror_config(load_properties(properties), source=str(properties))
     # It takes time that --help need not take.
-    from pyspark_kafkalog.consumer.mirror import Mirror
+    from pyspark_kafkalog.classic.mirror.mirror import Mirror
 
     stops: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -15,9 +15,8 @@ from pyspark_kafkalog.cli.connecting import (
     chosen_partitions,
     connected,
 )
-from pyspark_kafkalog.cli.group_rows import check_group, offsets_behind
-from pyspark_kafkalog.cli.positions import EARLIEST, LATEST, parse_time, resolve
-from pyspark_kafkalog.cli.showing import show
+from pyspark_kafkalog.cli.positions import EARLIEST, LATEST, check_group, offsets_behind, parse_time, resolve
+from pyspark_kafkalog.cli.terminal_output import show
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import committed_offsets
 from pyspark_kafkalog.client.offsets import list_offsets

@@ -21,8 +21,8 @@ from pyspark_kafkalog.cli.connecting import (
     properties,
     separator_bytes,
 )
-from pyspark_kafkalog.cli.progress import counted, progress, size
 from pyspark_kafkalog.cli.record_text import Draft, from_json
+from pyspark_kafkalog.cli.terminal_output import counted, progress, size
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from pyspark_kafkalog.client.connection import Connection
-from pyspark_kafkalog.client.pool import Address, ConnectionPool
+from pyspark_kafkalog.client.connection import Address, Connection, ConnectionPool
 from pyspark_kafkalog.client.retry import Attempts, Deadline, RetryPolicy
 from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from pyspark_kafkalog.client.connection import Connection
-from pyspark_kafkalog.client.coordinators import coordinator, find_coordinator
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.client.groups import CommittedOffset
+from pyspark_kafkalog.client.groups import CommittedOffset, coordinator, find_coordinator
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, UnsupportedVersion, error_for
 from pyspark_kafkalog.protocol.api.add_offsets_to_txn import AddOffsetsToTxnRequest

@@ -13,8 +13,7 @@ from collections.abc import Iterator, Sequence
 from pyspark_kafkalog.columnar.engine import Block
 from pyspark_kafkalog.columnar.message_walk import Walker, step
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError
-from pyspark_kafkalog.formats.batch import ControlType, control_type, decode_records, record_block
-from pyspark_kafkalog.formats.batch_header import (
+from pyspark_kafkalog.formats.batch import (
     ATTRIBUTES_POSITION,
     BATCH_OVERHEAD,
     CODEC_BITS,
@@ -23,13 +22,16 @@ from pyspark_kafkalog.formats.batch_header import (
     LOG_APPEND_TIME_BIT,
     MAGIC,
     TRANSACTIONAL_BIT,
+    ControlType,
+    control_type,
+    decode_records,
     read_header,
     read_header_fields,
+    record_block,
     verify_crc,
 )
 from pyspark_kafkalog.formats.checksum import crc32c
-from pyspark_kafkalog.formats.message_set import frames
-from pyspark_kafkalog.formats.placement import Place
+from pyspark_kafkalog.formats.message_set import Place, frames
 from pyspark_kafkalog.formats.record import MIN_RECORD_BYTES
 from pyspark_kafkalog.types import TopicPartition
 

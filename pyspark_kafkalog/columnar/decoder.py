@@ -20,7 +20,7 @@ from pyspark_kafkalog.columnar.engine import Block, Cursor, Engine, Filled, Limi
 from pyspark_kafkalog.columnar.kernel_cache import KernelName, kernel
 from pyspark_kafkalog.columnar.plain import PlainEngine
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, InvalidTimestamp, KafkaError
-from pyspark_kafkalog.formats.placement import Place
+from pyspark_kafkalog.formats.message_set import Place
 from pyspark_kafkalog.types import TopicPartition
 
 __all__ = ["COLUMNS", "Decoded", "RecordBatchDecoder", "arrow_schema"]

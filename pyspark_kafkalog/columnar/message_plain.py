@@ -21,7 +21,7 @@ from pyspark_kafkalog.columnar.engine import (
     Status,
     Wanted,
 )
-from pyspark_kafkalog.formats.legacy_entry import (
+from pyspark_kafkalog.formats.legacy import (
     ENTRY_OVERHEAD,
     KEY_POSITIONS,
     LOG_APPEND_TIME_BIT,

@@ -9,20 +9,20 @@ from typing import NamedTuple
 from pyspark_kafkalog.columnar.engine import OWN_KIND, Block, Stop, Walk
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError
 from pyspark_kafkalog.formats.checksum import crc32
-from pyspark_kafkalog.formats.legacy import inner_set, messages
-from pyspark_kafkalog.formats.legacy_entry import (
+from pyspark_kafkalog.formats.legacy import (
     CODEC_BITS,
     ENTRY_OVERHEAD,
     KEY_POSITIONS,
     MAGIC_POSITION,
     MAX_OFFSET,
     MIN_ENTRY_BYTES,
+    inner_set,
     key_and_value,
+    messages,
     read_entry,
     verify_entry,
 )
-from pyspark_kafkalog.formats.message_set import frames
-from pyspark_kafkalog.formats.placement import Place
+from pyspark_kafkalog.formats.message_set import Place, frames
 from pyspark_kafkalog.types import Record, TimestampType
 
 RUN_BYTES = 256 << 10

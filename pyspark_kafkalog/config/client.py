@@ -20,7 +20,7 @@ from pyspark_kafkalog.config.definition import (
     unlisted,
 )
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.protocol.releases import RELEASES, release_of
+from pyspark_kafkalog.protocol.exchange import RELEASES, release_of
 
 _PORT = re.compile(r"[0-9]{1,5}")
 

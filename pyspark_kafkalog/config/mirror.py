@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
-from pyspark_kafkalog.config.connector import ConnectorConfig
+from pyspark_kafkalog.config.consumer07 import ConnectorConfig
 from pyspark_kafkalog.config.definition import (
     INT_MAX,
     Check,

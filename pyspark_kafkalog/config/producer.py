@@ -19,7 +19,7 @@ from pyspark_kafkalog.config.definition import (
 )
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.formats.compression import LEVELS, Codec
-from pyspark_kafkalog.protocol.releases import message_magic
+from pyspark_kafkalog.protocol.exchange import message_magic
 
 MAX_IN_FLIGHT_IDEMPOTENT = 5
 """A broker remembers the last five batches of a producer: more in flight could not be told apart."""

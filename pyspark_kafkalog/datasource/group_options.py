@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pyspark_kafkalog.config.connector import KAFKA, ZOOKEEPER
 from pyspark_kafkalog.config.consumer import ConsumerConfig
+from pyspark_kafkalog.config.consumer07 import KAFKA, ZOOKEEPER, Source07Config
 from pyspark_kafkalog.config.definition import Property, describe
-from pyspark_kafkalog.config.source07 import Source07Config
 from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig, znode_name
 from pyspark_kafkalog.errors import InvalidConfig
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.client import parse_address
-from pyspark_kafkalog.config.source07 import Source07Config
-from pyspark_kafkalog.consumer.simple_consumer import SimpleConsumer
+from pyspark_kafkalog.config.consumer07 import Source07Config
 from pyspark_kafkalog.datasource.again import again
 from pyspark_kafkalog.datasource.generations import ignore_loss
 from pyspark_kafkalog.datasource.options import SourceOptions

@@ -16,8 +16,8 @@ from typing import Any
 
 from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
 from pyspark_kafkalog.config.consumer import ConsumerConfig
+from pyspark_kafkalog.config.consumer07 import Source07Config
 from pyspark_kafkalog.config.definition import LONG_MAX, describe, nearest, warn_unknown
-from pyspark_kafkalog.config.source07 import Source07Config
 from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
 from pyspark_kafkalog.datasource import offsets
 from pyspark_kafkalog.datasource.group_options import (

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
+from pyspark_kafkalog.config.consumer07 import Source07Config
 from pyspark_kafkalog.config.definition import Property, describe, warn_unknown
-from pyspark_kafkalog.config.source07 import Source07Config
 from pyspark_kafkalog.datasource.group_options import asks_zookeeper
 from pyspark_kafkalog.datasource.offsets import PartitionTimestamps, SpecificOffsets, StartLimit
 from pyspark_kafkalog.datasource.subscription import Assign, Subscription

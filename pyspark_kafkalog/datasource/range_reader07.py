@@ -7,10 +7,10 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark_kafkalog.client.corrupt_batches import CORRUPT
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.columnar.decoder import EngineName
 from pyspark_kafkalog.columnar.v07_batches import V07BatchDecoder
-from pyspark_kafkalog.consumer.corrupt_batches import CORRUPT
 from pyspark_kafkalog.datasource.lookup07 import no_entry_at
 from pyspark_kafkalog.datasource.planning import OffsetRange
 from pyspark_kafkalog.datasource.range_reader import Gone, RangeReader

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark_kafkalog.client.corrupt_batches import CORRUPT, Detour
+from pyspark_kafkalog.client.fetcher import Fetched, PartitionFetcher
 from pyspark_kafkalog.columnar.batch_walk import AbortedTransactions
 from pyspark_kafkalog.columnar.decoder import RecordBatchDecoder
-from pyspark_kafkalog.consumer.corrupt_batches import CORRUPT, Detour
-from pyspark_kafkalog.consumer.fetcher import Fetched, PartitionFetcher
 from pyspark_kafkalog.datasource.planning import OffsetRange
 from pyspark_kafkalog.datasource.range_reader import Gone, RangeReader
 from pyspark_kafkalog.errors import OffsetOutOfRange, RequestTimedOut, UnknownTopicOrPartition
 from pyspark_kafkalog.formats import message_set
-from pyspark_kafkalog.formats.placement import Place
+from pyspark_kafkalog.formats.message_set import Place
 from pyspark_kafkalog.types import IsolationLevel
 
 if TYPE_CHECKING:

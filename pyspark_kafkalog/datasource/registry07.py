@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.config.client07 import PROTOCOL_07
-from pyspark_kafkalog.config.source07 import Source07Config
-from pyspark_kafkalog.consumer.simple_consumer import SimpleConsumer
+from pyspark_kafkalog.config.consumer07 import Source07Config
 from pyspark_kafkalog.errors import InvalidConfig, OffsetOutOfRange, UnknownTopicOrPartition
 from pyspark_kafkalog.types import TopicPartition
 from pyspark_kafkalog.zookeeper.paths import layout_of
@@ -97,7 +97,7 @@ class ZooKeeperRegistry:
 
     def _session(self) -> Session:
         # kazoo is loaded only where ZooKeeper is asked.
-        from pyspark_kafkalog.zookeeper.connecting import session_of
+        from pyspark_kafkalog.zookeeper.session import session_of
 
         return session_of(self._config)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from pyspark_kafkalog.config.source07 import Source07Config
+from pyspark_kafkalog.config.consumer07 import Source07Config
 from pyspark_kafkalog.datasource.kept_place import kept_place
 from pyspark_kafkalog.datasource.offsets import LATEST, Committed
 from pyspark_kafkalog.datasource.option_values import BY_KEY, choice, duration_ms, positive

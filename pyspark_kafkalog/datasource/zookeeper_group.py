@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
 from pyspark_kafkalog.types import TopicPartition
-from pyspark_kafkalog.zookeeper.connecting import session_of
 from pyspark_kafkalog.zookeeper.groups import groups, read_group_offset, write_group_offset
 from pyspark_kafkalog.zookeeper.paths import layout_of
+from pyspark_kafkalog.zookeeper.session import session_of
 
 
 class ZooKeeperGroup:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pyspark_kafkalog.decoding.wire import Undecodable
+from pyspark_kafkalog.decoding.schema_registry import Undecodable
 
 if TYPE_CHECKING:
     import pyarrow as pa

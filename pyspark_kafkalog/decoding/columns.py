@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark_kafkalog.decoding.wire import HEADER_BYTES
+from pyspark_kafkalog.decoding.schema_registry import HEADER_BYTES
 from pyspark_kafkalog.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafkalog.decoding.avro_values import AvroFormat
     from pyspark_kafkalog.decoding.protobuf_values import ProtobufFormat
-    from pyspark_kafkalog.decoding.registry import Schema
+    from pyspark_kafkalog.decoding.schema_registry import Schema
 
 _CORRUPT = "_kafkalog_corrupt"
 
@@ -149,7 +149,7 @@ def _decoder(format: AvroFormat | ProtobufFormat) -> Callable[[pa.Array], pa.Str
 
 
 def _reader(schema: str | os.PathLike[str] | None, registry: str | None, subject: str | None) -> Schema:
-    from pyspark_kafkalog.decoding.registry import Registry, Schema
+    from pyspark_kafkalog.decoding.schema_registry import Registry, Schema
 
     if (schema is None) == (subject is None):
         raise InvalidConfig(

@@ -7,17 +7,41 @@ positions in 0.7's log. The messages have the first of these offsets, one each. 
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Iterator
 from functools import partial
+from struct import Struct
 from typing import NamedTuple
 
-from pyspark_kafkalog.errors import CorruptMessage, InvalidRecord
-from pyspark_kafkalog.formats.batch import seal_batch
+from pyspark_kafkalog.errors import (
+    CorruptMessage,
+    ErrorCode,
+    InvalidRecord,
+    KafkaError,
+    MessageTooLarge,
+    ServerError,
+    UnsupportedCompression,
+)
+from pyspark_kafkalog.formats.base import Frame
+from pyspark_kafkalog.formats.batch import (
+    CODEC_BITS,
+    HEADER_SIZE,
+    MAGIC,
+    BatchHeader,
+    assign,
+    read_header,
+    record_block_in_steps,
+    seal_batch,
+    verify_crc,
+)
 from pyspark_kafkalog.formats.compression import Codec, compress
-from pyspark_kafkalog.formats.record import encode_record
+from pyspark_kafkalog.formats.legacy import Message, encode_entry, messages_in_steps, wrap_set
+from pyspark_kafkalog.formats.message_set import codec_at, frames, magic_at
+from pyspark_kafkalog.formats.record import encode_record, read_messages
 from pyspark_kafkalog.formats.v07 import entry_header, payloads_in_steps
 from pyspark_kafkalog.formats.varint import Buffer
-from pyspark_kafkalog.steps import Steps, finished
-from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord
+from pyspark_kafkalog.steps import Steps, finished, taken
+from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, TimestampType
 
 _AT_ONCE_BYTES = 1 << 17
 """More is compressed as a job."""
@@ -86,3 +110,430 @@ def batch_of_entry_in_steps(
         record_count=count,
     )
     return ConvertedEntry(batch, count, len(block))
+
+
+PIECE_BYTES = 1 << 20
+"""So many bytes of messages that are not compressed are made into one piece; more where one has more."""
+
+_FIRST_OFFSET = -(1 << 63)
+_NO_LEADER_EPOCH = -1
+
+_STEP_MESSAGES = 32
+"""So many are made anew in one step, which takes some 100 us; large ones are yielded one by one."""
+
+_STEP_BYTES = 1 << 17
+
+_MOST_OVERHEAD = 34
+"""What a message takes in any format beside its key and value, at most: a v1 entry."""
+
+
+class Piece(NamedTuple):
+    """Entries in the format that was asked for, and what they cost.
+
+    ``next_offset`` is where reading goes on behind them. ``message_count`` messages were made anew, of
+    ``block_bytes`` before compression; both are 0 where ``data`` is a view of what was given.
+    """
+
+    data: bytes | memoryview
+    next_offset: int
+    message_count: int
+    block_bytes: int
+
+
+Take = Callable[[Piece], object]
+"""Is given the pieces one by one."""
+
+
+def for_reader(
+    buf: Buffer, magic: int, *, start_offset: int = 0, max_bytes: int, piece_bytes: int = PIECE_BYTES
+) -> Iterator[Piece]:
+    """The pieces of `for_reader_in_steps`, the steps taken as they are asked for. Raises the same."""
+    return _one_by_one(
+        lambda take: for_reader_in_steps(
+            buf, magic, take, start_offset=start_offset, max_bytes=max_bytes, piece_bytes=piece_bytes
+        )
+    )
+
+
+def for_reader_in_steps(
+    buf: Buffer,
+    magic: int,
+    take: Take,
+    *,
+    start_offset: int = 0,
+    max_bytes: int,
+    piece_bytes: int = PIECE_BYTES,
+) -> Steps[None]:
+    """The whole entries in ``buf`` for one who knows the formats up to ``magic``, offsets kept.
+
+    Entries of these formats are views, also where some of their messages lie before ``start_offset``; of the
+    others only what lies from there on is told. Control batches and batches without records are a piece
+    without bytes, so that ``next_offset`` is known. Headers, producers and transactions are lost in silence.
+
+    Each entry may hold ``max_bytes`` before compression. What would be more as it is told becomes several
+    compressed entries.
+
+    Raises:
+        CorruptMessage: an entry that must be converted cannot be read.
+        MessageTooLarge: an entry holds more than ``max_bytes``.
+        UnsupportedCompression: a batch to convert is in zstd, which older formats do not have.
+    """
+    view = memoryview(buf)
+    known: Frame | None = None  # the first of the frames that go out together as they are
+    last: Frame | None = None
+    for frame in frames(view, start_offset=start_offset):
+        as_it_is = magic_at(view, frame.position) <= magic
+        if (
+            known is not None
+            and last is not None
+            and not (as_it_is and frame.position == last.end and frame.end - known.position <= piece_bytes)
+        ):
+            take(Piece(view[known.position : last.end], last.next_offset, 0, 0))
+            yield None
+            known = None
+        if as_it_is:
+            known, last = known or frame, frame
+            continue
+        yield from _older(view, frame, magic, take, start_offset, max_bytes, piece_bytes)
+    if known is not None and last is not None:
+        take(Piece(view[known.position : last.end], last.next_offset, 0, 0))
+
+
+def for_topic(
+    buf: Buffer, magic: int, *, base_offset: int = 0, max_bytes: int, piece_bytes: int = PIECE_BYTES
+) -> Iterator[Piece]:
+    """The pieces of `for_topic_in_steps`, the steps taken as they are asked for. Raises the same."""
+    return _one_by_one(
+        lambda take: for_topic_in_steps(
+            buf, magic, take, base_offset=base_offset, max_bytes=max_bytes, piece_bytes=piece_bytes
+        )
+    )
+
+
+def for_topic_in_steps(
+    buf: Buffer,
+    magic: int,
+    take: Take,
+    *,
+    base_offset: int = 0,
+    max_bytes: int,
+    piece_bytes: int = PIECE_BYTES,
+) -> Steps[None]:
+    """What a producer sent, all of it in format ``magic``, numbered from ``base_offset`` on.
+
+    Messages that came without compression make batches v2 of at most ``piece_bytes``, or of one message.
+    Nothing is lost but v0 has no times: what the format cannot say is refused, as Kafka does.
+
+    Raises:
+        CorruptMessage: an entry cannot be read.
+        MessageTooLarge: an entry holds more than ``max_bytes``, decompressed or as it is told.
+        InvalidRecord: control records.
+        ServerError: UNSUPPORTED_FOR_MESSAGE_FORMAT: headers, a producer id or a transaction where ``magic``
+            has none.
+        UnsupportedCompression: zstd where ``magic`` does not have it.
+    """
+    view = memoryview(buf)
+    loose = _Block(magic, Codec.NONE)  # messages that came without compression
+    pace = _Pace()
+    for frame in frames(view, start_offset=_FIRST_OFFSET):
+        pos, codec = frame.position, codec_at(view, frame.position)
+        is_batch = magic_at(view, pos) == MAGIC
+        if loose.count and (is_batch or codec is not Codec.NONE):
+            take(loose.sealed())
+            loose = _Block(magic, Codec.NONE)
+        if is_batch and magic == MAGIC:
+            moved = bytearray(view[pos : frame.end])
+            assign(moved, 0, base_offset=base_offset, leader_epoch=_NO_LEADER_EPOCH)
+            base_offset += frame.next_offset - frame.first_offset
+            take(Piece(bytes(moved), base_offset, 0, 0))
+            yield None
+            continue
+        if is_batch:
+            header = read_header(view, pos)
+            _check_tellable(header, magic)
+            found = yield from _of_batch(view, pos, header, max_bytes, headers_lost=False)
+        else:
+            found = yield from messages_in_steps(view, pos, max_bytes=max_bytes, stored=False)
+        if codec is Codec.NONE:
+            for message in found:
+                if not loose.has_room(message, piece_bytes):
+                    take(loose.sealed())
+                    loose = _Block(magic, Codec.NONE)
+                loose.add(message, base_offset)
+                base_offset += 1
+                if pace.is_over(loose):
+                    yield None
+        else:
+            packed = _Block(magic, codec)
+            for message in found:
+                packed.add(message, base_offset)
+                packed.check(max_bytes)
+                base_offset += 1
+                if pace.is_over(packed):
+                    yield None
+            take((yield from packed.sealed_in_steps()))
+    if loose.count:
+        take(loose.sealed())
+
+
+def _one_by_one(steps_with: Callable[[Take], Steps[None]]) -> Iterator[Piece]:
+    pieces: deque[Piece] = deque()
+    each = taken(steps_with(pieces.append))
+    going_on = True
+    while going_on:
+        try:
+            going_on = next(each, False) is None
+        except KafkaError:
+            yield from pieces
+            raise
+        while pieces:
+            yield pieces.popleft()
+
+
+def _older(
+    view: memoryview,
+    frame: Frame,
+    magic: int,
+    take: Take,
+    start_offset: int,
+    max_bytes: int,
+    piece_bytes: int,
+) -> Steps[None]:
+    """One entry of a later format for a reader of ``magic``; the last piece leads past the entry."""
+    pos = frame.position
+    if magic_at(view, pos) == MAGIC:
+        header = read_header(view, pos)
+        if header.is_control or not header.record_count:
+            take(Piece(b"", frame.next_offset, 0, 0))
+            return
+        _refuse_zstd(header, magic)
+        found = yield from _of_batch(view, pos, header, max_bytes)
+    else:
+        found = yield from messages_in_steps(view, pos, max_bytes=max_bytes, stored=True)
+    codec = codec_at(view, pos)
+    block = _Block(magic, codec)
+    limit = piece_bytes if codec is Codec.NONE else max_bytes
+    pace = _Pace()
+    for message in found:
+        if message.offset < start_offset:
+            if pace.is_over(block):
+                yield None
+            continue
+        if not block.has_room(message, limit):
+            take((yield from block.sealed_in_steps()))
+            block = _Block(magic, codec)
+        block.add(message, message.offset)
+        if pace.is_over(block):
+            yield None
+    last = (yield from block.sealed_in_steps()) if block.count else Piece(b"", 0, 0, 0)
+    take(last._replace(next_offset=frame.next_offset))
+
+
+class _Pace:
+    """*Not thread-safe.* Says when enough was made for one step."""
+
+    __slots__ = ("_count", "_size")
+
+    def __init__(self) -> None:
+        self._count = self._size = 0
+
+    def is_over(self, block: _Block) -> bool:
+        """Called after each message, with the block that it went to."""
+        self._count += 1
+        if self._count % _STEP_MESSAGES and abs(block.size - self._size) < _STEP_BYTES:
+            return False
+        self._size = block.size
+        return True
+
+
+def _check_tellable(header: BatchHeader, magic: int) -> None:
+    """Raise for a batch of which v0 or v1 cannot say all; headers are seen record by record."""
+    if header.is_control:
+        raise InvalidRecord("clients may not write control records")
+    if header.producer_id >= 0 or header.is_transactional:
+        what = "transactional" if header.is_transactional else "idempotent"
+        raise _unsupported(f"v{magic} has no {what} records")
+    _refuse_zstd(header, magic)
+
+
+def _unsupported(what: str) -> ServerError:
+    return ServerError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"message format {what}")
+
+
+def _refuse_zstd(header: BatchHeader, magic: int) -> None:
+    if header.codec is Codec.ZSTD:
+        raise UnsupportedCompression(
+            f"the batch at offset {header.base_offset} is in zstd, which format v{magic} does not have"
+        )
+
+
+def _of_batch(
+    view: memoryview, pos: int, header: BatchHeader, max_bytes: int, *, headers_lost: bool = True
+) -> Steps[Iterator[Message]]:
+    """The records of a v2 batch, after its checksum; one with headers is refused unless they may be lost."""
+    verify_crc(view, pos, header)
+    block = yield from record_block_in_steps(view, pos, header, max_bytes)
+    return _records(block, header, headers_lost)
+
+
+def _records(block: memoryview, header: BatchHeader, headers_lost: bool) -> Iterator[Message]:
+    walk = read_messages(
+        block,
+        header.record_count,
+        base_offset=header.base_offset,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+    )
+    kind = header.timestamp_type
+    try:
+        for timestamp, offset, key, value, has_headers in walk:
+            if has_headers and not headers_lost:
+                raise _unsupported("v0 and v1 have no headers")
+            time = header.max_timestamp if kind is TimestampType.LOG_APPEND_TIME else timestamp
+            yield Message(offset, time, kind, key, value, MAGIC)
+    except CorruptMessage as e:
+        raise CorruptMessage(f"batch at offset {header.base_offset}: {e}") from None
+
+
+class _Block:
+    """*Not thread-safe.* Messages gathered in one format, to be sealed as one piece."""
+
+    __slots__ = (
+        "_block", "_first_offset", "_first_time", "_kind", "_last_offset", "_newest", "_relative",
+        "codec", "count", "magic",
+    )  # fmt: skip
+
+    def __init__(self, magic: int, codec: Codec) -> None:
+        self.magic, self.codec = magic, codec
+        self.count = 0
+        self._block = bytearray()
+        self._first_offset = self._last_offset = 0
+        self._first_time = self._newest = NO_TIMESTAMP
+        self._kind = TimestampType.CREATE_TIME
+        self._relative = magic == 1 and codec is not Codec.NONE
+
+    @property
+    def size(self) -> int:
+        """Bytes before compression."""
+        return len(self._block)
+
+    def has_room(self, message: Message, limit: int) -> bool:
+        """Whether the piece stays within ``limit`` with it; the first message always has room."""
+        if not self.count:
+            return True
+        # A batch v2 has one time for all where the log set it.
+        kind = message.timestamp_type
+        if self.magic == MAGIC and (
+            kind is not self._kind
+            or (kind is TimestampType.LOG_APPEND_TIME and message.timestamp != self._first_time)
+        ):
+            return False
+        key, value = message.key, message.value
+        size = (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
+        return HEADER_SIZE + len(self._block) + _MOST_OVERHEAD + size <= limit
+
+    def add(self, message: Message, offset: int) -> None:
+        """Take the message in at this offset. Raises `InvalidRecord` where a number does not fit."""
+        _, timestamp, kind, key, value, _ = message
+        if not self.count:
+            self._first_offset, self._first_time, self._newest, self._kind = (
+                offset,
+                timestamp,
+                timestamp,
+                kind,
+            )
+        if self.magic == MAGIC:
+            record = NewRecord(
+                None if value is None else bytes(value), None if key is None else bytes(key), timestamp
+            )
+            self._block += encode_record(record, self._first_time, offset - self._first_offset)
+        else:
+            place = offset - self._first_offset if self._relative else offset
+            self._block += encode_entry(
+                key, value, self.magic, place, timestamp, kind << 3 if self.magic else 0
+            )
+        self.count += 1
+        self._last_offset = offset
+        if timestamp > self._newest:
+            self._newest = timestamp
+
+    def check(self, max_bytes: int) -> None:
+        """Raise `MessageTooLarge` where a compressed entry has become more than ``max_bytes``."""
+        if len(self._block) > max_bytes:
+            raise MessageTooLarge(
+                f"the compressed set at offset {self._first_offset} has more than {max_bytes} bytes in format"
+                f" v{self.magic}"
+            )
+
+    def sealed_in_steps(self) -> Steps[Piece]:
+        """`sealed`, as a job where there is much to compress."""
+        if self.codec is Codec.NONE or self.size <= _STEP_BYTES:
+            return self.sealed()
+        piece: Piece = yield self.sealed
+        return piece
+
+    def sealed(self) -> Piece:
+        """The piece; there is at least one message."""
+        codec = self.codec
+        if self.magic == MAGIC:
+            data = seal_batch(
+                compress(codec, bytes(self._block)),
+                base_offset=self._first_offset,
+                attributes=codec | self._kind << 3,
+                last_offset_delta=self._last_offset - self._first_offset,
+                base_timestamp=self._first_time,
+                max_timestamp=self._newest,
+                record_count=self.count,
+            )
+        elif codec is Codec.NONE:
+            data = bytes(self._block)
+        else:
+            data = wrap_set(
+                self._block,
+                magic=self.magic,
+                codec=codec,
+                last_offset=self._last_offset,
+                timestamp=self._newest,
+                timestamp_type=self._kind,
+            )
+        return Piece(data, self._last_offset + 1, self.count, self.size)
+
+
+_HEAD = Struct(">8xi4xB4xh")
+"""Length, magic and, in a v2 batch, attributes. Every whole entry is longer."""
+
+HEAD_BYTES = _HEAD.size
+_OVERHEAD = 12
+"""Bytes of an entry before those that its length counts."""
+
+_ZSTD = int(Codec.ZSTD)
+
+
+class ReaderLimits(NamedTuple):
+    """What a reader knows: formats up to ``magic``, and whether it knows zstd, which only v2 can have."""
+
+    magic: int
+    zstd: bool
+
+    def takes(self, newest_magic: int) -> bool:
+        """Whether it can read whatever is of these formats, so that nothing need be looked at."""
+        return newest_magic <= self.magic and (self.zstd or newest_magic < MAGIC)
+
+
+def readable_until(buf: Buffer, pos: int, limits: ReaderLimits) -> tuple[int, bool]:
+    """Where the entries from ``pos`` on end that the reader can take, and whether that is for good.
+
+    True: an entry begins there that it cannot take. False: the head of the next one is not in ``buf``, or
+    cannot be one, which is not for us to say. The position may lie beyond the end of ``buf``.
+    """
+    end = len(buf) - HEAD_BYTES
+    unpack = _HEAD.unpack_from
+    most, zstd = limits
+    while pos <= end:
+        length, magic, attributes = unpack(buf, pos)
+        if magic > most or (magic == MAGIC and not zstd and attributes & CODEC_BITS == _ZSTD):
+            return pos, True
+        if length <= 0:
+            break
+        pos += _OVERHEAD + length
+    return pos, False

@@ -6,20 +6,70 @@ Entries of Kafka 0.8 and later share their first bytes, ``offset:8 length:4``, a
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
 
-from pyspark_kafkalog.errors import CorruptMessage
+from pyspark_kafkalog.errors import CorruptMessage, KafkaError, MessageTooLarge
 from pyspark_kafkalog.formats.base import Frame, MessageFormat
 from pyspark_kafkalog.formats.batch import BATCH_OVERHEAD, HEADER_SIZE, MAGIC, V2Format
-from pyspark_kafkalog.formats.batch_header import codec_at as batch_codec_at
+from pyspark_kafkalog.formats.batch import codec_at as batch_codec_at
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.legacy import LegacyFormat
-from pyspark_kafkalog.formats.legacy_entry import MIN_ENTRY_BYTES
-from pyspark_kafkalog.formats.legacy_entry import codec_at as entry_codec_at
-from pyspark_kafkalog.formats.placement import Place
+from pyspark_kafkalog.formats.legacy import MIN_ENTRY_BYTES, LegacyFormat, messages
+from pyspark_kafkalog.formats.legacy import codec_at as entry_codec_at
 from pyspark_kafkalog.formats.varint import Buffer
 from pyspark_kafkalog.types import Record
+
+NO_WATERMARK = (1 << 63) - 1
+"""Below this is every offset: for an answer that names no high watermark."""
+
+
+class Place(NamedTuple):
+    """What the next entry's offsets must be: ``lowest`` or more, the last of them ``asked`` or more and less
+    than ``below``.
+
+    ``lowest`` is the offset after the entry before, 0 where none is known: the first entry of a range may
+    begin before the offset asked for. By itself this asks for no more than that offsets rise from 0 on.
+    """
+
+    lowest: int = 0
+    asked: int = 0
+    below: int = NO_WATERMARK
+
+    @classmethod
+    def of_answer(cls, offset: int, high_watermark: int, *, follows: bool = False) -> Place:
+        """The place of the first entry of an answer to a fetch at ``offset``.
+
+        ``high_watermark`` is -1 where there is none. ``follows``: the entry before ended at ``offset``.
+        """
+        return cls(offset if follows else 0, offset, high_watermark if high_watermark >= 0 else NO_WATERMARK)
+
+    def has(self, first: int, last: int) -> bool:
+        """Whether an entry with offsets ``first`` to ``last`` may come next."""
+        return self.lowest <= first and self.asked <= last < self.below
+
+    def after(self, last: int) -> Place:
+        """The place of the entry that comes after one that ends with ``last``."""
+        return Place(last + 1, self.asked, self.below)
+
+    def refuse(self, first: int, last: int) -> CorruptMessage:
+        """The error that says why an entry with these offsets may not come next."""
+        return CorruptMessage(
+            f"an entry claims offsets {first} to {last}, {self._why(first, last)}. No checksum covers an "
+            "entry's offset: it was damaged in the log or on its way, or the entry before was"
+        )
+
+    def _why(self, first: int, last: int) -> str:
+        if first < 0:
+            return "and none is negative"
+        if first < self.lowest:
+            return f"and the entry before ends at {self.lowest - 1}; expected is {self.lowest} or more"
+        if last < self.asked:
+            return f"and offset {self.asked} was asked for, which the first entry reaches"
+        return f"and the high watermark is {self.below}, which all offsets are below"
+
 
 _LENGTH_POSITION = 8
 _MAGIC_POSITION = 16
@@ -202,3 +252,85 @@ def begins_whole(data: memoryview) -> bool:
         return False
     length = int.from_bytes(data[_LENGTH_POSITION:BATCH_OVERHEAD], "big", signed=True)
     return length < _MIN_LENGTH or length <= len(data) - BATCH_OVERHEAD
+
+
+MAX_BATCH_BYTES = 128 << 20
+"""What one batch may decompress to: no client sends batches near it."""
+
+_OFFSET_BYTES = 8
+
+_MAY_BEGIN = re.compile(
+    # Offset, a length that an entry may have, checksum or epoch, magic; then v2's checksum or the attributes.
+    rb"(?=[\x00-\x7f][\x00-\xff]{7}(?!\x00\x00\x00[\x00-\x0d])[\x00-\x7f][\x00-\xff]{3}"
+    rb"[\x00-\xff]{4}(?:\x02|[\x00\x01][\x00-\x0f]))"
+)
+
+
+def entry_at(data: memoryview, pos: int) -> Frame | None:
+    """The entry at ``pos``, whatever its checksum; None where none can begin, or it is not whole."""
+    try:
+        frame = ENTRIES.frame_at(data, pos, 0)
+    except CorruptMessage:
+        return None
+    if frame is None or frame.size < MIN_ENTRY_BYTES or frame.end > len(data):
+        return None
+    return frame
+
+
+def checks_out(data: memoryview, frame: Frame, place: Place) -> bool:
+    """Whether an entry's checksum is right, and its offsets fit ``place`` and what follows."""
+    if not place.has(frame.first_offset, frame.last_offset):
+        return False
+    following = next_offset_at(data, frame.end)
+    if following is not None and following <= frame.last_offset:
+        return False
+    try:
+        ENTRIES.verify(data, frame)
+        if not frame.first_is_known:
+            # The offsets within a compressed set are covered by its checksum, the set's own is not.
+            for _ in messages(data, frame.position, max_bytes=MAX_BATCH_BYTES):
+                pass
+    except (CorruptMessage, MessageTooLarge):
+        return False
+    return True
+
+
+def next_offset_at(data: memoryview, pos: int) -> int | None:
+    """The offset of the entry at ``pos``, or what stands for it; None where that is not there."""
+    if len(data) - pos < _OFFSET_BYTES:
+        return None
+    return int.from_bytes(data[pos : pos + _OFFSET_BYTES], "big", signed=True)
+
+
+def next_sound(data: memoryview, pos: int, place: Place) -> Frame | None:
+    """The first entry behind the one at ``pos`` that checks out; None where there is none in ``data``.
+
+    First by the lengths of entries, which are most often right. Only where they lead astray are the bytes
+    looked through: what was the content of a damaged entry may then be taken for an entry.
+    """
+    at, frame = pos, entry_at(data, pos)
+    while frame is not None:
+        at = frame.end
+        frame = entry_at(data, at)
+        if frame is not None and checks_out(data, frame, place):
+            return frame
+    offset = next_offset_at(data, at)
+    if at > pos and (at == len(data) or (offset is not None and place.has(offset, offset))):
+        return None  # the lengths lead to the end, or to an entry that is cut short there
+    for found in _MAY_BEGIN.finditer(data, pos + 1):
+        frame = entry_at(data, found.start())
+        if frame is not None and checks_out(data, frame, place):
+            return frame
+    return None
+
+
+def first_offset(data: memoryview, frame: Frame) -> int:
+    """The first offset of an entry that checks out. A compressed set of v0 or v1 is opened for it."""
+    if frame.first_is_known:
+        return frame.first_offset
+    try:
+        for message in islice(messages(data, frame.position, max_bytes=MAX_BATCH_BYTES), 1):
+            return message.offset
+    except KafkaError:
+        pass  # whoever reads it finds that
+    return frame.first_offset

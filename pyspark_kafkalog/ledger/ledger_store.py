@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
-from pyspark_kafkalog.config.secrets import masked
+from pyspark_kafkalog.config.definition import masked
 from pyspark_kafkalog.ledger.load_errors import LoadBusy, LoadError, UnsafeStore
 
 _UNFINISHED = ".tmp-"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
-from pyspark_kafkalog.config.secrets import masked
+from pyspark_kafkalog.config.definition import masked
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Commit, Output, OutputFile
 from pyspark_kafkalog.ledger.ledger import Ledger

@@ -6,14 +6,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pyspark_kafkalog.client.connection import Connection
+from pyspark_kafkalog.client.connection import Address, Connection
 from pyspark_kafkalog.client.discovery import NO_LEADER, Cluster, ClusterMetadata, TopicMetadata
-from pyspark_kafkalog.client.pool import Address
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, KafkaError, error_for
-from pyspark_kafkalog.producer.partition_queue import ProducerIdentity
+from pyspark_kafkalog.producer.accumulator import ProducerIdentity
 from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pyspark_kafkalog.types import TopicPartition
 

@@ -17,18 +17,23 @@ from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.errors import InvalidRecord, InvalidTxnState, KafkaError, MessageTooLarge
 from pyspark_kafkalog.formats.record import check_timestamp
-from pyspark_kafkalog.producer.accumulator import Accumulator
-from pyspark_kafkalog.producer.callbacks import CallbackRunner
+from pyspark_kafkalog.producer.accumulator import Accumulator, PartitionQueue
 from pyspark_kafkalog.producer.columns import Columns, Rows, arrow_columns
-from pyspark_kafkalog.producer.delivery import BulkDelivery, Delivery, OnBulkDelivery, OnDelivery
+from pyspark_kafkalog.producer.delivery import (
+    BulkDelivery,
+    CallbackRunner,
+    Delivery,
+    OnBulkDelivery,
+    OnDelivery,
+)
 from pyspark_kafkalog.producer.directory import Directory
 from pyspark_kafkalog.producer.encoder import (
     SMALL_CONTENT,
+    RecordBatches,
     as_bytes,
+    encoding_of,
     own_headers,
 )
-from pyspark_kafkalog.producer.encoding import RecordBatches, encoding_of
-from pyspark_kafkalog.producer.partition_queue import PartitionQueue
 from pyspark_kafkalog.producer.routing import Route
 from pyspark_kafkalog.producer.sender import Sender
 from pyspark_kafkalog.producer.transaction_manager import TransactionManager

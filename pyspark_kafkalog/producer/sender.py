@@ -5,25 +5,23 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
+from queue import Empty, SimpleQueue
+from typing import Any
 
-from pyspark_kafkalog.client.connection import Connection
+from pyspark_kafkalog.client.connection import Connection, Ticket
 from pyspark_kafkalog.client.retry import Deadline, RetryPolicy
 from pyspark_kafkalog.client.transport import Poller
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.errors import ConnectionLost, KafkaError, RequestTimedOut
-from pyspark_kafkalog.producer.accumulator import Accumulator
+from pyspark_kafkalog.producer.accumulator import Accumulator, PartitionQueue, ProducerIdentity
 from pyspark_kafkalog.producer.batch import ProducerBatch
-from pyspark_kafkalog.producer.chores import Chores
 from pyspark_kafkalog.producer.directory import Directory
-from pyspark_kafkalog.producer.encoding import encoding_of
-from pyspark_kafkalog.producer.link import Link
+from pyspark_kafkalog.producer.encoder import encoding_of
 from pyspark_kafkalog.producer.outcome import OutcomeHandler
-from pyspark_kafkalog.producer.partition_queue import PartitionQueue, ProducerIdentity
-from pyspark_kafkalog.producer.transaction_manager import TransactionManager
-from pyspark_kafkalog.producer.transaction_state import Consequence
+from pyspark_kafkalog.producer.transaction_manager import Consequence, TransactionManager
 from pyspark_kafkalog.protocol.api.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -31,7 +29,92 @@ from pyspark_kafkalog.protocol.api.produce import (
     TopicProduceData,
 )
 
+
+class Link:
+    """*Owned by the sender's thread.* The connection to a broker, if any, and the batches not answered."""
+
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+        self.connection: Connection | None = None
+        self.sent: dict[Ticket, list[ProducerBatch]] = {}
+        self.unconfirmed: list[ProducerBatch] = []
+        self.failures = 0
+        self.not_before = 0.0
+
+    def batches(self) -> list[ProducerBatch]:
+        """Every batch given to this broker of which nothing is known."""
+        return [batch for batches in self.sent.values() for batch in batches] + self.unconfirmed
+
+
 logger = logging.getLogger(__name__)
+
+Done = Callable[[Any, "KafkaError | None"], object]
+"""Called with a chore's result, or with None and its failure."""
+
+
+class Chores:
+    """*Owned by the sender's thread.* Each chore has a short-lived thread of its own; what comes of it is
+    handed back to the owner in `collect`. ``wake`` tells the owner that there is something to collect.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._finished: SimpleQueue[tuple[str, Done, Any, KafkaError | None]] = SimpleQueue()
+        self._running: set[str] = set()
+        self._closed = False
+
+    def start(self, name: str, work: Callable[[], Any], done: Done) -> None:
+        """Do ``work`` unless a chore of this name is running; ``done`` is called from a later `collect`."""
+        if name in self._running:
+            return
+        self._running.add(name)
+        thread = threading.Thread(
+            target=self._run, args=(name, work, done), name=f"kafkalog-producer-{name}", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError:
+            # The interpreter is ending and starts no more threads: do it here and now.
+            self._run(name, work, done)
+
+    def collect(self) -> None:
+        """Call ``done`` for each chore that is finished."""
+        while True:
+            try:
+                name, done, result, error = self._finished.get_nowait()
+            except Empty:
+                return
+            self._running.discard(name)
+            done(result, error)
+
+    def close(self) -> None:
+        """Nobody will collect any more: what is finished, or will be, is closed if it can be."""
+        self._closed = True
+        self._dispose()
+
+    def _dispose(self) -> None:
+        while True:
+            try:
+                _, _, result, _ = self._finished.get_nowait()
+            except Empty:
+                return
+            if hasattr(result, "close"):
+                result.close()
+
+    def _run(self, name: str, work: Callable[[], Any], done: Done) -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except KafkaError as e:
+            error = e
+        except Exception as e:
+            logger.exception("%s failed", name)
+            error = KafkaError(f"{name}: {e!r}")
+        self._finished.put((name, done, result, error))
+        if self._closed:
+            self._dispose()
+        self._wake()
+
 
 _LONGEST_WAIT = 1.0
 """Seconds between two looks at the age of metadata when nothing else happens."""

@@ -6,6 +6,8 @@ bytes of the message around it. Only its ``len()`` is taken.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache, cached_property
@@ -15,13 +17,70 @@ from struct import error as StructError  # noqa: N812  (it is an exception class
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, UnsupportedVersion
-from pyspark_kafkalog.protocol import headers, primitives
+from pyspark_kafkalog.formats.varint import Buffer
+from pyspark_kafkalog.protocol import primitives
 from pyspark_kafkalog.protocol.codec import Codec, codec
-from pyspark_kafkalog.protocol.headers import RequestHeader
 from pyspark_kafkalog.protocol.primitives import Output
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsResponse
+
+_FIXED = Struct(">hhi")
+_FIXED_AND_LENGTH = Struct(">hhih")
+_CORRELATION = Struct(">i")
+_write_client_id = primitives.string_writer("client_id", flexible=False, nullable=True)
+
+
+class RequestHeader(NamedTuple):
+    """Who asks what; ``client_id`` is whatever the client calls itself.
+
+    A tuple, as the broker makes one for every request: a third of the time of a frozen dataclass.
+    """
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None = None
+
+
+def read_request_header(buf: Buffer) -> tuple[RequestHeader, int]:
+    """The header at the start of a frame, but for its tagged fields, and the position after it.
+
+    Raises:
+        InvalidRequest: the client id is longer than what is left.
+        struct.error, UnicodeDecodeError: the frame is too short for a header, or the id is not UTF-8.
+    """
+    api_key, api_version, correlation_id, length = _FIXED_AND_LENGTH.unpack_from(buf)
+    start = _FIXED_AND_LENGTH.size
+    if length == -1:
+        return RequestHeader(api_key, api_version, correlation_id, None), start
+    end = start + length
+    if length < 0 or end > len(buf):
+        raise InvalidRequest(f"client_id claims {length} bytes; {len(buf) - start} are left")
+    return RequestHeader(api_key, api_version, correlation_id, str(buf[start:end], "utf-8")), end
+
+
+def write_request_header(out: Output, header: RequestHeader, *, flexible: bool) -> None:
+    """Append a header, without tagged fields of its own."""
+    out += _FIXED.pack(header.api_key, header.api_version, header.correlation_id)
+    _write_client_id(out, header.client_id)
+    if flexible:
+        out.append(0)
+
+
+def read_response_header(buf: memoryview, *, flexible: bool) -> tuple[int, int]:
+    """The correlation id at the start of a frame, and the position after the header."""
+    (correlation_id,) = _CORRELATION.unpack_from(buf)
+    pos = _CORRELATION.size
+    return correlation_id, primitives.skip_tagged_fields(buf, pos) if flexible else pos
+
+
+def write_response_header(out: Output, correlation_id: int, *, flexible: bool) -> None:
+    """Append a header, without tagged fields of its own."""
+    out += _CORRELATION.pack(correlation_id)
+    if flexible:
+        out.append(0)
+
 
 _SIZE = Struct(">i")
 _MESSAGES = "pyspark_kafkalog.protocol.api"
@@ -161,7 +220,7 @@ def encode_request(request: Any, *, version: int, correlation_id: int, client_id
     message = _codec(api, api.request, version)
     out = Output(bytes(_SIZE.size))
     header = RequestHeader(api.key, version, correlation_id, client_id)
-    headers.write_request_header(out, header, flexible=api.flexible(version))
+    write_request_header(out, header, flexible=api.flexible(version))
     message.write(out, request)
     return _parts(out)
 
@@ -179,7 +238,7 @@ def encode_response(response: Any, *, version: int, correlation_id: int) -> list
     api = api_of(type(response))
     message = _codec(api, api.response, version)
     out = Output(bytes(_SIZE.size))
-    headers.write_response_header(out, correlation_id, flexible=api.flexible_answer_header(version))
+    write_response_header(out, correlation_id, flexible=api.flexible_answer_header(version))
     message.write(out, response)
     return _parts(out)
 
@@ -194,7 +253,7 @@ def decode_header(frame: bytes | bytearray | memoryview) -> tuple[RequestHeader,
         InvalidRequest: the frame is too short for a header, or client_id is not UTF-8.
     """
     try:
-        header, pos = headers.read_request_header(frame)
+        header, pos = read_request_header(frame)
         if header.api_version >= _FIRST_FLEXIBLE.get(header.api_key, _NEVER):
             # Nobody sends any: looking costs less than calling.
             pos = pos + 1 if frame[pos] == 0 else primitives.skip_tagged_fields(memoryview(frame), pos)
@@ -233,7 +292,7 @@ def decode_response(key: ApiKey, version: int, frame: bytes | bytearray | memory
     message = _codec(api, api.response, version)
     buf = memoryview(frame)
     try:
-        correlation_id, pos = headers.read_response_header(buf, flexible=api.flexible_answer_header(version))
+        correlation_id, pos = read_response_header(buf, flexible=api.flexible_answer_header(version))
     except (StructError, IndexError, InvalidRequest) as error:
         raise InvalidRequest(f"header of {message}: {error}") from None
     try:
@@ -287,3 +346,56 @@ def _parts(out: Output) -> list[Part]:
     if done < len(out):
         parts.append(view[done:])
     return parts
+
+
+Versions = Mapping[ApiKey, VersionRange]
+
+_V0, _V0_1, _V0_2, _V0_3 = (VersionRange(0, last) for last in range(4))
+
+_0_8_0: Versions = {
+    ApiKey.PRODUCE: _V0, ApiKey.FETCH: _V0, ApiKey.LIST_OFFSETS: _V0, ApiKey.METADATA: _V0,
+}  # fmt: skip
+_0_8_1: Versions = {**_0_8_0, ApiKey.OFFSET_COMMIT: _V0, ApiKey.OFFSET_FETCH: _V0}
+_0_8_2: Versions = {
+    **_0_8_1, ApiKey.OFFSET_COMMIT: _V0_1, ApiKey.OFFSET_FETCH: _V0_1, ApiKey.FIND_COORDINATOR: _V0,
+}  # fmt: skip
+_0_9_0: Versions = {
+    **_0_8_2, ApiKey.PRODUCE: _V0_1, ApiKey.FETCH: _V0_1, ApiKey.OFFSET_COMMIT: _V0_2,
+    ApiKey.DESCRIBE_GROUPS: _V0, ApiKey.LIST_GROUPS: _V0,
+}  # fmt: skip
+_0_10_0: Versions = {
+    **_0_9_0, ApiKey.PRODUCE: _V0_2, ApiKey.FETCH: _V0_2, ApiKey.METADATA: _V0_1, ApiKey.API_VERSIONS: _V0,
+}  # fmt: skip
+_0_10_1: Versions = {
+    **_0_10_0, ApiKey.FETCH: _V0_3, ApiKey.LIST_OFFSETS: _V0_1, ApiKey.METADATA: _V0_2,
+    ApiKey.CREATE_TOPICS: _V0, ApiKey.DELETE_TOPICS: _V0,
+}  # fmt: skip
+_0_10_2: Versions = {**_0_10_1, ApiKey.OFFSET_FETCH: _V0_2, ApiKey.CREATE_TOPICS: _V0_1}
+
+RELEASES: Mapping[str, Versions] = {
+    "0.8.0": _0_8_0,
+    "0.8.1": _0_8_1,
+    "0.8.2": _0_8_2,
+    "0.9.0": _0_9_0,
+    "0.10.0": _0_10_0,
+    "0.10.1": _0_10_1,
+    "0.10.2": _0_10_2,
+}
+"""By release, the oldest first. From 0.11 on there is nothing to be told: brokers say it all."""
+
+_PATCH = re.compile(r"(0\.(?:8|9|10)\.[0-9])(?:\.[0-9]{1,2})?")
+
+
+def release_of(text: str) -> str | None:
+    """The release in `RELEASES` that a version's number names, its patches included: 0.8.2.2 is 0.8.2."""
+    found = _PATCH.fullmatch(text)
+    return found[1] if found is not None and found[1] in RELEASES else None
+
+
+def message_magic(release: str) -> int:
+    """The newest message format that brokers of a release take: 0 or 1."""
+    return 0 if RELEASES[release][ApiKey.PRODUCE].max < _TIMESTAMPS_SINCE else 1
+
+
+_TIMESTAMPS_SINCE = 2
+"""The version of Produce that brought messages v1."""

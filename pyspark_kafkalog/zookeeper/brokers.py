@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 from pyspark_kafkalog.zookeeper.paths import Layout
-from pyspark_kafkalog.zookeeper.session import NodeExists, Session, Watch
+from pyspark_kafkalog.zookeeper.session import NodeExists, RegistryWatch, Session, Watch
 from pyspark_kafkalog.zookeeper.values import (
     NUMBER,
     BrokerNode,
@@ -16,7 +16,6 @@ from pyspark_kafkalog.zookeeper.values import (
     read_cluster_id,
     write_cluster_id,
 )
-from pyspark_kafkalog.zookeeper.watches import RegistryWatch
 
 _log = logging.getLogger(__name__)
 

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable
 
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.zookeeper.paths import Layout
-from pyspark_kafkalog.zookeeper.session import NodeExists, Session
+from pyspark_kafkalog.zookeeper.session import NodeExists, RegistryWatch, Session
 from pyspark_kafkalog.zookeeper.values import MalformedNode, Subscription, read_offset
-from pyspark_kafkalog.zookeeper.watches import RegistryWatch
 
 _log = logging.getLogger(__name__)
 

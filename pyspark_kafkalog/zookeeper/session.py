@@ -24,7 +24,12 @@ from kazoo.exceptions import (
 )
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
-from pyspark_kafkalog.config.zookeeper import CONNECTION_TIMEOUT_MS, SESSION_TIMEOUT_MS, parse_connect
+from pyspark_kafkalog.config.zookeeper import (
+    CONNECTION_TIMEOUT_MS,
+    SESSION_TIMEOUT_MS,
+    ZooKeeperConfig,
+    parse_connect,
+)
 from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig, KafkaError
 
 _RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
@@ -396,3 +401,44 @@ class _NotNow(KafkaError):
 
 class _Refused(KafkaError):
     """Not now: a node with children, or of another version."""
+
+
+def session_of(config: ZooKeeperConfig) -> Session:
+    """The session to meet others in, not started yet. Raises `InvalidConfig` without a place to meet."""
+    return Session(
+        config.zookeeper_connect or "",
+        session_timeout_ms=config.zookeeper_session_timeout_ms,
+        connection_timeout_ms=config.zookeeper_connection_timeout_ms,
+    )
+
+
+class RegistryWatch:
+    """*Not thread-safe: lives on its session's thread, but for `cancel`.* A node's children and their values.
+
+    ``changed`` is called on that thread when a child comes, goes or holds something else; also now and then
+    when nothing has changed. A child that went and came back before anybody looked is among the same names
+    as before: it is its value that tells, of a broker its address and its time.
+    """
+
+    def __init__(
+        self, session: Session, parent: str, child: Callable[[str], str], changed: Callable[[], object]
+    ) -> None:
+        """``child`` makes the node to look at of one of the names below ``parent``."""
+        self._session = session
+        self._child = child
+        self._changed = changed
+        self._below: dict[str, Watch] = {}
+        self._children = session.watch_children(parent, self._found)
+
+    def cancel(self) -> None:
+        """Call back no more."""
+        self._children.cancel()
+        for watch in list(self._below.values()):
+            watch.cancel()
+
+    def _found(self, names: list[str]) -> None:
+        for name in self._below.keys() - set(names):
+            self._below.pop(name).cancel()
+        for name in set(names) - self._below.keys():
+            self._below[name] = self._session.watch_node(self._child(name), lambda _data: self._changed())
+        self._changed()

@@ -12,9 +12,9 @@ from collections.abc import Callable
 import pytest
 
 from pyspark_kafkalog import NewTopic, create_topics
-from pyspark_kafkalog.formats.batch_header import codec_at
+from pyspark_kafkalog.formats.batch import codec_at
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.legacy_entry import read_entry
+from pyspark_kafkalog.formats.legacy import read_entry
 from pyspark_kafkalog.formats.message_set import frames, magic_at
 from tests.support.foreign_aiokafka import Aiokafka
 from tests.support.foreign_clients import Confluent, KafkaPython

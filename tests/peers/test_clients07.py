@@ -13,10 +13,10 @@ from typing import NamedTuple
 import pytest
 
 from broker.embedded import EmbeddedBroker, start_broker
-from pyspark_kafkalog.consumer.simple_consumer import SimpleConsumer
+from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
+from pyspark_kafkalog.classic.producer.sync_producer import SyncProducer
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.v07 import encode_set
-from pyspark_kafkalog.producer.sync_producer import SyncProducer
 from tests.support.clients07 import Client07, ClientError, Driver
 from tests.support.wire07 import EARLIEST, LATEST, Wire07, entry, fetch, offsets, offsets_in, produce
 from tests.support.zookeeper import until

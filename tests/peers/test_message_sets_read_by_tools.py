@@ -10,9 +10,8 @@ import pytest
 
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.convert_sets import for_reader, for_topic
-from pyspark_kafkalog.formats.legacy import encode_set
-from pyspark_kafkalog.formats.legacy_entry import CODECS
+from pyspark_kafkalog.formats.convert import for_reader, for_topic
+from pyspark_kafkalog.formats.legacy import CODECS, encode_set
 from pyspark_kafkalog.types import NewRecord, TimestampType
 
 LIMIT = 1 << 20

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from broker.embedded import EmbeddedBroker, start_broker
+from pyspark_kafkalog.classic.mirror.mirror import Mirror
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets, list_groups
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.config.mirror import mirror_config
-from pyspark_kafkalog.consumer.mirror import Mirror
 from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, UnsupportedVersion
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer

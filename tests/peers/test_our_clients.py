@@ -7,7 +7,7 @@ import time
 import pytest
 
 from pyspark_kafkalog import NewTopic, Producer, create_partitions, create_topics, delete_topics
-from pyspark_kafkalog.cli.reading import read_ranges
+from pyspark_kafkalog.cli.consume import read_ranges
 from pyspark_kafkalog.client.admin import describe_configs
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.offsets import list_offsets

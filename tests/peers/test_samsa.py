@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from broker.embedded import EmbeddedBroker, start_broker
-from pyspark_kafkalog.consumer.assignment import range_assign
-from pyspark_kafkalog.consumer.connector import ConsumerConnector
-from pyspark_kafkalog.consumer.simple_consumer import SimpleConsumer
+from pyspark_kafkalog.classic.consumer.consumer_connector import ConsumerConnector
+from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
+from pyspark_kafkalog.classic.consumer.zookeeper_group import range_assign
 from pyspark_kafkalog.formats.v07 import encode_set
 from pyspark_kafkalog.zookeeper import groups
 from pyspark_kafkalog.zookeeper.paths import V07Layout

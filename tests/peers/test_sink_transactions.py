@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import types as t
 
 from pyspark_kafkalog import NewTopic, create_topics
-from pyspark_kafkalog.cli.reading import read_ranges
+from pyspark_kafkalog.cli.consume import read_ranges
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.client.transactions import end_transaction

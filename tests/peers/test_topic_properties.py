@@ -12,7 +12,7 @@ from pyspark_kafkalog.protocol.api.describe_configs import (
     DescribeConfigsResourceResult,
 )
 from pyspark_kafkalog.protocol.api.describe_configs import ResourceType as Kind
-from tests.broker.test_restart import WITHOUT_EFFECT
+from tests.broker.server.test_restart import WITHOUT_EFFECT
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.raw_client import RawClient
 

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pyspark_kafkalog import NewTopic, Producer, create_topics
-from pyspark_kafkalog.cli.reading import read_ranges
+from pyspark_kafkalog.cli.consume import read_ranges
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import CommittedOffset, committed_offsets
 from pyspark_kafkalog.client.offsets import list_offsets

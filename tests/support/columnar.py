@@ -9,9 +9,8 @@ import pyarrow as pa
 
 from pyspark_kafkalog.columnar.decoder import COLUMNS, Decoded, RecordBatchDecoder
 from pyspark_kafkalog.columnar.v07_batches import COLUMNS_07, V07BatchDecoder
-from pyspark_kafkalog.formats.batch import seal_batch
-from pyspark_kafkalog.formats.batch_header import LOG_APPEND_TIME_BIT
-from pyspark_kafkalog.formats.placement import Place
+from pyspark_kafkalog.formats.batch import LOG_APPEND_TIME_BIT, seal_batch
+from pyspark_kafkalog.formats.message_set import Place
 from pyspark_kafkalog.formats.record import encode_record
 from pyspark_kafkalog.formats.varint import varint_bytes, varlong_bytes
 from pyspark_kafkalog.types import NewRecord

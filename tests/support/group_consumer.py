@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from pyspark_kafkalog.consumer.connector import ConsumerConnector
+from pyspark_kafkalog.classic.consumer.consumer_connector import ConsumerConnector
 from tests.support.zookeeper import until
 
 SESSION_TIMEOUT_MS = 2000

@@ -9,8 +9,7 @@ import pytest
 
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.base import Frame
-from pyspark_kafkalog.formats.legacy import LegacyFormat, messages
-from pyspark_kafkalog.formats.legacy_entry import CODECS
+from pyspark_kafkalog.formats.legacy import CODECS, LegacyFormat, messages
 from pyspark_kafkalog.types import NewRecord
 
 LIMIT = 1 << 20

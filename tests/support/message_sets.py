@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.legacy import encode_set
-from pyspark_kafkalog.formats.legacy_entry import CODECS
+from pyspark_kafkalog.formats.legacy import CODECS, encode_set
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, Record, TimestampType
 
 _blobs = st.none() | st.binary(max_size=60) | st.integers(0, 3000).map(bytes)

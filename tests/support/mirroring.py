@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from broker.embedded import EmbeddedBroker
+from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
+from pyspark_kafkalog.classic.producer.sync_producer import SyncProducer
 from pyspark_kafkalog.config.properties import format_properties
-from pyspark_kafkalog.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.producer.sync_producer import SyncProducer
 from pyspark_kafkalog.protocol.v07 import FetchRequest
 from pyspark_kafkalog.types import NewRecord, Record
 from tests.support.command_line import COMMAND, environment

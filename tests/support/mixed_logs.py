@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.formats import legacy
 from pyspark_kafkalog.formats.batch import encode_batch
-from pyspark_kafkalog.formats.legacy_entry import CODECS
+from pyspark_kafkalog.formats.legacy import CODECS
 from pyspark_kafkalog.types import NewRecord, TimestampType
 from tests.support.batches import codecs, new_records
 from tests.support.message_sets import codecs as old_codecs

@@ -8,7 +8,7 @@ from dataclasses import replace
 from unittest.mock import patch
 
 from broker.embedded import EmbeddedBroker, run_child, start_broker
-from pyspark_kafkalog.protocol.releases import RELEASES
+from pyspark_kafkalog.protocol.exchange import RELEASES
 
 
 @contextmanager

@@ -8,11 +8,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pyspark_kafkalog import Producer
-from pyspark_kafkalog.cli.reading import read_ranges
+from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
+from pyspark_kafkalog.cli.consume import read_ranges
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.config.definition import parse
-from pyspark_kafkalog.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.datasource.batch_reader import BatchReader, KafkaInputPartition
 from pyspark_kafkalog.datasource.options import parse_batch_options
 from pyspark_kafkalog.types import NO_TIMESTAMP, TopicPartition

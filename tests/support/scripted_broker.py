@@ -22,8 +22,14 @@ from pyspark_kafkalog.protocol.api.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, decode_header, decode_request, encode_response
-from pyspark_kafkalog.protocol.headers import RequestHeader
+from pyspark_kafkalog.protocol.exchange import (
+    APIS,
+    ApiKey,
+    RequestHeader,
+    decode_header,
+    decode_request,
+    encode_response,
+)
 from tests.support.scripted_server import HOST, Close, Raw, ScriptedServer, Silence
 
 

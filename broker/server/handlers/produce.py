@@ -26,8 +26,7 @@ from pyspark_kafkalog.errors import (
     ServerError,
     UnsupportedCompression,
 )
-from pyspark_kafkalog.formats.batch import BATCH_OVERHEAD, HEADER_SIZE
-from pyspark_kafkalog.formats.batch_header import CODEC_BITS, MAGIC
+from pyspark_kafkalog.formats.batch import BATCH_OVERHEAD, CODEC_BITS, HEADER_SIZE, MAGIC
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.message_set import magic_at
 from pyspark_kafkalog.protocol.api.produce import (

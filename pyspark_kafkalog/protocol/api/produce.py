@@ -12,10 +12,9 @@ from struct import Struct
 from typing import Any
 
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.codec import Codec, tuned
+from pyspark_kafkalog.protocol.codec import Codec, constructor, tuned
 from pyspark_kafkalog.protocol.primitives import Output, Values, read_length, write_length
 from pyspark_kafkalog.protocol.schema import ERROR_CODE, INT16, INT32, INT64, RECORDS, STRING, Array, wire
-from pyspark_kafkalog.protocol.table_reading import constructor
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.cli.reading import read_ranges
+from pyspark_kafkalog.cli.consume import read_ranges
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.datasource.batch_reader import BatchReader, KafkaInputPartition

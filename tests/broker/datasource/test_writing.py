@@ -28,7 +28,7 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
-from pyspark_kafkalog.producer.partitioner import partition_for
+from pyspark_kafkalog.producer.routing import partition_for
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.network import eventually

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.columnar.decoder import COLUMNS, Decoded
 from pyspark_kafkalog.errors import KafkaError
-from pyspark_kafkalog.formats.batch import encode_batch
-from pyspark_kafkalog.formats.batch_header import ATTRIBUTES_POSITION, CRC_POSITION, HEADER_SIZE
+from pyspark_kafkalog.formats.batch import ATTRIBUTES_POSITION, CRC_POSITION, HEADER_SIZE, encode_batch
 from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.types import NewRecord
 from tests.support.batches import codecs, new_records

@@ -23,7 +23,7 @@ from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats import legacy, message_set
 from pyspark_kafkalog.formats.checksum import crc32
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.legacy_entry import CRC_POSITION, MAGIC_POSITION
+from pyspark_kafkalog.formats.legacy import CRC_POSITION, MAGIC_POSITION
 from pyspark_kafkalog.types import NewRecord
 from tests.support.batches import MAX_BYTES
 from tests.support.columnar import FOREVER, column, decode

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.config.consumer import ConsumerConfig
+from pyspark_kafkalog.config.consumer07 import Source07Config
 from pyspark_kafkalog.config.definition import describe
 from pyspark_kafkalog.config.producer import ProducerConfig
-from pyspark_kafkalog.config.source07 import Source07Config
 from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
 from pyspark_kafkalog.datasource.offsets import (
     PartitionTimestamps,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.decoding.avro_values import AvroDecoder, AvroFormat
-from pyspark_kafkalog.decoding.registry import Schema
+from pyspark_kafkalog.decoding.schema_registry import Schema
 from tests.support.avro_bytes import avro_bytes
 
 SCHEMA = {

@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.legacy import LegacyFormat, encode_set, messages, wrap_set
-from pyspark_kafkalog.formats.legacy_entry import MAGIC_POSITION, read_entry
+from pyspark_kafkalog.formats.legacy import (
+    MAGIC_POSITION,
+    LegacyFormat,
+    encode_set,
+    messages,
+    read_entry,
+    wrap_set,
+)
 from pyspark_kafkalog.formats.message_set import ENTRIES, frames, next_offset_after, records
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, Record
 from tests.support.message_sets import (

@@ -17,7 +17,7 @@ from broker.log.data_directory import RECOVERY_POINTS_NAME
 from broker.log.filesystem import OsFileSystem
 from pyspark_kafkalog.errors import OffsetOutOfRange
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.legacy_entry import CODECS
+from pyspark_kafkalog.formats.legacy import CODECS
 from pyspark_kafkalog.formats.message_set import frames, records
 from tests.support.logs import FIRST, START_MS, batch, contents, crash, message_set, open_log, read_all
 from tests.support.manual_clock import ManualClock

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.legacy_entry import CODECS
+from pyspark_kafkalog.formats.legacy import CODECS
 from pyspark_kafkalog.formats.message_set import frames, magic_at
 from tests.support.logs import START_MS, batch, contents, crash, message_set, open_log, read_all
 

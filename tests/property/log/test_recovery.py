@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats.batch import MAGIC, read_header, verify_crc
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.legacy import encode_set
-from pyspark_kafkalog.formats.legacy_entry import read_entry, verify_entry
+from pyspark_kafkalog.formats.legacy import encode_set, read_entry, verify_entry
 from pyspark_kafkalog.formats.message_set import magic_at
 from pyspark_kafkalog.types import NewRecord
 from tests.support.logs import FIRST, batch, contents, crash, open_log

@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.columnar.kernel_cache import kernel
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.producer.arrow_rows import ANYWHERE, ArrowRows, Kernels
-from pyspark_kafkalog.producer.block_batch import BlockBatch
-from pyspark_kafkalog.producer.columns import Columns, arrow_columns
-from pyspark_kafkalog.producer.encoder import encode_block
-from pyspark_kafkalog.producer.encoding import RecordBatches
-from pyspark_kafkalog.producer.partitioner import partition_for
+from pyspark_kafkalog.producer.batch import BlockBatch
+from pyspark_kafkalog.producer.columns import ANYWHERE, ArrowRows, Columns, Kernels, arrow_columns
+from pyspark_kafkalog.producer.encoder import RecordBatches, encode_block
+from pyspark_kafkalog.producer.routing import partition_for
 from pyspark_kafkalog.types import TopicPartition
 
 pytestmark = pytest.mark.skipif(kernel("encode_records")[0] is None, reason="there is no compiled code")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyspark_kafkalog.config.producer import MAGICS, ProducerConfig
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.message_set import frames, magic_at, records
-from pyspark_kafkalog.producer.encoding import encoding_of
+from pyspark_kafkalog.producer.encoder import encoding_of
 
 cells = st.none() | st.binary(max_size=60)
 rows = st.lists(st.tuples(cells, cells, st.integers(0, 2**50)), min_size=1, max_size=20)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as foreign_murmur2
 
-from pyspark_kafkalog.producer.partitioner import murmur2, partition_for
+from pyspark_kafkalog.producer.routing import murmur2, partition_for
 
 
 @given(st.binary(max_size=300))

@@ -6,10 +6,10 @@ from typing import cast
 
 import pytest
 
-from pyspark_kafkalog.cli import progress
+from pyspark_kafkalog.classic.mirror.mirror import Mirror, SourceProgress
+from pyspark_kafkalog.cli import terminal_output
 from pyspark_kafkalog.cli.mirror import _Rate, _status
-from pyspark_kafkalog.cli.progress import status_line
-from pyspark_kafkalog.consumer.mirror import Mirror, SourceProgress
+from pyspark_kafkalog.cli.terminal_output import status_line
 from tests.support.manual_clock import ManualClock
 
 
@@ -64,7 +64,7 @@ def test_a_status_is_redrawn_on_a_terminal_and_elsewhere_a_line_now_and_then(
         with status_line(quiet=quiet) as show:
             for text in ("one", "two", "three"):
                 show(text)
-                clock.advance(progress._LINE_SECONDS / 2)
+                clock.advance(terminal_output._LINE_SECONDS / 2)
         return error.getvalue()
 
     assert drawn(Terminal(), quiet=True) == ""

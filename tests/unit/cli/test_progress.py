@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from pyspark_kafkalog.cli.progress import counted, progress, size
+from pyspark_kafkalog.cli.terminal_output import counted, progress, size
 
 
 class Terminal(io.StringIO):

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.cli import showing
-from pyspark_kafkalog.cli.showing import show
+from pyspark_kafkalog.cli import terminal_output
+from pyspark_kafkalog.cli.terminal_output import show
 
 ROWS: list[dict[str, Any]] = [
     {"topic": "flights.delayed.by.weather", "partition": 0, "committed": 1234567890, "lag": 1234},
@@ -16,7 +16,7 @@ TOTAL = {"topic": "total", "lag": 1234}
 
 
 def _shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int | None) -> str:
-    monkeypatch.setattr(showing, "_width", lambda: width)
+    monkeypatch.setattr(terminal_output, "_width", lambda: width)
     show(ROWS, COLUMNS, as_json=False, total=TOTAL)
     return capsys.readouterr().out
 

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from pyspark_kafkalog.classic.consumer.offset_store import KafkaOffsets
+from pyspark_kafkalog.client.connection import ConnectionPool
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.client.pool import ConnectionPool
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transport import Transport, peer_name
 from pyspark_kafkalog.config.client import ClientConfig
-from pyspark_kafkalog.config.connector import ConnectorConfig
-from pyspark_kafkalog.consumer.offset_store import KafkaOffsets
+from pyspark_kafkalog.config.consumer07 import ConnectorConfig
 from pyspark_kafkalog.datasource.again import again
 from pyspark_kafkalog.datasource.options import parse_batch_options
 from pyspark_kafkalog.errors import BrokersUnreachable, CannotConnect, ConnectionLost, KafkaError

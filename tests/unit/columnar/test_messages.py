@@ -19,8 +19,14 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.checksum import crc32
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.legacy import encode_message, encode_set, wrap_set
-from pyspark_kafkalog.formats.legacy_entry import CODECS, CRC_POSITION, MAGIC_POSITION
+from pyspark_kafkalog.formats.legacy import (
+    CODECS,
+    CRC_POSITION,
+    MAGIC_POSITION,
+    encode_message,
+    encode_set,
+    wrap_set,
+)
 from pyspark_kafkalog.types import NewRecord, TimestampType, TopicPartition
 from tests.support.columnar import ENGINES, FOREVER, column, decode, offsets
 

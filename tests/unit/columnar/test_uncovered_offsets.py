@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from pyspark_kafkalog.classic.consumer.fetched_messages import BatchSets
 from pyspark_kafkalog.columnar.decoder import RecordBatchDecoder
-from pyspark_kafkalog.consumer.message_set import BatchSets
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
-from pyspark_kafkalog.formats.message_set import next_offset_after
-from pyspark_kafkalog.formats.placement import Place
+from pyspark_kafkalog.formats.message_set import Place, next_offset_after
 from pyspark_kafkalog.types import NewRecord
 from tests.support.columnar import ENGINES, column, decode
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.config.connector import ConnectorConfig
+from pyspark_kafkalog.classic.mirror.mirror import topics_of
+from pyspark_kafkalog.config.consumer07 import ConnectorConfig
 from pyspark_kafkalog.config.definition import describe
 from pyspark_kafkalog.config.mirror import (
     SOURCE_LEFT_OUT,
@@ -21,7 +22,6 @@ from pyspark_kafkalog.config.mirror import (
 )
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.config.properties import load_properties
-from pyspark_kafkalog.consumer.mirror import topics_of
 from pyspark_kafkalog.errors import InvalidConfig
 
 CONF = Path(__file__).resolve().parents[3] / "conf" / "mirror.properties"

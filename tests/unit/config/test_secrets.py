@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 
 from pyspark_kafkalog.config.client import ClientConfig
-from pyspark_kafkalog.config.definition import Property, describe, parse
+from pyspark_kafkalog.config.definition import Property, describe, is_secret, masked, parse
 from pyspark_kafkalog.config.producer import ProducerConfig
-from pyspark_kafkalog.config.secrets import is_secret, masked
 from pyspark_kafkalog.errors import InvalidConfig
 
 

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
+from pyspark_kafkalog.config.consumer07 import Source07Config
 from pyspark_kafkalog.config.definition import describe
-from pyspark_kafkalog.config.source07 import Source07Config
 from pyspark_kafkalog.datasource.offsets import PartitionTimestamps, SpecificOffsets
 from pyspark_kafkalog.datasource.options import parse_batch_options
 from pyspark_kafkalog.datasource.schema import column_names, columns_of, spark_schema

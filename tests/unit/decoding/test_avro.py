@@ -12,10 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_kafkalog.decoding.avro_types import arrow_types
-from pyspark_kafkalog.decoding.avro_values import AvroDecoder, AvroFormat
-from pyspark_kafkalog.decoding.registry import RegistryError, Schema
-from pyspark_kafkalog.decoding.wire import Undecodable, message_path, schema_id
+from pyspark_kafkalog.decoding.avro_values import AvroDecoder, AvroFormat, arrow_types
+from pyspark_kafkalog.decoding.schema_registry import (
+    RegistryError,
+    Schema,
+    Undecodable,
+    message_path,
+    schema_id,
+)
 from pyspark_kafkalog.errors import InvalidConfig
 from tests.support.avro_bytes import avro_bytes
 from tests.support.schema_registry import SchemaRegistry, running_registry

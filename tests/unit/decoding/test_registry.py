@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pyspark_kafkalog.decoding import registry as registries
-from pyspark_kafkalog.decoding.registry import Registry, RegistryError, Schema
+from pyspark_kafkalog.decoding import schema_registry as registries
+from pyspark_kafkalog.decoding.schema_registry import Registry, RegistryError, Schema
 from pyspark_kafkalog.errors import InvalidConfig
 from tests.support.schema_registry import SchemaRegistry, running_registry
 

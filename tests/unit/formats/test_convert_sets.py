@@ -25,9 +25,8 @@ from pyspark_kafkalog.formats.batch import (
     seal_batch,
 )
 from pyspark_kafkalog.formats.compression import Codec, compress
-from pyspark_kafkalog.formats.convert_sets import Piece, for_reader, for_topic
-from pyspark_kafkalog.formats.legacy import encode_message, encode_set
-from pyspark_kafkalog.formats.legacy_entry import CODECS, read_entry
+from pyspark_kafkalog.formats.convert import Piece, for_reader, for_topic
+from pyspark_kafkalog.formats.legacy import CODECS, encode_message, encode_set, read_entry
 from pyspark_kafkalog.formats.message_set import frames, records
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, TimestampType
 

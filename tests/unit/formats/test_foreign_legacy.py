@@ -13,10 +13,14 @@ import pytest
 from kafka.record.memory_records import MemoryRecords
 
 from pyspark_kafkalog.formats.batch import encode_batch
-from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.legacy import encode_set, inner_set
-from pyspark_kafkalog.formats.legacy_entry import LOG_APPEND_TIME_BIT, assign_entry, read_entry
-from pyspark_kafkalog.formats.lz4_header import xxh32
+from pyspark_kafkalog.formats.compression import Codec, xxh32
+from pyspark_kafkalog.formats.legacy import (
+    LOG_APPEND_TIME_BIT,
+    assign_entry,
+    encode_set,
+    inner_set,
+    read_entry,
+)
 from pyspark_kafkalog.formats.message_set import frames, records
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, TimestampType
 

@@ -12,13 +12,17 @@ import pytest
 from pyspark_kafkalog.errors import InvalidRecord, UnsupportedCompression
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.compression import Codec, compress
-from pyspark_kafkalog.formats.legacy import encode_message, encode_set, inner_set, messages, wrap_set
-from pyspark_kafkalog.formats.legacy_entry import (
+from pyspark_kafkalog.formats.legacy import (
     MIN_ENTRY_BYTES,
     assign_entry,
+    encode_message,
+    encode_set,
+    inner_set,
     key_and_value,
+    messages,
     read_entry,
     verify_entry,
+    wrap_set,
 )
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, Record, TimestampType
 from tests.support.legacy_bytes import FORMAT, LIMIT, NEW, both, entry, only_frame, packing, read, refuse

@@ -8,8 +8,14 @@ from typing import Any
 import pytest
 
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.legacy import LegacyFormat, encode_set, inner_set
-from pyspark_kafkalog.formats.legacy_entry import EntryHeader, read_entry, verify_entry
+from pyspark_kafkalog.formats.legacy import (
+    EntryHeader,
+    LegacyFormat,
+    encode_set,
+    inner_set,
+    read_entry,
+    verify_entry,
+)
 from pyspark_kafkalog.formats.message_set import ENTRIES, codec_at, frames, magic_at, records
 from pyspark_kafkalog.types import NewRecord, Record, TimestampType
 from tests.support.vectors import Vector, VectorRecord, vector, vectors

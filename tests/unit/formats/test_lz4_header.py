@@ -5,7 +5,7 @@ from __future__ import annotations
 import lz4.frame
 import pytest
 
-from pyspark_kafkalog.formats.lz4_header import for_message_set, with_right_checksum, xxh32
+from pyspark_kafkalog.formats.compression import for_message_set, with_right_checksum, xxh32
 
 DATA = b"the quick brown fox " * 200
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.convert import HEAD_BYTES, ReaderLimits, readable_until
 from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.formats.message_set import codec_at, frames, magic_at
-from pyspark_kafkalog.formats.reader_limits import HEAD_BYTES, ReaderLimits, readable_until
 from pyspark_kafkalog.types import NewRecord
 
 EVERYTHING = ReaderLimits(2, zstd=True)

@@ -13,7 +13,7 @@ from broker.log.validation import AppendResult
 from pyspark_kafkalog.errors import KafkaError, MessageTooLarge
 from pyspark_kafkalog.formats import v07
 from pyspark_kafkalog.formats.compression import Codec, compress
-from pyspark_kafkalog.formats.legacy_entry import CODECS
+from pyspark_kafkalog.formats.legacy import CODECS
 from pyspark_kafkalog.steps import Steps, finished, taken
 from tests.support.logs import (
     START_MS,

@@ -10,7 +10,7 @@ from broker.log import set_validation
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, MessageTooLarge
 from pyspark_kafkalog.formats.batch import encode_batch, read_header
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.legacy_entry import CODECS
+from pyspark_kafkalog.formats.legacy import CODECS
 from pyspark_kafkalog.formats.message_set import frames, magic_at
 from pyspark_kafkalog.types import NewRecord, TimestampType
 from tests.support.logs import START_MS, batch, contents, message_set, open_log, read_all

@@ -19,8 +19,15 @@ from pyspark_kafkalog.errors import (
     UnsupportedCompression,
 )
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.legacy import encode_message, inner_entries, inner_set, wrap_set
-from pyspark_kafkalog.formats.legacy_entry import CODECS, assign_entry, read_entry
+from pyspark_kafkalog.formats.legacy import (
+    CODECS,
+    assign_entry,
+    encode_message,
+    inner_entries,
+    inner_set,
+    read_entry,
+    wrap_set,
+)
 from pyspark_kafkalog.types import NewRecord, TimestampType
 from tests.support.logs import START_MS, batch, contents, crash, message_set, open_log, read_all, values
 from tests.support.manual_clock import ManualClock

@@ -8,7 +8,7 @@ import pytest
 
 from broker.log.filesystem import OsFileSystem
 from broker.log.scan import Damage, scan
-from pyspark_kafkalog.formats.legacy_entry import assign_entry, read_entry
+from pyspark_kafkalog.formats.legacy import assign_entry, read_entry
 from pyspark_kafkalog.formats.message_set import frames
 from tests.support.data_directories import (
     MIXED_ENTRIES,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_kafkalog.producer.partitioner import KeyPartitioner, StickyPartitioner, murmur2, partition_for
+from pyspark_kafkalog.producer.routing import KeyPartitioner, StickyPartitioner, murmur2, partition_for
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pyspark_kafkalog.errors import (
     TransactionAbortable,
     error_for,
 )
-from pyspark_kafkalog.producer.transaction_state import (
+from pyspark_kafkalog.producer.transaction_manager import (
     Consequence,
     State,
     Step,

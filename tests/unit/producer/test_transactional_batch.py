@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_kafkalog.formats.batch_header import CRC_POSITION
+from pyspark_kafkalog.formats.batch import CRC_POSITION
 from pyspark_kafkalog.producer.encoder import encode_batch
 from tests.support.vectors import Vector, vectors
 

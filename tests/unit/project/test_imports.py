@@ -53,7 +53,7 @@ def test_importing_the_package_changes_no_environment_variable() -> None:
     "statement",
     [
         "from pyspark_kafkalog import Producer, KafkaError, create_topics, ensure_java",
-        "import pyspark_kafkalog.consumer.fetcher",
+        "import pyspark_kafkalog.client.fetcher",
         "import broker.server.broker",
         "from broker import start_broker",
     ],

@@ -20,13 +20,13 @@ from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequ
 from pyspark_kafkalog.protocol.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pyspark_kafkalog.protocol.exchange import (
     ApiKey,
+    RequestHeader,
     decode_header,
     decode_request,
     decode_response,
     encode_request,
     encode_response,
 )
-from pyspark_kafkalog.protocol.headers import RequestHeader
 
 
 def joined(parts: list[object]) -> bytes:

@@ -8,8 +8,14 @@ import tracemalloc
 import pytest
 
 from pyspark_kafkalog.errors import InvalidRequest
-from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, decode_header, decode_request, decode_response
-from pyspark_kafkalog.protocol.headers import RequestHeader
+from pyspark_kafkalog.protocol.exchange import (
+    APIS,
+    ApiKey,
+    RequestHeader,
+    decode_header,
+    decode_request,
+    decode_response,
+)
 
 TWO_BILLION = (2_000_000_000).to_bytes(4, "big")
 COMPACT_TWO_BILLION = b"\x81\xa8\xd6\xb9\x07"

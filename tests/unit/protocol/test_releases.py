@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from pyspark_kafkalog.protocol.exchange import APIS, ApiKey
-from pyspark_kafkalog.protocol.releases import RELEASES, message_magic, release_of
+from pyspark_kafkalog.protocol.exchange import APIS, RELEASES, ApiKey, message_magic, release_of
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -7,8 +7,7 @@ import pytest
 from broker.metrics import Metrics
 from broker.server.context import Context, Services
 from pyspark_kafkalog.errors import ErrorCode, InvalidRecord, KafkaError, StorageError
-from pyspark_kafkalog.protocol.exchange import ApiKey
-from pyspark_kafkalog.protocol.headers import RequestHeader
+from pyspark_kafkalog.protocol.exchange import ApiKey, RequestHeader
 
 
 class _Services:

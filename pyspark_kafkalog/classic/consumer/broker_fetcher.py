@@ -1,0 +1,195 @@
+"""Fetching from one broker for all streams that read its partitions: one thread, one connection."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pyspark_kafkalog.classic.consumer.fetched_messages import MessageSet
+from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
+from pyspark_kafkalog.classic.consumer.stream import Chunk, OwnedPartition
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.config.consumer07 import LARGEST, NONE, ConnectorConfig
+from pyspark_kafkalog.errors import CorruptMessage, InvalidRequest, KafkaError, OffsetOutOfRange
+from pyspark_kafkalog.protocol.v07 import FetchRequest
+from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+
+_log = logging.getLogger(__name__)
+
+_STOP_SECONDS = 5.0
+
+
+class Address(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+
+class BrokerFetcher:
+    """*Thread-safe.* Asks a broker for what its partitions' streams have room for, by multifetches.
+
+    Owns its connection and its thread, and, guarded by `_lock`, its partitions. Where a partition has no
+    offset, or one that the log does not hold, it begins as ``autooffset.reset`` says and has ``store`` keep
+    that. Trouble with the broker is logged and waited out: when it is gone, so will its partitions be. What
+    waiting cannot mend is told by the stream.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        config: ConnectorConfig,
+        store: Callable[[OwnedPartition, int], object],
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """``store`` keeps where a partition begins; it may raise `KafkaError`."""
+        self.address = address
+        self._config, self._store = config, store
+        self._consumer = SimpleConsumer(*address, config, clock=clock)
+        self._lock = threading.Lock()
+        self._partitions: list[OwnedPartition] = []
+        self._wake = threading.Event()
+        self._stopped = False
+        self._thread = threading.Thread(
+            target=self._run, name=f"fetcher-{address.host}:{address.port}", daemon=True
+        )
+
+    def start(self) -> BrokerFetcher:
+        """Begin to fetch."""
+        self._thread.start()
+        return self
+
+    def add(self, partition: OwnedPartition) -> None:
+        """Fetch this one too."""
+        with self._lock:
+            self._partitions.append(partition)
+        self._wake.set()
+
+    def remove(self, partition: OwnedPartition) -> None:
+        """Do not put anything in for this one any more, nor store an offset of it."""
+        with self._lock:
+            self._partitions = [one for one in self._partitions if one is not partition]
+
+    def wake(self) -> None:
+        """There may be room in a stream."""
+        self._wake.set()
+
+    def stop(self, wait_seconds: float = _STOP_SECONDS) -> None:
+        """Stop fetching, and wait a little for the thread's end: an answer under way may take longer."""
+        self._stopped = True
+        self._wake.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(wait_seconds)
+
+    def end_offset(self, partition: OwnedPartition) -> int:
+        """Where the log of a partition ends now: asks the broker. Raises `KafkaError`."""
+        key = partition.key
+        try:
+            found = self._consumer.get_offsets_before(key.topic, key.number, LATEST_TIMESTAMP, 1)
+        finally:
+            if self._stopped:  # its thread may have closed the connection, and this made another one
+                self._consumer.close()
+        return max(found, default=0)
+
+    @property
+    def idle(self) -> bool:
+        """Whether it has nothing to fetch."""
+        with self._lock:
+            return not self._partitions
+
+    def _run(self) -> None:
+        while not self._stopped:
+            self._wake.clear()
+            try:
+                found = self._fetch()
+            except KafkaError as e:
+                found = False
+                if not self._stopped:
+                    _log.warning("fetching fails and is tried again: %s", e)
+            except Exception:
+                found = False
+                _log.exception("fetching from %s:%d failed", *self.address)
+            if not found and not self._stopped:
+                self._wake.wait(self._config.fetcher_backoff_ms / 1000)
+        self._consumer.close()
+
+    def _fetch(self) -> bool:
+        """One round; whether it found anything."""
+        with self._lock:
+            partitions = [one for one in self._partitions if not one.failed and one.stream.room()]
+        wanted = []
+        for one in partitions:
+            if one.fetch_offset is None:
+                self._begin(one)
+            if one.fetch_offset is not None:
+                request = FetchRequest(
+                    one.key.topic, one.key.number, one.fetch_offset, self._config.fetch_size
+                )
+                wanted.append((one, request))
+        sets = self._consumer.multifetch([request for _, request in wanted])
+        news = [self._take(one, found) for (one, _), found in zip(wanted, sets, strict=True)]
+        return any(news)
+
+    def _take(self, partition: OwnedPartition, found: MessageSet) -> bool:
+        try:
+            if found.error is not None:
+                raise found.error
+            if not found.data:
+                return False
+            end = found.next_offset
+            if end <= found.offset:
+                next(iter(found), None)  # raises where the first entry is why
+                raise CorruptMessage(f"{partition.key} at offset {found.offset}: an answer without an entry")
+            return self._put(partition, found, end)
+        except OffsetOutOfRange as e:
+            if self._config.auto_offset_reset == NONE:
+                return self._fail(partition, e)
+            _log.warning("%s: begun anew at the %s offset", e, self._config.auto_offset_reset)
+            self._begin(partition)
+            return True
+        except KafkaError as e:
+            if e.retriable and not isinstance(e, CorruptMessage):
+                _log.warning("fetching %s fails and is tried again: %s", partition.key, e)
+                return False
+            return self._fail(partition, e)
+
+    def _begin(self, partition: OwnedPartition) -> None:
+        """Look up where to begin, and have it kept: whoever comes after us begins there too."""
+        reset, key = self._config.auto_offset_reset, partition.key
+        if reset == NONE:
+            self._fail(
+                partition,
+                InvalidRequest(
+                    f"group {self._config.group_id} has no offset for {key}, and autooffset.reset is {NONE}"
+                ),
+            )
+            return
+        time = LATEST_TIMESTAMP if reset == LARGEST else EARLIEST_TIMESTAMP
+        try:
+            offset = max(self._consumer.get_offsets_before(key.topic, key.number, time, 1), default=0)
+            with self._lock:
+                if partition not in self._partitions:
+                    return
+                self._store(partition, offset)
+        except KafkaError as e:
+            # The others of this broker must not wait for this one.
+            _log.warning("where to begin with %s is not known yet: %s", key, e)
+            return
+        self._put(partition, offset, offset)
+
+    def _put(self, partition: OwnedPartition, chunk: Chunk, end: int) -> bool:
+        with self._lock:
+            if partition not in self._partitions:
+                return False
+            partition.fetch_offset = end
+            partition.stream.put(partition, chunk)
+        return True
+
+    def _fail(self, partition: OwnedPartition, error: KafkaError) -> bool:
+        _log.error("%s is not read any more: %s", partition.key, error)
+        partition.failed = True
+        partition.stream.put(partition, error)
+        return False

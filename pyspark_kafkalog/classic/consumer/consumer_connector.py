@@ -1,0 +1,488 @@
+"""What a consumer reads at the moment: its partitions, who fetches them, and how far their readers are."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from pyspark_kafkalog.classic.consumer.broker_fetcher import Address, BrokerFetcher
+from pyspark_kafkalog.classic.consumer.offset_store import OffsetStore, open_offsets
+from pyspark_kafkalog.classic.consumer.stream import MessageStream, OwnedPartition, TopicFilter
+from pyspark_kafkalog.classic.consumer.zookeeper_group import Claim, GroupMember, GroupWatch, Lease, thread_id
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.config.consumer07 import ConnectorConfig
+from pyspark_kafkalog.config.definition import parse
+from pyspark_kafkalog.errors import ConnectionLost, InvalidRequest, KafkaError
+from pyspark_kafkalog.zookeeper.brokers import brokers
+from pyspark_kafkalog.zookeeper.groups import ConsumerIdInUse
+from pyspark_kafkalog.zookeeper.paths import layout_of
+from pyspark_kafkalog.zookeeper.session import SessionEvent, Watch, session_of
+from pyspark_kafkalog.zookeeper.values import BrokerNode, PartitionKey, Subscription
+
+_log = logging.getLogger(__name__)
+
+_PATIENCE_SECONDS = 0.5
+"""How long a reader may take to finish its message before the partition goes to somebody else."""
+
+
+class Holdings:
+    """*Thread-safe.* Holds what the group has given to a consumer: the `Holder` of its `GroupMember`.
+
+    Owns partitions and fetchers, guarded by `_lock`; `_committing` is held over a commit, so that none ends
+    after the partition has gone to somebody else.
+    """
+
+    def __init__(
+        self,
+        config: ConnectorConfig,
+        offsets: OffsetStore,
+        lease: Lease,
+        stream_of: Callable[[str, int], MessageStream],
+        *,
+        before_commit: Callable[[], object] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """``stream_of`` tells which stream reads a topic's partitions of a thread's number; ``before_commit``
+        is called between noting what was dealt with and storing it.
+        """
+        self._config, self._offsets, self._lease, self._clock = config, offsets, lease, clock
+        self._stream_of, self._before_commit = stream_of, before_commit
+        self._lock, self._committing = threading.Lock(), threading.Lock()
+        self._partitions: dict[PartitionKey, tuple[OwnedPartition, BrokerFetcher | None]] = {}
+        self._fetchers: dict[Address, BrokerFetcher] = {}
+
+    def partitions(self) -> list[OwnedPartition]:
+        """Those that are read now, sorted."""
+        with self._lock:
+            return [partition for _, (partition, _) in sorted(self._partitions.items())]
+
+    def lag(self) -> dict[PartitionKey, int]:
+        """How far behind the ends of their logs the readers are: asks a broker for each partition.
+
+        Raises `KafkaError`. What nobody fetches at the moment is left out.
+        """
+        with self._lock:
+            held = list(self._partitions.values())
+        return {
+            partition.key: max(0, fetcher.end_offset(partition) - done)
+            for partition, fetcher in held
+            if fetcher is not None and (done := partition.done) is not None
+        }
+
+    def wake_fetchers(self) -> None:
+        """There is room in a stream."""
+        for fetcher in list(self._fetchers.values()):
+            fetcher.wake()
+
+    def close(self) -> None:
+        """Stop fetching."""
+        for fetcher in self._fetchers.values():
+            fetcher.stop()
+
+    def release(self, partitions: Collection[PartitionKey]) -> None:
+        """For the group: see `Holder`."""
+        given_up = self._give_up(partitions, _PATIENCE_SECONDS)
+        if not self._config.auto_commit:
+            with self._committing:  # a commit under way must not end after the next owner's first
+                return
+        try:
+            self.commit(given_up)
+        except KafkaError as e:
+            _log.warning("handed over without a commit, messages will come again: %s", e)
+
+    def abandon(self, partitions: Collection[PartitionKey]) -> None:
+        """For the group: see `Holder`."""
+        self._give_up(partitions, 0.0)
+
+    def take(self, claimed: Mapping[PartitionKey, Claim]) -> None:
+        """For the group: see `Holder`."""
+        offsets = self._load(claimed)
+        for key, claim in claimed.items():
+            stream = self._stream_of(key.topic, claim.stream)
+            found = offsets.get(key)
+            offset = found if isinstance(found, int) else None
+            partition = OwnedPartition(key, claim.broker, stream, offset)
+            if isinstance(found, KafkaError):
+                partition.failed = True
+                stream.put(partition, found)
+            with self._lock:
+                self._partitions[key] = (partition, None)
+
+    def _load(self, claimed: Iterable[PartitionKey]) -> dict[PartitionKey, int | KafkaError]:
+        """Offsets; an error for a partition whose offset cannot be read. Raises what may pass."""
+        found: dict[PartitionKey, int | KafkaError] = {}
+        try:
+            found.update(self._offsets.load(list(claimed)))
+        except KafkaError as e:
+            if e.retriable:
+                raise
+            for key in claimed:
+                try:
+                    found.update(self._offsets.load([key]))
+                except KafkaError as one:
+                    found[key] = one
+        return found
+
+    def _give_up(self, keys: Collection[PartitionKey], patience_seconds: float) -> list[OwnedPartition]:
+        with self._lock:
+            found = [self._partitions.pop(key) for key in keys if key in self._partitions]
+        until = self._clock.monotonic() + patience_seconds
+        for partition, fetcher in found:
+            if fetcher is not None:
+                fetcher.remove(partition)
+            partition.stream.revoke(partition)
+        for partition, _ in found:
+            partition.stream.revoke(partition, max(0.0, until - self._clock.monotonic()))
+        return [partition for partition, _ in found]
+
+    def attach(self, nodes: Mapping[int, BrokerNode]) -> None:
+        """Have each partition fetched from where its broker is now; fetchers with nothing to do end."""
+        with self._lock:
+            for key, (partition, fetcher) in self._partitions.items():
+                node = nodes.get(partition.broker)
+                if node is None:
+                    continue
+                address = Address(node.host, node.port)
+                if fetcher is not None:
+                    if fetcher.address == address:
+                        continue
+                    fetcher.remove(partition)
+                if address not in self._fetchers:
+                    made = BrokerFetcher(address, self._config, self._store_begin, clock=self._clock)
+                    self._fetchers[address] = made.start()
+                self._partitions[key] = (partition, self._fetchers[address])
+                self._fetchers[address].add(partition)
+            idle = [address for address, fetcher in self._fetchers.items() if fetcher.idle]
+            ended = [self._fetchers.pop(address) for address in idle]
+        for fetcher in ended:
+            fetcher.stop(wait_seconds=0.0)  # it may be waiting for a broker that is gone
+
+    def _store_begin(self, partition: OwnedPartition, offset: int) -> None:
+        if not self._lease.held():
+            raise ConnectionLost(f"{partition.key}: it is not known whether it is still ours")
+        self._offsets.save({partition.key: offset})
+        partition.committed = offset
+
+    def commit(self, partitions: Collection[OwnedPartition]) -> None:
+        """Store how far ``partitions`` have been dealt with, where that is news.
+
+        Raises:
+            ConnectionLost: it cannot be stored now, or it is not known whether they are still ours.
+            KafkaError: the store refused, or who is asked before a commit.
+        """
+        with self._committing:
+            done = [(one, one.done) for one in partitions]
+            offsets = {
+                one.key: offset for one, offset in done if offset is not None and offset != one.committed
+            }
+            if not offsets:
+                return
+            ends = self._lease.ends
+            if self._before_commit is not None:
+                self._before_commit()
+            # That may have taken long enough for them to go to somebody else, and for us to join again.
+            if not self._lease.held() or self._lease.ends != ends:
+                raise ConnectionLost(
+                    f"group {self._config.group_id}: ZooKeeper is silent and partitions may be somebody "
+                    "else's by now: nothing is committed"
+                )
+            self._offsets.save(offsets)
+            for one, offset in done:
+                if one.key in offsets:
+                    one.committed = offset
+
+
+_LEASE_SHARE = 0.8
+"""How much of the session's timeout an answer of ZooKeeper is good for: clocks may run at slightly different
+speeds, and a message must reach its reader in the rest."""
+
+_LEASE_ROUNDS = 5
+"""How often ZooKeeper is asked within the session's timeout."""
+
+_STOP_SECONDS = 10.0
+
+
+class ConsumerConnector:
+    """*Thread-safe.* A consumer of a group that shares the partitions of topics among its members.
+
+        with ConsumerConnector({"groupid": "loaders", "zookeeper.connect": "localhost:2181"}) as connector:
+            (stream,) = connector.create_message_streams({"clicks": 1})["clicks"]
+            for message, metadata in stream:
+                ...
+
+    Each stream is for one thread. Messages come at least once: one that was given out counts as dealt with
+    when its reader asks for the next, and only such are committed. Owns a session with ZooKeeper, a thread
+    for rebalancing, one for the session's lease, one for commits, and one per broker. Needs no care when
+    consumers, brokers, topics or the session come and go.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | ConnectorConfig,
+        *,
+        before_commit: Callable[[], object] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Connect to ZooKeeper; the group hears of us when streams are created.
+
+        ``before_commit`` is for readers that hand messages on, and are finished with them later: it is called
+        on any thread before each commit, those of a hand-over too, when what was dealt with until then is
+        noted and nothing is stored yet. It may wait, and raises a `KafkaError` to prevent the commit.
+
+        Raises:
+            InvalidConfig: a property that is not allowed.
+            ConnectionLost: no ZooKeeper answers.
+        """
+        if not isinstance(config, ConnectorConfig):
+            config = parse(ConnectorConfig, config, source="consumer")
+        self.config = config
+        self.consumer_id = _consumer_id(config, clock)
+        self._clock = clock
+        self._layout = layout_of(config, config.protocol)
+        self._session = session_of(config)
+        self._offsets = open_offsets(config, self._session, self._layout, clock=clock)
+        self._lease = Lease(config.zookeeper_session_timeout_ms / 1000 * _LEASE_SHARE, clock)
+        self._streams: dict[tuple[str, int], MessageStream] = {}
+        self._filtered: list[MessageStream] = []
+        self._holdings = Holdings(
+            config, self._offsets, self._lease, self._stream_of, before_commit=before_commit, clock=clock
+        )
+        self._lock = threading.Lock()  # held by who creates streams, or ends it all
+        self._member: GroupMember | None = None
+        self._watch: GroupWatch | None = None
+        self._contested: list[Watch] = []
+        self._expiries = self._joined = 0
+        """Ends of sessions, and the one after which the group knows us: where they differ, join again."""
+        self._closed = threading.Event()
+        self._changed, self._asked = threading.Event(), threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._session.listen(self._session_changed)
+        self._session.start()
+
+    def create_message_streams(self, streams: Mapping[str, int]) -> dict[str, list[MessageStream]]:
+        """So many streams for each topic; the partitions of a topic are shared by its streams in the group.
+
+        A topic need not exist yet. For a connector streams are created once: name all topics at once.
+
+        Raises:
+            InvalidConfig: a topic with less than one stream.
+            InvalidRequest: streams were created already.
+            ConsumerIdInUse: the group has a consumer with our ``consumerid``, or has not missed it yet: then
+                it may be tried again once its session has ended.
+            ConnectionLost: ZooKeeper does not answer.
+        """
+        subscription = Subscription(streams)
+        found = {topic: [self._stream(number) for number in range(count)] for topic, count in streams.items()}
+        by_thread = {(topic, one.number): one for topic, several in found.items() for one in several}
+        self._join(subscription, by_thread, [])
+        return found
+
+    def create_message_streams_by_filter(
+        self, topic_filter: TopicFilter, streams: int = 1
+    ) -> list[MessageStream]:
+        """So many streams of all topics that the filter allows, those included that appear later.
+
+        Raises as `create_message_streams`.
+        """
+        subscription = topic_filter.subscription(streams)
+        found = [self._stream(number) for number in range(streams)]
+        self._join(subscription, {}, found)
+        return found
+
+    def commit_offsets(self) -> None:
+        """Commit what streams have dealt with, and the message that the calling thread was given last.
+
+        Raises:
+            ConnectionLost: it cannot be stored now, or it is not known whether the partitions are still ours.
+            KafkaError: the store refused.
+        """
+        partitions = self._holdings.partitions()
+        for partition in partitions:
+            partition.stream.finished()
+        self._holdings.commit(partitions)
+
+    @property
+    def owned(self) -> dict[PartitionKey, str]:
+        """The partitions that are read now, with the threads that the group knows them by."""
+        return {
+            one.key: thread_id(self.consumer_id, one.stream.number) for one in self._holdings.partitions()
+        }
+
+    def lag(self) -> dict[PartitionKey, int]:
+        """How far what was dealt with is behind the ends of the logs: bytes in 0.7, else offsets.
+
+        One request for each partition that is read now.
+
+        Raises:
+            KafkaError: a broker does not answer, or not well.
+        """
+        return self._holdings.lag()
+
+    def shutdown(self) -> None:
+        """Leave the group; streams end. What was dealt with is committed where ``autocommit.enable`` is set.
+
+        A message that a reader still has is not among it after half a second; nor is one that the calling
+        thread has, unless it calls `commit_offsets` before. A second call does nothing.
+        """
+        with self._lock:
+            if self._closed.is_set():
+                return
+            self._closed.set()
+        for stream in self._all_streams():
+            stream.close()
+        if self._watch is not None:
+            self._watch.cancel()
+        self._changed.set()
+        self._asked.set()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(_STOP_SECONDS)
+        try:
+            if self._member is not None:
+                self._member.leave()
+        except KafkaError as e:
+            _log.warning("%s stays in its group until its session ends: %s", self.consumer_id, e)
+        finally:
+            self._holdings.close()
+            self._offsets.close()
+            self._session.close()
+
+    def __enter__(self) -> ConsumerConnector:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+    def _join(
+        self,
+        subscription: Subscription,
+        streams: dict[tuple[str, int], MessageStream],
+        filtered: list[MessageStream],
+    ) -> None:
+        with self._lock:
+            if self._member is not None or self._closed.is_set():
+                raise InvalidRequest("a connector creates streams once, for all its topics; use another one")
+            self._streams, self._filtered = streams, filtered
+            self._member = member = GroupMember(
+                self._session, self._layout, self.config.group_id, self.consumer_id, subscription,
+                self._holdings, clock=self._clock,
+            )  # fmt: skip
+            self._joined = self._expiries
+            try:
+                member.register()
+            except ConsumerIdInUse:
+                # Whoever had our id may only not have been missed yet: we may be asked again.
+                self._streams, self._filtered, self._member = {}, [], None
+                raise
+        watch = GroupWatch(self._session, self._layout, self.config.group_id, subscription, self._changed.set)
+        self._watch = watch
+        watch.start()
+        self._changed.set()
+        for run in (self._keep_lease, self._keep_balance, self._keep_offsets):
+            thread = threading.Thread(target=run, args=(member,), name=run.__name__.strip("_"), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        """On the session's thread."""
+        if event in (SessionEvent.SUSPENDED, SessionEvent.LOST):
+            self._lease.end()
+        if event in (SessionEvent.LOST, SessionEvent.RENEWED):
+            self._expiries += 1
+            self._changed.set()
+        self._asked.set()
+
+    def _keep_lease(self, member: GroupMember) -> None:
+        wait_seconds = self.config.zookeeper_session_timeout_ms / 1000 / _LEASE_ROUNDS
+        while not self._closed.is_set():
+            self._asked.clear()
+            joined, asked = self._joined, self._lease.asking()
+            try:
+                if member.registered():
+                    self._lease.confirm(asked)
+                    for stream in self._all_streams():
+                        stream.wake()
+                elif joined == self._joined == self._expiries:
+                    _log.warning("%s is missing from its group, and joins again", self.consumer_id)
+                    self._lease.end()
+                    self._expiries += 1
+                    self._changed.set()
+            except KafkaError as e:
+                _log.warning("nothing is given out until ZooKeeper answers: %s", e)
+            except Exception:
+                _log.exception("asking for %s failed", self.consumer_id)
+            self._asked.wait(wait_seconds)
+
+    def _keep_balance(self, member: GroupMember) -> None:
+        failures = 0
+        while True:
+            complete = False
+            self._changed.clear()
+            if self._closed.is_set():
+                return
+            try:
+                complete = self._rebalance(member)
+                failures = 0 if complete else failures + 1
+                if failures == self.config.rebalance_retries_max:
+                    _log.error("others do not let go of %s; trying on", ", ".join(member.contested))
+            except KafkaError as e:
+                _log.warning("rebalancing %s fails and is tried again: %s", self.consumer_id, e)
+            except Exception:
+                _log.exception("rebalancing %s failed", self.consumer_id)
+            self._changed.wait(None if complete else self.config.rebalance_backoff_ms / 1000)
+
+    def _rebalance(self, member: GroupMember) -> bool:
+        number = self._expiries
+        if number != self._joined:
+            member.register()
+            self._joined = number
+            self._asked.set()
+        try:
+            complete = member.rebalance()
+        finally:
+            self._holdings.attach(brokers(self._session, self._layout))
+        for watch in self._contested:
+            watch.cancel()
+        self._contested = [self._session.watch_node(path, self._let_go) for path in member.contested]
+        return complete
+
+    def _let_go(self, owner: bytes | None) -> None:
+        if owner is None:
+            self._changed.set()
+
+    def _keep_offsets(self, member: GroupMember) -> None:  # noqa: ARG002
+        if not self.config.auto_commit:
+            return
+        while not self._closed.wait(self.config.auto_commit_interval_ms / 1000):
+            try:
+                self._holdings.commit(self._holdings.partitions())
+            except KafkaError as e:
+                _log.warning("committing fails and is tried again: %s", e)
+            except Exception:
+                _log.exception("committing failed")
+
+    def _stream(self, number: int) -> MessageStream:
+        stream = MessageStream(
+            number,
+            timeout_ms=self.config.consumer_timeout_ms,
+            max_chunks=self.config.queued_chunks_max,
+            may_give=self._lease.held,
+            clock=self._clock,
+        )
+        stream.wanted = self._holdings.wake_fetchers
+        return stream
+
+    def _all_streams(self) -> list[MessageStream]:
+        return [*self._streams.values(), *self._filtered]
+
+    def _stream_of(self, topic: str, number: int) -> MessageStream:
+        return self._filtered[number] if self._filtered else self._streams[topic, number]
+
+
+def _consumer_id(config: ConnectorConfig, clock: Clock) -> str:
+    if config.consumer_id is not None:
+        return f"{config.group_id}_{config.consumer_id}"
+    return f"{config.group_id}_{socket.gethostname()}-{clock.time_ms()}-{uuid.uuid4().hex[:8]}"

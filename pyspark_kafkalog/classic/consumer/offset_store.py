@@ -1,0 +1,174 @@
+"""Where a group's offsets are kept: in ZooKeeper, in Kafka, or on the way from one to the other in both."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Protocol, TypeVar
+
+from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets
+from pyspark_kafkalog.client.retry import Deadline
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.config.consumer07 import KAFKA, ConnectorConfig
+from pyspark_kafkalog.errors import ConnectionLost
+from pyspark_kafkalog.types import TopicPartition
+from pyspark_kafkalog.zookeeper.brokers import brokers
+from pyspark_kafkalog.zookeeper.groups import read_group_offset, write_group_offset
+from pyspark_kafkalog.zookeeper.paths import Layout
+from pyspark_kafkalog.zookeeper.session import Session
+from pyspark_kafkalog.zookeeper.values import PartitionKey
+
+T = TypeVar("T")
+
+
+class OffsetStore(Protocol):
+    """*Thread-safe.* The next offsets of one group."""
+
+    def load(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, int]:
+        """Those that are stored of ``partitions``. Raises `KafkaError` when it cannot be told."""
+        ...
+
+    def save(self, offsets: Mapping[PartitionKey, int]) -> None:
+        """Store them; returns when they are stored. Raises `KafkaError`: some may be, and some not."""
+        ...
+
+    def close(self) -> None:
+        """Give up connections of its own."""
+        ...
+
+
+class ZooKeeperOffsets:
+    """*Thread-safe.* In a group's ``offsets`` znodes, of either layout. Uses a session of its owner."""
+
+    def __init__(self, session: Session, layout: Layout, group: str) -> None:
+        self._session, self._layout, self._group = session, layout, group
+
+    def load(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, int]:
+        """Raises `MalformedNode` where no offset stands, `ConnectionLost`."""
+        found = {}
+        for key in partitions:
+            offset = read_group_offset(self._session, self._layout, self._group, key.topic, key.name)
+            if offset is not None:
+                found[key] = offset
+        return found
+
+    def save(self, offsets: Mapping[PartitionKey, int]) -> None:
+        for key, offset in offsets.items():
+            write_group_offset(self._session, self._layout, self._group, key.topic, key.name, offset)
+
+    def close(self) -> None:
+        """Nothing to give up."""
+
+
+class KafkaOffsets:
+    """*Thread-safe: one call at a time.* In ``__consumer_offsets``, by way of the group's coordinator.
+
+    The coordinator is looked up for every call, and a call is repeated while offsets load or the coordinator
+    moves. Owns a connection; ``bootstrap`` tells hosts and ports whenever a new one is needed.
+    """
+
+    def __init__(
+        self,
+        config: ConnectorConfig,
+        bootstrap: Callable[[], Collection[tuple[str, int]]],
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._config, self._bootstrap, self._clock = config, bootstrap, clock
+        self._lock = threading.Lock()
+        self._cluster: Cluster | None = None
+
+    def load(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, int]:
+        keys = {TopicPartition(key.topic, key.number): key for key in partitions}
+        group = self._config.group_id
+        found = self._ask(
+            lambda cluster, limit: committed_offsets(cluster, group, list(keys), deadline=limit)
+        )
+        return {keys[tp]: committed.offset for tp, committed in found.items() if tp in keys}
+
+    def save(self, offsets: Mapping[PartitionKey, int]) -> None:
+        if offsets:
+            wanted = {TopicPartition(key.topic, key.number): offset for key, offset in offsets.items()}
+            self._ask(
+                lambda cluster, limit: commit_offsets(cluster, self._config.group_id, wanted, deadline=limit)
+            )
+
+    def close(self) -> None:
+        with self._lock:
+            self._drop()
+
+    def _ask(self, ask: Callable[[Cluster, Deadline], T]) -> T:
+        deadline = Deadline.after(self._config.offsets_timeout_ms / 1000, self._clock)
+        with self._lock:
+            try:
+                return ask(self._open(), deadline)
+            except ConnectionLost:
+                # Perhaps all the brokers we know have moved: ZooKeeper tells where to next time.
+                self._drop()
+                raise
+
+    def _open(self) -> Cluster:
+        if self._cluster is None:
+            servers = self._bootstrap()
+            if not servers:
+                raise ConnectionLost(
+                    f"group {self._config.group_id}: no broker is registered to keep offsets"
+                )
+            # ZooKeeper says that they are there, so one that refuses is starting: it is waited for.
+            config = replace(self._config.todays(*servers), answered_before=True)
+            self._cluster = Cluster(config, clock=self._clock)
+        return self._cluster
+
+    def _drop(self) -> None:
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            cluster.close()
+
+
+class DualOffsets:
+    """*Thread-safe.* In both, whichever of them is being left.
+
+    The larger offset is the group's: consumers that have not been told of the change yet commit to one of the
+    two only, and a partition may come from one of those.
+    """
+
+    def __init__(self, kafka: OffsetStore, zookeeper: OffsetStore) -> None:
+        self._kafka, self._zookeeper = kafka, zookeeper
+
+    def load(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, int]:
+        """Raises `KafkaError` when either does not tell: the other's may be behind."""
+        one, other = self._kafka.load(partitions), self._zookeeper.load(partitions)
+        found = {
+            key: max(one.get(key, -1), other.get(key, -1)) for key in partitions if key in one or key in other
+        }
+        # Who goes back to one of the two alone must find there what was committed to the other alone.
+        for store, known in ((self._kafka, one), (self._zookeeper, other)):
+            behind = {key: offset for key, offset in found.items() if known.get(key) != offset}
+            if behind:
+                store.save(behind)
+        return found
+
+    def save(self, offsets: Mapping[PartitionKey, int]) -> None:
+        self._kafka.save(offsets)
+        self._zookeeper.save(offsets)
+
+    def close(self) -> None:
+        self._kafka.close()
+        self._zookeeper.close()
+
+
+def open_offsets(
+    config: ConnectorConfig, session: Session, layout: Layout, *, clock: Clock = SYSTEM_CLOCK
+) -> OffsetStore:
+    """The store that ``offsets.storage`` and ``dual.commit.enabled`` ask for; nothing is connected yet."""
+    zookeeper = ZooKeeperOffsets(session, layout, config.group_id)
+    if config.offsets_storage != KAFKA and not config.dual_commit:
+        return zookeeper
+
+    def bootstrap() -> list[tuple[str, int]]:
+        return [(node.host, node.port) for node in brokers(session, layout).values()]
+
+    kafka = KafkaOffsets(config, bootstrap, clock=clock)
+    return DualOffsets(kafka, zookeeper) if config.dual_commit else kafka

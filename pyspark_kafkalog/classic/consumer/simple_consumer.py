@@ -1,0 +1,462 @@
+"""Fetches and offset look-ups at one broker, in either wire: what `SimpleConsumer` is made over."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from pyspark_kafkalog.classic.consumer.fetched_messages import BatchSets, MessageSet, SetReader, V07Sets
+from pyspark_kafkalog.client.connection import Connection
+from pyspark_kafkalog.client.connection07 import Connection07
+from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.client.groups import CommittedOffset, commit_offsets, committed_offsets
+from pyspark_kafkalog.client.retry import Attempts, Deadline, RetryPolicy
+from pyspark_kafkalog.client.transport import peer_name
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08, Client07Config
+from pyspark_kafkalog.config.definition import parse
+from pyspark_kafkalog.errors import (
+    ConnectionLost,
+    CorruptMessage,
+    ErrorCode,
+    FrameTooLarge,
+    InvalidRequest,
+    KafkaError,
+    MessageTooLarge,
+    OffsetOutOfRange,
+    UnsupportedVersion,
+    error_for,
+)
+from pyspark_kafkalog.formats.message_set import Place, next_offset_after
+from pyspark_kafkalog.formats.v07 import ENTRY_HEADER_BYTES
+from pyspark_kafkalog.protocol.api import fetch, list_offsets
+from pyspark_kafkalog.protocol.api.fetch import PartitionData
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.protocol.v07 import FetchRequest, MultiFetchRequest, OffsetsRequest
+from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+
+_NO_OFFSET = -1
+
+_TIMES_SINCE = 1
+"""The version of ListOffsets that brought one offset for a time instead of several of segments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What a broker answered to one fetch, and how its bytes are walked."""
+
+    error_code: ErrorCode
+    messages: Any
+    sets: SetReader
+
+
+class BrokerReader(Protocol):
+    """*Not thread-safe: one thread at a time.* One broker, by one connection."""
+
+    peer: str
+
+    def fetch(self, wanted: Sequence[FetchRequest], deadline: Deadline) -> list[Brought]:
+        """An answer to each, in order. Raises `ConnectionLost`, `InvalidRequest`."""
+        ...
+
+    def offsets_before(self, request: OffsetsRequest, deadline: Deadline) -> list[int]:
+        """Offsets, the largest first. Raises `KafkaError` as the broker answers, `ConnectionLost`."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class BrokerReader07:
+    """*Not thread-safe: one thread at a time.* 0.7's wire."""
+
+    def __init__(
+        self, host: str, port: int, config: Client07Config, *, deadline: Deadline, clock: Clock
+    ) -> None:
+        self._connection = Connection07(host, port, config, deadline=deadline, clock=clock)
+        self.peer = self._connection.peer
+
+    def fetch(self, wanted: Sequence[FetchRequest], deadline: Deadline) -> list[Brought]:
+        if len(wanted) == 1:
+            one = self._connection.request(wanted[0], deadline=deadline)
+            return [Brought(one.error_code, one.messages, V07Sets())]
+        answer = self._connection.request(MultiFetchRequest(tuple(wanted)), deadline=deadline)
+        if answer.error_code != ErrorCode.NONE:
+            raise error_for(answer.error_code, f"{self.peer}: multifetch: {answer.error_code.name}")
+        if len(answer.responses) != len(wanted):
+            raise InvalidRequest(
+                f"{self.peer}: {len(answer.responses)} answers came to a multifetch of {len(wanted)}"
+            )
+        return [Brought(one.error_code, one.messages, V07Sets()) for one in answer.responses]
+
+    def offsets_before(self, request: OffsetsRequest, deadline: Deadline) -> list[int]:
+        try:
+            answer = self._connection.request(request, deadline=deadline)
+        except ConnectionLost as e:
+            raise ConnectionLost(
+                f"{e}; with 0.7 that is also the answer for a partition that the broker does not have, "
+                f"here {request.topic}-{request.partition}"
+            ) from e
+        if answer.error_code != ErrorCode.NONE:
+            text = f"{self.peer}: offsets of {request.topic}-{request.partition}: {answer.error_code.name}"
+            raise error_for(answer.error_code, text)
+        return list(answer.offsets)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class BrokerReader08:
+    """*Not thread-safe: one thread at a time.* The wire since 0.8; the broker must lead the partitions."""
+
+    def __init__(
+        self, host: str, port: int, config: Client07Config, *, deadline: Deadline, clock: Clock
+    ) -> None:
+        self._connection = Connection(host, port, config.todays((host, port)), deadline=deadline, clock=clock)
+        self.peer = self._connection.peer
+
+    def fetch(self, wanted: Sequence[FetchRequest], deadline: Deadline) -> list[Brought]:
+        # A partition may be asked for once in a request of this wire: doubles go into further ones.
+        left, found = dict(enumerate(wanted)), {}
+        while left:
+            taken: dict[tuple[str, int], int] = {}
+            for place, one in left.items():
+                taken.setdefault((one.topic, one.partition), place)
+            answers = self._ask([left[place] for place in taken.values()], deadline)
+            for key, place in taken.items():
+                if key not in answers:
+                    raise InvalidRequest(
+                        f"{self.peer}: the answer to a fetch of {key[0]}-{key[1]} leaves it out"
+                    )
+                found[place] = self._brought(wanted[place], answers[key], deadline)
+                del left[place]
+        return [found[place] for place in range(len(wanted))]
+
+    def _brought(self, one: FetchRequest, answer: PartitionData, deadline: Deadline) -> Brought:
+        data, high_watermark = memoryview(answer.records or b""), answer.high_watermark
+        if 0 <= high_watermark < next_offset_after(data, one.offset, Place.of_answer(one.offset, -1)):
+            # Apache Kafka notes it before it reads: what is appended meanwhile may be in the answer as well.
+            latest = OffsetsRequest(one.topic, one.partition, LATEST_TIMESTAMP, 1)
+            high_watermark = max(high_watermark, *self.offsets_before(latest, deadline))
+        return Brought(answer.error_code, data, BatchSets(high_watermark))
+
+    def _ask(
+        self, wanted: Sequence[FetchRequest], deadline: Deadline
+    ) -> dict[tuple[str, int], PartitionData]:
+        topics: dict[str, list[fetch.FetchPartition]] = defaultdict(list)
+        for one in wanted:
+            topics[one.topic].append(
+                fetch.FetchPartition(
+                    partition=one.partition, fetch_offset=one.offset, partition_max_bytes=one.max_bytes
+                )
+            )
+        request = fetch.FetchRequest(
+            replica_id=-1,
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=min(sum(one.max_bytes for one in wanted), (1 << 31) - 1),
+            topics=tuple(fetch.FetchTopic(topic=name, partitions=tuple(p)) for name, p in topics.items()),
+        )
+        answer = self._connection.request(request, deadline=deadline)
+        if answer.error_code != ErrorCode.NONE:
+            raise error_for(answer.error_code, f"{self.peer}: fetch: {answer.error_code.name}")
+        return {
+            (topic.topic, part.partition_index): part
+            for topic in answer.responses
+            for part in topic.partitions
+        }
+
+    def offsets_before(self, request: OffsetsRequest, deadline: Deadline) -> list[int]:
+        """Of LATEST the end and the start, of EARLIEST the start; of a time the first offset at or after it,
+        the end where there is none: since 0.10.1 this wire knows no segments.
+        """
+        if self._connection.version(ApiKey.LIST_OFFSETS) < _TIMES_SINCE:
+            return self._of_segments(request, deadline)
+        times = [request.timestamp]
+        if request.timestamp == LATEST_TIMESTAMP:
+            times.append(EARLIEST_TIMESTAMP)
+        found = [self._offset(request, time, deadline) for time in times[: request.max_offsets]]
+        if found == [_NO_OFFSET]:
+            found = [self._offset(request, LATEST_TIMESTAMP, deadline)]
+        return list(dict.fromkeys(found))
+
+    def _of_segments(self, request: OffsetsRequest, deadline: Deadline) -> list[int]:
+        """As in 0.7: what brokers of 0.8 to 0.10.0 answer."""
+        part = self._ask_offsets(request, request.timestamp, deadline)
+        return list(part.old_style_offsets)
+
+    def _offset(self, request: OffsetsRequest, timestamp: int, deadline: Deadline) -> int:
+        return int(self._ask_offsets(request, timestamp, deadline).offset)
+
+    def _ask_offsets(self, request: OffsetsRequest, timestamp: int, deadline: Deadline) -> Any:
+        """What the broker answers of the one partition."""
+        tp = f"{request.topic}-{request.partition}"
+        many = self._connection.version(ApiKey.LIST_OFFSETS) < _TIMES_SINCE
+        wanted = list_offsets.ListOffsetsPartition(
+            partition_index=request.partition,
+            timestamp=timestamp,
+            max_num_offsets=request.max_offsets if many else 1,
+        )
+        topic = list_offsets.ListOffsetsTopic(name=request.topic, partitions=(wanted,))
+        answer: Any = self._connection.request(
+            list_offsets.ListOffsetsRequest(topics=(topic,)), deadline=deadline
+        )
+        part = next((part for topic in answer.topics for part in topic.partitions), None)
+        if part is None:
+            raise InvalidRequest(f"{self.peer}: the answer to ListOffsets leaves out {tp}")
+        if part.error_code != ErrorCode.NONE:
+            raise error_for(part.error_code, f"{self.peer}: offsets of {tp}: {part.error_code.name}")
+        return part
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+READERS: dict[str, type[BrokerReader07] | type[BrokerReader08]] = {
+    PROTOCOL_07: BrokerReader07,
+    PROTOCOL_08: BrokerReader08,
+}
+"""By the value of the property ``protocol``."""
+
+
+T = TypeVar("T")
+
+FETCH_SIZE = 300 * 1024
+"""Bytes of a fetch unless told otherwise: 0.7's ``fetch.size``."""
+
+_ONCE_MORE = RetryPolicy(backoff_ms=20, backoff_max_ms=20, max_retries=1)
+"""A connection that broke is made anew once, as 0.7's own consumer does it."""
+
+
+class SimpleConsumer:
+    """*Thread-safe: a lock is held over each call.* Reads from one broker, over one connection.
+
+        with SimpleConsumer("localhost", 9093) as consumer:
+            for payload, next_offset in consumer.fetch("clicks", 0, offset=0):
+                ...
+
+    ``config`` has the properties of `Client07Config`; ``protocol`` is one of them, and by default 0.7's.
+    There an offset is a byte's position and the next one is known from the messages alone. A connection that
+    breaks is made anew once within a call. The connection is made by the first call.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        config: Mapping[str, object] | Client07Config | None = None,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Nothing is connected yet. Raises `InvalidConfig` for a property that is not allowed."""
+        if not isinstance(config, Client07Config):
+            config = parse(Client07Config, config or {}, source="consumer")
+        self.config = config
+        self._host, self._port, self._clock = host, port, clock
+        self._lock = threading.Lock()
+        self._reader: BrokerReader | None = None
+
+    def fetch(self, topic: str, partition: int, offset: int, max_size: int = FETCH_SIZE) -> MessageSet:
+        """The messages from ``offset`` on, as far as they are there and fit ``max_size`` bytes.
+
+        Where not even the first one fits, the size is doubled until it does, up to ``max.message.size``. A
+        set may be empty: at the log's end, and for a topic that a broker of 0.7 has not heard of.
+
+        Raises:
+            OffsetOutOfRange: the log does not hold the offset; it names the range it has.
+            UnknownTopicOrPartition: no such partition.
+            MessageTooLarge: the message at ``offset`` is above ``max.message.size``.
+            CorruptMessage: no message begins at ``offset``.
+            ServerError: INVALID_FETCH_SIZE for a size below 0, or what else the broker answers.
+            ConnectionLost: the broker cannot be reached, or gives no answer in time.
+        """
+        found = self.multifetch([FetchRequest(topic, partition, offset, max_size)])[0]
+        if found.error is not None:
+            raise found.error
+        return found
+
+    def fetch_bytes(self, topic: str, partition: int, offset: int, max_size: int) -> memoryview:
+        """The bytes of the log from ``offset`` on, whatever they are: for those who look for where the next
+        message begins. At most ``max_size``. Raises as `fetch`, but that nothing in them is wrong.
+        """
+        one = FetchRequest(topic, partition, offset, max_size)
+
+        def ask(reader: BrokerReader, deadline: Deadline) -> memoryview:
+            answer = reader.fetch([one], deadline)[0]
+            if answer.error_code != ErrorCode.NONE:
+                raise self._failure(reader, one, answer.error_code, deadline)
+            return memoryview(answer.messages)
+
+        return self._call("fetching", ask)
+
+    def multifetch(self, fetches: Iterable[FetchRequest]) -> list[MessageSet]:
+        """Several fetches by one request: a set for each, in order; what failed has its ``error``.
+
+        Raises:
+            ServerError: INVALID_FETCH_SIZE for a size below 0.
+            ConnectionLost: as `fetch`.
+        """
+        wanted = list(fetches)
+        for one in wanted:
+            if one.max_bytes < 0:
+                text = f"{_name(one)}: a fetch of {one.max_bytes} bytes; allowed: 0 or more"
+                raise error_for(ErrorCode.INVALID_FETCH_SIZE, text)
+        if not wanted:
+            return []
+
+        def ask(reader: BrokerReader, deadline: Deadline) -> list[MessageSet]:
+            answers = reader.fetch(wanted, deadline)
+            return [
+                self._set(reader, one, answer, deadline) for one, answer in zip(wanted, answers, strict=True)
+            ]
+
+        return self._call("fetching", ask)
+
+    def get_offsets_before(self, topic: str, partition: int, time: int, max_offsets: int = 1) -> list[int]:
+        """At most ``max_offsets`` offsets at which a segment of the log begins, the largest first.
+
+        ``time`` is in milliseconds since the epoch: only what was written before it. `LATEST_TIMESTAMP`
+        (-1) puts the log's end in front of all of them, `EARLIEST_TIMESTAMP` (-2) is its start alone. On
+        today's wire, which knows no segments: the end and the start, or the first offset at or after the
+        time.
+
+        Raises:
+            UnknownTopicOrPartition, ServerError: what the broker answers.
+            ConnectionLost: it cannot be reached, or closes the connection: so 0.7 refuses a partition.
+            InvalidRequest: ``max_offsets`` is below 0.
+        """
+        if max_offsets < 0:
+            raise InvalidRequest(f"{topic}-{partition}: {max_offsets} offsets cannot be asked for")
+        request = OffsetsRequest(topic, partition, time, max_offsets)
+        return self._call("looking up offsets", lambda reader, limit: reader.offsets_before(request, limit))
+
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Have Kafka keep the offsets to be read next by ``group``; today's wire only.
+
+        Raises:
+            UnsupportedVersion: brokers of 0.7 keep no offsets: ZooKeeper does.
+            KafkaError: as `client.groups.commit_offsets`.
+        """
+        with self._lock:
+            self._with_cluster(lambda cluster: commit_offsets(cluster, group, offsets))
+
+    def fetch_offsets(
+        self, group: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """What Kafka keeps for ``group``, for ``partitions`` or all of them. Raises as `commit_offsets`."""
+        with self._lock:
+            return self._with_cluster(lambda cluster: committed_offsets(cluster, group, partitions))
+
+    def close(self) -> None:
+        """Close the connection; the next call makes another one."""
+        with self._lock:
+            self._drop()
+
+    def __enter__(self) -> SimpleConsumer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _call(self, doing: str, ask: Callable[[BrokerReader, Deadline], T]) -> T:
+        peer = peer_name(self._host, self._port)
+        deadline = Deadline.after(self.config.socket_timeout_ms / 1000, self._clock)
+        attempts = Attempts(_ONCE_MORE, deadline, doing=f"{peer}: {doing}", clock=self._clock)
+        with self._lock:
+            while True:
+                try:
+                    return ask(self._open(deadline), deadline)
+                except ConnectionLost as e:
+                    self._drop()
+                    attempts.failed(e)
+                except (InvalidRequest, FrameTooLarge):
+                    self._drop()
+                    raise
+
+    def _open(self, deadline: Deadline) -> BrokerReader:
+        if self._reader is None:
+            make = READERS[self.config.protocol]
+            self._reader = make(self._host, self._port, self.config, deadline=deadline, clock=self._clock)
+        return self._reader
+
+    def _drop(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+    def _set(
+        self, reader: BrokerReader, one: FetchRequest, answer: Brought, deadline: Deadline
+    ) -> MessageSet:
+        data, sets, error = memoryview(b""), answer.sets, None
+        try:
+            if answer.error_code != ErrorCode.NONE:
+                raise self._failure(reader, one, answer.error_code, deadline)
+            answer = self._with_one_whole(reader, one, answer, deadline)
+            data, sets = memoryview(answer.messages), answer.sets
+        except (ConnectionLost, InvalidRequest, FrameTooLarge):
+            raise
+        except KafkaError as e:
+            error = e
+        tp = TopicPartition(one.topic, one.partition)
+        return MessageSet(
+            tp, one.offset, data, sets, max_bytes=self.config.max_decompressed_bytes, error=error
+        )
+
+    def _with_one_whole(
+        self, reader: BrokerReader, one: FetchRequest, answer: Brought, deadline: Deadline
+    ) -> Brought:
+        """``answer``, or what a larger fetch brings where that holds not one whole entry."""
+        limit = max(self.config.max_message_size + ENTRY_HEADER_BYTES, one.max_bytes)
+        where, size = f"{reader.peer}: {_name(one)} at offset {one.offset}", one.max_bytes
+        while data := memoryview(answer.messages):
+            claimed = answer.sets.first_size(data)
+            if claimed is not None and claimed <= len(data):
+                break
+            if claimed is not None and claimed > limit:
+                raise MessageTooLarge(
+                    f"{where}: an entry of {claimed} bytes, or no entry begins there; max.message.size is "
+                    f"{self.config.max_message_size}"
+                )
+            if len(data) < size:
+                # The broker had room for more and has none: the log ends there, or a segment does.
+                raise CorruptMessage(
+                    f"{where}: the log ends {len(data)} bytes further on, within an entry: no entry begins "
+                    "there, or it was cut"
+                )
+            size = min(2 * size, limit)
+            again = FetchRequest(one.topic, one.partition, one.offset, size)
+            answer = reader.fetch([again], deadline)[0]
+            if answer.error_code != ErrorCode.NONE:
+                raise self._failure(reader, one, answer.error_code, deadline)
+        return answer
+
+    def _failure(
+        self, reader: BrokerReader, one: FetchRequest, code: ErrorCode, deadline: Deadline
+    ) -> KafkaError:
+        if code != ErrorCode.OFFSET_OUT_OF_RANGE:
+            return error_for(code, f"{reader.peer}: {_name(one)} at offset {one.offset}: {code.name}")
+        first, last = (
+            max(
+                reader.offsets_before(OffsetsRequest(one.topic, one.partition, time, 1), deadline), default=-1
+            )
+            for time in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)
+        )
+        return OffsetOutOfRange(f"{reader.peer}: {_name(one)}", one.offset, first, last)
+
+    def _with_cluster(self, ask: Callable[[Cluster], T]) -> T:
+        if self.config.protocol != PROTOCOL_08:
+            raise UnsupportedVersion(
+                f"{peer_name(self._host, self._port)}: brokers of protocol={self.config.protocol} keep no "
+                f"offsets; ZooKeeper does, or a broker of protocol={PROTOCOL_08}"
+            )
+        cluster = Cluster(self.config.todays((self._host, self._port)), clock=self._clock)
+        try:
+            return ask(cluster)
+        finally:
+            cluster.close()
+
+
+def _name(one: FetchRequest) -> str:
+    return f"{one.topic}-{one.partition}"

@@ -1,0 +1,1 @@
+"""Mirrors: topics of one or several clusters copied into another."""

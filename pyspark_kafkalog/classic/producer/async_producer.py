@@ -1,0 +1,484 @@
+"""The queue between those who send and the thread that sends on: bounded, and emptied in time."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+import weakref
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from pyspark_kafkalog.classic.producer.message_encoder import ENCODERS, Encoder, key_bytes, made
+from pyspark_kafkalog.classic.producer.sync_producer import ProducerRequest, SyncProducer
+from pyspark_kafkalog.client.retry import Attempts, Deadline, RetryPolicy
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.config.client07 import PROTOCOL_07
+from pyspark_kafkalog.config.producer07 import AsyncProducerConfig, handler_props, producer_config
+from pyspark_kafkalog.errors import InvalidRecord, InvalidTopic, KafkaError, MessageTooLarge
+from pyspark_kafkalog.protocol.v07 import ANY_PARTITION
+from pyspark_kafkalog.types import NewRecord
+
+
+class QueueFull(KafkaError):
+    """The queue had no room in time; the event was not taken."""
+
+
+class QueueClosed(KafkaError):
+    """The producer is closed; the event was not taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueItem:
+    """An event on its way. ``key`` is the one that chose the partition; today's wire carries it."""
+
+    data: Any
+    topic: str
+    partition: int = ANY_PARTITION
+    key: Any = None
+
+
+class EventQueue:
+    """*Thread-safe.* Its condition guards all of it; many put, one thread takes."""
+
+    def __init__(self, limit: int, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._limit, self._clock = limit, clock
+        self._changed = threading.Condition()
+        self._items: deque[QueueItem] = deque()
+        self._put = self._taken = self._settled = 0
+        self._wanted = 0
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def put(self, item: QueueItem, timeout_ms: int) -> bool:
+        """Add ``item``; False where there is no room in time: 0 is at once, below 0 waits for ever.
+
+        Raises:
+            QueueClosed: the queue is closed, perhaps while this waited.
+        """
+        deadline = Deadline.after(timeout_ms / 1000, self._clock)
+        with self._changed:
+            while len(self._items) >= self._limit and not self._closed:
+                if timeout_ms >= 0 and deadline.passed:
+                    return False
+                self._changed.wait(deadline.left if timeout_ms >= 0 else None)
+            if self._closed:
+                raise QueueClosed(f"{item.topic}: the producer is closed; the event was not taken")
+            self._items.append(item)
+            self._put += 1
+            self._changed.notify_all()
+            return True
+
+    def take(self, due: Deadline) -> QueueItem | None:
+        """The next event; None at ``due``, and earlier when somebody waits in `flush` and none is left.
+
+        Raises:
+            QueueClosed: it is closed, and every event was taken.
+        """
+        with self._changed:
+            while not self._items:
+                if self._closed:
+                    raise QueueClosed("the queue is closed")
+                if due.passed or self._wanted > self._settled:
+                    return None
+                self._changed.wait(due.left)
+            self._taken += 1
+            self._changed.notify_all()
+            return self._items.popleft()
+
+    def batches(
+        self, seconds: float, add: Callable[[list[QueueItem], QueueItem], bool]
+    ) -> Iterator[tuple[list[QueueItem], bool]]:
+        """Every event, in batches, until the queue is closed and empty; and whether it is the last batch.
+
+        ``add`` puts an event into a batch and says whether that is full. A batch also ends ``seconds`` after
+        the one before and when somebody waits in `flush`; it may then be empty, and so may the last.
+        """
+        batch: list[QueueItem] = []
+        due = Deadline.after(seconds, self._clock)
+        while True:
+            try:
+                item = self.take(due)
+            except QueueClosed:
+                break
+            if item is None or add(batch, item):
+                yield batch, False
+                batch, due = [], Deadline.after(seconds, self._clock)
+        yield batch, True
+
+    def settle(self) -> None:
+        """What has become of every event taken so far is known: sent, handed on or lost."""
+        with self._changed:
+            self._settled = self._taken
+            self._changed.notify_all()
+
+    def flush(self, deadline: Deadline | None) -> bool:
+        """Wait until every event put so far is settled, full batch or not; False at ``deadline``."""
+        with self._changed:
+            target = self._put
+            self._wanted = max(self._wanted, target)
+            self._changed.notify_all()
+            return self._changed.wait_for(
+                lambda: self._settled >= target, deadline.left if deadline is not None else None
+            )
+
+    def close(self) -> None:
+        """Take no more; what is here can still be taken."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def withdraw(self) -> list[QueueItem]:
+        """Close it and give back what was not taken."""
+        with self._changed:
+            self._closed = True
+            items = list(self._items)
+            self._items.clear()
+            self._taken += len(items)
+            self._changed.notify_all()
+            return items
+
+
+Lost: TypeAlias = Callable[[Sequence[QueueItem], Exception], None]
+"""Told of events that will not be sent, and why."""
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_SECONDS = 24 * 3600.0
+
+
+class CallbackHandler:
+    """Base of the hooks at the queue's stages; each does nothing until it is overridden.
+
+    ``before_enqueue`` and ``after_enqueue`` are called by the threads that send, the others by the
+    producer's own thread, one at a time. What a hook raises reaches the sender in the first two; elsewhere
+    it is logged, and the events it was called with go on as they are.
+    """
+
+    def init(self, props: Mapping[str, str]) -> None:
+        """Called once, with ``callback.handler.props``."""
+
+    def before_enqueue(self, item: QueueItem) -> QueueItem:
+        """What is put into the queue instead of ``item``."""
+        return item
+
+    def after_enqueue(self, item: QueueItem, added: bool) -> None:
+        """``item`` is in the queue, or there was no room for it."""
+
+    def after_dequeuing_existing_data(self, item: QueueItem) -> Sequence[QueueItem]:
+        """What goes into the batch instead of ``item``, which was taken from the queue: any number."""
+        return [item]
+
+    def before_sending_data(self, items: Sequence[QueueItem]) -> Sequence[QueueItem]:
+        """What is sent instead of the batch ``items``. Called by `DefaultEventHandler`."""
+        return items
+
+    def last_batch_before_close(self) -> Sequence[QueueItem]:
+        """What is added to the last batch when the producer is being closed."""
+        return []
+
+    def after_failure(self, items: Sequence[QueueItem], error: Exception) -> None:
+        """``items`` are lost, and why. Not among 0.7's hooks, where a line in the log had to do."""
+
+    def close(self) -> None:
+        """The last call."""
+
+
+class EventHandler:
+    """Base of what is handed the batches, always by the same thread."""
+
+    def init(self, props: Mapping[str, str]) -> None:
+        """Called once, with ``event.handler.props``."""
+
+    def handle(self, events: Sequence[QueueItem], producer: SyncProducer, encoder: Encoder) -> None:
+        """Serialise ``events``, at least one, and send them. If this raises, they are lost."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """The last call."""
+
+
+class DefaultEventHandler(EventHandler):
+    """*Lives on its producer's thread.* Serialises a batch, compresses it by topic and partition, sends it.
+
+    What fails for a passing reason is sent again up to ``num.retries`` times. One event that cannot be sent
+    at all does not take the others with it: the batch is halved until it is found.
+    """
+
+    def __init__(
+        self,
+        config: AsyncProducerConfig,
+        lost: Lost,
+        callbacks: CallbackHandler | None = None,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._config, self._lost, self._callbacks, self._clock = config, lost, callbacks, clock
+        backoff_ms = config.retry_backoff_ms
+        self._retry = RetryPolicy(backoff_ms, 10 * backoff_ms, config.num_retries, patient=True)
+
+    def handle(self, events: Sequence[QueueItem], producer: SyncProducer, encoder: Encoder) -> None:
+        """See the class; it raises nothing for a batch that is lost, but tells of it."""
+        if self._callbacks is not None:
+            try:
+                events = self._callbacks.before_sending_data(events)
+            except Exception:
+                logger.exception("%s: a callback handler failed", producer.peer)
+        ready = []
+        for event in events:
+            try:
+                ready.append((event, message_of(event, encoder, self._config.protocol)))
+            except Exception as e:
+                self._lost([event], e)
+        self._send(ready, producer)
+
+    def _send(self, ready: Sequence[tuple[QueueItem, bytes | NewRecord]], producer: SyncProducer) -> None:
+        if not ready:
+            return
+        attempts = Attempts(
+            self._retry,
+            Deadline.after(_LONGEST_SECONDS, self._clock),
+            doing=f"{producer.peer}: sending {len(ready)} events",
+            clock=self._clock,
+        )
+        while True:
+            try:
+                producer.multi_send(collated(ready, self._config))
+                return
+            except (MessageTooLarge, InvalidRecord, InvalidTopic) as e:
+                if len(ready) == 1:
+                    self._lost([ready[0][0]], e)
+                    return
+                half = len(ready) // 2
+                self._send(ready[:half], producer)
+                self._send(ready[half:], producer)
+                return
+            except KafkaError as e:
+                try:
+                    attempts.failed(e)
+                except KafkaError as final:
+                    self._lost([event for event, _ in ready], final)
+                    return
+
+
+def message_of(event: QueueItem, encoder: Encoder, protocol: str) -> bytes | NewRecord:
+    """The message of an event; with its key where the wire can carry one. Raises what the encoder raises."""
+    payload = encoder.to_message(event.data)
+    if protocol == PROTOCOL_07 or event.key is None:
+        return payload
+    return NewRecord(payload, key_bytes(event.key))
+
+
+def collated(
+    ready: Sequence[tuple[QueueItem, bytes | NewRecord]], config: AsyncProducerConfig
+) -> list[ProducerRequest]:
+    """One request for each topic and partition, with its messages in their order."""
+    sets: dict[tuple[str, int], list[bytes | NewRecord]] = defaultdict(list)
+    for event, message in ready:
+        sets[event.topic, event.partition].append(message)
+    return [
+        ProducerRequest(topic, messages, partition, config.codec_of(topic))
+        for (topic, partition), messages in sets.items()
+    ]
+
+
+_open_producers: weakref.WeakSet[AsyncProducer] = weakref.WeakSet()
+
+
+class AsyncProducer:
+    """*Thread-safe.* Queues events for one broker; a thread of its own sends them in batches.
+
+    A batch leaves when it has ``batch.size`` events or ``queue.time`` has passed since the last one. A full
+    queue refuses events, at once or after ``queue.enqueueTimeout.ms``. The thread owns the batch that is
+    being gathered, the event handler and its `SyncProducer`; the queue has its own lock.
+
+        with AsyncProducer("localhost", 9093, {"queue.time": 100}) as producer:
+            producer.send("clicks", b"one")
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        config: Mapping[str, object] | AsyncProducerConfig | None = None,
+        *,
+        encoder: Encoder | None = None,
+        event_handler: EventHandler | None = None,
+        callback_handler: CallbackHandler | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Start the thread; nothing is connected before the first batch. Objects go before classes by name.
+
+        Raises:
+            InvalidConfig: a property that is not allowed, or a class that cannot be found.
+        """
+        config = producer_config(AsyncProducerConfig, config)
+        self.config: AsyncProducerConfig = config
+        self.lost_count = 0
+        """Events that were taken and could not be sent. Written by the thread only."""
+        self._producer = SyncProducer(host, port, config, clock=clock)
+        self._encoder = encoder or made(config.serializer_class, ENCODERS, "serializer.class")
+        if callback_handler is None and config.callback_handler is not None:
+            callback_handler = made(config.callback_handler, {}, "callback.handler")
+        if event_handler is None and config.event_handler is not None:
+            event_handler = made(config.event_handler, {}, "event.handler")
+        self._callbacks = callback_handler
+        self._handler = event_handler or DefaultEventHandler(
+            config, self._lost, callback_handler, clock=clock
+        )
+        if callback_handler is not None:
+            callback_handler.init(handler_props(config.callback_handler_props))
+        self._handler.init(handler_props(config.event_handler_props))
+        self._queue = EventQueue(config.queue_size, clock=clock)
+        self._clock = clock
+        self._retired: list[QueueItem] | None = None
+        self._thread = threading.Thread(
+            target=self._run, name=f"kafkalog-async-producer-{self._producer.peer}", daemon=True
+        )
+        self._thread.start()
+        _open_producers.add(self)
+
+    def send(self, topic: str, event: Any, partition: int = ANY_PARTITION, key: Any = None) -> None:
+        """Queue one event.
+
+        Raises:
+            QueueFull: there was no room in time; the event was not taken.
+            QueueClosed: the producer is closed; the event was not taken.
+        """
+        self.enqueue(QueueItem(event, topic, partition, key))
+
+    def enqueue(self, item: QueueItem) -> None:
+        """Queue one event. Raises as `send`."""
+        if self._callbacks is not None:
+            item = self._callbacks.before_enqueue(item)
+        added = False
+        try:
+            added = self._queue.put(item, self.config.enqueue_timeout_ms)
+        finally:
+            if self._callbacks is not None:
+                self._callbacks.after_enqueue(item, added)
+        if not added:
+            raise QueueFull(
+                f"{item.topic}: {len(self._queue)} events wait for {self._producer.peer}: queue.size is "
+                f"{self.config.queue_size}, queue.enqueueTimeout.ms {self.config.enqueue_timeout_ms}"
+            )
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Send what is queued without waiting for full batches; return when all of it was sent or is lost.
+
+        Raises:
+            TimeoutError: not all of it within ``timeout`` seconds.
+        """
+        if self.runs_here():
+            return  # A hook that waited for its own end would wait for ever.
+        deadline = Deadline.after(timeout, self._clock) if timeout is not None else None
+        if not self._queue.flush(deadline):
+            raise TimeoutError(
+                f"{self._producer.peer}: {len(self._queue)} events and a batch are not sent yet"
+            )
+
+    def close(self, timeout: float | None = None) -> None:
+        """Send what is left, at most for ``timeout`` seconds, and end the thread. A second call does nothing.
+
+        Raises:
+            TimeoutError: not all was sent in time; the thread goes on.
+        """
+        self._queue.close()
+        self._join(timeout)
+
+    def retire(self) -> list[QueueItem]:
+        """Close without sending any more; what was not sent is given back.
+
+        A batch that is on its way now is waited for, and given back if it fails.
+        """
+        self._retired = []
+        left = self._queue.withdraw()
+        self._join(None)
+        return [*self._retired, *left]
+
+    def runs_here(self) -> bool:
+        """Whether this is the thread that sends: hooks are called by it."""
+        return threading.current_thread() is self._thread
+
+    def __enter__(self) -> AsyncProducer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _join(self, timeout: float | None) -> None:
+        _open_producers.discard(self)
+        if not self.runs_here():
+            self._thread.join(timeout)
+            if self._thread.is_alive():
+                raise TimeoutError(
+                    f"{self._producer.peer}: {len(self._queue)} events and a batch are not sent yet"
+                )
+
+    def _run(self) -> None:
+        """The thread: gather, hand over, until the queue is closed and empty."""
+        for events, last in self._queue.batches(self.config.queue_time_ms / 1000, self._gather):
+            if last and self._retired is None:
+                events.extend(self._hooked([], lambda callbacks: callbacks.last_batch_before_close()))
+            self._handle(events)
+        self._close_hooks()
+
+    def _gather(self, events: list[QueueItem], item: QueueItem) -> bool:
+        events += self._hooked([item], lambda callbacks: callbacks.after_dequeuing_existing_data(item))
+        return len(events) >= self.config.batch_size
+
+    def _handle(self, events: Sequence[QueueItem]) -> None:
+        if events and self._retired is not None:
+            self._retired += events
+        elif events:
+            try:
+                self._handler.handle(events, self._producer, self._encoder)
+            except Exception as e:
+                self._lost(events, e)
+        self._queue.settle()
+
+    def _lost(self, events: Sequence[QueueItem], error: Exception) -> None:
+        if self._retired is not None:
+            self._retired += events
+            return
+        self.lost_count += len(events)
+        logger.error("%s: %d event(s) are lost: %s", self._producer.peer, len(events), error)
+        self._hooked([], lambda callbacks: callbacks.after_failure(events, error))
+
+    def _hooked(
+        self, otherwise: Sequence[QueueItem], call: Callable[[CallbackHandler], Sequence[QueueItem] | None]
+    ) -> Sequence[QueueItem]:
+        """What a hook returns; ``otherwise`` where there is none or it fails, which is logged."""
+        if self._callbacks is None:
+            return otherwise
+        try:
+            return call(self._callbacks) or []
+        except Exception:
+            logger.exception("%s: a callback handler failed", self._producer.peer)
+            return otherwise
+
+    def _close_hooks(self) -> None:
+        for close in (
+            self._callbacks.close if self._callbacks else None,
+            self._handler.close,
+            self._producer.close,
+        ):
+            try:
+                if close is not None:
+                    close()
+            except Exception:
+                logger.exception("%s: closing failed", self._producer.peer)
+
+
+def _close_at_exit() -> None:
+    """A program may end without closing its producer; what it sent is delivered all the same."""
+    for producer in list(_open_producers):
+        logger.warning("an asynchronous producer was not closed; sending what is left")
+        producer.close()
+
+
+atexit.register(_close_at_exit)

@@ -1,0 +1,230 @@
+"""The design papers' producer: it finds the brokers, chooses partitions by key, sends or queues."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark_kafkalog.classic.producer.async_producer import (
+    AsyncProducer,
+    CallbackHandler,
+    EventHandler,
+    QueueClosed,
+    QueueFull,
+    QueueItem,
+)
+from pyspark_kafkalog.classic.producer.message_encoder import ENCODERS, Encoder, made
+from pyspark_kafkalog.classic.producer.producer_pool import AsyncChannel, Channel, ProducerPool, SyncChannel
+from pyspark_kafkalog.classic.producer.router import Partitioner, router_of
+from pyspark_kafkalog.classic.producer.sync_producer import SyncProducer
+from pyspark_kafkalog.client.retry import Deadline, RetryPolicy
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.config.producer07 import ClassicProducerConfig, producer_config
+from pyspark_kafkalog.errors import ErrorCode, KafkaError, error_for
+from pyspark_kafkalog.zookeeper.values import BrokerNode
+
+logger = logging.getLogger(__name__)
+
+_ROUTE_ATTEMPTS = 5
+"""A broker may go between being chosen and being sent to; more often than this it is no coincidence."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerData:
+    """Events for one topic, and the key that chooses their partition: all go to the same one."""
+
+    topic: str
+    data: Sequence[Any]
+    key: Any = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.data, (list, tuple)):
+            raise TypeError(f"data must be a list or tuple of events, not {type(self.data).__name__}")
+
+
+class ClassicProducer:
+    """*Thread-safe.* The first generation's producer, over the brokers of a cluster.
+
+        with ClassicProducer({"zk.connect": "localhost:2181", "producer.type": "async"}) as producer:
+            producer.send(ProducerData("clicks", [b"one", b"two"], key="user-7"))
+
+    ``config`` has the properties of `ClassicProducerConfig`. The pool of channels, one to each live broker,
+    is told of changes by the router's directory, on ZooKeeper's thread. Handlers given as objects are shared
+    by the queues of all brokers and are called by their threads.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | ClassicProducerConfig,
+        *,
+        encoder: Encoder | None = None,
+        partitioner: Partitioner | None = None,
+        event_handler: EventHandler | None = None,
+        callback_handler: CallbackHandler | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Find the brokers. Objects go before the classes that the configuration names.
+
+        Raises:
+            InvalidConfig: a property that is missing or not allowed, or a class that cannot be found.
+            ConnectionLost: ZooKeeper cannot be reached.
+        """
+        config = producer_config(ClassicProducerConfig, config)
+        self.config: ClassicProducerConfig = config
+        self._encoder: Encoder = encoder or made(config.serializer_class, ENCODERS, "serializer.class")
+        self._event_handler, self._callbacks, self._clock = event_handler, callback_handler, clock
+        self._closed = False
+        makers = {"sync": self._sync_channel, "async": self._async_channel}
+        self._pool = ProducerPool(makers[config.producer_type], self._send_elsewhere)
+        self._router = router_of(config, partitioner)
+        try:
+            self._router.start(self._pool.keep)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def brokers(self) -> list[int]:
+        """The ids of the brokers that the producer has a channel to, sorted."""
+        return self._pool.brokers
+
+    def send(self, *data: ProducerData | Sequence[ProducerData]) -> None:
+        """Send events, or queue them (``producer.type=async``).
+
+        Of several brokers each is sent its part, whatever becomes of the others.
+
+        Raises:
+            QueueClosed: the producer is closed.
+            QueueFull: a queue had no room in time; that event and those after it were not taken.
+            TypeError: an event that the encoder, or a key that the partitioner does not take.
+            ConnectionLost: a broker cannot be reached: it is not known what it stored.
+            KafkaError: what else a broker answers, or none is there. The first failure is raised.
+        """
+        if self._closed:
+            raise QueueClosed("the producer is closed")
+        pending = [one for given in data for one in ([given] if isinstance(given, ProducerData) else given)]
+        rows = []
+        for one in pending:
+            route = self._router.route(one.topic, one.key)
+            rows += [
+                (route.broker, QueueItem(event, one.topic, route.partition, one.key)) for event in one.data
+            ]
+        for _ in range(_ROUTE_ATTEMPTS):
+            left = self._deliver(rows)
+            if not left:
+                return
+            rows = [self._routed(item) for item in left]
+        raise error_for(
+            ErrorCode.BROKER_NOT_AVAILABLE, f"{len(rows)} event(s) were not sent: brokers come and go"
+        )
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Return when all that was queued was sent or is lost, and the brokers have dealt with it.
+
+        What was queued for a broker that is gone is among it, wherever it goes.
+
+        Raises:
+            TimeoutError: not within ``timeout`` seconds.
+            ConnectionLost: with ``request.required.acks=0``, a broker refused something.
+        """
+        self._pool.flush(timeout)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Send what is queued, at most ``timeout`` seconds for each broker, and close the connections.
+
+        Raises:
+            TimeoutError: not all was sent in time.
+        """
+        self._closed = True
+        try:
+            self._pool.close(timeout)
+        finally:
+            self._router.close()
+
+    def __enter__(self) -> ClassicProducer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _routed(self, item: QueueItem) -> tuple[BrokerNode, QueueItem]:
+        """``item`` for a partition as it is chosen now."""
+        route = self._router.route(item.topic, item.key)
+        return route.broker, replace(item, partition=route.partition)
+
+    def _deliver(self, rows: Sequence[tuple[BrokerNode, QueueItem]]) -> list[QueueItem]:
+        """Send each broker its part; returns what those did not take that have just gone."""
+        parts: dict[BrokerNode, list[QueueItem]] = defaultdict(list)
+        for broker, item in rows:
+            parts[broker].append(item)
+        left: list[QueueItem] = []
+        failure: Exception | None = None
+        for broker, items in parts.items():
+            try:
+                left += self._pool.channel(broker).send(items)
+            except Exception as e:
+                # Whatever it is, an encoder's or a hook's too: the other brokers' parts are sent.
+                failure = failure or e
+                if isinstance(e, KafkaError) and not isinstance(e, (QueueFull, QueueClosed)):
+                    self._doubt({item.topic for item in items})
+        if failure is not None:
+            if left:
+                logger.error("%d event(s) were not sent: their broker is gone, and %s", len(left), failure)
+            raise failure
+        return left
+
+    def _doubt(self, topics: set[str]) -> None:
+        """A send failed: have the router look again. If it cannot, that is logged: the failure is told."""
+        for topic in topics:
+            try:
+                self._router.failed(topic)
+            except KafkaError as e:
+                logger.warning("%s: the brokers cannot be looked up: %s", topic, e)
+
+    def _send_elsewhere(self, items: Sequence[QueueItem]) -> None:
+        """Queue again what a broker left behind; on a thread of the pool. Waits for a broker to take it."""
+        deadline = Deadline.after(self.config.socket_timeout_ms / 1000, self._clock)
+        retry = RetryPolicy(self.config.retry_backoff_ms)
+        logger.info("%d queued event(s) of a broker that is gone go to others", len(items))
+        for place, item in enumerate(items):
+            failures = 0
+            while True:
+                try:
+                    if not self._deliver([self._routed(item)]):
+                        break
+                    failure: Exception = QueueClosed(f"{item.topic}: the broker chosen is gone as well")
+                except Exception as e:
+                    failure = e
+                failures += 1
+                if deadline.passed:
+                    self._lost(items[place:], failure)
+                    return
+                self._clock.sleep(min(retry.backoff(failures), deadline.left))
+
+    def _lost(self, items: Sequence[QueueItem], error: Exception) -> None:
+        logger.error("%d event(s) of a broker that is gone are lost: %s", len(items), error)
+        if self._callbacks is not None:
+            try:
+                self._callbacks.after_failure(items, error)
+            except Exception:
+                logger.exception("a callback handler failed")
+
+    def _sync_channel(self, broker: BrokerNode) -> Channel:
+        producer = SyncProducer(broker.host, broker.port, self.config, clock=self._clock)
+        return SyncChannel(producer, self.config, self._encoder)
+
+    def _async_channel(self, broker: BrokerNode) -> Channel:
+        return AsyncChannel(
+            AsyncProducer(
+                broker.host,
+                broker.port,
+                self.config,
+                encoder=self._encoder,
+                event_handler=self._event_handler,
+                callback_handler=self._callbacks,
+                clock=self._clock,
+            )
+        )

@@ -1,0 +1,238 @@
+"""One producer for each live broker: the pool grows and shrinks with them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from pyspark_kafkalog.classic.producer.async_producer import (
+    AsyncProducer,
+    QueueClosed,
+    QueueItem,
+    collated,
+    message_of,
+)
+from pyspark_kafkalog.classic.producer.message_encoder import Encoder
+from pyspark_kafkalog.classic.producer.sync_producer import SyncProducer
+from pyspark_kafkalog.client.retry import Deadline
+from pyspark_kafkalog.config.producer07 import ClassicProducerConfig
+from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.zookeeper.values import BrokerNode
+
+logger = logging.getLogger(__name__)
+
+
+class Channel(Protocol):
+    """*Thread-safe.* The way to one broker."""
+
+    def send(self, items: Sequence[QueueItem]) -> Sequence[QueueItem]:
+        """Send or queue events; those that it does not take as it is closed. Raises what sending raises."""
+        ...
+
+    def flush(self, timeout: float | None) -> None:
+        """Return when what was queued was sent or is lost. Raises `TimeoutError`."""
+        ...
+
+    def close(self, timeout: float | None) -> None:
+        """Send what is queued, then close. Raises `TimeoutError`."""
+        ...
+
+    def retire(self) -> list[QueueItem]:
+        """Close at once; what was queued and not sent is given back."""
+        ...
+
+    def runs_here(self) -> bool:
+        """Whether this is the thread that sends what is queued: closing waits for it."""
+        ...
+
+
+class SyncChannel:
+    """*Thread-safe: its producer is.* Sends before it returns."""
+
+    def __init__(self, producer: SyncProducer, config: ClassicProducerConfig, encoder: Encoder) -> None:
+        self._producer, self._config, self._encoder = producer, config, encoder
+        self._closed = False
+
+    def send(self, items: Sequence[QueueItem]) -> Sequence[QueueItem]:
+        ready = [(item, message_of(item, self._encoder, self._config.protocol)) for item in items]
+        if self._closed:
+            return items
+        self._producer.multi_send(collated(ready, self._config))
+        return []
+
+    def flush(self, timeout: float | None) -> None:  # noqa: ARG002  (bounded by socket.timeout.ms)
+        self._producer.confirm()
+
+    def close(self, timeout: float | None) -> None:  # noqa: ARG002
+        self._closed = True
+        self._producer.close()
+
+    def retire(self) -> list[QueueItem]:
+        self.close(None)
+        return []
+
+    def runs_here(self) -> bool:
+        return False
+
+
+class AsyncChannel:
+    """*Thread-safe: its producer is.* Queues."""
+
+    def __init__(self, producer: AsyncProducer) -> None:
+        self._producer = producer
+
+    def send(self, items: Sequence[QueueItem]) -> Sequence[QueueItem]:
+        for place, item in enumerate(items):
+            try:
+                self._producer.enqueue(item)
+            except QueueClosed:
+                return items[place:]
+        return []
+
+    def flush(self, timeout: float | None) -> None:
+        self._producer.flush(timeout)
+
+    def close(self, timeout: float | None) -> None:
+        self._producer.close(timeout)
+
+    def retire(self) -> list[QueueItem]:
+        return self._producer.retire()
+
+    def runs_here(self) -> bool:
+        return self._producer.runs_here()
+
+
+class ProducerPool:
+    """*Thread-safe: its lock guards the channels by broker.*
+
+    A broker that is gone is taken out at once and closed on a thread of its own, as what it is sending now
+    may take until its time-out; what it had queued goes to ``send_elsewhere``.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[BrokerNode], Channel],
+        send_elsewhere: Callable[[Sequence[QueueItem]], object],
+    ) -> None:
+        self._make, self._send_elsewhere = make, send_elsewhere
+        self._lock = threading.Lock()
+        self._channels: dict[int, tuple[BrokerNode, Channel]] = {}
+        self._retiring: list[tuple[threading.Thread, Channel]] = []
+        self._closing = self._closed = False
+
+    @property
+    def brokers(self) -> list[int]:
+        """The ids of the brokers that there is a channel to, sorted."""
+        with self._lock:
+            return sorted(self._channels)
+
+    def channel(self, broker: BrokerNode) -> Channel:
+        """The way to ``broker``, made if need be. Raises `QueueClosed` once the pool is closed."""
+        with self._lock:
+            return self._channel(broker)
+
+    def keep(self, live: Mapping[int, BrokerNode]) -> None:
+        """Have a channel to each of these brokers and to no other."""
+        with self._lock:
+            if self._closing:
+                return
+            for id in self._channels.keys() - live.keys():
+                self._give_up(id)
+            for broker in live.values():
+                self._channel(broker)
+
+    def flush(self, timeout: float | None) -> None:
+        """Flush every channel, once those have it all that are being retired, and again if one is meanwhile.
+
+        Raises:
+            TimeoutError: not all within ``timeout`` seconds.
+        """
+        deadline = Deadline.after(timeout) if timeout is not None else None
+        while True:
+            with self._lock:
+                retiring, threads = self._retiring, self._waited_for()
+                channels = [channel for _, channel in self._channels.values()]
+            for thread in threads:
+                thread.join(deadline.left if deadline is not None else None)
+                if thread.is_alive():
+                    raise TimeoutError(
+                        "what was queued for a broker that is gone is not with another one yet"
+                    )
+            if threads:
+                continue
+            for channel in channels:
+                channel.flush(deadline.left if deadline is not None else None)
+            with self._lock:
+                if self._retiring is retiring:
+                    return
+
+    def close(self, timeout: float | None) -> None:
+        """Wait for those that are being retired, then close every channel, each within ``timeout`` seconds.
+
+        Raises:
+            TimeoutError, KafkaError: the first failure; all are closed.
+        """
+        channels = self._closed_after_retiring(Deadline.after(timeout) if timeout is not None else None)
+        failure: Exception | None = None
+        for channel in channels:
+            try:
+                channel.close(timeout)
+            except (TimeoutError, KafkaError) as e:
+                failure = failure or e
+        if failure is not None:
+            raise failure
+
+    def _closed_after_retiring(self, deadline: Deadline | None) -> list[Channel]:
+        """Take the channels out once nothing is being retired: what those had queued goes to these."""
+        while True:
+            with self._lock:
+                self._closing = True
+                # One that ends may have begun another: the broker that it found had moved.
+                threads = self._waited_for()
+                if not threads or (deadline is not None and deadline.passed):
+                    self._closed = True
+                    channels = [channel for _, channel in self._channels.values()]
+                    self._channels.clear()
+                    return channels
+            for thread in threads:
+                thread.join(deadline.left if deadline is not None else None)
+
+    def _waited_for(self) -> list[threading.Thread]:
+        """Those that are retiring a channel, unless they wait for this one. Caller holds the lock."""
+        here = threading.current_thread()
+        return [
+            t for t, channel in self._retiring if t.is_alive() and t is not here and not channel.runs_here()
+        ]
+
+    def _channel(self, broker: BrokerNode) -> Channel:
+        if self._closed:
+            raise QueueClosed("the producer is closed")
+        known = self._channels.get(broker.id)
+        if known is not None and not _same_place(known[0], broker):
+            # Whichever of the two is out of date: what waits there must not wait for ever.
+            self._give_up(broker.id)
+            known = None
+        if known is None:
+            known = self._channels[broker.id] = (broker, self._make(broker))
+        return known[1]
+
+    def _give_up(self, id: int) -> None:
+        """Take a channel out, and close it on a thread of its own. Caller holds the lock."""
+        broker, channel = self._channels.pop(id)
+        logger.info("%s is gone", broker)
+        thread = threading.Thread(
+            target=self._retire, args=(channel,), name=f"kafkalog-retiring-{id}", daemon=True
+        )
+        self._retiring = [*(one for one in self._retiring if one[0].is_alive()), (thread, channel)]
+        thread.start()
+
+    def _retire(self, channel: Channel) -> None:
+        left = channel.retire()
+        if left:
+            self._send_elsewhere(left)
+
+
+def _same_place(one: BrokerNode, other: BrokerNode) -> bool:
+    return (one.host, one.port) == (other.host, other.port)

@@ -1,0 +1,390 @@
+"""Which of a topic's partitions a key belongs to: as the first generation's producer has it, and as today's.
+
+``partition(key, count)`` indexes the topic's sorted partitions: by broker and number on 0.7's wire, by number
+alone on today's. Without a key nobody is asked: the partition is random.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from pyspark_kafkalog.classic.producer.message_encoder import key_bytes, made
+from pyspark_kafkalog.client.discovery import Cluster, ClusterMetadata
+from pyspark_kafkalog.client.retry import Deadline
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.client07 import PROTOCOL_07
+from pyspark_kafkalog.config.producer07 import ClassicProducerConfig
+from pyspark_kafkalog.errors import ErrorCode, InvalidPartitions, KafkaError, error_for
+from pyspark_kafkalog.producer.routing import partition_for
+from pyspark_kafkalog.protocol.v07 import ANY_PARTITION
+from pyspark_kafkalog.zookeeper.brokers import brokers, partitions, watch_brokers, watch_topic
+from pyspark_kafkalog.zookeeper.paths import Layout, layout_of
+from pyspark_kafkalog.zookeeper.session import RegistryWatch, Session, session_of
+from pyspark_kafkalog.zookeeper.values import BrokerNode
+
+_INT_BITS, _LONG_BITS = 32, 64
+
+
+class Partitioner(Protocol):
+    """Chooses a partition by a key that is not None. May be called by several threads."""
+
+    def partition(self, key: Any, partition_count: int) -> int:
+        """A number from 0 to ``partition_count`` - 1."""
+        ...
+
+
+class JavaHashPartitioner:
+    """*Thread-safe: it holds nothing.* ``abs(key.hashCode) % count``, as 0.7's ``DefaultPartitioner`` has it.
+
+    For the one hash whose absolute value Java cannot hold, -2^31, 0.7 raises or not, by the count; here it is
+    taken for 2^31.
+    """
+
+    def partition(self, key: Any, partition_count: int) -> int:
+        """The partition of a text, a whole number or bytes. Raises `TypeError` for any other key."""
+        return abs(java_hash(key)) % partition_count
+
+
+class Murmur2Partitioner:
+    """*Thread-safe: it holds nothing.* What Kafka's own clients have done since 0.8.2."""
+
+    def partition(self, key: Any, partition_count: int) -> int:
+        """The partition of bytes, or of a text's UTF-8. Raises `TypeError` for any other key."""
+        return partition_for(key_bytes(key), partition_count)
+
+
+PARTITIONERS: dict[str, type] = {"kafka.producer.DefaultPartitioner": JavaHashPartitioner}
+"""Those that the first generation's configurations name."""
+
+
+def java_hash(key: Any) -> int:
+    """Java's ``hashCode``, a signed 32-bit number.
+
+    A text as ``String``, by its UTF-16 units; a whole number as ``Integer`` where it fits one, else as
+    ``Long``. Bytes as the string of these characters, so that a key in ASCII is the same key as text and as
+    bytes: Java itself hashes arrays by their place in memory.
+
+    Raises:
+        TypeError: a key of another type, or a number that fits no ``Long``.
+    """
+    if isinstance(key, str):
+        data = key.encode("utf-16-be", "surrogatepass")
+        return _string_hash([high << 8 | low for high, low in zip(data[::2], data[1::2], strict=True)])
+    if isinstance(key, (bytes, bytearray, memoryview)):
+        return _string_hash(list(bytes(key)))
+    if isinstance(key, int) and not isinstance(key, bool) and -(1 << 63) <= key < 1 << 63:
+        fits_int = -(1 << 31) <= key < 1 << 31
+        bits = key & (1 << _LONG_BITS) - 1
+        return key if fits_int else _signed(bits ^ bits >> _INT_BITS)
+    raise TypeError(
+        f"a key must be str, bytes or a whole number of 64 bits to be hashed as in Java, not {key!r}"
+    )
+
+
+def _string_hash(units: list[int]) -> int:
+    found = 0
+    for unit in units:
+        found = 31 * found + unit & 0xFFFFFFFF
+    return _signed(found)
+
+
+def _signed(bits: int) -> int:
+    bits &= 0xFFFFFFFF
+    return bits - (1 << _INT_BITS) if bits >> _INT_BITS - 1 else bits
+
+
+class BrokerPartition(NamedTuple):
+    """A partition and the broker that has it. Sorted as partitioners index them."""
+
+    broker: int
+    partition: int
+
+
+Changed: TypeAlias = Callable[[Mapping[int, BrokerNode]], object]
+"""Told which brokers are live, whenever that has changed."""
+
+
+class BrokerDirectory(Protocol):
+    """*Thread-safe.* What a producer knows of brokers and topics."""
+
+    def start(self, changed: Changed) -> None:
+        """Learn of the brokers; ``changed`` is called now, later on any thread. Raises `ConnectionLost`."""
+        ...
+
+    def partitions(self, topic: str) -> list[BrokerPartition]:
+        """A topic's partitions in the order in which they are numbered for a partitioner; at least one.
+
+        Raises:
+            ServerError: BROKER_NOT_AVAILABLE where no broker is live.
+            KafkaError: it cannot be found out.
+        """
+        ...
+
+    def broker(self, broker: int) -> BrokerNode | None:
+        """A live broker; None if there is none of this id."""
+        ...
+
+    def refresh(self, topic: str) -> None:
+        """What is known of ``topic`` and the brokers led nowhere: look again before it is used."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def _tell_nobody(_live: Mapping[int, BrokerNode]) -> None:
+    """What is called before `BrokerDirectory.start`."""
+
+
+class ZooKeeperDirectory:
+    """*Thread-safe: its lock guards what is known.* Reads the registries, and again when a watch fires.
+
+    The four watches of the design papers: brokers that come and go are one list of children; that a topic is
+    made, or taken up by a further broker, are changes below the topic's node, watched from its first use on.
+    A topic that nobody has yet is sent to the first partition of every live broker, which makes it there.
+    """
+
+    def __init__(self, session: Session, layout: Layout, first_partition: int) -> None:
+        """``first_partition`` is where a topic that is not there yet is sent to."""
+        self._session, self._layout, self._first = session, layout, first_partition
+        self._lock, self._looking = threading.Lock(), threading.Lock()
+        self._live: dict[int, BrokerNode] = {}
+        self._partitions: dict[str, list[BrokerPartition]] = {}
+        self._changes: dict[str, int] = defaultdict(int)
+        self._watches: dict[str, RegistryWatch] = {}
+        self._changed: Changed = _tell_nobody
+
+    def start(self, changed: Changed) -> None:
+        self._changed = changed
+        self._session.start()
+        self._look()
+        watch_brokers(self._session, self._layout, self._look)
+
+    def partitions(self, topic: str) -> list[BrokerPartition]:
+        with self._lock:
+            known = self._partitions.get(topic)
+            if known is not None:
+                return known
+            if topic not in self._watches:
+                self._watches[topic] = watch_topic(
+                    self._session, self._layout, topic, lambda: self._topic_changed(topic)
+                )
+            change = self._changes[topic]
+        rows = [BrokerPartition(p.broker, p.number) for p in partitions(self._session, self._layout, topic)]
+        found = sorted(rows, key=self._order)
+        with self._lock:
+            if not found:
+                found = [BrokerPartition(broker, self._first) for broker in sorted(self._live)]
+            elif change == self._changes[topic]:
+                # A watch that fired since then has seen more than this.
+                self._partitions[topic] = found
+        if not found:
+            where = f"{self._session.hosts}{self._session.chroot}{self._layout.brokers}"
+            raise error_for(
+                ErrorCode.BROKER_NOT_AVAILABLE, f"no broker is registered in ZooKeeper at {where}"
+            )
+        return found
+
+    def broker(self, broker: int) -> BrokerNode | None:
+        return self._live.get(broker)
+
+    def refresh(self, topic: str) -> None:
+        self._topic_changed(topic)
+        self._look()
+
+    def close(self) -> None:
+        self._session.close()
+
+    def _order(self, row: BrokerPartition) -> tuple[int, int]:
+        """By broker and number where each broker has partitions of its own, else by number."""
+        return (row.broker if self._layout.brokers_own_partitions else 0, row.partition)
+
+    def _topic_changed(self, topic: str) -> None:
+        with self._lock:
+            self._changes[topic] += 1
+            self._partitions.pop(topic, None)
+
+    def _look(self) -> None:
+        """Read who is live, and tell it if it has changed."""
+        # Held over reading and telling: of two looks the later one must have the last word.
+        with self._looking:
+            live = brokers(self._session, self._layout)
+            with self._lock:
+                same = live == self._live
+                self._live = live
+            if not same:
+                self._changed(live)
+
+
+class ClusterDirectory:
+    """*Thread-safe: its lock is held over each look-up.* Asks a broker of today's wire."""
+
+    def __init__(self, config: ClientConfig, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._cluster = Cluster(config, clock=clock)
+        self._lock = threading.Lock()
+        self._live: dict[int, BrokerNode] = {}
+        self._changed: Changed = _tell_nobody
+
+    def start(self, changed: Changed) -> None:
+        self._changed = changed
+
+    def partitions(self, topic: str) -> list[BrokerPartition]:
+        with self._lock:
+            attempts = self._cluster.retrying(f"looking up topic {topic}")
+            while True:
+                try:
+                    found, live = self._ask(topic, attempts.deadline)
+                    break
+                except KafkaError as e:
+                    attempts.failed(e)
+            same, self._live = live == self._live, live
+        if not same:
+            self._changed(live)
+        return found
+
+    def broker(self, broker: int) -> BrokerNode | None:
+        return self._live.get(broker)
+
+    def refresh(self, topic: str) -> None:
+        with self._lock:
+            self._cluster.forget(topic)
+
+    def close(self) -> None:
+        with self._lock:
+            self._cluster.close()
+
+    def _ask(self, topic: str, deadline: Deadline) -> tuple[list[BrokerPartition], dict[int, BrokerNode]]:
+        known: ClusterMetadata = self._cluster.metadata([topic], allow_auto_creation=True, deadline=deadline)
+        found = known.topics[topic]
+        error = found.error
+        led = [BrokerPartition(p.leader, n) for n, p in found.partitions.items() if p.leader in known.brokers]
+        if error == ErrorCode.NONE and len(led) < max(len(found.partitions), 1):
+            error = ErrorCode.LEADER_NOT_AVAILABLE
+        if error != ErrorCode.NONE:
+            raise error_for(error, f"topic {topic}: {error.name}")
+        return led, {id: BrokerNode(id, host, port) for id, (host, port) in known.brokers.items()}
+
+
+def directory_of(config: ClassicProducerConfig, *, clock: Clock = SYSTEM_CLOCK) -> BrokerDirectory:
+    """The directory that a configuration asks for: ZooKeeper's, or that of the brokers on today's wire."""
+    if config.zookeeper_connect is None:
+        addresses = [(broker.host, broker.port) for broker in config.brokers]
+        client = replace(config.todays(*addresses), servers_option="broker.list")
+        return ClusterDirectory(client, clock=clock)
+    first_partition = 0 if config.protocol == PROTOCOL_07 else ANY_PARTITION
+    return ZooKeeperDirectory(session_of(config), layout_of(config, config.protocol), first_partition)
+
+
+class Route(NamedTuple):
+    """One of a broker's partitions; `ANY_PARTITION` leaves it to the broker."""
+
+    broker: BrokerNode
+    partition: int
+
+
+class Router(Protocol):
+    """*Thread-safe.* Chooses for each message."""
+
+    def start(self, changed: Changed) -> None:
+        """Learn of the brokers; ``changed`` is called with them now and later. Raises `ConnectionLost`."""
+        ...
+
+    def route(self, topic: str, key: Any) -> Route:
+        """Where a message with this key goes. Raises `KafkaError`."""
+        ...
+
+    def failed(self, topic: str) -> None:
+        """A send there failed: what is known may be out of date."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class RandomRouter:
+    """*Thread-safe: it does not change.* ``broker.list``: any broker, any partition, whatever the key.
+
+    Brokers are not watched: a message for one that is dead fails.
+    """
+
+    def __init__(self, brokers: Sequence[BrokerNode], seed: int | None = None) -> None:
+        self._brokers = list(brokers)
+        self._random = random.Random(seed)
+
+    def start(self, changed: Changed) -> None:
+        changed({broker.id: broker for broker in self._brokers})
+
+    def route(self, topic: str, key: Any) -> Route:  # noqa: ARG002  (as every router)
+        return Route(self._random.choice(self._brokers), ANY_PARTITION)
+
+    def failed(self, topic: str) -> None:
+        """Nothing can be asked."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class PartitionRouter:
+    """*Thread-safe: its directory is.* The partitioner's number indexes the topic's sorted partitions."""
+
+    def __init__(
+        self, directory: BrokerDirectory, partitioner: Partitioner, retries: int, seed: int | None = None
+    ) -> None:
+        """``retries`` is how often the directory looks again for a broker that it does not know."""
+        self._directory, self._partitioner, self._retries = directory, partitioner, retries
+        self._random = random.Random(seed)
+
+    def start(self, changed: Changed) -> None:
+        self._directory.start(changed)
+
+    def route(self, topic: str, key: Any) -> Route:
+        """See `Router`.
+
+        Raises:
+            InvalidPartitions: the partitioner's number is none of a partition.
+            ServerError: BROKER_NOT_AVAILABLE where no broker is live, or the partition's is not.
+        """
+        for _ in range(self._retries + 1):
+            rows = self._directory.partitions(topic)
+            chosen = rows[self._chosen(topic, key, len(rows))]
+            broker = self._directory.broker(chosen.broker)
+            if broker is not None:
+                return Route(broker, chosen.partition)
+            self._directory.refresh(topic)
+        code = ErrorCode.BROKER_NOT_AVAILABLE
+        raise error_for(code, f"{topic}: broker {chosen.broker}, which has the partition chosen, is not live")
+
+    def failed(self, topic: str) -> None:
+        self._directory.refresh(topic)
+
+    def close(self) -> None:
+        self._directory.close()
+
+    def _chosen(self, topic: str, key: Any, count: int) -> int:
+        if key is None:
+            return self._random.randrange(count)
+        number = self._partitioner.partition(key, count)
+        if not 0 <= number < count:
+            raise InvalidPartitions(
+                f"{topic}: the partitioner chose {number} for key {key!r}; allowed: 0 to {count - 1}"
+            )
+        return number
+
+
+def router_of(config: ClassicProducerConfig, partitioner: Partitioner | None = None) -> Router:
+    """The router that a configuration asks for; ``partitioner`` goes before ``partitioner.class``.
+
+    Raises:
+        InvalidConfig: the class cannot be found or made.
+    """
+    if config.zookeeper_connect is None and config.protocol == PROTOCOL_07:
+        return RandomRouter([BrokerNode(*broker) for broker in config.brokers])
+    if partitioner is None and config.partitioner_class is not None:
+        partitioner = made(config.partitioner_class, PARTITIONERS, "partitioner.class")
+    if partitioner is None:
+        partitioner = JavaHashPartitioner() if config.protocol == PROTOCOL_07 else Murmur2Partitioner()
+    return PartitionRouter(directory_of(config), partitioner, config.zk_read_retries)

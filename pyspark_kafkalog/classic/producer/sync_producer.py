@@ -1,0 +1,452 @@
+"""Produces at one broker, in either wire: what `SyncProducer` is made over."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pyspark_kafkalog.client.connection import Connection
+from pyspark_kafkalog.client.connection07 import Connection07
+from pyspark_kafkalog.client.retry import Attempts, Deadline, RetryPolicy
+from pyspark_kafkalog.client.transport import peer_name
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
+from pyspark_kafkalog.config.producer07 import SyncProducerConfig, producer_config
+from pyspark_kafkalog.errors import (
+    ConnectionLost,
+    ErrorCode,
+    InvalidRecord,
+    InvalidRequest,
+    KafkaError,
+    MessageTooLarge,
+    error_for,
+)
+from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.v07 import ENTRY_HEADER_BYTES, encode_set
+from pyspark_kafkalog.producer.encoder import BATCH_HEADER_BYTES, NOBODY, Encoding, encoding_for
+from pyspark_kafkalog.protocol import v07
+from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
+from pyspark_kafkalog.protocol.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from pyspark_kafkalog.protocol.v07 import ANY_PARTITION
+from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, TopicPartition
+
+_NO_LEADER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerRequest:
+    """Messages for one partition; `ANY_PARTITION` leaves the choice to the broker, on today's wire to chance.
+
+    A message is its payload; a `NewRecord` has what else today's wire can carry.
+    """
+
+    topic: str
+    messages: Sequence[bytes | NewRecord]
+    partition: int = ANY_PARTITION
+    codec: Codec = Codec.NONE
+
+
+class BrokerWriter(Protocol):
+    """*Not thread-safe: one thread at a time.* One broker, by one connection."""
+
+    peer: str
+
+    @property
+    def broken(self) -> bool:
+        """Whether the connection is of no more use."""
+        ...
+
+    @property
+    def unconfirmed(self) -> int:
+        """Requests of which nothing says that the broker took them."""
+        ...
+
+    def write(self, requests: Sequence[ProducerRequest], deadline: Deadline) -> None:
+        """Send them; with ``request.required.acks`` return when the broker has them.
+
+        Raises:
+            MessageTooLarge, InvalidRecord, InvalidTopic: nothing was sent.
+            ConnectionLost: it is not known what was stored.
+            KafkaError: what else the broker answers.
+        """
+        ...
+
+    def confirm(self, deadline: Deadline) -> None:
+        """Return when the broker has dealt with all that was sent. Raises `ConnectionLost`."""
+        ...
+
+    def look(self) -> None:
+        """Raise `ConnectionLost` if the broker has closed the connection; does not wait."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class BrokerWriter07:
+    """*Not thread-safe: one thread at a time.* 0.7's wire."""
+
+    def __init__(
+        self, host: str, port: int, config: SyncProducerConfig, *, deadline: Deadline, clock: Clock
+    ) -> None:
+        self._connection = Connection07(host, port, config, deadline=deadline, clock=clock)
+        self._limit, self._acks = config.max_message_size, config.required_acks
+        self._magic = config.message_magic
+        self.peer = self._connection.peer
+
+    @property
+    def broken(self) -> bool:
+        return self._connection.broken
+
+    @property
+    def unconfirmed(self) -> int:
+        return self._connection.unconfirmed
+
+    def write(self, requests: Sequence[ProducerRequest], deadline: Deadline) -> None:
+        produces = [
+            v07.ProduceRequest(r.topic, r.partition, self._message_set(r)) for r in requests if r.messages
+        ]
+        if not produces:
+            return
+        for one in produces:
+            v07.check_topic(one.topic)
+        request = produces[0] if len(produces) == 1 else v07.MultiProduceRequest(tuple(produces))
+        self._connection.produce(request, deadline=deadline)
+        if self._acks:
+            self.confirm(deadline)
+
+    def confirm(self, deadline: Deadline) -> None:
+        try:
+            self._connection.confirm(deadline)
+        except ConnectionLost as e:
+            raise ConnectionLost(
+                f"{e}; so a broker of 0.7 also refuses a partition that it does not have, and messages that "
+                "it cannot read: what was sent last may not be stored"
+            ) from e
+
+    def look(self) -> None:
+        self._connection.look()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _message_set(self, request: ProducerRequest) -> bytes:
+        return self._encoded(request, [_payload(request.topic, message) for message in request.messages])
+
+    def _encoded(self, request: ProducerRequest, payloads: Sequence[bytes]) -> bytes:
+        """One set; a compressed one that would be above the limit becomes several."""
+        if request.codec is Codec.NONE:
+            largest = max(map(len, payloads))
+            if largest > self._limit:
+                raise self._too_large(request, largest)
+            return encode_set(payloads, magic=self._magic)
+        data = encode_set(payloads, codec=request.codec, magic=self._magic)
+        if len(data) - ENTRY_HEADER_BYTES <= self._limit:
+            return data
+        if len(payloads) == 1:
+            raise self._too_large(request, len(data) - ENTRY_HEADER_BYTES)
+        half = len(payloads) // 2
+        return self._encoded(request, payloads[:half]) + self._encoded(request, payloads[half:])
+
+    def _too_large(self, request: ProducerRequest, size: int) -> MessageTooLarge:
+        return MessageTooLarge(
+            f"{self.peer}: {request.topic}: a message of {size} bytes is above max.message.size={self._limit}"
+        )
+
+
+class BrokerWriter08:
+    """*Not thread-safe: one thread at a time.* The wire since 0.8; the broker must lead the partitions.
+
+    A broker before 0.11 is sent the message sets of its time, which have no headers.
+    """
+
+    unconfirmed = 0
+
+    def __init__(
+        self, host: str, port: int, config: SyncProducerConfig, *, deadline: Deadline, clock: Clock
+    ) -> None:
+        client = config.todays((host, port))
+        self._connection = Connection(host, port, client, deadline=deadline, clock=clock)
+        self._retry = RetryPolicy.of(client)
+        self._limit, self._acks = config.max_message_size, config.required_acks
+        self._address, self._clock = (host, port), clock
+        self._partitions: dict[str, list[int]] = {}
+        self.peer = self._connection.peer
+
+    @property
+    def broken(self) -> bool:
+        return self._connection.broken
+
+    def write(self, requests: Sequence[ProducerRequest], deadline: Deadline) -> None:
+        batches: dict[TopicPartition, list[bytes]] = defaultdict(list)
+        for request in requests:
+            encoding = encoding_for(self._connection, request.codec)
+            chunks = list(self._chunks(request, encoding))
+            if not chunks:
+                continue
+            encoding.produce_version(self._connection)
+            # Asked for a chosen partition as well: that is what makes a topic that is not there yet.
+            known = self._known(request.topic, deadline)
+            chosen = random.choice(known) if request.partition == ANY_PARTITION else request.partition
+            tp = TopicPartition(request.topic, chosen)
+            batches[tp] += [self._batch(chunk, encoding) for chunk in chunks]
+        # The wire takes one batch of a partition at a time.
+        while waiting := {tp: left.pop(0) for tp, left in batches.items() if left}:
+            self._send(waiting, deadline)
+
+    def confirm(self, deadline: Deadline) -> None:
+        """Nothing to do: each request is answered before `write` returns."""
+
+    def look(self) -> None:
+        self._connection.receive_now()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _chunks(self, request: ProducerRequest, encoding: Encoding) -> Iterator[list[NewRecord]]:
+        """The messages in batches of at most the limit, before compression."""
+        chunk: list[NewRecord] = []
+        size = BATCH_HEADER_BYTES
+        for message in request.messages:
+            record = message if isinstance(message, NewRecord) else NewRecord(message)
+            content = len(record.value or b"") + len(record.key or b"")
+            own = encoding.size_bound(content, record.headers, True)
+            if record.headers and not encoding.has_headers:
+                raise InvalidRecord(
+                    f"{self.peer}: {request.topic}: brokers before Kafka 0.11 know no headers, and a message "
+                    "has some"
+                )
+            if content > self._limit:
+                raise MessageTooLarge(
+                    f"{self.peer}: {request.topic}: a message of {content} bytes is above "
+                    f"max.message.size={self._limit}"
+                )
+            if chunk and size + own > self._limit:
+                yield chunk
+                chunk, size = [], BATCH_HEADER_BYTES
+            chunk.append(record)
+            size += own
+        if chunk:
+            yield chunk
+
+    def _batch(self, records: Sequence[NewRecord], encoding: Encoding) -> bytes:
+        now = self._clock.time_ms()
+        return encoding.encode(
+            [record.value for record in records],
+            [record.key for record in records],
+            [record.timestamp if record.timestamp != NO_TIMESTAMP else now for record in records],
+            [record.headers for record in records],
+            NOBODY,
+        )
+
+    def _send(self, batches: dict[TopicPartition, bytes], deadline: Deadline) -> None:
+        topics: dict[str, list[PartitionProduceData]] = defaultdict(list)
+        for tp, data in batches.items():
+            topics[tp.topic].append(PartitionProduceData(index=tp.partition, records=data))
+        request = ProduceRequest(
+            acks=self._acks,
+            timeout_ms=max(int(deadline.left * 1000), 1),
+            topic_data=tuple(TopicProduceData(name=n, partition_data=tuple(p)) for n, p in topics.items()),
+        )
+        version = encoding_for(self._connection, Codec.NONE).produce_version(self._connection)
+        ticket = self._connection.send(request, deadline=deadline, version=version)
+        answer: Any = self._connection.receive(ticket, deadline=deadline)
+        parts = {
+            TopicPartition(topic.name, part.index): part
+            for topic in answer.responses
+            for part in topic.partition_responses
+        }
+        for tp in batches:
+            part = parts.get(tp)
+            if part is None:
+                raise InvalidRequest(f"{self.peer}: the answer to a produce leaves out {tp}")
+            if part.error_code != ErrorCode.NONE:
+                self._partitions.pop(tp.topic, None)
+                why = part.error_message or part.error_code.name
+                raise error_for(part.error_code, f"{self.peer}: {tp}: {why}")
+
+    def _known(self, topic: str, deadline: Deadline) -> list[int]:
+        """The topic's partitions that this broker leads, as far as can be told; it is made if need be."""
+        attempts = Attempts(self._retry, deadline, doing=f"looking up topic {topic}", clock=self._clock)
+        while topic not in self._partitions:
+            try:
+                self._partitions[topic] = self._ask(topic, deadline)
+            except KafkaError as e:
+                if self.broken:
+                    raise
+                attempts.failed(e)
+        return self._partitions[topic]
+
+    def _ask(self, topic: str, deadline: Deadline) -> list[int]:
+        wanted = (MetadataRequestTopic(name=topic),)
+        answer: Any = self._connection.request(
+            MetadataRequest(topics=wanted, allow_auto_topic_creation=True), deadline=deadline
+        )
+        found = next((t for t in answer.topics if t.name == topic), None)
+        if found is None or found.error_code != ErrorCode.NONE:
+            code = found.error_code if found is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            raise error_for(code, f"{self.peer}: topic {topic}: {code.name}")
+        led = {p.partition_index: p.leader_id for p in found.partitions if p.leader_id != _NO_LEADER}
+        # Behind a balancer the broker has another address than ours: then any partition may be its.
+        ours = {broker.node_id for broker in answer.brokers if (broker.host, broker.port) == self._address}
+        chosen = [number for number, leader in led.items() if leader in ours] or list(led)
+        if not chosen:
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+            raise error_for(code, f"{self.peer}: topic {topic}: no partition has a leader")
+        return sorted(chosen)
+
+
+def _payload(topic: str, message: bytes | NewRecord) -> bytes:
+    """What 0.7 can carry of a message. Raises `InvalidRecord` where that is not all of it."""
+    if not isinstance(message, NewRecord):
+        return message
+    if message.value is None or message.key is not None or message.headers:
+        raise InvalidRecord(
+            f"{topic}: messages of protocol={PROTOCOL_07} have no key, no headers and no null value; "
+            f"protocol={PROTOCOL_08} has them"
+        )
+    return message.value
+
+
+WRITERS: dict[str, type[BrokerWriter07] | type[BrokerWriter08]] = {
+    PROTOCOL_07: BrokerWriter07,
+    PROTOCOL_08: BrokerWriter08,
+}
+"""By the value of the property ``protocol``."""
+
+
+logger = logging.getLogger(__name__)
+
+
+class SyncProducer:
+    """*Thread-safe: a lock is held over each send.* Sends to one broker, over one connection.
+
+        with SyncProducer("localhost", 9093) as producer:
+            producer.send("clicks", [b"one", b"two"])
+
+    ``config`` has the properties of `SyncProducerConfig`. Nothing is repeated: after a `ConnectionLost` it is
+    not known what was stored, and the caller decides. The connection is made by the first send, and anew when
+    the broker has closed it in between.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        config: Mapping[str, object] | SyncProducerConfig | None = None,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Nothing is connected yet. Raises `InvalidConfig` for a property that is not allowed."""
+        self.config: SyncProducerConfig = producer_config(SyncProducerConfig, config)
+        self.peer = peer_name(host, port)
+        self._host, self._port, self._clock = host, port, clock
+        self._lock = threading.Lock()
+        self._writer: BrokerWriter | None = None
+        self._sent = 0
+        self._connected_at = 0.0
+        self._closed = False
+
+    def send(
+        self,
+        topic: str,
+        messages: Sequence[bytes | NewRecord],
+        partition: int = ANY_PARTITION,
+        codec: Codec = Codec.NONE,
+    ) -> None:
+        """Send messages to one partition, compressed together with ``codec``. Raises as `multi_send`."""
+        self.multi_send([ProducerRequest(topic, messages, partition, codec)])
+
+    def multi_send(self, requests: Sequence[ProducerRequest]) -> None:
+        """Send messages to several partitions by one request.
+
+        Raises:
+            MessageTooLarge: a message is above ``max.message.size``; nothing was sent.
+            InvalidRecord: a message has what the wire cannot carry; nothing was sent.
+            InvalidTopic: a topic's name is not allowed; nothing was sent.
+            ConnectionLost: the broker cannot be reached, or has closed the connection: it is not known what
+                was stored. With ``request.required.acks=0`` that may be about earlier requests.
+            KafkaError: what else the broker answers, or the producer is closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise KafkaError(f"{self.peer}: the producer is closed")
+            deadline = self._deadline()
+            writer = self._usable(deadline)
+            try:
+                writer.write(requests, deadline)
+            finally:
+                self._sent += 1
+                if writer.broken:
+                    self._drop()
+            self._renew_if_due(writer, deadline)
+
+    def confirm(self) -> None:
+        """Return when the broker has dealt with all that was sent: of use with ``request.required.acks=0``.
+
+        Raises:
+            ConnectionLost: it closed the connection; requests not confirmed before may be lost.
+        """
+        with self._lock:
+            if self._writer is None or not self._writer.unconfirmed:
+                return
+            try:
+                self._writer.confirm(self._deadline())
+            finally:
+                if self._writer.broken:
+                    self._drop()
+
+    def close(self) -> None:
+        """Close the connection. A second call does nothing."""
+        with self._lock:
+            self._closed = True
+            self._drop()
+
+    def __enter__(self) -> SyncProducer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _deadline(self) -> Deadline:
+        return Deadline.after(self.config.socket_timeout_ms / 1000, self._clock)
+
+    def _usable(self, deadline: Deadline) -> BrokerWriter:
+        """The connection, made anew if the broker has closed it since the last send."""
+        if self._writer is not None:
+            try:
+                self._writer.look()
+                return self._writer
+            except KafkaError as e:
+                doubtful = self._writer.unconfirmed
+                self._drop()
+                if doubtful:
+                    raise ConnectionLost(
+                        f"{e}; of the last {doubtful} request(s) it is not known whether they were stored, "
+                        "and this one was not sent"
+                    ) from e
+                logger.info("%s: connecting again: %s", self.peer, e)
+        make = WRITERS[self.config.protocol]
+        self._writer = make(self._host, self._port, self.config, deadline=deadline, clock=self._clock)
+        self._sent, self._connected_at = 0, self._clock.monotonic()
+        return self._writer
+
+    def _renew_if_due(self, writer: BrokerWriter, deadline: Deadline) -> None:
+        age_ms = (self._clock.monotonic() - self._connected_at) * 1000
+        longest_ms = self.config.reconnect_time_interval_ms
+        if self._sent < self.config.reconnect_interval and (longest_ms < 0 or age_ms < longest_ms):
+            return
+        try:
+            if writer.unconfirmed:
+                writer.confirm(deadline)
+        finally:
+            self._drop()
+
+    def _drop(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()

@@ -1,0 +1,351 @@
+"""One partition's log as a sequence of fetch answers, the next on its way while the last is decoded.
+
+No thread: the request for what follows is sent before an answer is given out, so that broker and
+network work while the caller does. Records are not looked at; of each batch only the header is read,
+to know where the next fetch begins.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pyspark_kafkalog.client.connection import Connection, Ticket
+from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.client.offsets import list_offsets
+from pyspark_kafkalog.client.retry import Attempts, Deadline
+from pyspark_kafkalog.config.consumer import ConsumerConfig
+from pyspark_kafkalog.errors import (
+    CorruptMessage,
+    ErrorCode,
+    InvalidRequest,
+    KafkaError,
+    MessageTooLarge,
+    OffsetOutOfRange,
+    RequestTimedOut,
+    error_for,
+)
+from pyspark_kafkalog.formats.message_set import Place, begins_whole, next_offset_after
+from pyspark_kafkalog.protocol.api.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+POLL_TIMEOUT_MS = 120_000
+"""How long one step may take, repetitions included: Spark's ``kafkaConsumer.pollTimeoutMs``."""
+
+FIRST_FETCH_BYTES = 1 << 20
+"""What is asked for at first, so that the first records come soon; see `PartitionFetcher`."""
+
+_CONSUMER = -1
+_EMPTY_ANSWERS = 3
+"""So many in a row are no throttling: the broker does not come to what it has at this offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """One answer. ``data`` holds whole entries, the first perhaps from before ``offset``, and perhaps a
+    cut one after them.
+
+    ``data`` may be read until the next-but-one answer is asked for. ``aborted`` holds producer id and
+    first offset of each aborted transaction that overlaps; empty under read_uncommitted.
+    ``last_stable_offset`` and ``log_start_offset`` are -1 where the broker tells none. ``follows``: the last
+    whole entry given out before ended at ``offset``. ``data`` may hold nothing that goes on from ``offset``,
+    where its first entry is corrupt: whoever decodes it finds that.
+    """
+
+    data: memoryview
+    offset: int
+    next_offset: int
+    aborted: tuple[tuple[int, int], ...]
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    broker_id: int
+    follows: bool = False
+
+    @property
+    def place(self) -> Place:
+        """What the offsets of the first entry must be."""
+        return Place.of_answer(self.offset, self.high_watermark, follows=self.follows)
+
+
+@dataclass(slots=True)
+class _Flight:
+    """A fetch that was sent."""
+
+    connection: Connection
+    ticket: Ticket
+    offset: int
+    node_id: int
+
+
+class PartitionFetcher:
+    """*Not thread-safe: one thread at a time*, which also owns the cluster. Iterates over `Fetched`.
+
+    Reads ``[start, end)``: the last answer may reach beyond ``end``. A lost connection or a leader that
+    moved is tried again from the first offset not yet given out; each step has ``poll_timeout_ms``.
+
+    An answer costs both sides much the same whatever its size: each fetch asks for twice as much as the one
+    before, up to ``max.partition.fetch.bytes``, but for no more than is likely to be left of the range.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        tp: TopicPartition,
+        start: int,
+        end: int,
+        *,
+        config: ConsumerConfig,
+        poll_timeout_ms: int = POLL_TIMEOUT_MS,
+        as_it_is: bool = False,
+    ) -> None:
+        """``as_it_is``: for one answer in which something is corrupt. All that fits is asked for at once, and
+        given out even if it is no whole entry, or there is nothing time after time.
+        """
+        self.tp, self.end = tp, end
+        self._cluster, self._config = cluster, config
+        self._position = start
+        self._ended_at = -1
+        """Where the last whole entry that was given out ended."""
+        self._stuck_at = -1
+        """The offset from which the last answer did not lead on."""
+        self._poll_timeout_ms = poll_timeout_ms
+        self._limit = min(config.max_partition_fetch_bytes, config.fetch_max_bytes)
+        self._size = self._limit if as_it_is else min(self._limit, FIRST_FETCH_BYTES)
+        self._as_it_is = as_it_is
+        self._flight: _Flight | None = None
+        self._closed = False
+        self._given: deque[tuple[Connection, object]] = deque()
+        """The frames of the last two answers: their memory goes back when the caller is through."""
+
+    @property
+    def position(self) -> int:
+        """The first offset that has not been given out, or where `advance` moved to."""
+        return self._position
+
+    def advance(self, next_offset: int) -> None:
+        """Go on at ``next_offset``: what decoding showed, or further on to skip.
+
+        It need not be called: by itself the fetcher goes on after the last whole batch it gave out.
+        """
+        if next_offset != self._position:
+            self._drop_flight()
+            self._position = next_offset
+
+    def close(self) -> None:
+        """Give up the fetch on its way; the iteration ends. The cluster's connections stay open."""
+        self._drop_flight()
+        self._closed = True
+
+    def __iter__(self) -> Iterator[Fetched]:
+        return self
+
+    def __next__(self) -> Fetched:
+        """The next answer that holds at least one whole batch.
+
+        Raises:
+            OffsetOutOfRange: the log does not hold the position; it names the range it has.
+            CorruptMessage: the broker says, twice, that its log is corrupt at the position; or the answer
+                before did not lead on, and whoever decoded it did not mind.
+            RequestTimedOut: no batch at or after the position came in time.
+            ConnectionLost, UnknownTopicOrPartition, ...: the failure that lasted until there was no time.
+            MessageTooLarge: a batch does not fit ``fetch.max.bytes``, and the broker is too old to send
+                it all the same.
+        """
+        if len(self._given) > 1:
+            connection, frame = self._given.popleft()
+            if isinstance(frame, bytearray):
+                connection.transport.recycle(frame)
+        if self._position == self._stuck_at < self.end:
+            raise CorruptMessage(f"{self.tp}: the data at offset {self._position} is not a valid entry")
+        deadline = Deadline.after(self._poll_timeout_ms / 1000, self._cluster.clock)
+        attempts = self._cluster.retrying(f"fetching {self.tp} at offset {self._position}", deadline)
+        empty_answers = 0
+        while self._position < self.end and not self._closed:
+            try:
+                answer = self._answer(attempts.deadline)
+                fetched = self._take(*answer, attempts.deadline)
+            except KafkaError as e:
+                self._recover(e, attempts)
+                continue
+            attempts.succeeded()
+            if fetched is not None:
+                if self._position > fetched.offset and not self._as_it_is:
+                    self._send_ahead(attempts.deadline)
+                return fetched
+            empty_answers += 1
+            if self._as_it_is and empty_answers == _EMPTY_ANSWERS:
+                return self._fetched(*answer, memoryview(b""), answer[1].high_watermark)
+            self._pause(empty_answers, answer[1], attempts.deadline)
+        self._drop_flight()
+        raise StopIteration
+
+    def _answer(self, deadline: Deadline) -> tuple[_Flight, PartitionData]:
+        """The answer of the fetch on its way, which is sent first if there is none."""
+        flight = self._flight or self._send(deadline)
+        self._flight = None
+        answer: FetchResponse = flight.connection.receive(flight.ticket, deadline=deadline)
+        peer = flight.connection.peer
+        if answer.error_code != ErrorCode.NONE:
+            raise error_for(answer.error_code, f"{peer}: fetch of {self.tp}: {answer.error_code.name}")
+        for topic in answer.responses:
+            for partition in topic.partitions:
+                if topic.topic == self.tp.topic and partition.partition_index == self.tp.partition:
+                    return flight, partition
+        raise InvalidRequest(f"{peer}: the answer to a fetch of {self.tp} leaves it out")
+
+    def _take(self, flight: _Flight, answer: PartitionData, deadline: Deadline) -> Fetched | None:
+        """What the answer holds; None when that is no whole batch."""
+        if answer.error_code != ErrorCode.NONE:
+            text = f"{flight.connection.peer}: {self.tp} at offset {flight.offset}: {answer.error_code.name}"
+            raise error_for(answer.error_code, text)
+        data = memoryview(answer.records) if answer.records is not None else memoryview(b"")
+        if not begins_whole(data) and not (self._as_it_is and self._size >= self._config.fetch_max_bytes):
+            if len(data) > 0:
+                self._enlarge(len(data))
+            return None
+        if len(data) == 0:
+            return None
+        follows = flight.offset == self._ended_at
+        place = Place.of_answer(flight.offset, -1, follows=follows)
+        next_offset = next_offset_after(data, flight.offset, place)
+        high_watermark = answer.high_watermark
+        if next_offset > high_watermark >= 0:
+            high_watermark = max(high_watermark, self._watermark(deadline))
+            place = Place.of_answer(flight.offset, high_watermark, follows=follows)
+            next_offset = next_offset_after(data, flight.offset, place)
+        if next_offset > flight.offset:
+            self._position = self._ended_at = next_offset
+            self._resize(len(data), next_offset - flight.offset)
+        else:
+            self._stuck_at = flight.offset
+        self._given.append((flight.connection, data.obj))
+        return self._fetched(flight, answer, data, high_watermark, follows=follows)
+
+    def _fetched(
+        self,
+        flight: _Flight,
+        answer: PartitionData,
+        data: memoryview,
+        high_watermark: int,
+        *,
+        follows: bool = False,
+    ) -> Fetched:
+        return Fetched(
+            data=data,
+            offset=flight.offset,
+            next_offset=max(self._position, flight.offset),
+            aborted=tuple((t.producer_id, t.first_offset) for t in answer.aborted_transactions or ()),
+            high_watermark=high_watermark,
+            last_stable_offset=answer.last_stable_offset,
+            log_start_offset=answer.log_start_offset,
+            broker_id=flight.node_id,
+            follows=follows,
+        )
+
+    def _watermark(self, deadline: Deadline) -> int:
+        """The high watermark as it is now. Apache Kafka notes that of an answer before it reads, and what is
+        appended meanwhile may be in the answer as well.
+        """
+        return list_offsets(self._cluster, {self.tp: LATEST_TIMESTAMP}, deadline=deadline)[self.tp].offset
+
+    def _send(self, deadline: Deadline) -> _Flight:
+        leader = self._cluster.leader(self.tp, deadline=deadline)
+        connection = self._cluster.connection(leader.node_id, deadline)
+        config = self._config
+        wanted = FetchPartition(
+            partition=self.tp.partition,
+            current_leader_epoch=leader.epoch,
+            fetch_offset=self._position,
+            partition_max_bytes=self._size,
+        )
+        request = FetchRequest(
+            replica_id=_CONSUMER,
+            # An answer that comes when time is over is a broker that says nothing.
+            max_wait_ms=min(config.fetch_max_wait_ms, int(deadline.left * 500)),
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=max(config.fetch_max_bytes, self._size),
+            isolation_level=int(config.isolation),
+            topics=(FetchTopic(topic=self.tp.topic, partitions=(wanted,)),),
+        )
+        ticket = connection.send(request, deadline=deadline)
+        return _Flight(connection, ticket, self._position, leader.node_id)
+
+    def _send_ahead(self, deadline: Deadline) -> None:
+        """Ask for what follows, before the caller decodes what is there."""
+        if self._position >= self.end:
+            return
+        try:
+            self._flight = self._send(deadline)
+        except KafkaError as e:
+            # The caller has an answer to decode; the next step tries again and counts the failures.
+            logger.info("%s: fetching ahead failed: %s", self.tp, e)
+            self._cluster.forget(self.tp.topic)
+
+    def _recover(self, error: KafkaError, attempts: Attempts) -> None:
+        """Return when another attempt is due; raise what is final."""
+        self._drop_flight()
+        if isinstance(error, CorruptMessage):
+            # The broker found its log corrupt. Time does not mend that: once more, by another connection.
+            if attempts.failures:
+                raise error
+            self._cluster.close()
+        if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            error = self._out_of_range(attempts.deadline)
+        self._cluster.forget(self.tp.topic)
+        attempts.failed(error)
+
+    def _out_of_range(self, deadline: Deadline) -> KafkaError:
+        """`OffsetOutOfRange` with the range there is; a passing error if the position is in it after all."""
+        first, last = (
+            list_offsets(self._cluster, {self.tp: timestamp}, deadline=deadline)[self.tp].offset
+            for timestamp in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)
+        )
+        if first <= self._position <= last:
+            text = f"{self.tp}: offset {self._position} was refused, yet it is in [{first}, {last}]"
+            return error_for(ErrorCode.OFFSET_NOT_AVAILABLE, text)
+        return OffsetOutOfRange(str(self.tp), self._position, first, last)
+
+    def _pause(self, empty_answers: int, answer: PartitionData, deadline: Deadline) -> None:
+        """Wait a little after an answer without a whole batch, so that a broker that has none is not asked
+        in a tight loop; raise once there is no time left for another answer.
+        """
+        wait = self._cluster.retry.backoff(empty_answers)
+        if wait + self._config.fetch_max_wait_ms / 1000 >= deadline.left:
+            raise RequestTimedOut(
+                f"{self.tp}: nothing to read at offset {self._position} within {self._poll_timeout_ms} ms, "
+                f"and the read is to end at {self.end}; high watermark {answer.high_watermark}, "
+                f"last stable offset {answer.last_stable_offset}, {self._config.isolation_level}"
+            )
+        self._cluster.clock.sleep(wait)
+
+    def _resize(self, received: int, offsets: int) -> None:
+        """Say how much the next fetch asks for, after so many bytes for so many offsets."""
+        left = (self.end - self._position) * received // offsets
+        self._size = min(self._limit, max(FIRST_FETCH_BYTES, min(2 * self._size, left)))
+
+    def _enlarge(self, received: int) -> None:
+        """Ask for more at once: an old broker cut even the first batch."""
+        limit = self._config.fetch_max_bytes
+        if self._size >= limit:
+            raise MessageTooLarge(
+                f"{self.tp}: the batch at offset {self._position} does not fit {received} bytes; "
+                f"fetch.max.bytes is {limit}"
+            )
+        self._size = min(2 * self._size, limit)
+        self._limit = max(self._limit, self._size)
+
+    def _drop_flight(self) -> None:
+        flight, self._flight = self._flight, None
+        if flight is not None:
+            flight.connection.drop(flight.ticket)

@@ -1,0 +1,206 @@
+"""Confluent's wire header: which schema a value was written with. Pure.
+
+Layout: ``magic:1 = 0, schema id:4`` big-endian, then the value. Protobuf has between them the path to the
+message type in its file: ``count, index...`` as zigzag varints, where a single 0 stands for ``1, 0``.
+Source: Confluent's schema registry, "Wire format".
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import time
+from dataclasses import dataclass
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.request import Request, urlopen
+
+from pyspark_kafkalog.errors import InvalidConfig, KafkaError
+
+HEADER_BYTES = 5
+_MAGIC = 0
+_ID = struct.Struct(">I")
+_MAX_DEPTH = 100
+"""Nested message types, one in the other: beyond what any schema has."""
+
+
+class Undecodable(Exception):
+    """A value is not what it should be; the text is the reason that its row gets."""
+
+
+def schema_id(value: bytes) -> int:
+    """The id in the header; the value begins at `HEADER_BYTES`.
+
+    Raises:
+        Undecodable: there is no such header.
+    """
+    if len(value) < HEADER_BYTES:
+        raise Undecodable(f"no Confluent header: {len(value)} bytes are fewer than its {HEADER_BYTES}")
+    if value[0] != _MAGIC:
+        raise Undecodable(f"no Confluent header: its first byte is 0, here it is {value[0]}")
+    return int(_ID.unpack_from(value, 1)[0])
+
+
+def message_path(value: bytes, position: int) -> tuple[tuple[int, ...], int]:
+    """The path of indexes at ``position``, and where the message begins.
+
+    Raises:
+        Undecodable: it is cut off, or no path.
+    """
+    count, position = _zigzag(value, position)
+    if count == 0:
+        return (0,), position
+    if not 0 < count <= _MAX_DEPTH:
+        raise Undecodable(f"a path of {count} message indexes; it has 1 to {_MAX_DEPTH}")
+    path = []
+    for _ in range(count):
+        index, position = _zigzag(value, position)
+        path.append(index)
+    return tuple(path), position
+
+
+def _zigzag(value: bytes, position: int) -> tuple[int, int]:
+    found = 0
+    for shift in range(0, 35, 7):
+        if position >= len(value):
+            raise Undecodable("the message indexes are cut off")
+        byte = value[position]
+        position += 1
+        found |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (found >> 1) ^ -(found & 1), position
+    raise Undecodable("a message index has more than 5 bytes")
+
+
+_ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
+_MAX_BYTES = 16 << 20
+_MAX_REFERENCES = 1000
+_ATTEMPTS = 3
+_PAUSE_SECONDS = 0.2
+_NOT_FOUND = 404
+_TOO_MANY = 429
+_SERVER_FAILED = 500
+
+
+class RegistryError(KafkaError):
+    """The schema registry cannot be asked, or answers what no registry does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A schema as its text, and those it refers to, each before the one that needs it."""
+
+    text: str
+    kind: str = "AVRO"
+    references: tuple[str, ...] = ()
+
+
+class Registry:
+    """*Thread-safe: it keeps nothing but where the registry is.* Schemas never change: callers keep them."""
+
+    def __init__(self, url: str, *, timeout_seconds: float = 10.0) -> None:
+        """``url``: ``http://host:8081``, with ``user:password@`` where it asks for them.
+
+        Raises:
+            InvalidConfig: it is no such URL.
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InvalidConfig("a schema registry's URL is http://host:port or https://host:port")
+        address = parts.netloc.rpartition("@")[2]
+        self.url = urlunsplit((parts.scheme, address, parts.path.rstrip("/"), "", ""))
+        self._timeout = timeout_seconds
+        self._headers = {"Accept": _ACCEPT}
+        if parts.username is not None:
+            secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self._headers["Authorization"] = "Basic " + base64.b64encode(secret.encode()).decode()
+
+    def by_id(self, schema_id: int) -> Schema | None:
+        """The schema of this id; None where there is none.
+
+        Raises:
+            RegistryError: the registry cannot be asked.
+        """
+        found = self._get(f"/schemas/ids/{schema_id}")
+        return None if found is None else self._schema(found)
+
+    def latest(self, subject: str) -> Schema:
+        """The newest schema of a subject: ``flights-value`` is usual for the values of topic ``flights``.
+
+        Raises:
+            RegistryError: there is none, or the registry cannot be asked.
+        """
+        return self._schema(self._version(subject, "latest"))
+
+    def _version(self, subject: str, version: object) -> dict[str, object]:
+        found = self._get(f"/subjects/{quote(subject, safe='')}/versions/{version}")
+        if found is None:
+            raise RegistryError(f"{self.url} has no version {version} of subject {subject!r}")
+        return found
+
+    def _schema(self, answer: dict[str, object]) -> Schema:
+        texts: dict[tuple[str, object], str] = {}
+        self._follow(answer, texts)
+        kind = answer.get("schemaType") or "AVRO"
+        return Schema(self._text(answer), str(kind), tuple(texts.values()))
+
+    def _follow(self, answer: dict[str, object], texts: dict[tuple[str, object], str]) -> None:
+        """Put what ``answer`` refers to into ``texts``, what that refers to first."""
+        for reference in self._references(answer):
+            key = str(reference.get("subject")), reference.get("version")
+            if key in texts:
+                continue
+            if len(texts) >= _MAX_REFERENCES:
+                raise RegistryError(f"{self.url}: a schema refers to more than {_MAX_REFERENCES} others")
+            found = self._version(*key)
+            self._follow(found, texts)
+            texts[key] = self._text(found)
+
+    def _references(self, answer: dict[str, object]) -> list[dict[str, object]]:
+        found = answer.get("references") or []
+        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+            raise RegistryError(f"{self.url} answered with references that are none")
+        return found
+
+    def _text(self, answer: dict[str, object]) -> str:
+        text = answer.get("schema")
+        if not isinstance(text, str):
+            raise RegistryError(f"{self.url} answered without a schema: is it a schema registry?")
+        return text
+
+    def _get(self, path: str) -> dict[str, object] | None:
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return self._ask(path)
+            except RegistryError:
+                if attempt == _ATTEMPTS:
+                    raise
+                time.sleep(_PAUSE_SECONDS * attempt)
+        return None
+
+    def _ask(self, path: str) -> dict[str, object] | None:
+        """The answer; None where there is no such thing. What trying again cannot cure is `InvalidConfig`."""
+        request = Request(self.url + path, headers=self._headers)
+        try:
+            with urlopen(request, timeout=self._timeout) as response:
+                body = response.read(_MAX_BYTES + 1)
+        except HTTPError as e:
+            with e:
+                if e.code == _NOT_FOUND:
+                    return None
+                told = f"{self.url}{path} answered {e.code} {e.reason}"
+            if e.code == _TOO_MANY or e.code >= _SERVER_FAILED:
+                raise RegistryError(told) from None
+            raise InvalidConfig(f"{told}: check the registry's URL, user and password") from None
+        except (URLError, OSError) as e:
+            raise RegistryError(f"{self.url}{path}: {getattr(e, 'reason', e)}") from e
+        if len(body) > _MAX_BYTES:
+            raise InvalidConfig(f"{self.url}{path} answered more than {_MAX_BYTES} bytes")
+        try:
+            found = json.loads(body)
+        except ValueError as e:
+            raise InvalidConfig(f"{self.url}{path} answered no JSON: is it a schema registry?") from e
+        if not isinstance(found, dict):
+            raise InvalidConfig(f"{self.url}{path} answered no object: is it a schema registry?")
+        return found

@@ -1,0 +1,82 @@
+"""The same consumer on the wire since 0.8."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from broker.embedded import EmbeddedBroker
+from pyspark_kafkalog.classic.consumer.fetched_messages import MessageSet
+from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
+from pyspark_kafkalog.client.admin import NewTopic, create_topics
+from pyspark_kafkalog.errors import OffsetOutOfRange, UnknownTopicOrPartition
+from pyspark_kafkalog.producer.producer import Producer
+from pyspark_kafkalog.protocol.v07 import FetchRequest
+from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+
+
+@pytest.fixture
+def topic(running_broker: EmbeddedBroker, topic_name: str) -> str:
+    """Two partitions; the first holds m0 to m9 in one compressed batch, of the seconds 1000 to 1009."""
+    create_topics(running_broker.bootstrap_servers, [NewTopic(topic_name, 2)])
+    properties = {
+        "bootstrap.servers": running_broker.bootstrap_servers,
+        "compression.type": "gzip",
+        "linger.ms": 1000,
+    }
+    with Producer(properties) as producer:
+        for n in range(10):
+            producer.send(topic_name, b"m%d" % n, b"k", partition=0, timestamp_ms=1_000_000 + 1000 * n)
+    return topic_name
+
+
+@pytest.fixture
+def consumer(running_broker: EmbeddedBroker) -> Iterator[SimpleConsumer]:
+    with SimpleConsumer("127.0.0.1", running_broker.port, {"protocol": "0.8"}) as consumer:
+        yield consumer
+
+
+def listed(messages: MessageSet) -> list[tuple[bytes, int]]:
+    return [(bytes(payload), offset) for payload, offset in messages]
+
+
+def test_each_message_has_an_offset_of_its_own(consumer: SimpleConsumer, topic: str) -> None:
+    found = consumer.fetch(topic, 0, 0)
+    assert listed(found) == [(b"m%d" % n, n + 1) for n in range(10)]
+    assert found.next_offset == 10
+    assert listed(consumer.fetch(topic, 0, 7)) == [(b"m%d" % n, n + 1) for n in (7, 8, 9)]
+    assert listed(consumer.fetch(topic, 0, 10)) == []
+    records = list(consumer.fetch(topic, 0, 9, 1).records())
+    assert [(r.offset, r.key, r.value, r.timestamp) for r in records] == [(9, b"k", b"m9", 1_009_000)]
+
+
+def test_several_partitions_are_fetched_at_once(consumer: SimpleConsumer, topic: str) -> None:
+    sets = consumer.multifetch(
+        [FetchRequest(topic, 0, 8, 1000), FetchRequest(topic, 1, 0, 1000), FetchRequest(topic, 5, 0, 1000),
+         FetchRequest(topic, 0, 99, 1000), FetchRequest(topic, 0, 9, 1000)]
+    )  # fmt: skip
+    assert listed(sets[0]) == [(b"m8", 9), (b"m9", 10)]
+    assert listed(sets[1]) == []
+    assert isinstance(sets[2].error, UnknownTopicOrPartition)
+    assert isinstance(sets[3].error, OffsetOutOfRange)
+    assert (sets[3].error.start, sets[3].error.end) == (0, 10)
+    assert listed(sets[4]) == [(b"m9", 10)], "the same partition, asked for from several offsets"
+
+
+def test_offsets_are_those_of_the_ends_and_of_times(consumer: SimpleConsumer, topic: str) -> None:
+    assert consumer.get_offsets_before(topic, 0, LATEST_TIMESTAMP, 9) == [10, 0]
+    assert consumer.get_offsets_before(topic, 0, LATEST_TIMESTAMP) == [10]
+    assert consumer.get_offsets_before(topic, 0, LATEST_TIMESTAMP, 0) == []
+    assert consumer.get_offsets_before(topic, 0, EARLIEST_TIMESTAMP, 9) == [0]
+    assert consumer.get_offsets_before(topic, 0, 1_003_500, 9) == [4]
+    assert consumer.get_offsets_before(topic, 0, 2_000_000, 9) == [10]
+    with pytest.raises(UnknownTopicOrPartition, match=f"{topic}-5"):
+        consumer.get_offsets_before(topic, 5, LATEST_TIMESTAMP)
+
+
+def test_offsets_of_a_group_are_kept_by_kafka(consumer: SimpleConsumer, topic: str) -> None:
+    tp = TopicPartition(topic, 0)
+    assert consumer.fetch_offsets(topic, [tp]) == {}
+    consumer.commit_offsets(topic, {tp: 4})
+    assert {tp: kept.offset for tp, kept in consumer.fetch_offsets(topic).items()} == {tp: 4}

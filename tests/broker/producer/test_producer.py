@@ -1,0 +1,259 @@
+"""Our producer and our fetcher with our broker: what goes in comes out, also when the broker is killed."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import broker
+from broker.embedded import EmbeddedBroker
+from pyspark_kafkalog.client.admin import NewTopic, create_topics
+from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.client.fetcher import PartitionFetcher
+from pyspark_kafkalog.client.offsets import list_offsets
+from pyspark_kafkalog.config.consumer import ConsumerConfig
+from pyspark_kafkalog.errors import InvalidRecord, MessageTooLarge
+from pyspark_kafkalog.formats.message_set import records
+from pyspark_kafkalog.producer.columns import Kernels
+from pyspark_kafkalog.producer.producer import Producer
+from pyspark_kafkalog.producer.routing import partition_for
+from pyspark_kafkalog.types import LATEST_TIMESTAMP, Record, TopicPartition
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[EmbeddedBroker]:
+    with broker.start_broker() as running:
+        yield running
+
+
+def read(running: EmbeddedBroker, topic: str, partition: int = 0, **changes: Any) -> list[Record]:
+    config = ConsumerConfig(bootstrap_servers=running.bootstrap_servers, **changes)
+    cluster = Cluster(config)
+    tp = TopicPartition(topic, partition)
+    try:
+        end = list_offsets(cluster, {tp: LATEST_TIMESTAMP})[tp].offset
+        return [
+            record
+            for fetched in PartitionFetcher(cluster, tp, 0, end, config=config)
+            for record in records(fetched.data, start_offset=fetched.offset, max_bytes=1 << 28)
+        ]
+    finally:
+        cluster.close()
+
+
+def producer(running: EmbeddedBroker, **properties: Any) -> Producer:
+    named = {name.replace("_", "."): value for name, value in properties.items()}
+    return Producer({"bootstrap.servers": running.bootstrap_servers, **named})
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_records_come_back_as_they_were_sent(kafka: EmbeddedBroker, codec: str) -> None:
+    topic = f"codec-{codec}"
+    rows = [
+        (
+            None if i % 7 == 0 else b"key %d" % (i % 13),
+            None if i % 11 == 0 else b"value %d " % i * (i % 50),
+            (("h", b"%d" % i), ("h", None)) if i % 5 == 0 else (),
+        )
+        for i in range(3000)
+    ]
+    create_topics(kafka.bootstrap_servers, [NewTopic(topic, 1)])
+    with producer(kafka, compression_type=codec, linger_ms=20) as out:
+        for i, (key, value, headers) in enumerate(rows):
+            out.send(topic, value, key, headers=headers, timestamp_ms=1_000_000 + i)
+    found = read(kafka, topic)
+    assert [(r.key, r.value, r.headers) for r in found] == rows
+    assert [r.timestamp for r in found] == [1_000_000 + i for i in range(3000)]
+    assert [r.offset for r in found] == list(range(3000))
+
+
+def test_a_topic_is_made_when_it_is_first_sent_to(kafka: EmbeddedBroker) -> None:
+    with producer(kafka) as out:
+        assert out.send("made-on-the-way", b"v").result(10).offset == 0
+    assert [r.value for r in read(kafka, "made-on-the-way")] == [b"v"]
+
+
+def test_large_records_go_through_small_fetches(kafka: EmbeddedBroker) -> None:
+    values = [bytes([i]) * 900_000 for i in range(5)]
+    with producer(kafka) as out:
+        deliveries = [out.send("large", value) for value in values]
+        assert [delivery.result(10).offset for delivery in deliveries] == list(range(5))
+    assert [r.value for r in read(kafka, "large", max_partition_fetch_bytes=1000)] == values
+
+
+def test_a_record_above_the_topics_limit_fails_and_the_rest_goes_on(kafka: EmbeddedBroker) -> None:
+    limit = {"max.message.bytes": "10000"}
+    create_topics(kafka.bootstrap_servers, [NewTopic("limited", 1, configs=limit)])
+    with producer(kafka, linger_ms=50, batch_size=100_000) as out:
+        deliveries = [out.send("limited", b"%03d" % i + bytes(500)) for i in range(100)]
+        too_large = out.send("limited", bytes(20_000))
+        deliveries += [out.send("limited", b"%03d" % i + bytes(500)) for i in range(100, 200)]
+        with pytest.raises(MessageTooLarge, match="limited-0"):
+            too_large.result(10)
+        assert [delivery.result(10).offset for delivery in deliveries] == list(range(200))
+    assert [(r.value or b"")[:3] for r in read(kafka, "limited")] == [b"%03d" % i for i in range(200)]
+
+
+def test_a_killed_broker_costs_neither_records_nor_order() -> None:
+    with broker.start_broker() as running:
+        create_topics(running.bootstrap_servers, [NewTopic("t", 2)])
+        done = threading.Event()
+
+        def disturb() -> None:
+            for _ in range(3):
+                time.sleep(0.3)
+                running.kill()
+                running.restart()
+            done.set()
+
+        thread = threading.Thread(target=disturb)
+        out = producer(running, linger_ms=1, retry_backoff_ms=10, retry_backoff_max_ms=100)
+        out.send("t", b"0 first", partition=0).result(10)
+        thread.start()
+        deliveries = []
+        count = 0
+        while not done.is_set():
+            for _ in range(50):
+                count += 1
+                deliveries.append(out.send("t", b"%d" % count, partition=count % 2))
+            time.sleep(0.002)
+        thread.join()
+        out.flush(60)
+        assert count > 1000
+        for delivery in deliveries:
+            delivery.result(0)
+        out.close()
+        for partition in (0, 1):
+            expected = [b"%d" % i for i in range(1, count + 1) if i % 2 == partition]
+            found = [r.value for r in read(running, "t", partition)]
+            assert found == ([b"0 first", *expected] if partition == 0 else expected)
+
+
+def test_reading_goes_on_after_the_broker_was_killed() -> None:
+    with broker.start_broker() as running:
+        with producer(running, batch_size=1000) as out:
+            for i in range(5000):
+                out.send("t", b"%d" % i)
+        tp = TopicPartition("t", 0)
+        config = ConsumerConfig(
+            bootstrap_servers=running.bootstrap_servers, max_partition_fetch_bytes=5000, retry_backoff_ms=10
+        )
+        cluster = Cluster(config)
+        found: list[bytes | None] = []
+        for number, fetched in enumerate(PartitionFetcher(cluster, tp, 0, 5000, config=config)):
+            found += [r.value for r in records(fetched.data, start_offset=fetched.offset, max_bytes=1 << 20)]
+            if number == 3:
+                running.kill()
+                running.restart()
+        cluster.close()
+        assert found == [b"%d" % i for i in range(5000)]
+
+
+def test_every_row_of_an_arrow_table_is_sent(kafka: EmbeddedBroker) -> None:
+    start = datetime.datetime(2013, 1, 1, tzinfo=datetime.timezone.utc)
+    count = 2500
+    table = pa.table(
+        {
+            "value": [f"value {i}" for i in range(count)],
+            "key": pa.array([None if i % 3 == 0 else b"k%d" % i for i in range(count)], pa.binary()),
+            "timestamp": [start + datetime.timedelta(milliseconds=i) for i in range(count)],
+            "headers": pa.array(
+                [[{"key": "n", "value": b"%d" % i}] if i % 2 else None for i in range(count)],
+                pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+            ),
+            "partition": pa.array([0] * count, pa.int32()),
+        }
+    )
+    told: list[Any] = []
+    with producer(kafka, batch_size=5000) as out:
+        delivery = out.send_arrow("arrow", table, on_delivery=told.append)
+        ranges = delivery.result(10)
+    assert told == [delivery]
+    assert sum(part.record_count for part in ranges) == count
+    assert (ranges[0].first_offset, ranges[-1].last_offset) == (0, count - 1)
+    found = read(kafka, "arrow")
+    first_ms = int(start.timestamp() * 1000)
+    assert [r.value for r in found] == [b"value %d" % i for i in range(count)]
+    assert [r.key for r in found] == [None if i % 3 == 0 else b"k%d" % i for i in range(count)]
+    assert [r.timestamp for r in found] == [first_ms + i for i in range(count)]
+    assert [r.headers for r in found] == [(("n", b"%d" % i),) if i % 2 else () for i in range(count)]
+
+
+def test_arrow_rows_with_keys_go_where_single_records_go(kafka: EmbeddedBroker) -> None:
+    create_topics(kafka.bootstrap_servers, [NewTopic("keyed", 4)])
+    keys = [b"key %d" % (i % 50) for i in range(1000)]
+    with producer(kafka) as out:
+        places = {key: out.send("keyed", b"single", key).result(10).partition for key in keys[:50]}
+        out.send_arrow("keyed", pa.table({"key": keys, "value": keys}).slice(50)).result(10)
+    for partition in range(4):
+        found = read(kafka, "keyed", partition)
+        assert {places[r.key or b""] for r in found} == {partition}
+        bulk = [r.key for r in found if r.value != b"single"]
+        assert bulk == [key for key in keys[50:] if places[key] == partition]
+
+
+def test_arrow_rows_without_keys_are_spread(kafka: EmbeddedBroker) -> None:
+    create_topics(kafka.bootstrap_servers, [NewTopic("spread", 4)])
+    with producer(kafka) as out:
+        ranges = out.send_arrow("spread", pa.table({"value": [bytes(100)] * 10_000})).result(10)
+    counts = [sum(part.record_count for part in ranges if part.partition == p) for p in range(4)]
+    assert sum(counts) == 10_000
+    assert min(counts) > 1000
+
+
+def test_an_arrow_table_that_cannot_be_sent_is_refused_whole(kafka: EmbeddedBroker) -> None:
+    with producer(kafka) as out:
+        with pytest.raises(InvalidRecord, match=r"columns a cannot be sent; value is required"):
+            out.send_arrow("refused", pa.table({"a": [b""]}))
+        with pytest.raises(InvalidRecord, match="column value is of type int64"):
+            out.send_arrow("refused", pa.table({"value": [1]}))
+
+
+def test_a_table_of_many_batches_arrives_whole_and_in_order(kafka: EmbeddedBroker) -> None:
+    flight = {
+        "year": 2013,
+        "carrier": "UA",
+        "origin": "EWR",
+        "dest": "IAH",
+        "dep_delay": 2.0,
+        "air_time": 227.0,
+    }
+    values = [json.dumps({**flight, "flight": i}) for i in range(100_000)]
+    with producer(kafka, compression_type="lz4") as out:
+        out.send_arrow("flights", pa.table({"value": values})).result(60)
+    found = [r.value.decode() for r in read(kafka, "flights") if r.value]
+    assert found == values
+
+
+@pytest.mark.parametrize("warm", [0, 1 << 30])
+def test_rows_of_a_table_keep_their_order_whether_they_have_keys_or_not(
+    kafka: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, warm: int
+) -> None:
+    """By compiled code, where there is any, and by plain Python."""
+    monkeypatch.setattr("pyspark_kafkalog.producer.columns.KERNELS", Kernels(warm))
+    topic = f"in-order-{warm}"
+    create_topics(kafka.bootstrap_servers, [NewTopic(topic, 3)])
+    keys = [None if n % 3 else b"%d" % (n % 7) for n in range(3000)]
+    table = pa.table({"key": keys, "value": [b"%d" % n for n in range(3000)]})
+    with producer(kafka) as out:
+        ranges = [out.send_arrow(topic, table).result(10) for _ in range(2)]
+        out.send(topic, b"3000", partition=0)
+    assert sum(one.record_count for sent in ranges for one in sent) == 6000
+    found = [read(kafka, topic, partition) for partition in range(3)]
+    for part in found:
+        numbers = [int(record.value or b"") for record in part]
+        turn = next(place for place in range(1, len(numbers)) if numbers[place] < numbers[place - 1])
+        assert numbers[:turn] == sorted(numbers[:turn])
+        assert numbers[turn:] == sorted(numbers[turn:])
+    assert sorted(int(r.value or b"") for part in found for r in part) == sorted([*range(3000)] * 2 + [3000])
+    by_key = {(r.key, partition) for partition, part in enumerate(found) for r in part if r.key}
+    assert by_key == {(key, partition_for(key, 3)) for key in keys if key}

@@ -1,0 +1,84 @@
+"""What docs/clients.md shows is run as it stands there, but for the ports."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import pyspark_kafkalog
+from broker.embedded import EmbeddedBroker, start_broker
+from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
+from pyspark_kafkalog.classic.consumer.stream import ConsumerTimeout
+from pyspark_kafkalog.classic.producer.async_producer import CallbackHandler
+from pyspark_kafkalog.formats.message_set import magic_at, records
+from tests.support.raw_client import RawClient
+
+MANUAL = (Path(__file__).resolve().parents[3] / "docs" / "clients.md").read_text(encoding="utf-8")
+
+
+def run(example: str, port: int, zookeeper_connect: str) -> None:
+    code = example.replace("9093", str(port)).replace("localhost:2181", zookeeper_connect)
+    exec(compile(code, "docs/clients.md", "exec"), {})
+
+
+def test_the_examples_do_what_they_say(
+    zookeeper_connect: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {
+        "listeners": "KAFKA07://127.0.0.1:0", "zookeeper.connect": zookeeper_connect, "log.flush.interval": 1,
+    }  # fmt: skip
+    with start_broker(settings, data_dir=tmp_path) as broker:
+        port = broker.port_of("KAFKA07")
+        # Transactions and message sets are other tests'.
+        found = re.findall(r"```python\n(.*?)```", MANUAL, re.DOTALL)
+        examples = [e for e in found if "transactional.id" not in e and '"message.format"' not in e]
+        (endless,) = (example for example in examples if "ConsumerConnector" in example)
+        examples.remove(endless)
+        assert len(examples) == 4
+        for example in examples:
+            run(example, port, zookeeper_connect)
+        assert capsys.readouterr().out.splitlines() == ["13 b'one'", "26 b'two'", "41 b'three'"]
+        # The manual's consumer waits for more for ever; this one gives up when it has read what there is.
+        found_by = '"groupid": "loaders", "autooffset.reset": "smallest", "consumer.timeout.ms": 2000'
+        with pytest.raises(ConsumerTimeout):
+            run(endless.replace('"groupid": "loaders"', found_by), port, zookeeper_connect)
+        read = capsys.readouterr().out.splitlines()
+        with SimpleConsumer("127.0.0.1", port) as consumer:
+            found, position = [], 0
+            while messages := list(consumer.fetch("clicks", 0, position)):
+                found += [bytes(payload) for payload, _ in messages]
+                position = messages[-1][1]
+    assert read[:2] == ["clicks 0 0 0 b'one'", "clicks 0 0 13 b'two'"]
+    assert len(read) == len(found) == 1005
+    assert found[:3] == [b"one", b"two", b"three"]
+    assert found[3:-2] == [b"click %d" % n for n in range(1000)]
+    assert found[-2:] == [b"one", b"two"]
+
+
+def test_the_example_of_an_old_format_writes_it(
+    running_broker: EmbeddedBroker, client: RawClient, topic_name: str
+) -> None:
+    client.create_topic(topic_name)
+    (example,) = (e for e in re.findall(r"```python\n(.*?)```", MANUAL, re.DOTALL) if "message.format" in e)
+    code = example.replace("9092", str(running_broker.port)).replace("clicks", topic_name)
+    exec(compile(code, "docs/clients.md", "exec"), {})
+    stored = client.fetch(topic_name, 0).records
+    assert stored is not None
+    assert magic_at(stored, 0) == 1
+    assert [(r.key, r.value) for r in records(stored, start_offset=0, max_bytes=1000)] == [(b"k", b"one")]
+
+
+def test_the_table_of_names_is_what_the_package_exports() -> None:
+    table = MANUAL.partition("| Name |")[2].partition("\n\n")[0]
+    names = [name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert len(names) == 12
+    for name in names:
+        assert getattr(pyspark_kafkalog, name).__name__ == name
+
+
+def test_the_table_of_hooks_has_each_of_them() -> None:
+    table = MANUAL.partition("| Hook of")[2].partition("\n\n")[0]
+    named = set(re.findall(r"^\| `(\w+)\(", table, re.MULTILINE))
+    assert named == {name for name in vars(CallbackHandler) if not name.startswith("_")}
