@@ -1,7 +1,7 @@
 """A round of the loads' fault driver: loads of a growing topic, a fault in each, all from one seed.
 
-Whatever a fault leaves behind, the only remedy is to run the load again, as users do. What docs/loads.md says
-is asserted after each step; what the output holds, in between and at the end.
+Whatever a fault leaves behind, the only remedy is to run the load again, as users do. What
+tests/fault/README.md says is asserted after each step; what the output holds, in between and at the end.
 """
 
 from __future__ import annotations

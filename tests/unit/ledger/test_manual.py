@@ -1,4 +1,4 @@
-"""The examples of records in docs/loads.md are records."""
+"""The examples of records in docs/ledger.md are records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark_kafkalog.ledger.plan import decode_plan, encode_plan
 from pyspark_kafkalog.ledger.receipts import decode_receipt, encode_receipt
 from pyspark_kafkalog.ledger.records import seal, unseal
 
-MANUAL = Path(__file__).parents[3] / "docs" / "loads.md"
+MANUAL = Path(__file__).parents[3] / "docs" / "ledger.md"
 
 
 def examples() -> dict[str, bytes]:
