@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 
 from broker.config import BrokerConfig, LogConfig
@@ -167,33 +166,6 @@ def configuration() -> str:
     return "\n".join([INTRODUCTION, *chapters])
 
 
-FILES_HEADING = """\
-# File map
-
-Every module and the first sentence it says of itself; written by `make docs`. How they work together:
-[design.md](design.md).
-"""
-PACKAGES = ("pyspark_kafkalog", "broker")
-
-
-def file_map() -> str:
-    """The text of ``docs/files.md``: one table for each folder."""
-    folders: dict[Path, list[str]] = {}
-    for package in PACKAGES:
-        for module in sorted((ROOT / package).rglob("*.py")):
-            said = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or ""
-            sentence = said.split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
-            name = "the package" if module.stem == "__init__" else f"`{module.name}`"
-            row = f"| {name} | {sentence} |"
-            rows = folders.setdefault(module.parent.relative_to(ROOT), [])
-            rows.insert(0, row) if module.stem == "__init__" else rows.append(row)
-    tables = [
-        f"## {folder}/\n\n| Module | |\n| --- | --- |\n" + "\n".join(rows) + "\n"
-        for folder, rows in folders.items()
-    ]
-    return "\n".join([FILES_HEADING, *tables])
-
-
 DATASOURCE = ROOT / "docs" / "datasource.md"
 OPTIONS_BEGIN = "<!-- Written by `make docs` from pyspark_kafkalog/datasource/option_table.py. -->\n"
 SINK_OPTIONS_BEGIN = (
@@ -242,7 +214,6 @@ def generated() -> dict[Path, str]:
     return {
         ROOT / "docs" / "configuration.md": configuration(),
         ROOT / "docs" / "cli.md": command_line(),
-        ROOT / "docs" / "files.md": file_map(),
         DATASOURCE: datasource(),
         ROOT / "conf" / "consumer.properties": properties_file(ConnectorConfig, CONSUMER_HEADING, GIVEN),
         ROOT / "conf" / "mirror.properties": mirror_file(),
