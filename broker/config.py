@@ -11,8 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker.endpoint import Endpoint, endpoints, parse_endpoints, reachable_endpoints
-from broker.format_version import AS_PRODUCED, format_versions
-from broker.topic_config import LogConfig, compression_types, either_timestamp_type, policies
+from broker.topic_config import (
+    AS_PRODUCED,
+    LogConfig,
+    compression_types,
+    either_timestamp_type,
+    format_versions,
+    policies,
+)
 from pyspark_kafkalog.config.definition import (
     INT_MAX,
     LONG_MAX,

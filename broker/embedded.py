@@ -213,8 +213,8 @@ def run_child() -> None:
 
     from broker.config import BrokerConfig
     from broker.network.processor import share_the_interpreter
+    from broker.scheduler import next_of
     from broker.server.broker import Broker
-    from broker.waiting import next_of
 
     share_the_interpreter()
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

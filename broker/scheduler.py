@@ -5,8 +5,10 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
+import queue
 import threading
 from collections.abc import Callable
+from typing import TypeVar
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 
@@ -128,3 +130,22 @@ class Scheduler:
                 wait = self._queue[0][0] - self._clock.monotonic() if self._queue else _LONGEST_WAIT_SECONDS
                 if wait > 0:
                     self._changed.wait(min(wait, _LONGEST_WAIT_SECONDS))
+
+
+T = TypeVar("T")
+
+_LOOK_SECONDS = 0.2
+
+
+def next_of(reasons: queue.SimpleQueue[T]) -> T:
+    """The next thing put into ``reasons``, also by a signal handler of this thread.
+
+    A signal that arrives in the last moment before ``get`` blocks does not interrupt it, and its handler
+    then runs only when ``get`` is over: so each wait is a short one. The queue must be a ``SimpleQueue``,
+    whose ``put`` may interrupt its own ``get``.
+    """
+    while True:
+        try:
+            return reasons.get(timeout=_LOOK_SECONDS)
+        except queue.Empty:
+            continue

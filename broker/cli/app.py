@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from broker.cli import dump_log, export, properties, start, stop, verify_log
-from broker.cli.outcome import FAILED, MISUSED, PROGRAM, fail, say
+from broker.cli.commands import FAILED, MISUSED, PROGRAM, fail, say
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 
 _COMMANDS = (start, stop, properties, dump_log, verify_log, export)

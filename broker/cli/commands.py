@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,3 +65,42 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
 def is_properties(path: Path) -> bool:
     """Whether ``path`` is a properties file, by its name."""
     return path.suffix == ".properties" and path.is_file()
+
+
+PROGRAM = "kafkalog-broker"
+
+DONE, FAILED, MISUSED = 0, 1, 2
+"""Done; could not be done, or found damage; the user must change arguments or configuration."""
+
+
+def say(line: str) -> None:
+    """A line of words, on standard error: standard output is for what was asked for."""
+    sys.stderr.write(f"{PROGRAM}: {line}\n")
+    sys.stderr.flush()
+
+
+def fail(error: Exception, code: int) -> int:
+    """Say what went wrong in one line; returns ``code``."""
+    say(" ".join(str(error).split()) or type(error).__name__)
+    return code
+
+
+Advance = Callable[[int], object]
+
+
+@contextmanager
+def byte_progress(what: str, total_bytes: int) -> Iterator[Advance]:
+    """Shows how far the work is while the block runs; what it gives is told how many more bytes are done.
+
+    Where standard error is no terminal nothing is shown, and nothing loaded.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console  # here: who sees no bar need not wait for it
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total_bytes)
+        yield lambda count: bar.advance(task, count)

@@ -9,18 +9,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.cli.commands import add_command, directories_of
-from broker.cli.outcome import DONE, say
-from broker.cli.progress import byte_progress
-from broker.log.data_directory import LOCK_NAME
-from broker.log.holder import hold_off
+from broker.cli.commands import DONE, add_command, byte_progress, directories_of, say
+from broker.disk.data_directory import LOCK_NAME
+from broker.disk.process_lock import hold_off
 from pyspark_kafkalog.errors import InvalidConfig, StorageError
 
 if TYPE_CHECKING:
     from broker.cli.commands import Commands
-    from broker.log.export import Source
-    from broker.log.filesystem import FileSystem
-    from broker.log.verify_directory import Contents
+    from broker.disk.filesystem import FileSystem
+    from broker.inspect.export import Source
+    from broker.inspect.verify import Contents
 
 _EXAMPLES = """\
 examples:
@@ -56,10 +54,10 @@ def add_parser(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from broker.log.export import check_target, export
-    from broker.log.filesystem import OsFileSystem, ReadOnlyFiles
-    from broker.log.places import kind_of, segments_in
-    from broker.log.verify_directory import read_contents
+    from broker.disk.filesystem import OsFileSystem, ReadOnlyFiles
+    from broker.inspect.directory_listing import kind_of, segments_in
+    from broker.inspect.export import check_target, export
+    from broker.inspect.verify import read_contents
 
     directories = directories_of(options.source)
     check_target(options.target)
@@ -110,10 +108,10 @@ def _sources(
         InvalidConfig: a topic is asked for that is not there, or is of a generation that Kafka cannot read.
         StorageError: what the directory says of its topics is damaged.
     """
-    from broker.log.export import Source
+    from broker.inspect.export import Source
+    from broker.inspect.inspection import inspection_of
     from broker.log.generations import SINCE_08
-    from broker.log.inspection import inspection_of
-    from broker.log.topic_store import read_partition_metadata
+    from broker.store.topic_store import read_partition_metadata
 
     damaged = [finding for each in contents for finding in each.findings if finding.damage]
     if damaged:

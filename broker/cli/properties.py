@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from broker.cli.outcome import DONE
+from broker.cli.commands import DONE
 from broker.config import BrokerConfig
 from pyspark_kafkalog.config.reference import properties_file
 

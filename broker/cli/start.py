@@ -14,10 +14,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from broker.cli.commands import add_command
-from broker.cli.outcome import DONE, FAILED, fail
+from broker.cli.commands import DONE, FAILED, add_command, fail
 from broker.config import BrokerConfig
-from broker.waiting import next_of
+from broker.scheduler import next_of
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 

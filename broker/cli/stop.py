@@ -8,10 +8,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.cli.commands import add_command, directories_of
-from broker.cli.outcome import DONE, FAILED, say
-from broker.log.data_directory import LOCK_NAME
-from broker.log.holder import Holder, holder_of, is_held
+from broker.cli.commands import DONE, FAILED, add_command, directories_of, say
+from broker.disk.data_directory import LOCK_NAME
+from broker.disk.process_lock import Holder, holder_of, is_held
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:

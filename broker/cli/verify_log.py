@@ -9,16 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.cli.commands import add_command, add_generation, directories_of, is_properties
-from broker.cli.outcome import DONE, FAILED
-from broker.cli.progress import Advance, byte_progress
+from broker.cli.commands import (
+    DONE,
+    FAILED,
+    Advance,
+    add_command,
+    add_generation,
+    byte_progress,
+    directories_of,
+    is_properties,
+)
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:
     from broker.cli.commands import Commands
-    from broker.log.filesystem import FileSystem
-    from broker.log.verify import Finding, PartitionReport
+    from broker.disk.filesystem import FileSystem
+    from broker.inspect.verify import Finding, PartitionReport
 
 _EXAMPLES = """\
 examples:
@@ -55,7 +62,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from broker.log.filesystem import ReadOnlyFiles
+    from broker.disk.filesystem import ReadOnlyFiles
 
     files = ReadOnlyFiles()
     jobs = [job for place in options.places for job in _jobs(place, options.deep, options.generation, files)]
@@ -92,10 +99,15 @@ def _jobs(place: Path, deep: bool, generation: str, files: FileSystem) -> Iterat
         InvalidConfig: there is nothing, or no such ``generation``.
         StorageError: a ``partition.metadata`` names a generation that is not known here.
     """
-    from broker.log.inspection import inspection_of
-    from broker.log.places import PartitionPlace, kind_of, partition_place, segment_place, segments_in
-    from broker.log.verify import Expected, verify_file, verify_partition
-    from broker.log.verify_directory import expected_of, read_contents
+    from broker.inspect.directory_listing import (
+        PartitionPlace,
+        kind_of,
+        partition_place,
+        segment_place,
+        segments_in,
+    )
+    from broker.inspect.inspection import inspection_of
+    from broker.inspect.verify import Expected, expected_of, read_contents, verify_file, verify_partition
 
     def partition(found: PartitionPlace, expected: Expected) -> _Job:
         inspection = inspection_of(found.path, generation, files)

@@ -1,1 +1,1 @@
-"""The segmented append-only log on disk."""
+"""The segmented append-only log of one partition. Knows neither topics nor the network."""

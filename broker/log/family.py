@@ -1,7 +1,7 @@
-"""What the logs of one family of generations do in a way of their own: a table that a log is built with.
+"""What the logs of one family do in their own way (`LogFamily`), and what they share (`LogTools`).
 
 Two families: 0.7, whose offsets count bytes, and 0.8 onwards, whose offsets count records. The tables
-themselves are in `generations`. Whoever has a log asks its table, and never which generation it has.
+themselves are in `generations`. Code that has a log asks its table, and never which generation it has.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from broker.config import LogConfig
-from broker.log.filesystem import FileSystem
-from broker.log.offset_scheme import OffsetScheme
-from broker.log.open_files import OpenFiles
+from broker.disk.filesystem import FileSystem
+from broker.disk.open_files import OpenFiles
+from broker.log.append.validation import AppendGuard, CheckedBatch
+from broker.log.batch_times import BatchTimes
+from broker.log.offset_scheme import LoadedSchemes, OffsetScheme
 from broker.log.salvage import Scan
-from broker.log.validation import AppendGuard, CheckedBatch
-from pyspark_kafkalog.formats.base import MessageFormat
+from pyspark_kafkalog.clock import Clock
+from pyspark_kafkalog.formats.base import Frame, MessageFormat
 from pyspark_kafkalog.steps import Steps
-
-if TYPE_CHECKING:
-    from broker.log.segment import Segment
+from pyspark_kafkalog.types import TopicPartition
 
 
 class Check(Protocol):
@@ -90,7 +90,7 @@ class Producers(Protocol):
     """What a log knows of those who write to it. Called under the log's lock."""
 
     loaded: bool
-    """Whether `load` has been called, if that is needed at all."""
+    """Whether all that the log tells of them is known: set by the log after `restore` and `replay`."""
 
     def check(self, batches: Sequence[CheckedBatch]) -> tuple[int, int] | None:
         """First and last offset of the batch that is repeated; None when all are new."""
@@ -104,8 +104,14 @@ class Producers(Protocol):
         """Forget those who have been silent for too long."""
         ...
 
-    def load(self, segments: Sequence[Segment], end_offset: int, now_ms: int) -> None:
-        """Learn who has written to the log. Raises `OSError`."""
+    def restore(self, end_offset: int) -> int:
+        """Take over what was saved for a log that ends at ``end_offset``; the offset from which `replay` must
+        go on. Raises `OSError`.
+        """
+        ...
+
+    def replay(self, heads: Iterable[tuple[Frame, bytes]], now_ms: int) -> None:
+        """Learn from frames of the log, each with its first bytes. Raises as ``heads``."""
         ...
 
     def save(self, end_offset: int) -> None:
@@ -140,3 +146,26 @@ class LogFamily:
     """Of a segment's bytes, of those to come and of ``segment.bytes``: whether it takes no more."""
     check_name: Callable[[str, Iterable[str]], None]
     """Refuses, with `InvalidTopic`, a name that a topic cannot have next to those others."""
+
+
+LOADED_INDEX_BYTES = 32 << 20
+"""Memory for the indexes of full segments; those of one of 1 GiB take 2 to 5 MiB."""
+
+Grown = Callable[[TopicPartition, int], object]
+
+
+@dataclass(frozen=True, slots=True)
+class LogTools:
+    """The disk and its open files, the time, the family's table, and the indexes that are in memory."""
+
+    files: FileSystem
+    pool: OpenFiles
+    clock: Clock
+    family: LogFamily
+    schemes: LoadedSchemes
+    flushed: Callable[[float], object]
+    """Told how many seconds each flush kept the disk busy."""
+    times: BatchTimes
+    """What is known of batches that were opened for their times."""
+    grown: Grown
+    """Told of a log that a flush made more of readable, and by how many bytes."""

@@ -1,4 +1,6 @@
-"""A part of a segment file that goes from the page cache to the socket without passing through us."""
+"""Entries on their way to a socket: a part of a segment file, which goes there from the page cache without
+passing through Python, or bytes in memory that were made for an answer.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,8 @@ import os
 import socket
 from pathlib import Path
 
-from broker.log.known_formats import KnownFormats
-from broker.log.open_files import OpenFile, OpenFiles
+from broker.disk.open_files import OpenFile, OpenFiles
+from pyspark_kafkalog.formats.batch import MAGIC
 
 
 class FileSlice:
@@ -116,3 +118,77 @@ class FileSlice:
         if self._file is None:
             raise ValueError("the slice is closed")
         return self._file
+
+
+class KnownFormats:
+    """*Thread-safe for reading and `learn`; `appended` is called under the log's lock.*
+
+    All is known of a segment that was begun in this run. Of an older one it is learned by who walks over its
+    entries, from its beginning on: so each is walked over once, however many read it.
+    """
+
+    __slots__ = ("_bounds", "_newest")
+
+    def __init__(self, size_bytes: int) -> None:
+        """The segment has so many bytes of which nothing is known."""
+        self._newest: int | None = None if size_bytes else 0
+        self._bounds = [0] * MAGIC
+        # By magic: the position before which no entry is of a later format. A race costs another walk.
+
+    def appended(self, magic: int) -> None:
+        """An entry is about to be written; before its bytes can be read."""
+        if self._newest is not None and magic > self._newest:
+            self._newest = magic
+
+    def learn(self, magic: int, start: int, end: int) -> None:
+        """No entry in bytes ``[start, end)`` is of a later format than ``magic``."""
+        if magic < MAGIC and start <= self._bounds[magic] < end:
+            self._bounds[magic] = end
+
+    def newest_before(self, end: int) -> int | None:
+        """A format than which no entry before byte ``end`` is later; None where none is known."""
+        if self._newest is not None:
+            return self._newest
+        return next((magic for magic, known in enumerate(self._bounds) if known >= end), None)
+
+
+class MemorySlice:
+    """*Not thread-safe: one owner at a time.* Entries in memory, of formats up to ``newest_magic``."""
+
+    __slots__ = ("_data", "_sent", "newest_magic")
+
+    def __init__(self, data: bytes, newest_magic: int) -> None:
+        self._data = data
+        self._sent = 0
+        self.newest_magic: int | None = newest_magic
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def send_to(self, sock: socket.socket) -> bool:
+        """Send what the socket takes now; True once all is sent. Raises `OSError`."""
+        with memoryview(self._data) as view:
+            while self._sent < len(view):
+                try:
+                    self._sent += sock.send(view[self._sent :])
+                except BlockingIOError:
+                    return False
+        return True
+
+    def read(self) -> bytes:
+        """All of them."""
+        return self._data
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Up to ``size`` bytes from ``position`` on, fewer at the end."""
+        return self._data[position : position + size]
+
+    def learn(self, magic: int, size: int) -> None:
+        """All is known."""
+
+    def cut(self, size: int) -> None:
+        """Keep the first ``size`` bytes only."""
+        self._data = self._data[:size]
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -11,28 +11,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from broker.log.batch_times import BatchTimes
-from broker.log.byte_validation import (
+from broker.disk.filesystem import FileSystem
+from broker.disk.open_files import OpenFiles
+from broker.log.append.byte_validation import (
     check_messages,
     check_messages_in_steps,
     leave_as_they_are,
     leave_as_they_are_in_steps,
 )
-from broker.log.entries import (
+from broker.log.append.message_sets import (
     check_entries,
     check_entries_in_steps,
     number_entries,
     number_entries_in_steps,
     take_long,
 )
-from broker.log.family import LogFamily
-from broker.log.filesystem import FileSystem
+from broker.log.append.producers import GuardedProducers, NoProducers
+from broker.log.batch_times import BatchTimes
+from broker.log.family import LOADED_INDEX_BYTES, Grown, LogFamily, LogTools
 from broker.log.offset_scheme import ByteOffsets, LoadedSchemes, LogicalOffsets
-from broker.log.open_files import OpenFiles
-from broker.log.producers import GuardedProducers, NoProducers
-from broker.log.scan import scan
-from broker.log.scan07 import scan07
-from broker.log.tools import LOADED_INDEX_BYTES, Grown, LogTools
+from broker.log.scan import scan, scan07
 from broker.log.topic_names import check_first_name, check_name
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import InvalidConfig

@@ -17,8 +17,8 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.log.filesystem import write_all
-from broker.log.open_files import OpenFiles
+from broker.disk.filesystem import write_all
+from broker.disk.open_files import OpenFiles
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.checksum import crc32c
 

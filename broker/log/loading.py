@@ -12,7 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from broker.config import LogConfig
-from broker.log.filesystem import Entry
+from broker.disk.filesystem import Entry
+from broker.log.family import LogTools
 from broker.log.segment import DELETED_SUFFIX, Segment, base_offset_of, segment_name
 from broker.log.segment_list import (
     SEGMENT_LIST_NAME,
@@ -23,7 +24,6 @@ from broker.log.segment_list import (
     unlisted,
     write_segment_list,
 )
-from broker.log.tools import LogTools
 from pyspark_kafkalog.errors import CorruptMessage, StorageError
 
 STRAY_NAME = "stray"

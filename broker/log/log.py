@@ -8,21 +8,27 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
+from operator import attrgetter
 from pathlib import Path
 
 from broker.config import LogConfig
-from broker.log.data_directory import DataDirectory
-from broker.log.family import LogFamily
+from broker.disk.data_directory import DataDirectory
+from broker.log.append.validation import AppendGuard, AppendResult, CheckedBatch, rewritten
+from broker.log.family import LogFamily, LogTools
 from broker.log.file_slice import FileSlice
 from broker.log.loading import CleanState, new_segment
 from broker.log.retention import RetentionPolicy, SegmentFacts, count_expired, just_written
-from broker.log.rolling import must_roll
 from broker.log.segment import Segment
 from broker.log.segment_list import SEGMENT_LIST_NAME, SegmentList, write_segment_list
-from broker.log.times import check_timed
-from broker.log.tools import LogTools
-from broker.log.validation import AppendGuard, AppendResult, CheckedBatch, rewritten
-from pyspark_kafkalog.errors import OffsetOutOfRange, StorageError, UnknownTopicOrPartition
+from pyspark_kafkalog.errors import (
+    CorruptMessage,
+    ErrorCode,
+    OffsetOutOfRange,
+    ServerError,
+    StorageError,
+    UnknownTopicOrPartition,
+)
+from pyspark_kafkalog.formats.batch import HEADER_SIZE
 from pyspark_kafkalog.steps import Steps, finished
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType, TopicPartition
 
@@ -412,10 +418,20 @@ class Log:
     def load_producers(self) -> None:
         """Let the guard know the producers in the log. Raises `StorageError`."""
         with self._lock:
+            now_ms = self._tools.clock.time_ms()
             try:
-                self._producers.load(self._segments, self._end_offset, self._tools.clock.time_ms())
+                offset = self._producers.restore(self._end_offset)
+                for segment in self._segments:
+                    if segment.next_offset <= offset:
+                        continue
+                    try:
+                        self._producers.replay(segment.heads(offset, HEADER_SIZE), now_ms)
+                    except CorruptMessage as e:
+                        # The log goes on: at worst a batch that is sent again is appended again.
+                        _logger.error("%s: producers after the damage are not known: %s", segment.path, e)
             except OSError as e:
                 raise self.directory.refused(f"reading {self.path.name}", e) from e
+            self._producers.loaded = True
 
     def _flush(self) -> int:
         """`flush`, its lock held. Returns by how much there is more to read, in bytes of a log of 0.7."""
@@ -554,3 +570,52 @@ class Log:
             raise
         finally:
             file.close()
+
+
+_OFFSET_COUNT, _MAX_TIMESTAMP = attrgetter("offset_count"), attrgetter("max_timestamp")
+
+
+def must_roll(
+    active: Segment,
+    batches: Sequence[CheckedBatch],
+    size_bytes: int,
+    config: LogConfig,
+    family: LogFamily,
+    *,
+    now_ms: int,
+    begun_ms: int,
+) -> bool:
+    """Whether ``batches`` are to go to a new segment: ``active`` is full by size or index, or too old.
+
+    Its age is Kafka's: from the first record's time to the newest of ``batches``; where they have none it is
+    counted from ``begun_ms``, when the first append came.
+
+    Raises:
+        CorruptMessage, OSError: the segment cannot be read.
+    """
+    if not active.size:
+        return False
+    if family.is_full(active.size, size_bytes, config.segment_bytes):
+        return True
+    last_offset = active.next_offset - 1 + sum(map(_OFFSET_COUNT, batches))
+    newest = max(map(_MAX_TIMESTAMP, batches))
+    if not active.has_room(size_bytes, last_offset, config.segment_index_bytes):
+        return True
+    first = active.first_timestamp()
+    age_ms = newest - first if first >= 0 and newest >= 0 else now_ms - begun_ms
+    return age_ms > config.segment_ms
+
+
+def check_timed(partition: TopicPartition, config: LogConfig) -> None:
+    """Refuse it where the format that the topic was given has no times. Where v0 only came, none is found.
+
+    Source: Kafka 3.9 ``UnifiedLog.fetchOffsetByTimestamp``.
+
+    Raises:
+        ServerError: UNSUPPORTED_FOR_MESSAGE_FORMAT.
+    """
+    if config.magic == 0:
+        raise ServerError(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            f"{partition}: messages have no time with message.format.version={config.message_format_version}",
+        )

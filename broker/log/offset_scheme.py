@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from broker.disk.open_files import OpenFiles
 from broker.log.index import OFFSET_COLUMNS, TIME_COLUMNS, SparseIndex
-from broker.log.open_files import OpenFiles
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.types import NO_TIMESTAMP

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from broker.log.filesystem import File
+from broker.disk.filesystem import File
 from broker.log.offset_scheme import MAX_RELATIVE
 from broker.log.salvage import Damage, Scan
 from broker.log.walk import LAST_OFFSET, MESSAGES_PER_BYTE, SCAN_BYTES, moved

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from broker.log.filesystem import File
+from broker.disk.filesystem import File
 from broker.log.walk import SCAN_BYTES
 from pyspark_kafkalog.errors import CorruptMessage
 

@@ -7,14 +7,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from broker.disk.filesystem import write_all
+from broker.log.append.validation import MAX_DECOMPRESSED_BYTES, CheckedBatch
 from broker.log.batch_times import Rises, rises_of
-from broker.log.file_slice import FileSlice
-from broker.log.filesystem import write_all
-from broker.log.known_formats import KnownFormats
+from broker.log.family import LogTools
+from broker.log.file_slice import FileSlice, KnownFormats
 from broker.log.offset_scheme import OffsetScheme, Wanted
 from broker.log.recovery import Survivors, check_segment
-from broker.log.tools import LogTools
-from broker.log.validation import MAX_DECOMPRESSED_BYTES, CheckedBatch
 from broker.log.walk import (
     CHUNK_BYTES,
     LAST_OFFSET,

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.log.checkpoint import read_table, write_table
-from broker.log.filesystem import FileSystem
+from broker.disk.filesystem import FileSystem, read_table, write_table
 from broker.log.segment import Segment, base_offset_of, segment_name
 
 SEGMENT_LIST_NAME = "segments.list"

@@ -6,8 +6,8 @@ import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from broker.network.reply import BUFFERS, Part, Transmission
 from broker.network.request_memory import FREE_BYTES, RequestMemory, Reservation
-from broker.network.transmission import BUFFERS, Part, Transmission
 from pyspark_kafkalog.errors import FrameTooLarge
 from pyspark_kafkalog.protocol.frames import FrameReader
 

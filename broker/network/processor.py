@@ -14,9 +14,8 @@ from functools import partial
 from typing import Any, Protocol, TypeVar, cast
 
 from broker.network.channel import Channel
-from broker.network.reply import Outcome, Reply
+from broker.network.reply import Outcome, Part, Reply
 from broker.network.request_memory import RequestMemory
-from broker.network.transmission import Part
 from broker.network.wakeup import Wakeup
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import FrameTooLarge

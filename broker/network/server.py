@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from broker.network.acceptor import Acceptor
-from broker.network.listener import listen, peer_name
+from broker.network.acceptor import Acceptor, listen, peer_name
 from broker.network.processor import Handler, NetworkMetrics, Processor
 from broker.network.request_memory import RequestMemory
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock

@@ -1,1 +1,1 @@
-"""The broker put together: handlers, topics, start and stop."""
+"""The broker put together: dispatch, handlers, topics, registration, start and stop."""

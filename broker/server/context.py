@@ -1,24 +1,23 @@
-"""What a handler gets besides its request: the broker's parts, and the way back to the client."""
+"""What a handler gets besides its request: the broker's parts, and the way back to the client; and how a
+handler is registered, with the versions that it serves.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from broker.config import BrokerConfig
-from broker.group.coordinator import OffsetCoordinator
 from broker.metrics import Metrics
-from broker.network.reply import Reply
-from broker.network.transmission import Part
-from broker.server.delayed_fetch import DelayedFetches
-from broker.server.fetch_turns import FetchTurns
-from broker.server.ownership import Ownership
-from broker.server.registry import LATER, CloseConnection
+from broker.network.reply import Part, Reply
+from broker.offsets.coordinator import OffsetCoordinator
+from broker.server.delayed_fetch import DelayedFetches, FetchTurns
+from broker.server.leadership import Ownership
 from broker.server.served_logs import ServedLogs
-from broker.server.topics import Topics
-from broker.server.written_topics import WrittenTopics
+from broker.server.topics import Topics, WrittenTopics
 from broker.transaction.producer_ids import ProducerIds
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
@@ -26,7 +25,7 @@ from pyspark_kafkalog.protocol.exchange import ApiKey, RequestHeader, encode_res
 from pyspark_kafkalog.steps import Steps, continued
 
 if TYPE_CHECKING:
-    from broker.server.zookeeper_offsets import ZooKeeperOffsets
+    from broker.offsets.zookeeper_offsets import ZooKeeperOffsets
 
 _OLDER_CODES = {
     (ApiKey.PRODUCE, ErrorCode.INVALID_RECORD): (3, ErrorCode.CORRUPT_MESSAGE),
@@ -128,6 +127,20 @@ class Context:
         else:
             self.reply.go_on_with(self.answering(continued(wanted, handling)))
 
+    def later(self, answer: Callable[[], Any]) -> Callable[[], None]:
+        """Work for another thread: sends what ``answer`` returns, or closes the connection if it fails."""
+
+        def work() -> None:
+            if self.reply.closed:
+                return
+            try:
+                self.answer(answer())
+            except Exception:
+                _log.exception("request of %s (%s)", self.header.client_id, self.reply.peer)
+                self.reply.close()
+
+        return work
+
     def refused(self, error: KafkaError) -> ErrorCode:
         """The code that answers ``error`` in the request's version, counted.
 
@@ -138,3 +151,70 @@ class Context:
         _log.debug("%s of %s (%s) refused: %s", api.name, self.header.client_id, self.reply.peer, error)
         since, older = _OLDER_CODES.get((api, error.code), (0, error.code))
         return error.code if self.version >= since else older
+
+
+class CloseConnection(Exception):
+    """A handler raises this where only the end of the connection can tell the client what went wrong."""
+
+
+class _Later:
+    """The type of `LATER` alone."""
+
+    def __repr__(self) -> str:
+        return "LATER"
+
+
+LATER = _Later()
+"""A handler returns this where it will answer through its `Context` itself, now or from another thread."""
+
+Handler = Callable[[Any, "Context"], Any]
+"""``(request, context) -> response``, or None for no answer, or `LATER`; may raise `CloseConnection`.
+
+Where it takes longer than some ms the function is a generator, a `pyspark_kafkalog.steps.Steps` of that: it
+is taken on in turns with other connections' requests.
+"""
+
+ShortCut = Callable[[bytearray, int, "Context"], "Sequence[Part] | None"]
+"""``(frame, position of the body, context) -> answer``, or None where the handler is to have the request."""
+
+_H = TypeVar("_H", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """One API as this broker serves it, and says so in ApiVersions. The range of versions is inclusive.
+
+    A ``short_cut`` is asked before the request is decoded, and does the same as the handler where it does it.
+    """
+
+    key: ApiKey
+    versions: tuple[int, int]
+    handler: Handler
+    short_cut: ShortCut | None = None
+
+
+_registrations: dict[ApiKey, Registration] = {}
+
+REGISTRY: Mapping[ApiKey, Registration] = MappingProxyType(_registrations)
+"""Filled when `broker.server.handlers` is imported; read-only after that."""
+
+
+def handles(
+    key: ApiKey,
+    *,
+    versions: tuple[int, int],
+    short_cut: ShortCut | None = None,
+) -> Callable[[_H], _H]:
+    """Register the decorated function as the handler of ``key``.
+
+    Raises:
+        ValueError: the key has a handler already (a mistake in the code).
+    """
+
+    def register(handler: _H) -> _H:
+        if key in _registrations:
+            raise ValueError(f"{key.name} has a handler already")
+        _registrations[key] = Registration(key, versions, handler, short_cut)
+        return handler
+
+    return register

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from broker.config import BrokerConfig
+from broker.disk.data_directory import new_cluster_id
 from broker.endpoint import KAFKA07, PLAINTEXT
-from broker.log.data_directory import new_cluster_id
-from broker.log.topic_store import StoredTopic
-from broker.server.ownership import Ownership, RegisteredElsewhere
-from broker.server.topics import INTERNAL_TOPICS
-from broker.server.zookeeper_offsets import ZooKeeperOffsets
+from broker.offsets.offset_records import INTERNAL_TOPICS
+from broker.offsets.zookeeper_offsets import ZooKeeperOffsets
+from broker.server.leadership import Ownership, RegisteredElsewhere
+from broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, InvalidConfig, KafkaError, ServerError
 from pyspark_kafkalog.types import TopicPartition

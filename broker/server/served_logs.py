@@ -8,11 +8,11 @@ from typing import Protocol
 
 from broker.log.family import LogFamily
 from broker.log.log import Log
-from broker.log.manager import LogManager
 from broker.log.retention import SegmentFacts
-from broker.network.transmission import Region
-from broker.server.allowance import Allowance
-from broker.server.ownership import Ownership
+from broker.network.reply import Region
+from broker.server.leadership import Ownership
+from broker.server.request_limits import Allowance
+from broker.store.manager import LogManager
 from pyspark_kafkalog.errors import ErrorCode, ServerError
 from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition

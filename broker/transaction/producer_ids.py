@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from broker.log.filesystem import FileSystem, read_file, replace_file
+from broker.disk.filesystem import FileSystem, read_file, replace_file
 from pyspark_kafkalog.errors import StorageError
 
 BLOCK_SIZE = 1000

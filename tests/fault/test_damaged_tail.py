@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.filesystem import OsFileSystem
+from broker.disk.filesystem import OsFileSystem
 from broker.log.recovery import check_segment
 from broker.log.segment_list import FullSegment, SegmentList, write_segment_list
 from pyspark_kafkalog.errors import CorruptMessage

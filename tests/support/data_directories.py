@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker.log.filesystem import ReadOnlyFiles
-from broker.log.inspection import inspection_of
-from broker.log.places import partition_place
-from broker.log.verify import PartitionReport, verify_partition
-from broker.log.verify_directory import read_contents
+from broker.disk.filesystem import ReadOnlyFiles
+from broker.inspect.directory_listing import partition_place
+from broker.inspect.inspection import inspection_of
+from broker.inspect.verify import PartitionReport, read_contents, verify_partition
 from pyspark_kafkalog.formats.compression import Codec
 from tests.support.logs import START_MS, batch, crash, message_set, open_log
 from tests.support.wire07 import entry, zipped

@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from broker.log.filesystem import Data, Entry, File, OsFileSystem
-from broker.log.holder import Closeable
+from broker.disk.filesystem import Data, Entry, File, OsFileSystem
+from broker.disk.process_lock import Closeable
 
 PAGE_BYTES = 4096
 

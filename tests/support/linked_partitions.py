@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from broker.log.checkpoint import read_table, write_table
-from broker.log.data_directory import CLEAN_SHUTDOWN_NAME, RECOVERY_POINTS_NAME
-from broker.log.filesystem import OsFileSystem
-from broker.log.topic_store import PARTITION_METADATA, directory_name
+from broker.disk.data_directory import CLEAN_SHUTDOWN_NAME, RECOVERY_POINTS_NAME
+from broker.disk.filesystem import OsFileSystem, read_table, write_table
+from broker.store.topic_store import PARTITION_METADATA, directory_name
 from pyspark_kafkalog.types import TopicPartition
 
 

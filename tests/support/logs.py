@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from broker.config import LogConfig
+from broker.disk.filesystem import FileSystem
+from broker.log.family import Grown
 from broker.log.file_slice import FileSlice
-from broker.log.filesystem import FileSystem
 from broker.log.log import Log
-from broker.log.manager import LogManager
-from broker.log.tools import Grown
+from broker.store.manager import LogManager
 from broker.transaction.producer_state import ProducerState
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 
-from broker.server.context import Context
-from broker.server.registry import REGISTRY, handles
+from broker.server.context import REGISTRY, Context, handles
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from broker.server.context import Context
-from broker.server.ownership import RegisteredElsewhere
-from broker.server.registry import handles
-from broker.server.topics import INTERNAL_TOPICS
+from broker.offsets.offset_records import INTERNAL_TOPICS
+from broker.server.context import Context, handles
+from broker.server.leadership import RegisteredElsewhere
 from pyspark_kafkalog.errors import (
     ErrorCode,
     InvalidPartitions,

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from broker.offsets.offset_records import INTERNAL_TOPICS
 from broker.server.configs import topic_entries
-from broker.server.context import Context
-from broker.server.ownership import RegisteredElsewhere
-from broker.server.registry import handles
-from broker.server.topics import INTERNAL_TOPICS, family_and_properties
+from broker.server.context import Context, handles
+from broker.server.leadership import RegisteredElsewhere
+from broker.server.topics import family_and_properties
 from pyspark_kafkalog.errors import (
     ErrorCode,
     InvalidConfig,

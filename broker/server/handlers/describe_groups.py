@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from broker.server.context import Context
+from broker.server.context import Context, handles
 from broker.server.handlers.list_groups import EMPTY
-from broker.server.registry import handles
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.protocol.api.describe_groups import (
     DescribedGroup,

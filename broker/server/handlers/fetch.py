@@ -17,13 +17,12 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, cast
 
-from broker.server.allowance import Allowance
-from broker.server.context import Context
+from broker.server.context import LATER, Context, handles
 from broker.server.delayed_fetch import ParkedFetch
-from broker.server.epochs import check_leader_epoch
-from broker.server.old_fetch import ZSTD_SINCE, OlderReader
-from broker.server.registry import LATER, handles
+from broker.server.leadership import check_leader_epoch
+from broker.server.request_limits import Allowance
 from broker.server.served_logs import Entries, ReadableLog
+from broker.server.views.old_fetch import ZSTD_SINCE, OlderReader
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from pyspark_kafkalog.protocol.api.fetch import (
     FetchableTopicResponse,

@@ -7,11 +7,10 @@ goes by when segments were last changed, and answers with several offsets.
 
 from __future__ import annotations
 
-from broker.log.offsets_before import offsets_before
-from broker.server.allowance import Allowance, TimeAllowance
-from broker.server.context import Context
-from broker.server.epochs import LEADER_EPOCH, check_leader_epoch
-from broker.server.registry import handles
+from broker.log.retention import offsets_before
+from broker.server.context import Context, handles
+from broker.server.leadership import LEADER_EPOCH, check_leader_epoch
+from broker.server.request_limits import Allowance, TimeAllowance
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, UnsupportedVersion
 from pyspark_kafkalog.protocol.api.list_offsets import (
     ListOffsetsPartition,

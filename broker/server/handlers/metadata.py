@@ -11,10 +11,9 @@ from __future__ import annotations
 from typing import cast
 from uuid import UUID
 
-from broker.log.manager import StoredTopic
-from broker.server.context import Context
-from broker.server.registry import handles
-from broker.server.topics import INTERNAL_TOPICS
+from broker.offsets.offset_records import INTERNAL_TOPICS
+from broker.server.context import Context, handles
+from broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
 from pyspark_kafkalog.protocol.api.metadata import (
     NOT_ASKED,

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from broker.group.offsets import NO_EXPIRY, CommittedOffset
-from broker.server.context import Context
-from broker.server.registry import LATER, handles
+from broker.offsets.offset_records import NO_EXPIRY, CommittedOffset
+from broker.server.context import LATER, Context, handles
 from pyspark_kafkalog.config.definition import LONG_MAX
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api.offset_commit import (
@@ -24,7 +23,7 @@ from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:
-    from broker.server.zookeeper_offsets import ZooKeeperOffsets
+    from broker.offsets.zookeeper_offsets import ZooKeeperOffsets
 
 _AS_COMMIT_ERROR = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
@@ -52,7 +51,7 @@ def offset_commit(request: OffsetCommitRequest, ctx: Context) -> Any:
                 codes[partition] = ctx.refused(e)
     zookeeper = ctx.services.zookeeper_offsets
     if ctx.version == 0 and zookeeper is not None:
-        zookeeper.in_turn(ctx, lambda: _to_zookeeper(request, accepted, codes, zookeeper, ctx))
+        zookeeper.in_turn(ctx.later(lambda: _to_zookeeper(request, accepted, codes, zookeeper, ctx)))
         return LATER
     try:
         _check_group(request)

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from broker.group.offsets import CommittedOffset
-from broker.server.context import Context
-from broker.server.registry import LATER, handles
+from broker.offsets.offset_records import CommittedOffset
+from broker.server.context import LATER, Context, handles
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
 from pyspark_kafkalog.protocol.api.offset_fetch import (
     OffsetFetchRequest,
@@ -80,7 +79,7 @@ def _oldest(request: OffsetFetchRequest, ctx: Context) -> Any:
     group, zookeeper = request.group_id, ctx.services.zookeeper_offsets
     if zookeeper is not None:
         zookeeper.in_turn(
-            ctx, lambda: _each(request, ctx, lambda partition: zookeeper.read(group, partition))
+            ctx.later(lambda: _each(request, ctx, lambda partition: zookeeper.read(group, partition)))
         )
         return LATER
     stored = cache(lambda: ctx.services.offsets.fetch(group))  # once: it is all that the group has

@@ -10,13 +10,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
+from broker.log.append.validation import AppendResult
 from broker.log.log import Log
-from broker.log.validation import AppendResult
-from broker.network.transmission import Part
-from broker.server.allowance import TimeAllowance
-from broker.server.context import Context
-from broker.server.registry import CloseConnection, handles
-from broker.server.topics import INTERNAL_TOPICS
+from broker.network.reply import Part
+from broker.offsets.offset_records import INTERNAL_TOPICS
+from broker.server.context import CloseConnection, Context, handles
+from broker.server.request_limits import TimeAllowance
 from pyspark_kafkalog.errors import (
     CorruptMessage,
     ErrorCode,

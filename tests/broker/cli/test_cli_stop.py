@@ -14,8 +14,8 @@ import pytest
 
 import broker
 from broker.cli import main
-from broker.log.data_directory import CLEAN_SHUTDOWN_NAME, LOCK_NAME
-from broker.log.holder import hold
+from broker.disk.data_directory import CLEAN_SHUTDOWN_NAME, LOCK_NAME
+from broker.disk.process_lock import hold
 from tests.support.network import eventually
 
 ROOT = Path(__file__).resolve().parents[3]

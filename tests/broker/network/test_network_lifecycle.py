@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.network.listener import listen, peer_name
+from broker.network.acceptor import listen, peer_name
 from broker.network.reply import Reply
 from broker.network.server import NetworkConfig, SocketServer
 from pyspark_kafkalog.errors import InvalidConfig

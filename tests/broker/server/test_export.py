@@ -17,10 +17,10 @@ import pytest
 
 import broker
 from broker.cli import main
-from broker.log import filesystem
-from broker.log.filesystem import OsFileSystem
-from broker.log.holder import hold_directory
-from broker.log.topic_store import read_partition_metadata
+from broker.disk import filesystem
+from broker.disk.filesystem import OsFileSystem
+from broker.disk.process_lock import hold_directory
+from broker.store.topic_store import read_partition_metadata
 from pyspark_kafkalog import NewTopic, Producer, create_topics
 from pyspark_kafkalog.formats.message_set import frames
 from pyspark_kafkalog.types import encode_id
@@ -335,7 +335,7 @@ def test_no_broker_starts_on_a_directory_that_is_being_exported(
 
 def test_an_interrupted_export_leaves_nothing(partition: Path, target: Path) -> None:
     code = (
-        "import sys, time; from broker.cli import main; from broker.log import export;"
+        "import sys, time; from broker.cli import main; from broker.inspect import export;"
         "export.copy_bytes = lambda *_: (sys.stdout.write('copying\\n'), sys.stdout.flush(), time.sleep(60));"
         "sys.exit(main(sys.argv[1:]))"
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.embedded import EmbeddedBroker, start_broker
-from broker.group.offsets import CommittedOffset, OffsetKey, decode_key, decode_value
+from broker.offsets.offset_records import CommittedOffset, OffsetKey, decode_key, decode_value
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 
 from broker.config import BrokerConfig
-from broker.log.topic_store import StoredTopic
-from broker.server.ownership import RegisteredElsewhere
+from broker.server.leadership import RegisteredElsewhere
 from broker.server.registration import Registration
+from broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, InvalidConfig, ServerError

@@ -9,11 +9,10 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.filesystem import ReadOnlyFiles
-from broker.log.inspection import Scan
+from broker.disk.filesystem import ReadOnlyFiles
+from broker.inspect.inspection import Scan
 from broker.log.salvage import Damage, Found
-from broker.log.scan import scan
-from broker.log.scan07 import FoundEntry, scan07
+from broker.log.scan import FoundEntry07, scan, scan07
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
@@ -57,7 +56,7 @@ def scanned(scan: Scan, data: bytes, base_offset: int) -> list[Found | Damage]:
 
 def scanned_07(data: bytes) -> list[Found | Damage]:
     found = scanned(scan07, data, BASE_07)
-    entries = [each for each in found if isinstance(each, FoundEntry)]
+    entries = [each for each in found if isinstance(each, FoundEntry07)]
     assert [each.first_offset for each in entries] == [BASE_07 + each.position for each in entries]
     return found
 

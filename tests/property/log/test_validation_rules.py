@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.config import LogConfig
-from broker.log.validation import (
+from broker.log.append.validation import (
     _check_contents,
     _check_sender,
     _check_times,

@@ -14,9 +14,9 @@ from typing import Any
 import crcmod.predefined
 import pytest
 
-from broker.log.filesystem import OsFileSystem
+from broker.disk.filesystem import OsFileSystem
+from broker.log.append.producers import read_snapshot, write_snapshot
 from broker.log.scan import FoundBatch, scan
-from broker.log.snapshot import read_snapshot, write_snapshot
 from broker.log.walk import SCAN_BYTES
 from pyspark_kafkalog.formats import checksum
 from pyspark_kafkalog.formats.batch import encode_batch, read_header, verify_crc

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.log.filesystem import OsFileSystem
+from broker.disk.filesystem import OsFileSystem
+from broker.disk.open_files import OpenFiles
 from broker.log.log import Log
-from broker.log.manager import LogManager
 from broker.log.offset_scheme import ByteOffsets, Wanted
-from broker.log.offsets_before import offsets_before
-from broker.log.open_files import OpenFiles
-from broker.log.retention import SegmentFacts
+from broker.log.retention import SegmentFacts, offsets_before
+from broker.store.manager import LogManager
 from pyspark_kafkalog.errors import CorruptMessage, MessageTooLarge, OffsetOutOfRange, StorageError
 from tests.support.logs import PARTITION, START_MS, batch, contents, crash, crash_all, open_log
 from tests.support.manual_clock import ManualClock

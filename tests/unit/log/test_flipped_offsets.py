@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.log.filesystem import OsFileSystem
+from broker.disk.filesystem import OsFileSystem
 from broker.log.log import Log
 from broker.log.scan import FoundBatch, scan
 from pyspark_kafkalog.errors import CorruptMessage

@@ -6,10 +6,9 @@ from uuid import uuid4
 
 import pytest
 
-from broker.log.checkpoint import read_table, write_table
-from broker.log.filesystem import FileSystem, OsFileSystem
+from broker.disk.filesystem import FileSystem, OsFileSystem, read_table, write_table
 from broker.log.log import Log
-from broker.log.manager import LogManager
+from broker.store.manager import LogManager
 from pyspark_kafkalog.errors import StorageError
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.faulty_files import FaultyFiles

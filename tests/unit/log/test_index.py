@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.filesystem import OsFileSystem
+from broker.disk.filesystem import OsFileSystem
+from broker.disk.open_files import OpenFiles
 from broker.log.index import SparseIndex
-from broker.log.open_files import OpenFiles
 from tests.support.logs import FIRST, START_MS, batch, crash, open_log, read_all
 
 CONFIG = {"index_interval_bytes": 200, "segment_bytes": 2000}

@@ -10,8 +10,8 @@ from uuid import uuid4
 import pytest
 
 from broker.config import LogConfig
-from broker.log.manager import LogManager
 from broker.log.retention import ByAge, BySize, Either, SegmentFacts, just_written, policy_of
+from broker.store.manager import LogManager
 from broker.transaction.producer_state import ProducerState
 from pyspark_kafkalog.errors import OffsetOutOfRange
 from pyspark_kafkalog.formats.message_set import records

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.filesystem import ReadOnlyFiles
+from broker.disk.filesystem import ReadOnlyFiles
 from broker.log.scan import Damage, FoundBatch, scan
 from broker.log.walk import SCAN_BYTES
 from pyspark_kafkalog.formats.batch import encode_batch

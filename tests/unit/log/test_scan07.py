@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.filesystem import ReadOnlyFiles
-from broker.log.scan07 import Damage, FoundEntry, scan07
+from broker.disk.filesystem import ReadOnlyFiles
+from broker.log.scan import Damage, FoundEntry07, scan07
 from broker.log.walk import SCAN_BYTES
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.compression import Codec
@@ -18,7 +18,7 @@ from tests.support.wire07 import entry, zipped
 EMPTY = entry(b"", magic=0)
 
 
-def scanned(path: Path, data: bytes, base: int = 0) -> list[FoundEntry | Damage]:
+def scanned(path: Path, data: bytes, base: int = 0) -> list[FoundEntry07 | Damage]:
     path.write_bytes(data)
     file = ReadOnlyFiles().open(path)
     try:
@@ -32,7 +32,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "segment"
 
 
-def told(found: list[FoundEntry | Damage]) -> list[tuple[int, int, str]]:
+def told(found: list[FoundEntry07 | Damage]) -> list[tuple[int, int, str]]:
     return [
         (f.position, f.end, "damage" if isinstance(f, Damage) else "sound" if f.sound else "unsound")
         for f in found
@@ -46,17 +46,17 @@ def entries(count: int = 10) -> list[bytes]:
 def test_an_entry_has_the_offset_of_its_first_byte(path: Path) -> None:
     whole = [EMPTY, entry(b"abc", magic=0), entry(b"abcd", attributes=0xFC), zipped(entry(b"x"))]
     found = scanned(path, b"".join(whole), base=7000)
-    assert [f.first_offset for f in found if isinstance(f, FoundEntry)] == [7000, 7009, 7021, 7035]
-    assert [f.next_offset for f in found if isinstance(f, FoundEntry)] == [
+    assert [f.first_offset for f in found if isinstance(f, FoundEntry07)] == [7000, 7009, 7021, 7035]
+    assert [f.next_offset for f in found if isinstance(f, FoundEntry07)] == [
         7009,
         7021,
         7035,
         7035 + len(whole[3]),
     ]
-    assert [(f.magic, f.codec, f.payload_size) for f in found[:3] if isinstance(f, FoundEntry)] == [
+    assert [(f.magic, f.codec, f.payload_size) for f in found[:3] if isinstance(f, FoundEntry07)] == [
         (0, Codec.NONE, 0), (0, Codec.NONE, 3), (1, Codec.NONE, 4),
     ]  # fmt: skip
-    assert isinstance(found[3], FoundEntry)
+    assert isinstance(found[3], FoundEntry07)
     assert (found[3].magic, found[3].codec, found[3].record_count) == (1, Codec.GZIP, None)
     assert all(state == "sound" for _, _, state in told(found))
 
@@ -145,7 +145,7 @@ def test_messages_are_made_out_whatever_the_checksum_of_their_entry_is(path: Pat
     data = zipped(*inner) + entry(b"plain", crc=1) + entry(b"four")
     path.write_bytes(data)
     file = ReadOnlyFiles().open(path)
-    found = [f for f in scan07(file, len(data), 100) if isinstance(f, FoundEntry)]
+    found = [f for f in scan07(file, len(data), 100) if isinstance(f, FoundEntry07)]
     assert [f.sound for f in found] == [True, False, True]
     middle = 100 + found[0].size
     assert [(bytes(m.payload), m.offset) for f in found for m in f.messages(file)] == [
@@ -160,7 +160,7 @@ def test_a_set_that_cannot_be_opened_has_a_sound_checksum_all_the_same(path: Pat
     data = entry(b"no gzip at all", attributes=1) + zipped(entry(b"bad within", crc=1))
     path.write_bytes(data)
     file = ReadOnlyFiles().open(path)
-    found = [f for f in scan07(file, len(data), 0) if isinstance(f, FoundEntry)]
+    found = [f for f in scan07(file, len(data), 0) if isinstance(f, FoundEntry07)]
     assert [f.sound for f in found] == [True, True]
     for each in found:
         with pytest.raises(CorruptMessage):

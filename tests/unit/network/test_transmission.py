@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.network import transmission as transmission_module
-from broker.network.transmission import Transmission, close_regions
+from broker.network import reply as transmission_module
+from broker.network.reply import Transmission, close_regions
 from tests.support.network import FakeRegion, FakeSocket
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
-from broker.group.offsets import CommittedOffset
+from broker.offsets.offset_records import CommittedOffset
 from broker.server.handlers.describe_groups import describe_groups
 from broker.server.handlers.list_groups import list_groups
 from broker.server.handlers.offset_fetch import offset_fetch

@@ -13,11 +13,8 @@ from broker.config import BrokerConfig
 from broker.log.file_slice import FileSlice
 from broker.log.generations import V07
 from broker.metrics import Metrics
-from broker.server.allowance import LONGEST_SECONDS
-from broker.server.handlers07.fetch import LONGEST_ANSWER_BYTES, fetch
-from broker.server.handlers07.multi_fetch import multi_fetch
-from broker.server.handlers07.multi_produce import multi_produce
-from broker.server.request_width import COSTLY_ELEMENTS
+from broker.server.handlers07 import LONGEST_ANSWER_BYTES, fetch, multi_fetch, multi_produce
+from broker.server.request_limits import COSTLY_ELEMENTS, LONGEST_SECONDS
 from broker.server.served_logs import ServedLogs
 from broker.server.topics import Topics
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, ServerError
@@ -70,7 +67,7 @@ def test_an_answer_to_many_fetches_is_cut_where_its_size_would_not_fit(
     assert LONGEST_ANSWER_BYTES == 2**31 - 1
     want = FetchRequest(TOPIC, 0, 0, 100)
     room = 2 + 3 * 6 + len(ONE) + 5
-    monkeypatch.setattr("broker.server.handlers07.multi_fetch.LONGEST_ANSWER_BYTES", room)
+    monkeypatch.setattr("broker.server.handlers07.LONGEST_ANSWER_BYTES", room)
     answer = multi_fetch(MultiFetchRequest((want, want, want)), services)
     assert [len(part.messages) for part in answer.responses] == [len(ONE), 5, 0]
     assert {part.error_code for part in answer.responses} == {ErrorCode.NONE}

@@ -10,9 +10,9 @@ import pytest
 
 from broker.log.generations import SINCE_08
 from broker.metrics import Metrics
-from broker.server.allowance import LONGEST_SECONDS
 from broker.server.handlers.list_offsets import list_offsets
 from broker.server.handlers.produce import produce
+from broker.server.request_limits import LONGEST_SECONDS
 from broker.server.served_logs import ServedLogs
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.list_offsets import (

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from broker.config import BrokerConfig
-from broker.log.manager import LogManager
 from broker.server.topics import Topics
+from broker.store.manager import LogManager
 from pyspark_kafkalog.errors import (
     InvalidPartitions,
     InvalidTopic,

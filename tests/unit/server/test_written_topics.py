@@ -7,10 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from broker.log.manager import StoredTopic
-from broker.server import written_topics
-from broker.server.ownership import Ownership
-from broker.server.written_topics import WrittenTopics
+from broker.server import topics as written_topics
+from broker.server.leadership import Ownership
+from broker.server.topics import WrittenTopics
+from broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.protocol.api.metadata import (
     NOT_ASKED,
     MetadataResponse,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.filesystem import OsFileSystem
+from broker.disk.filesystem import OsFileSystem
 from broker.transaction.producer_ids import BLOCK_SIZE, FILE_NAME, ProducerIds
 from pyspark_kafkalog.errors import StorageError
 

@@ -1,0 +1,1 @@
+"""The file system behind a seam, its open files, the data directories and their locks."""

@@ -1,0 +1,265 @@
+"""One directory of ``log.dirs``: who holds it, whom it belongs to, and whether its disk still works."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker.disk.filesystem import FileSystem, read_file, read_table, replace_file, write_table
+from broker.disk.process_lock import Closeable, holder_of
+from pyspark_kafkalog.clock import Clock
+from pyspark_kafkalog.config.properties import format_properties, parse_properties
+from pyspark_kafkalog.errors import InvalidConfig, StorageError
+from pyspark_kafkalog.types import encode_id
+
+LOCK_NAME = ".lock"
+META_NAME = "meta.properties"
+CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
+RECOVERY_POINTS_NAME = "recovery-points"
+
+_NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+_PASSING = _NO_DESCRIPTOR | {errno.ENOSPC, errno.EDQUOT}
+"""Refusals that say nothing of the disk's health: it is full, or the process has no descriptors left."""
+
+_REFUSALS_LOGGED_SECONDS = 10.0
+"""A disk that is full refuses every append: one line for all of so long."""
+
+_logger = logging.getLogger(__name__)
+
+Table = Mapping[str, tuple[int, ...]]
+
+
+class DataDirectory:
+    """*Thread-safe.* A data directory. ``_lock`` guards ``_failure``, which is set once and never cleared,
+    what was logged of refusals that may pass, and the count of names made; ``_syncing_names`` guards how many
+    of them are known to be on the disk.
+
+    After a failed write or fsync nobody knows what is on the disk: the directory goes offline for as long
+    as the broker runs, and the next start recovers it.
+    """
+
+    def __init__(self, path: Path, files: FileSystem, clock: Clock) -> None:
+        self.path = path
+        self.files = files
+        self._clock = clock
+        self._refusal_logged: float | None = None
+        self._refusals_unlogged = 0
+        self._held: Closeable | None = None
+        self._failure: str | None = None
+        self._noted: Table | None = None
+        """The recovery points that were written last."""
+        self._lock = threading.Lock()
+        self._names_made = self._names_synced = 0
+        self._syncing_names = threading.Lock()
+
+    @property
+    def online(self) -> bool:
+        """Whether its logs can be used."""
+        return self._failure is None
+
+    @property
+    def held(self) -> bool:
+        """Whether it was opened and not closed since."""
+        return self._held is not None
+
+    def check(self) -> None:
+        """Raises `StorageError` when the directory is offline."""
+        if self._failure is not None:
+            raise StorageError(self._failure)
+
+    def may_pass(self, error: OSError) -> bool:
+        """Whether a refusal says nothing of the disk's health: it is full, or there is no descriptor left."""
+        return error.errno in _PASSING
+
+    def refused(self, doing: str, error: OSError) -> StorageError:
+        """The error for what the disk did to ``doing``; unless that may pass, it goes offline.
+
+        Either way the log has a line of it; of refusals that may pass one in 10 s.
+        """
+        if not self.may_pass(error):
+            return self.failed(doing, error)
+        text = f"{self.path}: {doing} failed: {error}"
+        self._log_refusal(text)
+        return StorageError(text)
+
+    def _log_refusal(self, text: str) -> None:
+        with self._lock:
+            now, last = self._clock.monotonic(), self._refusal_logged
+            if last is not None and now - last < _REFUSALS_LOGGED_SECONDS:
+                self._refusals_unlogged += 1
+                return
+            others, self._refusals_unlogged = self._refusals_unlogged, 0
+            self._refusal_logged = now
+        _logger.error("%s%s", text, f" (and {others} more since the last such line)" if others else "")
+
+    def sync_failed(self, doing: str, error: OSError) -> StorageError:
+        """The error for a sync: only where the file could not even be opened may it be tried again."""
+        if error.errno in _NO_DESCRIPTOR:
+            return self.refused(doing, error)
+        return self.failed(doing, error)
+
+    def failed(self, doing: str, error: OSError) -> StorageError:
+        """Take the directory offline; the error says why."""
+        with self._lock:
+            if self._failure is None:
+                self._failure = f"{self.path} is offline: {doing} failed: {error}"
+                _logger.error("%s", self._failure)
+            return StorageError(self._failure)
+
+    def open(self) -> None:
+        """Make the directory if need be, and hold it.
+
+        Raises:
+            StorageError: another broker holds it, or an export keeps brokers away.
+            OSError: it cannot be made or written.
+        """
+        self.files.make_directory(self.path)
+        self.files.sync_directory(self.path.parent)
+        try:
+            self._held = self.files.lock(self.path / LOCK_NAME)
+        except BlockingIOError:
+            holder = holder_of(self.path / LOCK_NAME)
+            if holder is not None and holder.alive:
+                raise StorageError(f"{self.path} is in use by another broker, process {holder.pid}") from None
+            raise StorageError(f"{self.path} is in use by another broker or an export") from None
+
+    def close(self) -> None:
+        """Let another broker have the directory."""
+        held, self._held = self._held, None
+        if held is not None:
+            held.close()
+
+    def name_made(self) -> int:
+        """A partition's directory is there; the number is for `sync_names`."""
+        with self._lock:
+            self._names_made += 1
+            return self._names_made
+
+    def sync_names(self, number: int) -> None:
+        """See that the name with this number is on the disk: one sync does for all that were made before it.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        with self._syncing_names:
+            if self._names_synced < number:
+                made = self._names_made
+                self.files.sync_directory(self.path)
+                self._names_synced = made
+
+    def read_meta(self) -> dict[str, str]:
+        """``meta.properties``; empty when there is none.
+
+        Raises:
+            InvalidConfig: the file is there, and does not say whose the data is.
+            OSError: the disk refused.
+        """
+        path, meta = self.path / META_NAME, {}
+        try:
+            data = read_file(self.files, path)
+        except FileNotFoundError:
+            return {}
+        try:
+            meta = parse_properties(data.decode("utf-8"))
+            missing = [name for name in ("cluster.id", "node.id") if not meta.get(name)]
+            why = f"it has no {missing[0]}" if missing else None
+        except UnicodeDecodeError:
+            why = "it is not text"
+        except InvalidConfig as e:
+            why = str(e)
+        if why is not None:
+            raise InvalidConfig(
+                f"{path} is damaged: {why}. Restore it from a backup, or remove it: the broker then writes "
+                "a new one, with the cluster id of the other log.dirs or of ZooKeeper, or else a new id"
+            )
+        return meta
+
+    def write_meta(self, meta: Mapping[str, str]) -> None:
+        """Replace ``meta.properties``, durably. Raises `OSError`."""
+        text = format_properties(meta)
+        replace_file(self.files, self.path / META_NAME, text.encode("utf-8"), durable=True)
+
+    def take_clean_shutdown(self) -> dict[str, tuple[int, ...]] | None:
+        """What was written at a clean stop, once: it is gone before anything is appended.
+
+        None after a crash. Raises `OSError`.
+        """
+        marker = self.path / CLEAN_SHUTDOWN_NAME
+        table = read_table(self.files, marker)
+        try:
+            self.files.remove(marker)
+        except FileNotFoundError:
+            return None
+        self.files.sync_directory(self.path)
+        return table
+
+    def mark_clean_shutdown(self, table: Table) -> None:
+        """Say that everything is on the disk and closed. Raises `OSError`."""
+        write_table(self.files, self.path / CLEAN_SHUTDOWN_NAME, table, durable=True)
+
+    def read_recovery_points(self) -> dict[str, tuple[int, ...]]:
+        """Offset below which each log is known to be on the disk. Raises `OSError`."""
+        return read_table(self.files, self.path / RECOVERY_POINTS_NAME) or {}
+
+    def write_recovery_points(self, table: Table) -> None:
+        """Replace the offsets, if they have changed; an old table only makes recovery read more.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        if table != self._noted:
+            write_table(self.files, self.path / RECOVERY_POINTS_NAME, table, durable=False)
+            self._noted = table
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """Whose data it is: ``meta.properties``."""
+
+    cluster_id: str
+    node_id: int
+
+
+def agree_on_meta(
+    found: Mapping[DataDirectory, Mapping[str, str]],
+    node_id: int,
+    name_cluster: Callable[[str | None], str],
+) -> Meta:
+    """What the ``meta.properties`` of all directories say; written where one says nothing yet.
+
+    ``name_cluster`` is asked for the cluster's id with the one found here, None when everything is new; what
+    it raises is raised.
+
+    Raises:
+        InvalidConfig: the directories belong to different clusters, or to another broker.
+        OSError: the disk refused to write.
+    """
+    clusters = {meta["cluster.id"] for meta in found.values() if "cluster.id" in meta}
+    if len(clusters) > 1:
+        raise InvalidConfig(f"log.dirs belong to different clusters: {', '.join(sorted(clusters))}")
+    for directory, meta in found.items():
+        owner = meta.get("node.id", str(node_id))
+        if owner != str(node_id):
+            raise InvalidConfig(f"{directory.path} belongs to node.id {owner}, not to {node_id}")
+    agreed = Meta(name_cluster(next(iter(clusters), None)), node_id)
+    for directory, meta in found.items():
+        if not {"cluster.id", "node.id"} <= meta.keys():
+            directory.write_meta({"version": "1", "cluster.id": agreed.cluster_id, "node.id": str(node_id)})
+    return agreed
+
+
+def keep_or_make(known: str | None) -> str:
+    """A cluster of one broker: its own id, a new one where it has none."""
+    return known or new_cluster_id()
+
+
+def new_cluster_id() -> str:
+    """A random id of 22 characters of ``[a-zA-Z0-9_-]``, the first no dash: tools take that for an option."""
+    while (name := encode_id(uuid.uuid4())).startswith("-"):
+        pass
+    return name

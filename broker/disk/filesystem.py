@@ -1,0 +1,354 @@
+"""The few calls through which the log touches the disk, so that tests can make each of them fail; and what is
+built from them alone: whole files that are read or replaced, and small sealed tables.
+
+A table is text: a row a line, a checksum in the last, so that a torn file is recognized::
+
+    kafkalog 1
+    <partition directory> <number> <number> ...
+    crc32c <eight hex digits, of all lines before>
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from broker.disk.process_lock import Closeable, hold, own_mark
+from pyspark_kafkalog.formats.checksum import crc32c
+
+Data = bytes | bytearray | memoryview
+
+_COPY_BYTES = 16 << 20
+"""One step of a copy in the kernel, after which somebody may look how far it is."""
+_READ_BYTES = 1 << 20
+_NO_KERNEL_COPY = frozenset({errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM})
+"""Refusals that say: not between these two disks. An ordinary copy may still do."""
+
+
+class Entry(NamedTuple):
+    """One name in a directory. ``size`` is 0 for a directory, ``modified_ms`` is since the epoch."""
+
+    name: str
+    is_directory: bool
+    size: int
+    modified_ms: int
+
+
+class File(Protocol):
+    """A file open for reading and writing at explicit positions; it has no position of its own."""
+
+    def fileno(self) -> int:
+        """The descriptor, for ``sendfile``."""
+        ...
+
+    def write_at(self, position: int, data: Data) -> int:
+        """Write at ``position``; returns how many bytes were taken, which may be fewer than given."""
+        ...
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Up to ``size`` bytes; fewer only at the end of the file."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to ``size``."""
+        ...
+
+    def sync(self) -> None:
+        """Make the content durable. Never called again after it failed: the kernel may have dropped the
+        pages it could not write and would report success.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        ...
+
+
+class FileSystem(Protocol):
+    """All of the disk that the log knows. Every call raises `OSError` when the disk refuses."""
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        """Open for reading and writing; with ``create`` the file is made when missing, never cut."""
+        ...
+
+    def scan(self, directory: Path) -> list[Entry]:
+        """What is in the directory, in no order."""
+        ...
+
+    def make_directory(self, path: Path) -> None:
+        """Make one directory and those above it; nothing happens when it is there."""
+        ...
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename within one file system; a file at ``target`` is replaced at once."""
+        ...
+
+    def remove(self, path: Path) -> None:
+        """Remove a file."""
+        ...
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory."""
+        ...
+
+    def sync_directory(self, path: Path) -> None:
+        """Make the names in a directory durable: what was created, renamed and removed in it."""
+        ...
+
+    def lock(self, path: Path) -> Closeable:
+        """Hold a lock file until closed or until the process ends.
+
+        Raises:
+            BlockingIOError: someone holds it, in this process or another.
+        """
+        ...
+
+
+class OsFile:
+    """*Thread-safe*, as every call names its position. A descriptor of the operating system."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def write_at(self, position: int, data: Data) -> int:
+        return os.pwrite(self._fd, data, position)
+
+    def read_at(self, position: int, size: int) -> bytes:
+        data = os.pread(self._fd, size, position)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        have = len(data)
+        while have < size:
+            more = os.pread(self._fd, size - have, position + have)
+            if not more:
+                break
+            parts.append(more)
+            have += len(more)
+        return b"".join(parts)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class OsFileSystem:
+    """*Thread-safe.* The operating system's files."""
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return OsFile(os.open(path, flags, 0o644))
+
+    def scan(self, directory: Path) -> list[Entry]:
+        found = []
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    found.append(Entry(entry.name, True, 0, 0))
+                else:
+                    try:
+                        facts = entry.stat()
+                    except FileNotFoundError:
+                        continue  # just removed, or a link to nothing
+                    found.append(Entry(entry.name, False, facts.st_size, facts.st_mtime_ns // 1_000_000))
+        return found
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+
+    def rename(self, source: Path, target: Path) -> None:
+        source.replace(target)
+
+    def remove(self, path: Path) -> None:
+        path.unlink()
+
+    def remove_directory(self, path: Path) -> None:
+        path.rmdir()
+
+    def sync_directory(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: Path) -> Closeable:
+        return hold(path, note=own_mark())
+
+
+class ReadOnlyFiles(OsFileSystem):
+    """*Thread-safe.* The same files for those who only look: nothing is written, not even on request.
+
+    Works on what may only be read, and beside a running broker.
+    """
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        if create:
+            raise OSError(errno.EROFS, "only to be read", str(path))
+        return OsFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+    def make_directory(self, path: Path) -> None:
+        raise OSError(errno.EROFS, "only to be read", str(path))
+
+    def rename(self, source: Path, target: Path) -> None:  # noqa: ARG002
+        raise OSError(errno.EROFS, "only to be read", str(source))
+
+    def remove(self, path: Path) -> None:
+        raise OSError(errno.EROFS, "only to be read", str(path))
+
+    def remove_directory(self, path: Path) -> None:
+        raise OSError(errno.EROFS, "only to be read", str(path))
+
+    def lock(self, path: Path) -> Closeable:
+        raise OSError(errno.EROFS, "only to be read", str(path))
+
+
+def write_all(file: File, position: int, data: Data) -> None:
+    """Write all of ``data``, however few bytes the disk takes at once.
+
+    Raises:
+        OSError: the disk refused; some of the data may have been written.
+    """
+    written = file.write_at(position, data)
+    if written == len(data):
+        return
+    view = memoryview(data)
+    while written < len(view):
+        taken = file.write_at(position + written, view[written:])
+        if taken <= 0:
+            raise OSError(errno.EIO, "the disk takes no more bytes and gives no reason")
+        written += taken
+
+
+def copy_bytes(source: File, target: File, size: int, progress: Callable[[int], object]) -> None:
+    """Copy the first ``size`` bytes within the kernel where it can: without a copy at all on disks that share
+    blocks, elsewhere as an ordinary one. ``progress`` is told how many bytes each step took.
+
+    Raises:
+        EOFError: the source became shorter.
+        OSError: a disk refused.
+    """
+    position = 0
+    while position < size:
+        taken = _copy_some(source, target, position, min(_COPY_BYTES, size - position))
+        if not taken:
+            raise EOFError(f"the file became shorter than {size} bytes while it was copied")
+        position += taken
+        progress(taken)
+
+
+def _copy_some(source: File, target: File, position: int, size: int) -> int:
+    if hasattr(os, "copy_file_range"):
+        try:
+            taken = os.copy_file_range(source.fileno(), target.fileno(), size, position, position)
+        except OSError as e:
+            if e.errno not in _NO_KERNEL_COPY:
+                raise
+        else:
+            if taken:
+                return taken
+    data = source.read_at(position, min(size, _READ_BYTES))
+    write_all(target, position, data)
+    return len(data)
+
+
+def read_file(files: FileSystem, path: Path) -> bytes:
+    """The whole content of a small file. Raises `FileNotFoundError` when there is none."""
+    file = files.open(path)
+    try:
+        parts = []
+        position = 0
+        while chunk := file.read_at(position, 1 << 16):
+            parts.append(chunk)
+            position += len(chunk)
+        return b"".join(parts)
+    finally:
+        file.close()
+
+
+def replace_file(files: FileSystem, path: Path, data: bytes, *, durable: bool) -> None:
+    """Put ``data`` in the place of what is at ``path``, so that a reader finds the old or the new.
+
+    With ``durable`` the new content is on the disk when this returns. Without, a power cut may leave
+    either, or a file that is cut short: its reader must be able to tell.
+    """
+    new = path.with_name(f".{path.name}.tmp" if len(path.name) < 240 else ".long-name.tmp")
+    file = files.open(new, create=True)
+    try:
+        write_all(file, 0, data)
+        file.truncate(len(data))  # last: ext4 writes a file that was cut to nothing when it is closed
+        if durable:
+            _sync(file.sync, path)
+    finally:
+        file.close()
+    files.rename(new, path)
+    if durable:
+        _sync(partial(files.sync_directory, path.parent), path)
+
+
+def _sync(sync: Callable[[], None], path: Path) -> None:
+    """A failed sync must not look like a full disk, on which one may go on: what is there is not known."""
+    try:
+        sync()
+    except OSError as e:
+        raise OSError(errno.EIO, f"sync failed: {e}", str(path)) from e
+
+
+def remove_tree(files: FileSystem, directory: Path) -> None:
+    """Remove a directory with all that is in it; nothing happens when it is gone already."""
+    try:
+        entries = files.scan(directory)
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        if entry.is_directory:
+            remove_tree(files, directory / entry.name)
+        else:
+            files.remove(directory / entry.name)
+    files.remove_directory(directory)
+
+
+_FIRST_LINE = "kafkalog 1"
+
+
+def write_table(files: FileSystem, path: Path, rows: Mapping[str, tuple[int, ...]], *, durable: bool) -> None:
+    """Replace the table at ``path``. Raises `OSError`."""
+    lines = [_FIRST_LINE]
+    lines += [" ".join((name, *map(str, numbers))) for name, numbers in rows.items()]
+    body = ("\n".join(lines) + "\n").encode("ascii")
+    replace_file(files, path, body + b"crc32c %08x\n" % crc32c(body), durable=durable)
+
+
+def read_table(files: FileSystem, path: Path) -> dict[str, tuple[int, ...]] | None:
+    """The table at ``path``; None when there is none or it is not whole. Raises `OSError`."""
+    try:
+        data = read_file(files, path)
+    except FileNotFoundError:
+        return None
+    body, mark, seal = data.rpartition(b"crc32c ")
+    if not mark or seal != b"%08x\n" % crc32c(body):
+        return None
+    first, *lines = body.decode("ascii").splitlines()
+    if first != _FIRST_LINE:
+        return None
+    table = {}
+    for line in lines:
+        name, *numbers = line.split(" ")
+        table[name] = tuple(map(int, numbers))
+    return table

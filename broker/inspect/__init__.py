@@ -1,0 +1,1 @@
+"""Offline tools for logs: verify, export, list. Never on a hot path."""

@@ -1,0 +1,348 @@
+"""An append to a log of 0.8 onwards: what message sets of v0 and v1 must be, and their numbering. Pure.
+
+Entries are checked by the rules of their own format (`validation` has those of v2), converted where the topic
+wants another one (``message.format.version``), and numbered. Kafka's rules (2.8 ``LogValidator``,
+``UnifiedLog``): one bad message refuses the whole request. Unlike record batches, which are walked by their
+headers, every message is looked at, inner ones too: old producers do not number them, and compressed sets
+hold the offsets. A set that need not change is stored as it came.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from broker.config import LogConfig
+from broker.log.append.validation import (
+    MAX_DECOMPRESSED_BYTES,
+    CheckedBatch,
+    Unnumbered,
+    assign_offsets,
+    check_batches,
+    check_batches_in_steps,
+    opens_records,
+)
+from pyspark_kafkalog.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge
+from pyspark_kafkalog.formats.batch import MAGIC
+from pyspark_kafkalog.formats.convert import PIECE_BYTES, Piece, for_topic_in_steps
+from pyspark_kafkalog.formats.legacy import (
+    LOG_APPEND_TIME_BIT,
+    MAGIC_POSITION,
+    EntryHeader,
+    assign_entry,
+    assign_in_order,
+    assign_offset,
+    inner_entries,
+    inner_set_in_steps,
+    key_and_value,
+    read_entry,
+    verify_entry,
+    wrap_set,
+)
+from pyspark_kafkalog.formats.message_set import magic_at
+from pyspark_kafkalog.steps import Steps, finished
+from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
+
+MOST_MESSAGES = 1 << 18
+"""In one append, compressed ones too: each is looked at in Python, which takes some us, and a few hundred KiB
+may hold more than a million, compressed. librdkafka sends 10,000 by default, others some KiB.
+"""
+
+_STEP_MESSAGES, _STEP_BYTES = 64, 1 << 17
+"""So much is looked at or numbered in one step: some 100 us."""
+
+
+def check_sets_in_steps(
+    data: memoryview, config: LogConfig, now_ms: int, *, internal: bool
+) -> Steps[list[CheckedBatch]]:
+    """The entries in ``data``, all of them whole, of one format, and fit to be appended.
+
+    What is compressed may have `MAX_DECOMPRESSED_BYTES` in all. ``internal``: timestamps and size are not
+    bounded.
+
+    Raises:
+        CorruptMessage: an entry is cut short, has a wrong checksum or wrong lengths, or holds what is no set;
+            so is one in a compressed set.
+        MessageTooLarge: an entry is larger than ``max.message.bytes``, or decompresses to too much, or there
+            are more than `MOST_MESSAGES`.
+        InvalidRecord: two formats in one request, or in one set.
+        InvalidTimestamp: a message's time is outside what the topic allows, or claims to be the broker's.
+        UnsupportedCompression: message sets do not have the codec.
+    """
+    largest = len(data) if internal else config.max_message_bytes
+    allowed = None if internal else _Times(config, now_ms)
+    batches: list[CheckedBatch] = []
+    position, left, count = 0, MAX_DECOMPRESSED_BYTES, 0
+    magic = read_entry(data).magic
+    step_ends = _STEP_BYTES
+    while position < len(data):
+        check_count(count + 1)
+        header = read_entry(data, position)
+        if header.magic != magic:
+            raise InvalidRecord(f"an entry of format v{header.magic} behind one of v{magic} in one request")
+        if header.size > largest:
+            raise MessageTooLarge(f"an entry of {header.size} bytes; max.message.bytes is {largest}")
+        verify_entry(data, position, header)
+        if allowed is not None:
+            allowed.check_type(header)
+        if header.is_compressed:
+            block = yield from inner_set_in_steps(data, position, header, left)
+            left -= len(block)
+            batches.append((yield from _check_wrapper(block, header, allowed, largest, count)))
+        else:
+            key_and_value(data, position, header)
+            if allowed is not None:
+                allowed.check(header)
+            batches.append(CheckedBatch(header.size, 1, 1, header.timestamp, None, magic))
+        position += header.size
+        count += batches[-1].record_count
+        if not len(batches) % _STEP_MESSAGES or position > step_ends:
+            step_ends = position + _STEP_BYTES
+            yield None
+    return batches
+
+
+def check_count(count: int) -> None:
+    """Raises `MessageTooLarge` where so many messages are too many to be looked at one by one."""
+    if count > MOST_MESSAGES:
+        raise MessageTooLarge(f"a request of more than {MOST_MESSAGES} messages for one partition")
+
+
+def number_sets_in_steps(
+    data: memoryview, batches: list[CheckedBatch], base_offset: int, log_append_time_ms: int | None
+) -> Steps[tuple[memoryview, list[CheckedBatch]]]:
+    """Number the entries from ``base_offset`` on: in place, and where that cannot be done in new bytes.
+
+    What comes back can be numbered once more, from another offset on. Only compressed sets of v0 are made
+    anew then: in v1 the offsets in them are relative.
+
+    Raises:
+        MessageTooLarge: a set that was compressed anew has become larger than it may be.
+    """
+    numbered: list[CheckedBatch] = []
+    made = bytearray()
+    position = taken = 0  # what lies before `taken` is in `made`, or was made anew
+    for checked in batches:
+        batch = checked
+        if log_append_time_ms is not None and batch.magic:
+            batch = batch._replace(max_timestamp=log_append_time_ms)
+        if batch.inner is None:
+            _assign(data, position, batch, base_offset, log_append_time_ms)
+        else:
+            header = read_entry(data, position)
+            anew = yield from _made_anew(header, batch, batch.inner, base_offset, log_append_time_ms)
+            batch = batch._replace(size=len(anew), inner=None if batch.magic else batch.inner)
+            made += data[taken:position]
+            made += anew
+            taken = position + checked.size
+        numbered.append(batch)
+        position += checked.size
+        base_offset += batch.offset_count
+        if not len(numbered) % _STEP_MESSAGES:
+            yield None
+    if not taken:
+        return data, numbered
+    made += data[taken:]
+    return memoryview(made), numbered
+
+
+def _check_wrapper(
+    block: memoryview, wrapper: EntryHeader, allowed: _Times | None, largest: int, count_before: int
+) -> Steps[CheckedBatch]:
+    """The compressed set that holds ``block``, behind so many messages; it can stay as it is if its offsets
+    count from 0 in v1.
+    """
+    count, end, newest, in_order = 0, 0, NO_TIMESTAMP, wrapper.magic == 1
+    step_ends = _STEP_BYTES
+    for position, header in inner_entries(block, wrapper):
+        check_count(count_before + count + 1)
+        if header.magic != wrapper.magic:
+            raise InvalidRecord(
+                f"a message of format v{header.magic} in a compressed set of v{wrapper.magic}"
+            )
+        verify_entry(block, position, header)
+        key_and_value(block, position, header)
+        if allowed is not None:
+            allowed.check(header)
+        in_order = in_order and header.offset == count
+        newest = max(newest, header.timestamp)
+        end = position + header.size
+        count += 1
+        if not count % _STEP_MESSAGES or end > step_ends:
+            step_ends = end + _STEP_BYTES
+            yield None
+    inner = None if in_order else Unnumbered(block[:end], largest)
+    return CheckedBatch(
+        wrapper.size, count, count, newest, None, wrapper.magic, count - 1, inner is not None, inner
+    )
+
+
+def _assign(
+    data: memoryview, position: int, batch: CheckedBatch, base_offset: int, log_append_time_ms: int | None
+) -> None:
+    """Number the entry at ``position`` in place. A v1 entry costs a new checksum only where its time changes:
+    to the broker's, or in a compressed set to the largest in it, which not all producers write.
+    """
+    offset = base_offset + batch.named_delta
+    if log_append_time_ms is not None:
+        kind = TimestampType.LOG_APPEND_TIME
+        assign_entry(data, position, offset=offset, timestamp=log_append_time_ms, timestamp_type=kind)
+    elif batch.magic and read_entry(data, position).timestamp != batch.max_timestamp:
+        assign_entry(data, position, offset=offset, timestamp=batch.max_timestamp)
+    else:
+        assign_offset(data, position, offset)
+
+
+def _made_anew(
+    wrapper: EntryHeader,
+    batch: CheckedBatch,
+    inner: Unnumbered,
+    base_offset: int,
+    log_append_time_ms: int | None,
+) -> Steps[bytes]:
+    """The compressed set with offsets that follow each other: absolute ones in v0, in v1 counted from 0."""
+    block = bytearray(inner.block)
+    position, offset = 0, 0 if batch.magic else base_offset
+    while position < len(block):
+        stop = min(len(block), position + _STEP_BYTES // 8)
+        position, offset = assign_in_order(block, offset, position, stop)
+        yield None
+    kind = TimestampType.CREATE_TIME if log_append_time_ms is None else TimestampType.LOG_APPEND_TIME
+    wrap = partial(
+        wrap_set,
+        block,
+        magic=batch.magic,
+        codec=wrapper.codec,
+        last_offset=base_offset + batch.named_delta,
+        timestamp=batch.max_timestamp,
+        timestamp_type=kind,
+    )
+    made: bytes = (yield wrap) if len(block) > _STEP_BYTES else wrap()
+    if len(made) > inner.largest:
+        raise MessageTooLarge(
+            f"a compressed set of {wrapper.size} bytes has {len(made)} with its offsets; max.message.bytes is"
+            f" {inner.largest}"
+        )
+    return made
+
+
+class _Times:
+    """*Thread-safe: it never changes.* The times that a topic allows its producers, in ms; v0 has none."""
+
+    def __init__(self, config: LogConfig, now_ms: int) -> None:
+        self._unbounded = config.timestamp_type is TimestampType.LOG_APPEND_TIME
+        self._earliest = now_ms - config.message_timestamp_before_max_ms
+        self._latest = now_ms + config.message_timestamp_after_max_ms
+
+    def check_type(self, header: EntryHeader) -> None:
+        """Raises `InvalidTimestamp` where a producer gives its time out as the broker's."""
+        if header.magic and header.attributes & LOG_APPEND_TIME_BIT:
+            raise InvalidTimestamp("a producer may not set the log append time")
+
+    def check(self, header: EntryHeader) -> None:
+        """Raises `InvalidTimestamp` where a message's time is out of bounds."""
+        timestamp = header.timestamp
+        if timestamp == NO_TIMESTAMP or self._unbounded or self._earliest <= timestamp <= self._latest:
+            return
+        raise InvalidTimestamp(f"timestamp {timestamp} is outside [{self._earliest}, {self._latest}]")
+
+
+def take_long(data: memoryview, config: LogConfig) -> bool:
+    """Whether messages in ``data`` must be looked at one by one, or be decompressed: it is of v0 or v1, or is
+    to become that, or it is a batch v2 that must be opened.
+    """
+    return (
+        config.magic not in (None, MAGIC)
+        or (len(data) > MAGIC_POSITION and data[MAGIC_POSITION] != MAGIC)
+        or opens_records(data, config)
+    )
+
+
+def check_entries(
+    data: memoryview, config: LogConfig, now_ms: int, *, internal: bool
+) -> tuple[memoryview, list[CheckedBatch]]:
+    """`check_entries_in_steps`, all of them here and now. Raises the same."""
+    magic = magic_at(data, 0) if len(data) else MAGIC
+    if magic == MAGIC and (internal or config.magic in (None, MAGIC)):
+        return data, check_batches(data, config, now_ms, internal=internal)
+    return finished(check_entries_in_steps(data, config, now_ms, internal=internal))
+
+
+def check_entries_in_steps(
+    data: memoryview, config: LogConfig, now_ms: int, *, internal: bool
+) -> Steps[tuple[memoryview, list[CheckedBatch]]]:
+    """``data`` and the entries in it, or what was made of it for a topic that wants another format.
+
+    What the broker itself appends (``internal``) stays as it is: it is read by the broker alone.
+
+    Raises:
+        KafkaError: as `check_batches` and `check_sets_in_steps`; or what comes cannot be told in the topic's
+            format: ServerError UNSUPPORTED_FOR_MESSAGE_FORMAT for an idempotent producer's batch and for
+            headers, UnsupportedCompression for zstd, MessageTooLarge for what becomes larger than is allowed
+            or has too many messages to be converted one by one.
+    """
+    magic = magic_at(data, 0) if len(data) else MAGIC
+    if magic == MAGIC:
+        batches = yield from check_batches_in_steps(data, config, now_ms, internal=internal)
+    else:
+        batches = yield from check_sets_in_steps(data, config, now_ms, internal=internal)
+    wanted = config.magic
+    if wanted is None or wanted == magic or internal:
+        return data, batches
+    check_count(sum(batch.record_count for batch in batches))
+    return (yield from _converted(data, wanted, config, now_ms))
+
+
+def number_entries(
+    data: memoryview, batches: list[CheckedBatch], base_offset: int, log_append_time_ms: int | None
+) -> tuple[memoryview, list[CheckedBatch]]:
+    """`number_entries_in_steps`, all of them here and now. Raises the same."""
+    if batches[0].magic == MAGIC:
+        return data, assign_offsets(data, batches, base_offset, log_append_time_ms)
+    return finished(number_sets_in_steps(data, batches, base_offset, log_append_time_ms))
+
+
+def number_entries_in_steps(
+    data: memoryview, batches: list[CheckedBatch], base_offset: int, log_append_time_ms: int | None
+) -> Steps[tuple[memoryview, list[CheckedBatch]]]:
+    """Number the entries from ``base_offset`` on; record batches and v1 in place, v0 unless it is compressed.
+
+    Raises:
+        MessageTooLarge: as `number_sets_in_steps`.
+    """
+    if batches[0].magic == MAGIC:
+        return data, assign_offsets(data, batches, base_offset, log_append_time_ms)
+    return (yield from number_sets_in_steps(data, batches, base_offset, log_append_time_ms))
+
+
+def _converted(
+    data: memoryview, magic: int, config: LogConfig, now_ms: int
+) -> Steps[tuple[memoryview, list[CheckedBatch]]]:
+    """What was checked, in format ``magic``; it is checked again, for what numbering wants to know."""
+    largest = config.max_message_bytes
+    piece_bytes = max(1, min(PIECE_BYTES, largest))
+    joined = bytearray()  # which can be written: numbering changes it in place
+
+    def take(piece: Piece) -> None:
+        joined.extend(piece.data)
+
+    yield from for_topic_in_steps(
+        data, magic, take, max_bytes=MAX_DECOMPRESSED_BYTES, piece_bytes=piece_bytes
+    )
+    made = memoryview(joined)
+    if magic == MAGIC:
+        checked = check_batches(made, config, now_ms, internal=True)
+    else:
+        checked = yield from check_sets_in_steps(made, config, now_ms, internal=True)
+    batches = [
+        batch._replace(
+            rewritten=True,
+            inner=None if batch.inner is None else batch.inner._replace(largest=largest),
+        )
+        for batch in checked
+    ]
+    for batch in batches:
+        if batch.size > largest:
+            raise MessageTooLarge(
+                f"in message format v{magic} it has {batch.size} bytes; max.message.bytes is {largest}"
+            )
+    return made, batches

@@ -1,0 +1,159 @@
+"""Keys and values of ``__consumer_offsets``, byte for byte as Kafka lays them out. Pure.
+
+Key, versions 0 and 1: ``version:2 group:string topic:string partition:4``; version 2 is group metadata.
+Value: ``version:2 offset:8``, then by version
+
+* 0, 2: ``metadata:string commit_timestamp:8``
+* 1: ``metadata:string commit_timestamp:8 expire_timestamp:8``
+* 3: ``leader_epoch:4 metadata:string commit_timestamp:8``
+
+A string is ``length:2`` and UTF-8 bytes; a null value deletes the key. We write version 1 where the commit
+names its own retention, else 3. Source: Kafka's ``OffsetCommitKey`` and ``OffsetCommitValue`` definitions.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pyspark_kafkalog.errors import CorruptMessage
+from pyspark_kafkalog.types import TopicPartition
+
+OFFSETS_TOPIC = "__consumer_offsets"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC})
+
+NO_EXPIRY = -1
+
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """What a group has stored for one partition: the next offset to read.
+
+    Times are in milliseconds since the epoch; ``expire_timestamp_ms`` is `NO_EXPIRY` where the broker's own
+    ``offsets.retention.minutes`` counts.
+    """
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_timestamp_ms: int = -1
+    expire_timestamp_ms: int = NO_EXPIRY
+
+
+class OffsetKey(NamedTuple):
+    """Which partition of which group a stored offset belongs to."""
+
+    group: str
+    partition: TopicPartition
+
+
+def encode_key(key: OffsetKey) -> bytes:
+    """Key version 1.
+
+    Raises:
+        CorruptMessage: the group or topic is longer than 32767 bytes.
+    """
+    return b"".join(
+        (
+            _INT16.pack(1),
+            _string(key.group),
+            _string(key.partition.topic),
+            _INT32.pack(key.partition.partition),
+        )
+    )
+
+
+def encode_value(value: CommittedOffset) -> bytes:
+    """Value version 1 where the commit has an expiry of its own, else version 3."""
+    if value.expire_timestamp_ms != NO_EXPIRY:
+        return b"".join(
+            (
+                _INT16.pack(1),
+                _INT64.pack(value.offset),
+                _string(value.metadata),
+                _INT64.pack(value.commit_timestamp_ms),
+                _INT64.pack(value.expire_timestamp_ms),
+            )
+        )
+    return b"".join(
+        (
+            _INT16.pack(3),
+            _INT64.pack(value.offset),
+            _INT32.pack(value.leader_epoch),
+            _string(value.metadata),
+            _INT64.pack(value.commit_timestamp_ms),
+        )
+    )
+
+
+def decode_key(data: bytes) -> OffsetKey | None:
+    """The key, or None for a kind that is not an offset (version 2 and later: group metadata).
+
+    Raises:
+        CorruptMessage: the bytes are cut.
+    """
+    try:
+        (version,) = _INT16.unpack_from(data)
+        if version not in (0, 1):
+            return None
+        group, pos = _read_string(data, 2)
+        topic, pos = _read_string(data, pos)
+        (partition,) = _INT32.unpack_from(data, pos)
+    except (struct.error, UnicodeDecodeError) as e:
+        raise CorruptMessage(f"{OFFSETS_TOPIC}: key of {len(data)} bytes cannot be read: {e}") from e
+    return OffsetKey(group, TopicPartition(topic, partition))
+
+
+def decode_value(data: bytes) -> CommittedOffset:
+    """The value of any version up to 3.
+
+    Raises:
+        CorruptMessage: the bytes are cut or of a version we do not know.
+    """
+    try:
+        (version,) = _INT16.unpack_from(data)
+        if not 0 <= version <= 3:
+            raise CorruptMessage(f"{OFFSETS_TOPIC}: value of unknown version {version}")
+        (offset,) = _INT64.unpack_from(data, 2)
+        pos, leader_epoch, expires = 10, -1, NO_EXPIRY
+        if version == 3:
+            (leader_epoch,) = _INT32.unpack_from(data, pos)
+            pos += 4
+        metadata, pos = _read_string(data, pos)
+        (committed,) = _INT64.unpack_from(data, pos)
+        if version == 1:
+            (expires,) = _INT64.unpack_from(data, pos + 8)
+    except (struct.error, UnicodeDecodeError) as e:
+        raise CorruptMessage(f"{OFFSETS_TOPIC}: value of {len(data)} bytes cannot be read: {e}") from e
+    return CommittedOffset(offset, leader_epoch, metadata, committed, expires)
+
+
+def partition_for(group: str, partition_count: int) -> int:
+    """The partition of ``__consumer_offsets`` that keeps ``group``: Java's ``hashCode`` modulo the count."""
+    value = 0
+    utf16 = group.encode("utf-16-be", "surrogatepass")
+    for i in range(0, len(utf16), 2):
+        value = (value * 31 + (utf16[i] << 8) + utf16[i + 1]) & 0xFFFFFFFF
+    if value == 0x80000000:  # Java cannot negate its smallest int; Kafka takes 0 for it
+        return 0
+    return (value if value < 0x80000000 else 0x100000000 - value) % partition_count
+
+
+def _string(text: str) -> bytes:
+    data = text.encode("utf-8")
+    if len(data) > 0x7FFF:
+        raise CorruptMessage(f"{OFFSETS_TOPIC}: a string of {len(data)} bytes; the limit is {0x7FFF}")
+    return _INT16.pack(len(data)) + data
+
+
+def _read_string(data: bytes, pos: int) -> tuple[str, int]:
+    (length,) = _INT16.unpack_from(data, pos)
+    pos += 2
+    if length < 0 or pos + length > len(data):
+        raise CorruptMessage(f"{OFFSETS_TOPIC}: string of {length} bytes at byte {pos} of {len(data)}")
+    return bytes(data[pos : pos + length]).decode("utf-8"), pos + length

@@ -1,0 +1,219 @@
+"""The five requests of Kafka 0.7.
+
+A handler gets a request and the broker's parts. It returns an answer, or None where the protocol has none;
+what it raises closes the connection, which is all that a client of 0.7 can notice. One that may take long is
+a generator (`pyspark_kafkalog.steps`).
+
+0.7 knows every legal name as a topic, whose partitions exist before their logs do.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Mapping
+from itertools import chain
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from broker.log.log import Log
+from broker.log.retention import offsets_before
+from broker.offsets.offset_records import INTERNAL_TOPICS
+from broker.server.context import Services
+from broker.server.request_limits import COSTLY_ELEMENTS, TimeAllowance
+from pyspark_kafkalog.errors import (
+    ErrorCode,
+    InvalidRequest,
+    InvalidTopic,
+    KafkaError,
+    MessageTooLarge,
+    UnknownTopicOrPartition,
+)
+from pyspark_kafkalog.protocol.v07 import (
+    ANY_PARTITION,
+    FetchRequest,
+    FetchResponse,
+    MultiFetchRequest,
+    MultiFetchResponse,
+    MultiProduceRequest,
+    OffsetsRequest,
+    OffsetsResponse,
+    ProduceRequest,
+    RequestType,
+    Response,
+    check_topic,
+    known_error,
+)
+from pyspark_kafkalog.steps import Steps
+from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+
+_log = logging.getLogger(__name__)
+
+
+def partition_count(services: Services, topic: str) -> int:
+    """How many partitions the topic has, or would have.
+
+    Raises:
+        InvalidTopic: it cannot have this name.
+    """
+    check_topic(topic)
+    stored = services.topics.all().get(topic)
+    return services.config.num_partitions if stored is None else len(stored.partitions)
+
+
+def find_log(services: Services, topic: str, partition: int) -> Log | None:
+    """The log of a partition that may be there; None as long as nobody has produced to its topic.
+
+    Raises:
+        InvalidTopic: no topic can have this name.
+        UnknownTopicOrPartition: the topic does not have, or would not have, so many partitions.
+        ServerError: the topic holds messages of another generation.
+        StorageError: its directory is offline.
+    """
+    count = partition_count(services, topic)
+    if not 0 <= partition < count:
+        raise UnknownTopicOrPartition(f"{topic!r} has {count} partitions; there is no number {partition}")
+    if topic not in services.topics.all():
+        return None
+    return services.logs.log(TopicPartition(topic, partition))
+
+
+def produce(request: ProduceRequest, services: Services) -> Steps[None]:
+    """Append, and say nothing. Raises as `append`."""
+    yield from append(request, services, RequestType.PRODUCE)
+
+
+def append(request: ProduceRequest, services: Services, kind: RequestType) -> Steps[None]:
+    """Append the messages of a request of this ``kind``, or of a part of one.
+
+    Raises:
+        InvalidTopic: there can be no such topic, or it is the broker's own.
+        UnknownTopicOrPartition: it has no such partition, or may not be made.
+        CorruptMessage: one of the messages cannot be read.
+        ServerError: the topic holds messages of another generation.
+        StorageError: the disk is full or failed.
+    """
+    topic, number = request.topic, request.partition
+    if topic in INTERNAL_TOPICS:
+        raise InvalidTopic(f"topic {topic!r} is internal: clients cannot write to it")
+    count = partition_count(services, topic)
+    if number == ANY_PARTITION:
+        number = random.randrange(count)
+    if not 0 <= number < count:
+        raise UnknownTopicOrPartition(f"{topic!r} has {count} partitions; there is no number {number}")
+    if topic not in services.topics.all():
+        if not services.config.auto_create_topics_enable:
+            raise UnknownTopicOrPartition(f"{topic!r} does not exist; auto.create.topics.enable is false")
+        services.topics.get_or_create(topic, services.logs.family.generation)
+    log = services.logs.log(TopicPartition(topic, number))
+    try:
+        result = yield from log.append_in_steps(request.messages)
+    except MessageTooLarge as e:
+        services.metrics.request_errors(f"{kind.name} 0.7", e.code.name).inc()
+        _log.warning("dropped %d bytes for %s: %s", len(request.messages), log.topic_partition, e)
+        return
+    metrics = services.metrics
+    metrics.appended_messages.inc(result.record_count)
+    metrics.appended_bytes.inc(result.last_offset + 1 - result.base_offset)
+
+
+def multi_produce(request: MultiProduceRequest, services: Services) -> Steps[None]:
+    """Append each part, a part that is only too large left out.
+
+    Raises:
+        InvalidRequest: so many topics would have to be made that others would wait for long; nothing is done.
+        KafkaError: as `append` for one of the parts; or they take so long that no more is begun.
+    """
+    unknown = {part.topic for part in request.produces}.difference(services.topics.all())
+    if len(unknown) > COSTLY_ELEMENTS:
+        raise InvalidRequest(f"MULTIPRODUCE to {len(unknown)} new topics; the limit is {COSTLY_ELEMENTS}")
+    time = TimeAllowance(services.clock)
+    for part in request.produces:
+        time.check()
+        yield from append(part, services, RequestType.MULTIPRODUCE)
+        yield None
+
+
+LONGEST_ANSWER_BYTES = (1 << 31) - 1
+"""The size that stands before an answer has 31 bits."""
+
+_ERROR_BYTES = 2
+
+
+def fetch(request: FetchRequest, services: Services) -> FetchResponse:
+    """The answer for one partition; an error is in it."""
+    return read(request, services, LONGEST_ANSWER_BYTES - _ERROR_BYTES, RequestType.FETCH)
+
+
+def read(want: FetchRequest, services: Services, limit: int, kind: RequestType) -> FetchResponse:
+    """At most ``limit`` bytes, or the error, of a fetch that came in a request of this ``kind``."""
+    try:
+        log = find_log(services, want.topic, want.partition)
+        if log is None:
+            return FetchResponse(ErrorCode.NONE)
+        # 0.7.2 answers a negative size with a broken frame; it can only mean nothing.
+        piece = log.read(want.offset, max(0, min(want.max_bytes, limit)), at_least_one=False)
+    except KafkaError as e:
+        code = known_error(e.code)
+        services.metrics.request_errors(f"{kind.name} 0.7", code.name).inc()
+        _log.debug("%s refused: %s", kind.name, e)
+        return FetchResponse(code)
+    return FetchResponse(ErrorCode.NONE, piece)
+
+
+_NOTHING = FetchResponse(ErrorCode.NONE)
+_PART_HEADER_BYTES = 6
+
+
+def multi_fetch(request: MultiFetchRequest, services: Services) -> MultiFetchResponse:
+    """What all of them ask for, as far as it fits into one answer: the last are cut, perhaps to nothing.
+
+    Each part with messages keeps its file open until it is sent. Where there are more parts than may do so,
+    the first to be read is chosen at random: nobody remembers which ones came empty.
+    """
+    count, most_files = len(request.fetches), services.logs.files_per_answer()
+    left = LONGEST_ANSWER_BYTES - _ERROR_BYTES - _PART_HEADER_BYTES * count
+    start = random.randrange(count) if count > most_files else 0
+    parts = [_NOTHING] * count
+    files: set[Path] = set()
+    for number in chain(range(start, count), range(start)):
+        has_room = len(files) < most_files
+        part = read(request.fetches[number], services, left if has_room else 0, RequestType.MULTIFETCH)
+        if len(part.messages):
+            left -= len(part.messages)
+            files.add(part.messages.path)
+        parts[number] = part
+    return MultiFetchResponse(tuple(parts))
+
+
+def offsets(request: OffsetsRequest, services: Services) -> OffsetsResponse:
+    """The offsets, the largest first; where nobody has produced, 0 is both the first and the last.
+
+    Raises:
+        InvalidRequest: fewer than no offsets are asked for.
+        KafkaError: as `find_log`.
+    """
+    if request.max_offsets < 0:
+        raise InvalidRequest(f"OFFSETS for {request.max_offsets} offsets")
+    log = find_log(services, request.topic, request.partition)
+    if log is None:
+        named = request.timestamp in (LATEST_TIMESTAMP, EARLIEST_TIMESTAMP)
+        return OffsetsResponse(ErrorCode.NONE, (0,)[: request.max_offsets] if named else ())
+    found = offsets_before(
+        log.facts(), log.readable_end, services.clock.time_ms(), request.timestamp, request.max_offsets
+    )
+    return OffsetsResponse(ErrorCode.NONE, found)
+
+
+Handler = Callable[[Any, Services], "Response | Steps[Response | None] | None"]
+
+HANDLERS: Mapping[type, tuple[RequestType, Handler]] = MappingProxyType(
+    {
+        ProduceRequest: (RequestType.PRODUCE, produce),
+        FetchRequest: (RequestType.FETCH, fetch),
+        MultiFetchRequest: (RequestType.MULTIFETCH, multi_fetch),
+        MultiProduceRequest: (RequestType.MULTIPRODUCE, multi_produce),
+        OffsetsRequest: (RequestType.OFFSETS, offsets),
+    }
+)

@@ -1,0 +1,223 @@
+"""What one request may cost: how many elements it may unfold to, checked on its bytes before anything is made
+of them, and how much work it may ask of a thread that serves others as well.
+
+A frame may be large because of its records, which are never unfolded. Everything else in it becomes objects
+many times larger than its bytes, so that has limits of its own, far above what a client of one broker needs.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import is_dataclass
+
+from pyspark_kafkalog.clock import Clock
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, ServerError
+from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, RequestHeader
+from pyspark_kafkalog.protocol.primitives import read_length, skip_tagged_fields
+from pyspark_kafkalog.protocol.schema import Array, specs
+
+MAX_REQUEST_BYTES = 1 << 20
+"""Largest request of any API but Produce."""
+
+MAX_PARTITIONS = 20_000
+"""Most topics and partitions, together, in a produce request above `NARROW_BYTES`."""
+
+NARROW_BYTES = 256 << 10
+"""A smaller produce request cannot hold enough of anything to matter: it need not be checked."""
+
+MAX_ELEMENTS = 20_000
+"""Most elements of a request's arrays, nested ones included: each costs its handler up to 0.1 ms."""
+
+COSTLY_ELEMENTS = 1_000
+"""The same for the APIs whose elements cost much more: a topic to be made, a resource to be described."""
+
+_COSTLY = frozenset(
+    {ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS, ApiKey.DESCRIBE_CONFIGS}
+)
+_FEW_BYTES = 4 << 10
+"""In so few bytes there are never too many elements."""
+
+_TRANSACTIONAL_ID_SINCE = 3
+_ACKS_AND_TIMEOUT_BYTES = 6
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+
+
+def check_width(key: ApiKey, header: RequestHeader, frame: bytearray, pos: int) -> None:
+    """Refuse a request whose fields, apart from records, could fill the memory.
+
+    Raises:
+        InvalidRequest: the request is wider than the limits above.
+    """
+    if key is not ApiKey.PRODUCE:
+        if len(frame) > MAX_REQUEST_BYTES:
+            raise InvalidRequest(f"{key.name} of {len(frame)} bytes; the limit is {MAX_REQUEST_BYTES}")
+        return
+    if len(frame) <= NARROW_BYTES:
+        return
+    try:
+        _check_produce(memoryview(frame), pos, header.api_version)
+    except (struct.error, IndexError):
+        return  # cut short: the decoder says so, in its own words
+
+
+def check_elements(key: ApiKey, frame_bytes: int, request: object) -> None:
+    """Refuse a decoded request that asks for more than a handler may do in one go: others wait meanwhile.
+
+    Raises:
+        InvalidRequest: it has more elements than `MAX_ELEMENTS` or `COSTLY_ELEMENTS`.
+    """
+    if frame_bytes <= _FEW_BYTES or key is ApiKey.PRODUCE:  # which is counted before it is decoded
+        return
+    most = COSTLY_ELEMENTS if key in _COSTLY else MAX_ELEMENTS
+    count = _elements(request)
+    if count > most:
+        raise InvalidRequest(f"{key.name} of {count} elements; the limit is {most}")
+
+
+def _elements(message: object) -> int:
+    """Elements of all arrays in ``message``; of structs without arrays only the number is looked at."""
+    count = 0
+    for name in _nesting(type(message)):
+        value = getattr(message, name)
+        if isinstance(value, tuple):
+            count += len(value)
+            if value and is_dataclass(value[0]) and _nesting(type(value[0])):
+                count += sum(map(_elements, value))
+        elif value is not None:
+            count += _elements(value)
+    return count
+
+
+_nesting_of: dict[type, tuple[str, ...]] = {}
+
+
+def _nesting(cls: type) -> tuple[str, ...]:
+    """The fields of a message's class that are arrays or structs."""
+    if cls not in _nesting_of:
+        nesting = [name for name, spec, _ in specs(cls) if isinstance(spec.type, Array | type)]
+        _nesting_of[cls] = tuple(nesting)
+    return _nesting_of[cls]
+
+
+def _check_produce(buf: memoryview, pos: int, version: int) -> None:
+    """Walk from partition to partition. Fields: `pyspark_kafkalog.protocol.api.produce`."""
+    left, flexible = MAX_PARTITIONS, APIS[ApiKey.PRODUCE].flexible(version)
+    if version >= _TRANSACTIONAL_ID_SINCE:
+        pos = _skip_string(buf, pos, flexible)
+    pos += _ACKS_AND_TIMEOUT_BYTES
+    topics, pos = _read_size(buf, pos, flexible)
+    for _ in range(topics):
+        pos = _skip_string(buf, pos, flexible)
+        partitions, pos = _read_size(buf, pos, flexible)
+        left -= 1 + max(0, partitions)
+        if left < 0:
+            raise InvalidRequest(f"more than {MAX_PARTITIONS} topics and partitions in one produce request")
+        for _ in range(partitions):
+            size, pos = _read_size(buf, pos + _INT32.size, flexible)
+            pos += max(0, size)
+            if flexible:
+                left, pos = _skip_tags(buf, pos, left)
+        if flexible:
+            left, pos = _skip_tags(buf, pos, left)
+
+
+def _skip_tags(buf: memoryview, pos: int, left: int) -> tuple[int, int]:
+    """Tagged fields count like partitions: what is left of them, and the position behind."""
+    count, _ = read_length(buf, pos)
+    if count > left:
+        raise InvalidRequest(
+            f"more than {MAX_PARTITIONS} partitions and tagged fields in one produce request"
+        )
+    return left - count, skip_tagged_fields(buf, pos)
+
+
+def _read_size(buf: memoryview, pos: int, flexible: bool) -> tuple[int, int]:
+    """A length or a count, -1 for null, and the position after it."""
+    if flexible:
+        size, pos = read_length(buf, pos)
+        return size - 1, pos
+    size = _INT32.unpack_from(buf, pos)[0]
+    return size, pos + _INT32.size
+
+
+def _skip_string(buf: memoryview, pos: int, flexible: bool) -> int:
+    if flexible:
+        length, pos = read_length(buf, pos)
+        return pos + max(0, length - 1)
+    size: int = _INT16.unpack_from(buf, pos)[0]
+    return pos + _INT16.size + max(0, size)
+
+
+REQUEST_BYTES = 2 << 20
+"""Read or made in Python for one request, half of it for its first partition: with messages of 100 bytes
+some tens of ms for each MiB (benchmarks/view07.py).
+"""
+
+
+LONGEST_SECONDS = 60.0
+"""No part of a request is begun later than that: clients wait for 10 to 30 s, and then send it again."""
+
+
+class TimeAllowance:
+    """*Not thread-safe: one request's.* What a request of many parts may take, turns of others included."""
+
+    __slots__ = ("_clock", "_deadline")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._deadline = clock.monotonic() + LONGEST_SECONDS
+
+    def check(self) -> None:
+        """To be called before a part is begun.
+
+        Raises:
+            ServerError: REQUEST_TIMED_OUT: the request has taken too long already.
+        """
+        if self._clock.monotonic() > self._deadline:
+            raise ServerError(
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"not begun within {LONGEST_SECONDS:g} s, for the parts before it; send smaller requests",
+            )
+
+
+class Allowance:
+    """*Not thread-safe: one request's.* What may still be read and made for it, in bytes.
+
+    What is begun is finished, so it may be overdrawn by one message set. Bytes that the kernel sends without
+    our reading them cost nothing.
+    """
+
+    __slots__ = ("_left", "_size", "_whole", "short")
+
+    def __init__(self, size_bytes: int = REQUEST_BYTES, whole: Allowance | None = None) -> None:
+        self._left = self._size = size_bytes
+        self._whole = whole
+        self.short = False
+        """Whether one of its parts was spent, or told of more: there may be more to be had than was found."""
+
+    @property
+    def spent(self) -> bool:
+        """Whether there is nothing left: the client is to be answered with what there is, and asks again."""
+        return self._left <= 0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the whole of it was overdrawn by as much as it was: nothing more is to be begun."""
+        whole = self if self._whole is None else self._whole
+        return whole._left <= -whole._size
+
+    def part(self) -> Allowance:
+        """Half of what is left, for one partition: so the first one does not keep all others from theirs."""
+        return Allowance(self._left // 2, self)
+
+    def tell_of_more(self) -> None:
+        """There is more than this answer is given: the client is to have it now, and asks again."""
+        (self if self._whole is None else self._whole).short = True
+
+    def take(self, size_bytes: int) -> None:
+        """So many bytes were read or made."""
+        self._left -= size_bytes
+        if self._whole is not None:
+            self._whole.take(size_bytes)
+            self._whole.short |= self.spent

@@ -1,0 +1,1 @@
+"""Logs as clients of another generation can read them."""

@@ -1,0 +1,1 @@
+"""All logs of a broker: topics, their records, start-up."""

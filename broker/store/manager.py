@@ -1,0 +1,543 @@
+"""All logs of a broker: which topics there are, where their partitions lie, what is done to all of them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import TypeVar
+from uuid import UUID, uuid4
+
+from broker.config import LogConfig
+from broker.disk.data_directory import DataDirectory, Meta, agree_on_meta, keep_or_make
+from broker.disk.filesystem import FileSystem, OsFileSystem, remove_tree
+from broker.disk.open_files import OpenFiles
+from broker.log.append.validation import AppendGuard
+from broker.log.family import Grown
+from broker.log.generations import SINCE_08, family_of, tools_of_all
+from broker.log.log import Log
+from broker.log.retention import RetentionPolicy, policy_of
+from broker.store.startup import DELETED_PREFIX, OfflineLog, Startup, open_partition, remove_if_empty
+from broker.store.topic_store import StoredTopic, TopicStore, directory_name, write_partition_metadata
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.errors import (
+    InvalidPartitions,
+    KafkaError,
+    StorageError,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from pyspark_kafkalog.steps import Steps, finished
+from pyspark_kafkalog.types import TopicPartition
+
+MAX_OPEN_FILES = 512
+"""Segment files kept open: half of the 1,024 descriptors that a process usually may have."""
+
+_DISK_THREADS = 8
+"""Logs that are flushed or closed at a time when there are many. Measured on ext4: 4 threads sync small files
+2.3 times as fast as one, 8 do so 3.2 times, 16 hardly faster than that, at the price of other threads' turns.
+"""
+_MANY_LOGS = 16
+"""Fewer than these are flushed one after the other."""
+
+_T = TypeVar("_T")
+
+_logger = logging.getLogger(__name__)
+
+
+class LogManager:
+    """*Thread-safe.* ``_lock`` guards the set of topics; it is held while one is changed or deleted, and when
+    one that was made is shown.
+
+    Making one may take seconds. Meanwhile its name is in ``_making``, the lock is free, and nobody sees it.
+    Looking a log up takes no lock: ``_topics`` and ``_logs`` are replaced, never changed.
+    """
+
+    def __init__(
+        self,
+        dirs: Sequence[Path],
+        *,
+        defaults: LogConfig,
+        guard_factory: Callable[[], AppendGuard],
+        clock: Clock = SYSTEM_CLOCK,
+        files: FileSystem | None = None,
+        max_open_files: int = MAX_OPEN_FILES,
+        node_id: int = 0,
+        name_cluster: Callable[[str | None], str] = keep_or_make,
+        retention: Callable[[LogConfig], RetentionPolicy] = policy_of,
+        flushed: Callable[[float], object] = lambda _: None,
+        grown: Grown = lambda _partition, _size: None,
+        truncate_missing: bool = False,
+    ) -> None:
+        """``retention`` makes a topic's policy; ``flushed`` is told how many seconds each flush took,
+        ``grown`` what each gave to readers who see only what is on the disk, in bytes. With
+        ``truncate_missing`` a log of which segments are missing goes on after them; without, it is offline.
+        """
+        self._files = files if files is not None else OsFileSystem()
+        self._directories = [DataDirectory(Path(path).absolute(), self._files, clock) for path in dirs]
+        self._defaults = defaults
+        self._guard_factory = guard_factory
+        self._clock = clock
+        self._agree = partial(agree_on_meta, node_id=node_id, name_cluster=name_cluster)
+        self._retention = retention
+        self._pool = OpenFiles(self._files, max_open_files)
+        self._tools = tools_of_all(self._files, self._pool, clock, flushed, grown)
+        self._topics: Mapping[str, StoredTopic] = MappingProxyType({})
+        self._stores: dict[str, DataDirectory] = {}
+        self._logs: dict[TopicPartition, Log] = {}
+        self._offline: dict[TopicPartition, OfflineLog] = {}
+        self._truncate_missing = truncate_missing
+        self._making: set[str] = set()
+        self._doomed = DelayedRemoval(self._files, clock)
+        self._meta: Meta | None = None
+        self._lock = threading.RLock()
+
+    @property
+    def meta(self) -> Meta:
+        """Cluster and node id. Raises `StorageError` before `start`."""
+        if self._meta is None:
+            raise StorageError("the log manager has not been started")
+        return self._meta
+
+    def start(self) -> None:
+        """Hold the directories, finish what a crash interrupted, and open every log.
+
+        A directory whose disk fails is left out as long as another one works.
+
+        Raises:
+            StorageError: a directory is in use by another broker, none works, or a record is not understood.
+            InvalidConfig: the directories belong to another broker or to different clusters.
+        """
+        with self._lock:
+            opened: dict[DataDirectory, dict[str, str]] = {}
+            try:
+                for directory in self._directories:
+                    try:
+                        directory.open()
+                        opened[directory] = directory.read_meta()
+                    except OSError as e:
+                        directory.failed("opening it", e)
+                if not opened:
+                    raise StorageError("none of log.dirs can be used")
+                try:
+                    self._meta = self._agree(opened)
+                except OSError as e:
+                    raise StorageError(f"meta.properties: {e}") from e
+                found = Startup(
+                    list(opened), self._defaults, self._files, self._tools, self._guard_factory,
+                    truncate_missing=self._truncate_missing,
+                ).run(all_online=len(opened) == len(self._directories))  # fmt: skip
+            except BaseException:
+                self._pool.close()
+                for directory in self._directories:
+                    directory.close()
+                raise
+            self._topics = MappingProxyType(found.topics)
+            self._stores = found.stores
+            self._logs = found.logs
+            self._offline = found.offline
+            for directory in {log.directory for log in found.offline.values()}:
+                # What the stop has noted of them is gone: it must be known at the next start as well.
+                self._note_recovery_points(directory)
+            _logger.info("%d partitions of %d topics", len(self._logs), len(self._topics))
+            if found.offline:
+                names = ", ".join(map(str, sorted(found.offline)[:20]))
+                _logger.error(
+                    "partitions that are offline, as data is missing: %d: %s", len(found.offline), names
+                )
+
+    def topics(self) -> Mapping[str, StoredTopic]:
+        """All topics by name; a view that never changes."""
+        return self._topics
+
+    def log(self, partition: TopicPartition) -> Log:
+        """The log of a partition.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such partition.
+            StorageError: it is in a directory that could not be opened, or part of it is missing.
+        """
+        log = self._logs.get(partition)
+        if log is None and partition.topic in self._topics:
+            with self._lock:  # while a topic is made or deleted it is in one of the tables only
+                log, topic = self._logs.get(partition), self._topics.get(partition.topic)
+            offline = self._offline.get(partition)
+            if log is None and offline is not None:
+                raise StorageError(f"{partition} is offline: {offline.reason}")
+            if log is None and topic is not None and partition.partition in topic.partitions:
+                raise StorageError(f"{partition}: its directory is offline")
+        if log is None:
+            raise UnknownTopicOrPartition(f"{partition} does not exist")
+        return log
+
+    def files_per_answer(self) -> int:
+        """Files that one answer may keep open, at least one: half of ``max_open_files``, and no more than
+        other answers have left of them.
+        """
+        most = self._pool.max_open
+        return max(1, min(most // 2, most - self._pool.in_use))
+
+    def create_topic(
+        self,
+        name: str,
+        topic_id: UUID,
+        partition_count: int,
+        overrides: Mapping[str, str] | None = None,
+        *,
+        generation: str = SINCE_08.generation,
+    ) -> None:
+        """Make a topic that is there after any crash, or none at all; its ``generation`` never changes.
+
+        Raises:
+            TopicAlreadyExists: there is one of this name.
+            InvalidTopic, InvalidPartitions, InvalidConfig: it cannot be made.
+            StorageError: the disk refused; nothing of it stays.
+        """
+        finished(self.creating_topic(name, topic_id, partition_count, overrides, generation=generation))
+
+    def creating_topic(
+        self,
+        name: str,
+        topic_id: UUID,
+        partition_count: int,
+        overrides: Mapping[str, str] | None = None,
+        *,
+        generation: str = SINCE_08.generation,
+    ) -> Steps[None]:
+        """`create_topic` in steps, about one for each partition.
+
+        Where they are not taken to their end the topic is not there; the next start removes what is left.
+        """
+        family = family_of(generation)
+        family.check_name(name, ())
+        if partition_count < 1:
+            raise InvalidPartitions(f"a topic has at least one partition, not {partition_count}")
+        config = self._defaults.overridden(overrides or {})
+        topic = StoredTopic(topic_id, tuple(range(partition_count)), dict(overrides or {}), generation)
+        with self._lock:
+            if name in self._topics or name in self._making:
+                raise TopicAlreadyExists(f"topic {name} exists")
+            family.check_name(name, self._making)
+            store = self._online()[0]
+            self._making.add(name)
+        try:
+            logs = yield from self._make_partitions(name, topic, topic.partitions, config)
+            with self._lock:
+                self._commit(name, topic, store, logs)
+        finally:
+            with self._lock:
+                self._making.discard(name)
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Give a topic more partitions, ``total`` in all.
+
+        Raises:
+            UnknownTopicOrPartition, InvalidPartitions: there is no such topic, or it has as many already.
+            StorageError: the disk refused; the topic is as it was.
+        """
+        finished(self.adding_partitions(name, total))
+
+    def adding_partitions(self, name: str, total: int) -> Steps[None]:
+        """`add_partitions` in steps, about one for each partition; all of them are there, or none."""
+        with self._lock:
+            old = self._topic(name)
+            if total <= len(old.partitions):
+                raise InvalidPartitions(f"topic {name} has {len(old.partitions)} partitions already")
+            if name in self._making:
+                raise InvalidPartitions(f"topic {name} is being given more partitions already")
+            self._making.add(name)
+        try:
+            added = range(len(old.partitions), total)
+            config = self._defaults.overridden(old.overrides)
+            logs = yield from self._make_partitions(name, old, added, config)
+            with self._lock:
+                now = self._topics.get(name)
+                if now is None or now.topic_id != old.topic_id:
+                    self._undo(logs)
+                    raise UnknownTopicOrPartition(f"topic {name} was deleted meanwhile")
+                for log in logs.values():
+                    log.config = self._defaults.overridden(now.overrides)
+                topic = StoredTopic(now.topic_id, tuple(range(total)), now.overrides, now.generation)
+                self._commit(name, topic, self._stores[name], logs)
+        finally:
+            with self._lock:
+                self._making.discard(name)
+
+    def set_overrides(self, name: str, overrides: Mapping[str, str]) -> None:
+        """Replace the properties that a topic sets for itself.
+
+        Raises:
+            UnknownTopicOrPartition, InvalidConfig: there is no such topic, or it cannot have these.
+            StorageError: the disk refused; the properties are as they were.
+        """
+        with self._lock:
+            old = self._topic(name)
+            config = self._defaults.overridden(overrides)
+            topic = StoredTopic(old.topic_id, old.partitions, dict(overrides), old.generation)
+            self._commit(name, topic, self._stores[name], {})
+            for number in topic.partitions:
+                log = self._logs.get(TopicPartition(name, number))
+                if log is not None:
+                    log.config = config
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with its logs; it is gone at once, the files after ``file.delete.delay.ms``.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic.
+            StorageError: the disk refused. If that was after the first step, the next start goes on with it.
+        """
+        with self._lock:
+            topic, store = self._topic(name), self._stores[name]
+            config = self._defaults.overridden(topic.overrides)
+            records = TopicStore(store.path, self._files)
+            store.check()
+            try:
+                records.put(name, topic, deleting=True)
+            except OSError as e:
+                raise store.refused(f"deleting topic {name}", e) from e
+            logs = {tp: log for tp, log in self._logs.items() if tp.topic == name}
+            self._topics = MappingProxyType({n: t for n, t in self._topics.items() if n != name})
+            self._logs = {tp: log for tp, log in self._logs.items() if tp.topic != name}
+            del self._stores[name]
+            try:
+                for log in logs.values():
+                    self._rename_away(log, config.file_delete_delay_ms)
+                touched = {log.directory for log in logs.values()}
+                offline = [log for tp, log in self._offline.items() if tp.topic == name]
+                self._offline = {tp: log for tp, log in self._offline.items() if tp.topic != name}
+                for lost in offline:
+                    if lost.path.exists():
+                        self._doom(lost.path, config.file_delete_delay_ms)
+                    touched.add(lost.directory)
+                for directory in touched:
+                    self._files.sync_directory(directory.path)
+                records.remove(name)
+            except OSError as e:
+                raise store.refused(f"deleting topic {name}", e) from e
+        self._doomed.purge()
+
+    def flush_due(self) -> None:
+        """Put on the disk what has waited for ``flush.ms``, and note how far each log is there."""
+        now = self._clock.monotonic()
+        due = [log for log in self._logs.values() if log.flush_due(now) and log.directory.online]
+        _for_each(due, Log.flush_if_free)
+        for directory in self._directories:
+            self._note_recovery_points(directory)
+
+    def remove_deleted(self) -> None:
+        """Remove the files of what was deleted ``file.delete.delay.ms`` ago."""
+        self._doomed.purge()
+
+    def apply_retention(self) -> None:
+        """Delete the segments that their topics' policies let go."""
+        for log in list(self._logs.values()):
+            if not log.directory.online:
+                continue
+            config = log.config
+            try:
+                gone = log.retire(self._retention(config), self._clock.time_ms())
+            except KafkaError as e:
+                _logger.warning("%s", e)
+                continue
+            self._doomed.add_files(gone, config.file_delete_delay_ms)
+        self._doomed.purge()
+
+    def expire_producers(self) -> None:
+        """Forget idempotent producers that have been silent for too long."""
+        now_ms = self._clock.time_ms()
+        for log in list(self._logs.values()):
+            log.expire_producers(now_ms)
+
+    def close(self) -> None:
+        """Put everything on the disk and let go of it. May be called again."""
+        with self._lock:
+            held = [directory for directory in self._directories if directory.held]
+            tables: dict[DataDirectory, dict[str, tuple[int, ...]]] = {directory: {} for directory in held}
+            online = [log for log in self._logs.values() if log.directory.online]
+            for log, state in zip(online, _for_each(online, Log.close), strict=True):
+                if state is not None:
+                    tables[log.directory][log.path.name] = (
+                        state.end_offset, state.last_base_offset, state.last_size,
+                    )  # fmt: skip
+            self._pool.close()
+            for directory, table in tables.items():
+                if directory.online:
+                    try:
+                        directory.mark_clean_shutdown(table)
+                    except OSError as e:
+                        _logger.warning("%s: the next start recovers it: %s", directory.path, e)
+                directory.close()
+            self._logs = {}
+            self._topics = MappingProxyType({})
+
+    def _topic(self, name: str) -> StoredTopic:
+        topic = self._topics.get(name)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"topic {name} does not exist")
+        return topic
+
+    def _online(self) -> list[DataDirectory]:
+        """The directories that work, in their order."""
+        online = [directory for directory in self._directories if directory.held and directory.online]
+        if not online:
+            raise StorageError("none of log.dirs can be used")
+        return online
+
+    def _make_partitions(
+        self, name: str, topic: StoredTopic, numbers: Sequence[int], config: LogConfig
+    ) -> Steps[dict[TopicPartition, Log]]:
+        """Directories and logs of new partitions, each where the fewest are; all of them or none."""
+        online = self._online()
+        load = dict.fromkeys(online, 0)
+        for log in list(self._logs.values()) if len(online) > 1 else ():
+            if log.directory in load:
+                load[log.directory] += 1
+        made: dict[TopicPartition, Log] = {}
+        for number in numbers:
+            partition = TopicPartition(name, number)
+            directory = min(online, key=lambda place: load[place])
+            load[directory] += 1
+            path = directory.path / directory_name(partition)
+            try:
+                self._clear_the_way(path)
+                self._files.make_directory(path)
+                write_partition_metadata(self._files, path, topic)
+                made[partition] = open_partition(
+                    directory, partition, config, self._tools[topic.generation], self._guard_factory(),
+                    clean=None, recovery_point=0,
+                )  # fmt: skip
+            except OSError as e:
+                self._undo(made, path)
+                raise directory.refused(f"making {path.name}", e) from e
+            except StorageError:
+                self._undo(made)
+                raise
+            yield None
+        return made
+
+    def _clear_the_way(self, path: Path) -> None:
+        """A creation that failed may have left its directory; one with data in it is not ours to remove."""
+        try:
+            empty = remove_if_empty(self._files, path)
+        except FileNotFoundError:
+            return
+        if not empty:
+            raise StorageError(f"{path} is in the way: it holds data and belongs to no topic")
+
+    def _undo(self, made: Mapping[TopicPartition, Log], *more: Path) -> None:
+        """Remove what was made for a topic that there will not be; the next start removes what stays."""
+        for log in made.values():
+            log.drop()
+        for path in (*(log.path for log in made.values()), *more):
+            try:
+                remove_tree(self._files, path)
+            except OSError as e:
+                _logger.warning("%s stays until the next start: %s", path, e)
+        for log in made.values():
+            log.drop()
+
+    def _commit(
+        self, name: str, topic: StoredTopic, store: DataDirectory, made: Mapping[TopicPartition, Log]
+    ) -> None:
+        """Make the topic's record durable, which is what makes it so, and then show it."""
+        store.check()
+        try:
+            TopicStore(store.path, self._files).put(name, topic)
+        except OSError as e:
+            self._undo(made)
+            raise store.refused(f"writing the record of topic {name}", e) from e
+        self._logs = {**self._logs, **made}
+        self._stores[name] = store
+        self._topics = MappingProxyType({**self._topics, name: topic})
+
+    def _rename_away(self, log: Log, delay_ms: int) -> None:
+        log.drop()
+        self._doom(log.path, delay_ms)
+        # Again: a reader may have opened a file between the first call and the new name.
+        log.drop()
+
+    def _doom(self, path: Path, delay_ms: int) -> None:
+        """Take a partition's directory away; its files go later."""
+        target = path.parent / f"{DELETED_PREFIX}{uuid4().hex}"
+        self._files.rename(path, target)
+        self._doomed.add_tree(target, delay_ms)
+
+    def _note_recovery_points(self, directory: DataDirectory) -> None:
+        if not (directory.held and directory.online):
+            return
+        topics = self._topics
+        points = {
+            log.path.name: (topics[tp.topic].topic_id.int, log.flushed_offset)
+            for tp, log in list(self._logs.items())
+            if log.directory is directory and tp.topic in topics
+        }
+        points |= {
+            log.path.name: log.recovery_point for log in self._offline.values() if log.directory is directory
+        }
+        try:
+            directory.write_recovery_points(points)
+        except OSError as e:
+            _logger.warning("%s: recovery after a crash will read more: %s", directory.path, e)
+
+
+def _for_each(logs: Sequence[Log], work: Callable[[Log], _T]) -> list[_T | None]:
+    """What came of some work on the disk for each log; None where it failed, which is logged.
+
+    Many are done by several threads: a disk takes several syncs in hardly more time than one, and a thread
+    that waits for one holds nothing that others need.
+    """
+
+    def one(log: Log) -> _T | None:
+        try:
+            return work(log)
+        except KafkaError as e:
+            _logger.warning("%s", e)
+            return None
+
+    if len(logs) < _MANY_LOGS:
+        return [one(log) for log in logs]
+    with ThreadPoolExecutor(_DISK_THREADS, "kafkalog-disk") as threads:
+        return list(threads.map(one, logs))
+
+
+class DelayedRemoval:
+    """*Thread-safe: ``_lock`` guards the list.* What a crash leaves of it, the next start removes."""
+
+    def __init__(self, files: FileSystem, clock: Clock) -> None:
+        self._files = files
+        self._clock = clock
+        self._doomed: list[tuple[float, Path, bool]] = []
+        self._lock = threading.Lock()
+
+    def add_files(self, paths: Iterable[Path], delay_ms: int) -> None:
+        """Remove files in ``delay_ms``."""
+        due = self._clock.monotonic() + delay_ms / 1000
+        with self._lock:
+            self._doomed += [(due, path, False) for path in paths]
+
+    def add_tree(self, path: Path, delay_ms: int) -> None:
+        """Remove a directory with all that is in it in ``delay_ms``."""
+        with self._lock:
+            self._doomed.append((self._clock.monotonic() + delay_ms / 1000, path, True))
+
+    def purge(self) -> None:
+        """Remove what is due."""
+        now = self._clock.monotonic()
+        with self._lock:
+            due = [(path, is_tree) for when, path, is_tree in self._doomed if when <= now]
+            self._doomed = [doomed for doomed in self._doomed if doomed[0] > now]
+        for path, is_tree in due:
+            try:
+                if is_tree:
+                    remove_tree(self._files, path)
+                else:
+                    self._files.remove(path)
+            except FileNotFoundError:
+                continue  # its topic was deleted meanwhile
+            except OSError as e:
+                _logger.warning("%s stays until the next start: %s", path, e)

@@ -1,0 +1,161 @@
+"""What a client sends under a right checksum, and that is no records all the same."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from broker.log.append.validation import MAX_DECOMPRESSED_BYTES, AppendResult
+from pyspark_kafkalog.errors import ErrorCode, InvalidRecord, KafkaError, MessageTooLarge
+from pyspark_kafkalog.formats.batch import encode_batch
+from pyspark_kafkalog.formats.checksum import crc32c
+from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.record import check_first_lengths, check_lengths
+from pyspark_kafkalog.steps import Steps, finished
+from pyspark_kafkalog.types import NewRecord
+from tests.support.bad_batches import BLOCKS, CASES, MANY, damaged, record, records, sealed, unfolding
+from tests.support.logs import START_MS, batch, open_log, values
+
+COMPRESSED = [codec for codec in Codec if codec]
+
+
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("what", CASES)
+def test_records_that_do_not_fit_their_batch_are_refused_before_anything_is_stored(
+    tmp_path: Path, what: str, codec: Codec
+) -> None:
+    case = CASES[what]
+    _, log = open_log(tmp_path, cleanup_policy=("compact",) if case.compacted else ("delete",))
+    expected = case.compressed if codec else case.plain
+    data = bytearray(sealed(case.block, case.count, codec, timestamp=START_MS))
+    if expected is ErrorCode.NONE:
+        assert log.append(data).record_count == case.count
+        return
+    with pytest.raises(KafkaError) as refused:
+        log.append(data)
+    assert refused.value.code is expected
+    assert (log.end_offset, log.size_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+@pytest.mark.parametrize("what", BLOCKS)
+def test_a_block_that_its_codec_has_not_written_is_refused(tmp_path: Path, what: str, codec: Codec) -> None:
+    _, log = open_log(tmp_path)
+    with pytest.raises(InvalidRecord, match=f"{codec.name.lower()} data is corrupt|variable-length|records"):
+        log.append(bytearray(damaged(what, codec, START_MS)))
+    assert log.size_bytes == 0
+
+
+def test_the_same_records_are_refused_from_an_idempotent_producer(tmp_path: Path) -> None:
+    _, log = open_log(tmp_path)
+    good = batch(b"a", b"b", codec=Codec.LZ4, producer_id=1, producer_epoch=0, base_sequence=0)
+    bad = bytearray(sealed(records(3), 2, Codec.LZ4, timestamp=START_MS))
+    bad[43:61] = good[43:61]
+    bad[17:21] = crc32c(memoryview(bad)[21:]).to_bytes(4, "big")
+    with pytest.raises(InvalidRecord, match="bytes follow the last of 2 records"):
+        log.append(bad)
+    log.append(good)
+    assert values(log) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("count", [1, 2_000_000])
+def test_a_batch_that_unfolds_beyond_the_limit_is_refused_before_it_takes_the_memory(
+    tmp_path: Path, count: int
+) -> None:
+    _, log = open_log(tmp_path)
+    data = bytearray(unfolding(8 * MAX_DECOMPRESSED_BYTES, count, START_MS))
+    assert len(data) < 33_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(MessageTooLarge, match=f"limit is {MAX_DECOMPRESSED_BYTES}.*send smaller batches"):
+            log.append(data)
+        assert tracemalloc.get_traced_memory()[1] < 3 * MAX_DECOMPRESSED_BYTES
+    finally:
+        tracemalloc.stop()
+    assert log.size_bytes == 0
+
+
+def test_a_compressed_batch_is_checked_in_steps_and_what_unfolds_is_decompressed_as_a_job(
+    tmp_path: Path,
+) -> None:
+    _, log = open_log(tmp_path)
+    count = 50_000
+    block = b"".join(record(i, value=bytes(90)) for i in range(count))
+    long = bytearray(sealed(block, count, Codec.ZSTD, timestamp=START_MS))
+    assert not log.takes_long(memoryview(batch(b"short")))
+    assert log.takes_long(memoryview(long))
+
+    def counted(steps: Steps[AppendResult]) -> Steps[tuple[AppendResult, int, int]]:
+        jobs, turns = [], 0
+        sent = None
+        while True:
+            try:
+                job = steps.send(sent)
+            except StopIteration as e:
+                return e.value, len(jobs), turns
+            assert log.end_offset == 0
+            if job is None:
+                turns += 1
+            else:
+                jobs.append(job)
+            sent = yield job
+
+    result, jobs, turns = finished(counted(log.append_in_steps(long)))
+    assert (result.record_count, log.end_offset, jobs) == (count, count, 1)
+    assert turns >= count >> 13
+    # A little is decompressed at once; it may still be refused.
+    steps = log.append_in_steps(memoryview(bytearray(sealed(records(3), 4, Codec.ZSTD, timestamp=START_MS))))
+    with pytest.raises(InvalidRecord):
+        list(steps)
+
+
+def test_a_topic_with_larger_batches_may_have_as_much_compressed(tmp_path: Path) -> None:
+    size = MAX_DECOMPRESSED_BYTES + 100
+    data = unfolding(size, 1, START_MS)
+    _, usual = open_log(tmp_path / "usual")
+    with pytest.raises(MessageTooLarge):
+        usual.append(bytearray(data))
+    _, log = open_log(tmp_path / "larger", max_message_bytes=size + 1000)
+    assert log.append(bytearray(data)).record_count == 1
+
+
+def test_one_batch_that_is_refused_takes_those_beside_it_along(tmp_path: Path) -> None:
+    _, log = open_log(tmp_path)
+    bad = sealed(records(3), 4, Codec.GZIP, timestamp=START_MS)
+    with pytest.raises(InvalidRecord):
+        log.append(batch(b"good", codec=Codec.GZIP) + bad)
+    assert log.end_offset == 0
+
+
+def test_what_the_broker_appends_itself_is_not_looked_into(tmp_path: Path) -> None:
+    _, log = open_log(tmp_path)
+    log.append(bytearray(sealed(records(3), 4, Codec.GZIP, timestamp=START_MS)), internal=True)
+    assert log.end_offset == 4
+
+
+@pytest.mark.parametrize("size", [0, 60, 61, 120, 5_000, 20_000, 3_000_000])
+def test_records_of_every_size_are_followed(size: int) -> None:
+    """Lengths of one, two, three and four bytes."""
+    block = b"".join(record(i, value=bytes(size)) for i in range(3))
+    assert list(check_lengths(block, 3))
+
+
+def test_a_long_walk_gives_others_their_turn() -> None:
+    block = records(1000)
+    assert len(list(check_lengths(block, 1000, piece=100))) == 10
+
+
+def test_of_an_uncompressed_batch_only_the_first_records_are_followed() -> None:
+    block = bytearray(records(MANY))
+    end = len(records(MANY - 1))
+    block[end] = 255
+    check_first_lengths(block, 0, len(block), MANY, 16)
+    with pytest.raises(KafkaError):
+        list(check_lengths(block, MANY))
+
+
+def test_the_batches_by_hand_are_those_of_our_encoder_where_nothing_is_wrong() -> None:
+    encoded = encode_batch([NewRecord(b"value", b"key", START_MS)] * 2)
+    assert encoded == sealed(records(2), 2, Codec.NONE, timestamp=START_MS)

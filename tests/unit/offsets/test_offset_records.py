@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import pytest
+
+from broker.offsets.offset_records import (
+    CommittedOffset,
+    OffsetKey,
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+    partition_for,
+)
+from pyspark_kafkalog.errors import CorruptMessage
+from pyspark_kafkalog.types import TopicPartition
+
+KEY = OffsetKey("grp", TopicPartition("orders", 7))
+KEY_BYTES = bytes.fromhex("00010003") + b"grp" + bytes.fromhex("0006") + b"orders" + bytes.fromhex("00000007")
+
+
+def test_a_key_has_kafkas_layout() -> None:
+    assert encode_key(KEY) == KEY_BYTES
+    assert decode_key(KEY_BYTES) == KEY
+
+
+def test_a_key_of_version_0_reads_the_same() -> None:
+    assert decode_key(b"\x00\x00" + KEY_BYTES[2:]) == KEY
+
+
+def test_a_group_metadata_key_is_no_offset() -> None:
+    assert decode_key(b"\x00\x02\x00\x03grp") is None
+
+
+def test_a_value_without_an_expiry_is_version_3() -> None:
+    value = CommittedOffset(258, leader_epoch=5, metadata="m", commit_timestamp_ms=16)
+    data = bytes.fromhex("00030000000000000102000000050001") + b"m" + bytes.fromhex("0000000000000010")
+    assert encode_value(value) == data
+    assert decode_value(data) == value
+
+
+def test_a_value_with_an_expiry_is_version_1_which_has_no_leader_epoch() -> None:
+    value = CommittedOffset(258, 5, "m", 16, expire_timestamp_ms=32)
+    data = (
+        bytes.fromhex("000100000000000001020001") + b"m" + bytes.fromhex("00000000000000100000000000000020")
+    )
+    assert encode_value(value) == data
+    assert decode_value(data) == CommittedOffset(258, -1, "m", 16, 32)
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_values_of_versions_0_and_2_are_read(version: int) -> None:
+    data = (
+        version.to_bytes(2, "big")
+        + bytes.fromhex("00000000000001020001")
+        + b"m"
+        + bytes.fromhex("0000000000000010")
+    )
+    assert decode_value(data) == CommittedOffset(258, -1, "m", 16)
+
+
+def test_a_value_of_a_later_version_is_refused() -> None:
+    with pytest.raises(CorruptMessage, match="version 4"):
+        decode_value(b"\x00\x04" + bytes(20))
+
+
+def test_cut_keys_and_values_are_refused_at_every_byte() -> None:
+    for size in range(len(KEY_BYTES)):
+        with pytest.raises(CorruptMessage):
+            decode_key(KEY_BYTES[:size])
+    for value in (CommittedOffset(1, 0, "text", 2), CommittedOffset(1, -1, "text", 2, 3)):
+        data = encode_value(value)
+        for size in range(len(data)):
+            with pytest.raises(CorruptMessage):
+                decode_value(data[:size])
+
+
+def test_text_that_is_not_utf8_is_refused() -> None:
+    with pytest.raises(CorruptMessage):
+        decode_key(KEY_BYTES.replace(b"grp", b"\xff\xfe\xfd"))
+
+
+def test_a_group_name_longer_than_its_length_field_is_refused() -> None:
+    with pytest.raises(CorruptMessage, match="32768 bytes"):
+        encode_key(OffsetKey("g" * 32768, TopicPartition("t", 0)))
+
+
+@pytest.mark.parametrize(
+    ("group", "count", "partition"),
+    [
+        # Java's hashCode: "" 0, "a" 97, "test" 3556498, "hello" 99162322.
+        ("", 50, 0),
+        ("a", 50, 47),
+        ("test", 50, 3556498 % 50),
+        ("hello", 50, 99162322 % 50),
+        ("polygenelubricants", 50, 0),  # the known string whose hash is Java's smallest int
+        ("\U0001f600", 50, (0xD83D * 31 + 0xDE00) % 50),  # two UTF-16 units, as in Java
+    ],
+)
+def test_a_groups_partition_follows_javas_hash(group: str, count: int, partition: int) -> None:
+    assert partition_for(group, count) == partition
+
+
+def test_a_negative_hash_counts_without_its_sign() -> None:
+    # "consumer-group".hashCode() is negative; the value comes from the definition s[0]*31^(n-1) + ...
+    text = "consumer-group"
+    full = sum(ord(c) * 31 ** (len(text) - 1 - i) for i, c in enumerate(text)) % (1 << 32)
+    signed = full - (1 << 32) if full >= 1 << 31 else full
+    assert signed < 0
+    assert partition_for(text, 50) == -signed % 50
