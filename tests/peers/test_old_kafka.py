@@ -21,6 +21,7 @@ from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPa
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from tests.support.fetched import NotAvailable
 from tests.support.foreign_face import Message, messages
+from tests.support.frame_rows import assert_rows
 from tests.support.old_clients import (
     OLD_CODECS,
     OurCommandLine,
@@ -207,10 +208,11 @@ def test_spark_reads_it(
     reader = spark.read.format("kafkalog").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
     for name, value in told.items():
         reader = reader.option(f"kafka.{name}", str(value))
-    rows = reader.option("subscribe", tp.topic).load().orderBy("offset").collect()
-    assert [(row.offset, row.key, row.value) for row in rows] == [
-        (offset, m.key, m.value) for offset, m in enumerate(expected)
-    ]
+    assert_rows(
+        reader.option("subscribe", tp.topic).load().select("offset", "key", "value"),
+        "offset bigint, key binary, value binary",
+        [(offset, m.key, m.value) for offset, m in enumerate(expected)],
+    )
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from pyspark.sql.functions import window
 
 from broker.embedded import start_broker
 from pyspark_kafkalog.formats.compression import Codec
+from tests.support.frame_rows import assert_rows
 from tests.support.raw_client import RawClient
 from tests.support.spark_topics import Topic, record
 from tests.support.zookeeper import until
@@ -96,9 +97,7 @@ def test_b5_earliest_binds_on_each_action_after_retention(load: Load) -> None:
         assert values(frame) == numbers(range(24, 30))
 
 
-def test_b6_headers_keep_order_and_repeats_and_none_is_null(
-    new_topic: NewTopic, load: Load, spark: Any
-) -> None:
+def test_b6_headers_keep_order_and_repeats_and_none_is_null(new_topic: NewTopic, load: Load) -> None:
     topic = new_topic()
     topic.add_records(
         [
@@ -108,15 +107,11 @@ def test_b6_headers_keep_order_and_repeats_and_none_is_null(
         ]
     )
     frame = load(subscribe=topic.name, includeHeaders="true")
-    expected = spark.createDataFrame(
-        [
-            (bytearray(b"many"), [("a", bytearray(b"1")), ("b", None), ("a", bytearray(b"2"))]),
-            (bytearray(b"none"), None),
-            (bytearray(b"empty"), [("", bytearray(b""))]),
-        ],
+    assert_rows(
+        frame.select("value", "headers"),
         "value binary, headers array<struct<key:string,value:binary>>",
+        [(b"many", [("a", b"1"), ("b", None), ("a", b"2")]), (b"none", None), (b"empty", [("", b"")])],
     )
-    assert_df_equality(frame.select("value", "headers"), expected, ignore_row_order=True)
 
 
 def test_the_row_is_that_of_sparks_connector(new_topic: NewTopic, load: Load, spark: Any) -> None:
@@ -147,14 +142,17 @@ def test_the_row_is_that_of_sparks_connector(new_topic: NewTopic, load: Load, sp
 def test_s30_keys_and_values_may_be_null(new_topic: NewTopic, load: Load) -> None:
     topic = new_topic()
     topic.add_records([record(b"v", None), record(None, b"k"), record(None, None), record(b"", b"")])
-    rows = load(subscribe=topic.name).orderBy("offset").select("key", "value").collect()
-    assert [tuple(row) for row in rows] == [(None, b"v"), (b"k", None), (None, None), (b"", b"")]
+    assert_rows(
+        load(subscribe=topic.name).select("offset", "key", "value"),
+        "offset bigint, key binary, value binary",
+        [(0, None, b"v"), (1, b"k", None), (2, None, None), (3, b"", b"")],
+    )
 
 
 def test_s21_times_can_be_grouped_by_window(three: Topic, load: Load) -> None:
     frame = load(subscribe=three.name).groupBy(window("timestamp", "100 milliseconds")).count()
-    found = {row.window.start.microsecond // 1000: row["count"] for row in frame.collect()}
-    assert found == {0: 10, 100: 10, 200: 1}
+    found = frame.selectExpr("unix_millis(window.start) start", "count")
+    assert_rows(found, "start bigint, count bigint", [(1000, 10), (1100, 10), (1200, 1)])
 
 
 def test_a_record_without_a_time_has_the_millisecond_before_the_epoch(

@@ -13,6 +13,7 @@ import pytest
 
 import pyspark_kafkalog as kafkalog
 from broker.embedded import EmbeddedBroker
+from tests.support.frame_rows import assert_rows
 from tests.support.spark_topics import Topic
 
 NewTopic = Callable[..., Topic]
@@ -92,8 +93,8 @@ def test_the_examples_of_the_way_from_sparks_connector(
     try:
         names = run("docs/migration.md")
         assert names["df"].count() == 8
-        written = [tuple(row) for row in spark.table("flights").select("partition", "offset").collect()]
-        assert sorted(written) == [(0, 3), (0, 4)]
+        written = spark.table("flights").select("partition", "offset")
+        assert_rows(written, "partition int, offset bigint", [(0, 3), (0, 4)])
         assert copied(load, topics) == 8
     finally:
         spark.sql("DROP TABLE IF EXISTS flights")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.frame_rows import assert_rows
 from tests.support.scripted_log import ScriptedLog, serving
 from tests.support.upgraded_log import EXPECTED, expected_rows, stored_log
 
@@ -21,10 +22,11 @@ def test_rows_of_all_formats_are_those_of_sparks_connector(spark: Any, options: 
             .options(**options)
             .load()
         )
-        found = frame.selectExpr(
-            "offset", "key", "value", "unix_millis(timestamp) AS ms", "timestampType", "headers"
-        ).collect()
-    rows = sorted((r.offset, r.key, r.value, r.ms, r.timestampType) for r in found)
-    as_bytes = [(o, k and bytes(k), v and bytes(v), ms, kind) for o, k, v, ms, kind in rows]
-    assert as_bytes == expected_rows(0, len(EXPECTED))
-    assert {row.headers for row in found} == {None}
+        assert_rows(
+            frame.selectExpr(
+                "offset", "key", "value", "unix_millis(timestamp) ms", "timestampType", "headers"
+            ),
+            "offset bigint, key binary, value binary, ms bigint, timestampType int, "
+            "headers array<struct<key:string,value:binary>>",
+            [(*row, None) for row in expected_rows(0, len(EXPECTED))],
+        )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chispa import assert_df_equality
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql.functions import array, col, concat, concat_ws, lit, struct, when
 
@@ -48,15 +49,9 @@ def test_w13_rows_made_by_expressions_are_written_with_all_their_columns(
         lit("ignored").alias("else"),
     )
     write(frame)
-    found = load(subscribe=f"{one.name},{two.name}", includeHeaders="true").collect()
-    rows = {int(row.value[1:]): row for row in found}
-    assert sorted(rows) == list(range(100))
-    assert len(found) == 100
-    for n, row in rows.items():
-        assert row.topic == (two.name if n % 2 else one.name)
-        assert row.key == (str(n).encode() if n < 90 else None)
-        assert row.partition == n % 3
-        assert row.headers == ([("n", str(n).encode())] * 2 if n else None)
+    written = frame.withColumn("key", col("key").cast("binary")).drop("else")
+    found = load(subscribe=f"{one.name},{two.name}", includeHeaders="true").select(written.columns)
+    assert_df_equality(found, written, ignore_row_order=True, ignore_nullable=True)
 
 
 def test_a_topic_can_be_copied_as_it_is_read(
@@ -68,7 +63,7 @@ def test_a_topic_can_be_copied_as_it_is_read(
     write(load(subscribe=source.name), topic=target.name, includeTimestamp="true")
     place = ["partition", "offset", "value", "timestamp"]
     copy, origin = load(subscribe=target.name).select(place), load(subscribe=source.name).select(place)
-    assert sorted(copy.collect()) == sorted(origin.collect())
+    assert_df_equality(copy, origin, ignore_row_order=True)
 
 
 @pytest.mark.parametrize("mode", ["overwrite", "ignore", "errorifexists"])

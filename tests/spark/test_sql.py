@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from broker.embedded import EmbeddedBroker
+from tests.support.frame_rows import assert_rows
 from tests.support.spark_topics import Topic
 
 
@@ -32,19 +33,16 @@ def table(spark: Any, options: str) -> Iterator[str]:
     spark.sql("DROP TABLE clicks")
 
 
-VALUES = "SELECT partition, offset, CAST(value AS STRING) AS text FROM {} ORDER BY partition, offset"
+VALUES = "SELECT partition, offset, CAST(value AS STRING) AS text FROM {}"
+COLUMNS = "partition int, offset bigint, text string"
 ROWS = [(0, 0, "a"), (0, 1, "b"), (0, 2, "c"), (1, 0, "d")]
-
-
-def rows(frame: Any) -> list[tuple[Any, ...]]:
-    return [tuple(row) for row in frame.collect()]
 
 
 def test_a_table_of_the_catalog_is_read_with_its_own_options(spark: Any, table: str, topic: Topic) -> None:
     assert spark.table(table).columns[-1] == "headers"
-    assert rows(spark.sql(VALUES.format(table))) == ROWS
+    assert_rows(spark.sql(VALUES.format(table)), COLUMNS, ROWS)
     topic.add("e")
-    assert rows(spark.sql(f"SELECT count(*) FROM {table}")) == [(5,)]
+    assert spark.sql(f"SELECT count(*) FROM {table}").first() == (5,)
     assert spark.read.table(table).where("partition = 1").count() == 1
 
 
@@ -77,13 +75,13 @@ def test_rows_are_inserted_into_a_view(
     finally:
         spark.catalog.dropTempView("target")
     read = load(subscribe=target).selectExpr("CAST(key AS STRING)", "CAST(value AS STRING)")
-    assert sorted(rows(read), key=str) == [("k", "v"), (None, "w")]
+    assert_rows(read, "key string, value string", [("k", "v"), (None, "w")])
 
 
 def test_a_view_of_a_topic(spark: Any, options: str) -> None:
     spark.sql(f"CREATE TEMPORARY VIEW seen USING kafkalog OPTIONS ({options})")
     try:
-        assert rows(spark.sql(VALUES.format("seen"))) == ROWS
+        assert_rows(spark.sql(VALUES.format("seen")), COLUMNS, ROWS)
     finally:
         spark.catalog.dropTempView("seen")
 

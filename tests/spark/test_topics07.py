@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from chispa import assert_df_equality
 from pyspark.errors import AnalysisException, PythonException
 
+from tests.support.frame_rows import assert_rows
 from tests.support.two_brokers07 import TwoBrokers07
 from tests.support.wire07 import entry, zipped
 
@@ -46,19 +46,19 @@ def load(spark: Any, brokers: TwoBrokers07) -> Load:
     return read
 
 
-def test_each_row_tells_its_broker_and_its_place(spark: Any, load: Load) -> None:
+def test_each_row_tells_its_broker_and_its_place(load: Load) -> None:
     frame = load(subscribe="clicks", includeBroker="true")
     assert frame.rdd.getNumPartitions() == 4
     assert frame.columns == [
         "key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "broker", "innerIndex",
     ]  # fmt: skip
     chosen = frame.select("value", "topic", "partition", "offset", "broker", "innerIndex")
-    assert_df_equality(chosen, spark.createDataFrame(ROWS, COLUMNS), ignore_row_order=True)
+    assert_rows(chosen, COLUMNS, ROWS)
     assert frame.where("key is null and timestamp is null and timestampType is null").count() == len(ROWS)
     # Without the broker there are the seven columns of Spark's connector, and a schema may ask for fewer.
     assert load(subscribe="clicks").columns == frame.columns[:7]
     fewer = load("innerIndex int, value binary", subscribe="clicks")
-    assert sorted(map(tuple, fewer.collect())) == sorted((row[5], row[0]) for row in ROWS)
+    assert_rows(fewer, "innerIndex int, value binary", [(row[5], row[0]) for row in ROWS])
 
 
 def test_offsets_are_named_by_broker_and_partition(load: Load) -> None:

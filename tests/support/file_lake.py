@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyspark_kafkalog as kafkalog
+from tests.support.frame_rows import assert_rows
 from tests.support.spark_topics import Topic
 
 NAME = "events"
@@ -43,7 +45,10 @@ class Lake:
             load.write_parquet(self.table)
         return load.commit
 
-    def published(self) -> list[tuple[int, int]]:
-        """The load and the value of each row."""
-        rows = kafkalog.read_load(self.spark, self.table).select("load", "value").collect()
-        return sorted((row.load, int(row.value)) for row in rows)
+    def published(self) -> Any:
+        """The load and the value of each row, as a DataFrame."""
+        return kafkalog.read_load(self.spark, self.table).selectExpr("load", "bigint(string(value)) n")
+
+    def assert_published(self, rows: Sequence[tuple[int, int]]) -> None:
+        """The table has these rows, of load and value."""
+        assert_rows(self.published(), "load int, n bigint", rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger.load_errors import LoadError, TooManyDead
 from pyspark_kafkalog.loads import output_files
 from tests.support.file_lake import Lake
+from tests.support.frame_rows import assert_rows
 from tests.support.spark_topics import Topic, record
 
 
@@ -29,8 +31,11 @@ def test_a_table_of_orc_is_written_counted_read_and_checked_like_one_of_parquet(
         with lake.load() as load:
             number = f.col("value").cast("string").cast("int").alias("n")
             load.write_orc(lake.table, load.df.select(number, "timestamp"), compression="zstd")
-    rows = kafkalog.read_load(lake.spark, lake.table).select("load", "n").collect()
-    assert sorted(map(tuple, rows)) == [(1, n) for n in range(10)] + [(2, n) for n in range(10, 12)]
+    assert_rows(
+        kafkalog.read_load(lake.spark, lake.table).select("load", "n"),
+        "load int, n int",
+        [*((1, n) for n in range(10)), (2, 10), (2, 11)],
+    )
     (first, second) = (out for commit in lake.ledger.history() for out in commit.outputs)
     assert (first.format, first.rows, second.rows) == ("orc", 10, 2)
     file = Path(second.path, second.directory, second.files[0].name)
@@ -62,14 +67,17 @@ def test_one_load_writes_the_directories_of_the_hours_of_its_records_in_utc(lake
         with lake.load() as load:
             load.write_parquet(lake.table, partition_by_time="timestamp", grain="hour")
         found = kafkalog.read_load(lake.spark, lake.table)
-        rows = found.select("value", "load", f.col("day").cast("string"), "hour").collect()
+        eve, first, second = date(1969, 12, 31), date(1970, 1, 1), date(1970, 1, 2)
+        assert_rows(
+            found.select("value", "load", "day", "hour"),
+            "value binary, load int, day date, hour int",
+            [
+                (b"0", 1, second, 0), (b"1", 1, second, 1), (b"2", 1, second, 1), (b"3", 1, first, 5),
+                (b"4", 1, eve, 23), (b"5", 2, first, 5),
+            ],
+        )  # fmt: skip
     finally:
         lake.spark.conf.unset("spark.sql.session.timeZone")
-    assert dict(found.dtypes)["day"] == "date"
-    assert sorted((int(row.value), row.load, row.day, row.hour) for row in rows) == [
-        (0, 1, "1970-01-02", 0), (1, 1, "1970-01-02", 1), (2, 1, "1970-01-02", 1), (3, 1, "1970-01-01", 5),
-        (4, 1, "1969-12-31", 23), (5, 2, "1970-01-01", 5),
-    ]  # fmt: skip
     assert sorted({str(name.parent.relative_to(lake.table)) for name in lake.table.rglob("part-*")}) == [
         "load=00000001/day=1969-12-31/hour=23", "load=00000001/day=1970-01-01/hour=5",
         "load=00000001/day=1970-01-02/hour=0", "load=00000001/day=1970-01-02/hour=1",
@@ -111,18 +119,20 @@ def test_records_that_cannot_be_used_are_kept_as_they_were_with_the_reason(lake:
         kafkalog.read_dead(lake.spark, "events", offsets=lake.offsets)
     commit = run(max_dead=2)
     assert (commit.number, commit.mode, [out.rows for out in commit.outputs]) == (1, "dir", [2, 2])
-    assert [row.n for row in kafkalog.read_load(lake.spark, lake.table).orderBy("n").collect()] == [1, 4]
+    assert_rows(kafkalog.read_load(lake.spark, lake.table), "n int, load int", [(1, 1), (4, 1)])
     lake.topic.add(5)
     run()
-    (first, second) = (
-        kafkalog.read_dead(lake.spark, "events", offsets=lake.offsets).orderBy("offset").collect()
+    found = kafkalog.read_dead(lake.spark, "events", offsets=lake.offsets)
+    assert_rows(
+        found.select("key", "value", "topic", "partition", "offset", "headers", "reason", "load"),
+        "key binary, value binary, topic string, partition int, offset bigint, "
+        "headers array<struct<key:string,value:binary>>, reason string, load int",
+        [
+            (b"k", b"\xff", lake.topic.name, 0, 1, [("h", b"v")], "no number at 1", 1),
+            (None, None, lake.topic.name, 0, 2, None, "no number at 2", 1),
+        ],
     )
-    assert (bytes(first.value), bytes(first.key), first.topic, first.partition, first.offset) == (
-        b"\xff", b"k", lake.topic.name, 0, 1,
-    )  # fmt: skip
-    assert [(h.key, bytes(h.value)) for h in first.headers] == [("h", b"v")]
-    assert (first.timestamp.timestamp(), first.reason, first.load) == (0.007, "no number at 1", 1)
-    assert (second.value, second.reason) == (None, "no number at 2")
+    assert found.where("offset = 1").first().timestamp.timestamp() == 0.007
     assert lake.ledger.verify() == output_files.verify_outputs(lake.ledger.lineage()) == []
 
     lake.topic.add(6)
@@ -160,8 +170,10 @@ def test_what_was_loaded_formerly_is_read_again_from_the_topic_and_from_the_tabl
     assert (table(), table(as_of=second)) == ([0, 1, 2], [0, 1, 2, 3, 4])
     with pytest.raises(InvalidConfig, match="to load it again, rewind"), lake.load(asOf=second):
         pass
-    rows = kafkalog.audit(lake.spark, "events", offsets=lake.offsets).orderBy("load").collect()
-    assert [(row.load, row.in_effect, row.start, row.end, row.records) for row in rows] == [
-        (1, True, 0, 3, 3), (2, False, 3, 5, 2), (3, False, 5, 9, 4),
-    ]  # fmt: skip
-    assert (rows[0].first_timestamp.timestamp(), rows[0].broker) == (1.0, None)
+    audit = kafkalog.audit(lake.spark, "events", offsets=lake.offsets)
+    assert_rows(
+        audit.select("load", "in_effect", "start", "end", "records", "broker"),
+        "load bigint, in_effect boolean, start bigint, end bigint, records bigint, broker int",
+        [(1, True, 0, 3, 3, None), (2, False, 3, 5, 2, None), (3, False, 5, 9, 4, None)],
+    )
+    assert audit.where("load = 1").first().first_timestamp.timestamp() == 1.0

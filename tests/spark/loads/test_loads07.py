@@ -15,6 +15,7 @@ from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.zookeeper.groups import group_offsets
 from pyspark_kafkalog.zookeeper.paths import V07Layout
 from pyspark_kafkalog.zookeeper.session import Session
+from tests.support.frame_rows import assert_rows
 from tests.support.two_brokers07 import TwoBrokers07
 from tests.support.wire07 import entry, zipped
 
@@ -72,10 +73,13 @@ class Lake:
             load.write_parquet(self.table(name))
         return load.commit
 
-    def published(self, name: str = NAME) -> list[Row]:
-        columns = ("load", "string(value)", "broker", "partition", "offset", "innerIndex")
-        found = kafkalog.read_load(self.spark, self.table(name)).selectExpr(*columns)
-        return sorted(tuple(row) for row in found.collect())
+    def assert_published(self, rows: list[Row], name: str = NAME) -> None:
+        columns = ("load", "string(value) value", "broker", "partition", "offset", "innerIndex")
+        assert_rows(
+            kafkalog.read_load(self.spark, self.table(name)).selectExpr(*columns),
+            "load int, value string, broker int, partition int, offset bigint, innerIndex int",
+            rows,
+        )
 
     def add(self, broker: int, partition: int, *values: bytes) -> None:
         self.brokers.put(broker, self.topic, partition, *map(entry, values))
@@ -97,11 +101,11 @@ def test_each_load_begins_where_the_last_one_ended_at_each_broker(lake: Lake) ->
     assert {p.key.number: p.next for p in first.positions} == {
         "1-0": END, "1-1": 0, "2-0": SIZE, "2-1": SIZE,
     }  # fmt: skip
-    assert lake.published() == FIRST
+    lake.assert_published(FIRST)
     lake.add(1, 0, b"f")
     lake.add(1, 1, b"g")
     assert lake.run().records == 2
-    assert lake.published() == [*FIRST, (2, "f", 1, 0, END, 0), (2, "g", 1, 1, 0, 0)]
+    lake.assert_published([*FIRST, (2, "f", 1, 0, END, 0), (2, "g", 1, 1, 0, 0)])
     assert lake.run() is None
     assert lake.ledger.verify() == []
     assert output_files.verify_outputs(lake.ledger.lineage()) == []
@@ -114,9 +118,9 @@ def test_a_driver_stopped_between_write_and_commit_leaves_no_duplicate(lake: Lak
     assert lake.ledger.head() is None
     lake.add(1, 0, b"f")
     assert lake.run().records == 5
-    assert lake.published() == FIRST
+    lake.assert_published(FIRST)
     assert lake.run().records == 1
-    assert lake.published() == [*FIRST, (2, "f", 1, 0, END, 0)]
+    lake.assert_published([*FIRST, (2, "f", 1, 0, END, 0)])
 
 
 def write_and_be_stopped(lake: Lake) -> None:
@@ -148,7 +152,7 @@ def test_a_hand_edited_file_begins_a_new_load_where_it_says(lake: Lake) -> None:
     edited = lake.mirror / f"part-1-{lake.topic}-0"
     edited.write_text(edited.read_text().replace(f"\t{END}\n", f"\t{SIZE}\n"))
     assert lake.run("again", startingOffsets=f"file:{lake.mirror}").records == 2
-    assert lake.published("again") == FIRST[1:3]
+    lake.assert_published(FIRST[1:3], "again")
     edited.write_text(f"tcp://127.0.0.1:1\t{lake.topic}\t0\t{SIZE}\n")
     with pytest.raises(
         InvalidConfig, match=rf"{edited.name}, line 1: no live broker is at 'tcp://127.0.0.1:1'"
