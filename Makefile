@@ -47,11 +47,11 @@ test-fault: $(STAMP)  ## Kills, torn writes, full disks: a few seeded rounds
 	@$(BIN)/pytest tests/fault -m "not soak"
 
 interop: $(STAMP)  ## Apache Kafka itself, its old clients, those of 0.7 and Spark's connector as judges: fetched, or skipped
-	@$(BIN)/python -m tests.support.apache_kafka
-	@$(BIN)/python -m tests.support.clients07
-	@$(BIN)/python -m tests.support.old_java
-	@$(BIN)/python -m tests.support.old_kafka
-	@$(BIN)/python -m tests.support.spark_environments
+	@$(BIN)/python -m tests.support.foreign.apache_kafka
+	@$(BIN)/python -m tests.support.foreign.clients07
+	@$(BIN)/python -m tests.support.foreign.old_java
+	@$(BIN)/python -m tests.support.foreign.old_kafka
+	@$(BIN)/python -m tests.support.spark.spark_environments
 	@$(BIN)/pytest tests/peers tests/spark -m "(peers or clusters) and not soak"
 
 soak: $(STAMP)  ## The long rounds of the fault drivers

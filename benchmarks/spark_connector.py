@@ -35,8 +35,8 @@ from pyspark_kafkalog.datasource import worker_daemon
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.types import NewRecord
-from tests.support.apache_kafka import ApacheKafka, fetch
-from tests.support.spark_environments import connector_jars
+from tests.support.foreign.apache_kafka import ApacheKafka, fetch
+from tests.support.spark.spark_environments import connector_jars
 
 CORES = 2
 PARTITIONS = 2

@@ -18,7 +18,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
-from tests.support.spark_jvm import archive_in_background, hurry_jvms
+from tests.support.spark.spark_jvm import archive_in_background, hurry_jvms
 from tests.support.zookeeper import server_in
 
 _ROOT = Path(__file__).parent

@@ -13,10 +13,10 @@ from broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.zookeeper.session import Session
-from tests.support.data_directories import write_log
-from tests.support.logs import crash_all
-from tests.support.raw_client import RawClient
-from tests.support.wire07 import Wire07
+from tests.support.log.data_directories import write_log
+from tests.support.log.logs import crash_all
+from tests.support.protocol.raw_client import RawClient
+from tests.support.protocol.wire07 import Wire07
 
 _numbers = itertools.count()
 

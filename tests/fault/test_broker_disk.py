@@ -21,9 +21,9 @@ from pyspark_kafkalog.protocol.api.offset_commit import (
 )
 from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.faulty_files import FaultyFiles
-from tests.support.network import eventually
-from tests.support.raw_client import RawClient, batch
+from tests.support.log.faulty_files import FaultyFiles
+from tests.support.network.sockets import eventually
+from tests.support.protocol.raw_client import RawClient, batch
 
 STORAGE = ErrorCode.KAFKA_STORAGE_ERROR
 

@@ -15,7 +15,7 @@ import pytest
 from broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
-from tests.support.raw_client import RawClient, batch, produce_request
+from tests.support.protocol.raw_client import RawClient, batch, produce_request
 
 FLUSH_SETTINGS = {
     "each append": {"log.flush.interval.messages": 1},

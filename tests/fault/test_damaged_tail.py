@@ -14,7 +14,7 @@ from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.batch import V2Format
 from pyspark_kafkalog.formats.compression import Codec
-from tests.support.logs import FIRST, START_MS, batch, crash, open_log, read_all, values
+from tests.support.log.logs import FIRST, START_MS, batch, crash, open_log, read_all, values
 from tests.support.manual_clock import ManualClock
 
 FIRST_BATCH = (b"first", b"second")

@@ -12,8 +12,8 @@ import pytest
 
 from pyspark_kafkalog.errors import InvalidConfig, StorageError
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.faulty_files import FaultyFiles
-from tests.support.logs import START_MS, TOPIC, batch, crash, open_log, open_manager, values
+from tests.support.log.faulty_files import FaultyFiles
+from tests.support.log.logs import START_MS, TOPIC, batch, crash, open_log, open_manager, values
 from tests.support.manual_clock import ManualClock
 
 

@@ -11,8 +11,18 @@ import pytest
 
 from broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.formats.v07 import entries
-from tests.support.logs import FIRST, contents, crash, open_log
-from tests.support.wire07 import EARLIEST, LATEST, Wire07, entry, fetch, offsets, offsets_in, produce, zipped
+from tests.support.log.logs import FIRST, contents, crash, open_log
+from tests.support.protocol.wire07 import (
+    EARLIEST,
+    LATEST,
+    Wire07,
+    entry,
+    fetch,
+    offsets,
+    offsets_in,
+    produce,
+    zipped,
+)
 
 FIRST_SET = entry(b"first") + entry(b"second", magic=0)
 LAST = zipped(entry(b"third"), entry(b"fourth"))

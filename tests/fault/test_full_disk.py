@@ -8,8 +8,8 @@ from uuid import uuid4
 import pytest
 
 from pyspark_kafkalog.errors import StorageError
-from tests.support.faulty_files import FaultyFiles
-from tests.support.logs import FIRST, START_MS, batch, crash, open_log, open_manager, values
+from tests.support.log.faulty_files import FaultyFiles
+from tests.support.log.logs import FIRST, START_MS, batch, crash, open_log, open_manager, values
 from tests.support.manual_clock import ManualClock
 
 ONE = len(batch(b"0"))

@@ -13,9 +13,9 @@ import pytest
 from broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
 from pyspark_kafkalog.protocol.exchange import APIS
-from tests.support.broker_process import MIB, growing_less_than, socket_count
-from tests.support.network import eventually
-from tests.support.raw_client import RawClient, batch
+from tests.support.network.broker_process import MIB, growing_less_than, socket_count
+from tests.support.network.sockets import eventually
+from tests.support.protocol.raw_client import RawClient, batch
 
 GROWTH_LIMIT = 64 * MIB
 """What a broker may grow by over a whole test; one frame alone may claim 100 MiB."""
@@ -83,7 +83,7 @@ def test_random_bodies_of_every_api_in_every_version(broker: EmbeddedBroker, key
 def test_requests_with_one_bit_changed(broker: EmbeddedBroker) -> None:
     """Every byte of a good request is changed; the answer may be anything, or none."""
     from pyspark_kafkalog.protocol.exchange import encode_request
-    from tests.support.raw_client import fetch_request, produce_request
+    from tests.support.protocol.raw_client import fetch_request, produce_request
 
     rng = random.Random(2)
     for request, version in (

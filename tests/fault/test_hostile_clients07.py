@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from broker.embedded import EmbeddedBroker, start_broker
-from tests.support.broker_process import MIB, growing_less_than
-from tests.support.wire07 import (
+from tests.support.network.broker_process import MIB, growing_less_than
+from tests.support.protocol.wire07 import (
     GZIP,
     LATEST,
     Wire07,

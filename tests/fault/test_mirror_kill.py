@@ -10,7 +10,7 @@ import pytest
 
 from broker.embedded import start_broker
 from pyspark_kafkalog.formats.compression import Codec
-from tests.support.mirroring import BROKER, Side, start_mirror
+from tests.support.classic.mirroring import BROKER, Side, start_mirror
 from tests.support.zookeeper import until
 
 PARTITIONS = 2

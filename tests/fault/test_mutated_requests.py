@@ -51,10 +51,10 @@ from pyspark_kafkalog.protocol.api.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey, encode_request
-from tests.support.batch_bytes import resealed
-from tests.support.broker_process import MIB, growing_less_than
-from tests.support.legacy_bytes import entry
-from tests.support.raw_client import RawClient, batch, decode, fetch_request, produce_request
+from tests.support.formats.batch_bytes import resealed
+from tests.support.formats.legacy_bytes import entry
+from tests.support.network.broker_process import MIB, growing_less_than
+from tests.support.protocol.raw_client import RawClient, batch, decode, fetch_request, produce_request
 
 ATTACKED = "attacked-by-mutated-requests"
 UNTOUCHED = "untouched-" + "z" * 40

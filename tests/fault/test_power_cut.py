@@ -11,8 +11,8 @@ import pytest
 
 from broker.log.log import Log
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.faulty_files import PowerCut, VolatileFiles
-from tests.support.logs import PARTITION, START_MS, TOPIC, batch, crash, open_log, open_manager, values
+from tests.support.log.faulty_files import PowerCut, VolatileFiles
+from tests.support.log.logs import PARTITION, START_MS, TOPIC, batch, crash, open_log, open_manager, values
 from tests.support.manual_clock import ManualClock
 
 ONE = len(batch(b"000"))

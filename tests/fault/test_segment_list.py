@@ -20,8 +20,8 @@ from broker.log.retention import BySize
 from broker.log.segment_list import SEGMENT_LIST_NAME, read_segment_list
 from broker.store.manager import LogManager
 from pyspark_kafkalog.errors import StorageError
-from tests.support.faulty_files import FaultyFiles, PowerCut, VolatileFiles
-from tests.support.logs import START_MS, batch, crash, open_log, values
+from tests.support.log.faulty_files import FaultyFiles, PowerCut, VolatileFiles
+from tests.support.log.logs import START_MS, batch, crash, open_log, values
 from tests.support.manual_clock import ManualClock
 
 ONE = len(batch(b"000"))

@@ -6,9 +6,9 @@ import pytest
 
 from pyspark_kafkalog.formats.batch import read_header
 from pyspark_kafkalog.formats.compression import Codec
-from tests.support.foreign_clients import CLIENTS
-from tests.support.foreign_face import CODECS, ForeignClient, messages
-from tests.support.raw_client import RawClient
+from tests.support.foreign.foreign_clients import CLIENTS
+from tests.support.foreign.foreign_face import CODECS, ForeignClient, messages
+from tests.support.protocol.raw_client import RawClient
 
 
 def stored_codecs(servers: str, topic: str) -> set[Codec]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.foreign_clients import CLIENTS
-from tests.support.foreign_face import CODECS, ForeignClient, messages
+from tests.support.foreign.foreign_clients import CLIENTS
+from tests.support.foreign.foreign_face import CODECS, ForeignClient, messages
 
 pytestmark = pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
 

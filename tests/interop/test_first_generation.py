@@ -15,10 +15,10 @@ from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import UnsupportedForMessageFormatError
 
 from broker.embedded import EmbeddedBroker, start_broker
-from tests.support.foreign_clients import CLIENTS
-from tests.support.foreign_face import ForeignClient
-from tests.support.raw_client import RawClient
-from tests.support.wire07 import LATEST, Wire07, entry, offsets, offsets_in, produce, zipped
+from tests.support.foreign.foreign_clients import CLIENTS
+from tests.support.foreign.foreign_face import ForeignClient
+from tests.support.protocol.raw_client import RawClient
+from tests.support.protocol.wire07 import LATEST, Wire07, entry, offsets, offsets_in, produce, zipped
 
 REFUSED = KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT
 PAST, FUTURE = 1_600_000_000_000, 4_000_000_000_000

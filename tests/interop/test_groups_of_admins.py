@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from tests.support.foreign_clients import CLIENTS
-from tests.support.foreign_face import WAIT_SECONDS
+from tests.support.foreign.foreign_clients import CLIENTS
+from tests.support.foreign.foreign_face import WAIT_SECONDS
 
 
 @pytest.fixture

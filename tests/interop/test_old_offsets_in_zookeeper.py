@@ -7,8 +7,8 @@ from pyspark_kafkalog import NewTopic, create_topics
 from pyspark_kafkalog.zookeeper.groups import read_group_offset, write_group_offset
 from pyspark_kafkalog.zookeeper.paths import JsonLayout
 from pyspark_kafkalog.zookeeper.session import Session
-from tests.support.foreign_face import messages
-from tests.support.old_clients import as_told, kafka_python
+from tests.support.foreign.foreign_face import messages
+from tests.support.foreign.old_clients import as_told, kafka_python
 
 
 def test_what_it_commits_is_where_consumers_of_its_time_look(zookeeper_connect: str) -> None:

@@ -16,10 +16,10 @@ from pyspark_kafkalog.formats.batch import codec_at
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import read_entry
 from pyspark_kafkalog.formats.message_set import frames, magic_at
-from tests.support.foreign_aiokafka import Aiokafka
-from tests.support.foreign_clients import Confluent, KafkaPython
-from tests.support.foreign_face import Message, messages
-from tests.support.old_clients import (
+from tests.support.foreign.foreign_aiokafka import Aiokafka
+from tests.support.foreign.foreign_clients import Confluent, KafkaPython
+from tests.support.foreign.foreign_face import Message, messages
+from tests.support.foreign.old_clients import (
     OLD_CODECS,
     OLD_FOREIGN,
     OUR_READERS,
@@ -30,7 +30,7 @@ from tests.support.old_clients import (
     as_told,
     kafka_python,
 )
-from tests.support.raw_client import RawClient
+from tests.support.protocol.raw_client import RawClient
 
 EACH = 40
 """Records of each codec."""

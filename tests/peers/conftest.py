@@ -15,12 +15,12 @@ from broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.consumer import ConsumerConfig
-from tests.support.apache_kafka import ApacheKafka, fetch, run_tool
-from tests.support.both_connectors import BROKERS, Both
-from tests.support.clients07 import Driver
-from tests.support.fetched import NotAvailable
-from tests.support.spark_environments import connector_jars
-from tests.support.spark_session import running_session
+from tests.support.datasource.both_connectors import BROKERS, Both
+from tests.support.foreign.apache_kafka import ApacheKafka, fetch, run_tool
+from tests.support.foreign.clients07 import Driver
+from tests.support.foreign.fetched import NotAvailable
+from tests.support.spark.spark_environments import connector_jars
+from tests.support.spark.spark_session import running_session
 
 _numbers = itertools.count()
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import broker
 from broker.cli import main
 from pyspark_kafkalog import NewTopic, Producer, create_topics
-from tests.support.foreign_clients import CLIENTS
-from tests.support.foreign_face import CODECS, Message
+from tests.support.foreign.foreign_clients import CLIENTS
+from tests.support.foreign.foreign_face import CODECS, Message
 
 TOPIC = "flights"
 PARTITIONS = 2

@@ -17,8 +17,8 @@ from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.classic.producer.sync_producer import SyncProducer
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.v07 import encode_set
-from tests.support.clients07 import Client07, ClientError, Driver
-from tests.support.wire07 import EARLIEST, LATEST, Wire07, entry, fetch, offsets, offsets_in, produce
+from tests.support.foreign.clients07 import Client07, ClientError, Driver
+from tests.support.protocol.wire07 import EARLIEST, LATEST, Wire07, entry, fetch, offsets, offsets_in, produce
 from tests.support.zookeeper import until
 
 SEGMENT_BYTES = 2000

@@ -12,8 +12,8 @@ import pytest
 
 from broker.cli import main
 from tests.peers.exported import TOPIC, Sent, write_and_export
-from tests.support.data_directories import MIXED_RECORDS, write_mixed_log
-from tests.support.foreign_face import Message
+from tests.support.foreign.foreign_face import Message
+from tests.support.log.data_directories import MIXED_RECORDS, write_mixed_log
 
 Tool = Callable[..., str]
 

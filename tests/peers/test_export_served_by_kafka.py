@@ -10,9 +10,9 @@ import pytest
 
 from pyspark_kafkalog import NewTopic, create_topics
 from tests.peers.exported import PARTITIONS, START_MS, TOPIC, Sent, sent_message, write_and_export
-from tests.support.apache_kafka import ApacheKafka
-from tests.support.foreign_clients import CLIENTS
-from tests.support.foreign_face import Message
+from tests.support.foreign.apache_kafka import ApacheKafka
+from tests.support.foreign.foreign_clients import CLIENTS
+from tests.support.foreign.foreign_face import Message
 
 LIBRDKAFKA = CLIENTS[0]
 

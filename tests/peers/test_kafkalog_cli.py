@@ -15,9 +15,9 @@ from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest
 from pyspark_kafkalog.protocol.api.list_groups import ListGroupsRequest
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.apache_kafka import ApacheKafka
 from tests.support.command_line import kafkalog, table
-from tests.support.raw_client import RawClient
+from tests.support.foreign.apache_kafka import ApacheKafka
+from tests.support.protocol.raw_client import RawClient
 
 WAIT_SECONDS = 30.0
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from broker.embedded import EmbeddedBroker
-from tests.support.both_connectors import OURS, THEIRS, Both, ParityTopic
-from tests.support.foreign_face import messages
-from tests.support.stream_runs import Batch, StreamRuns
+from tests.support.datasource.both_connectors import OURS, THEIRS, Both, ParityTopic
+from tests.support.datasource.stream_runs import Batch, StreamRuns
+from tests.support.foreign.foreign_face import messages
 
 MANUAL = (Path(__file__).parents[2] / "docs" / "migration.md").read_text(encoding="utf-8")
 

@@ -9,11 +9,11 @@ import pytest
 
 from broker.embedded import start_broker
 from pyspark_kafkalog import NewTopic, create_topics
-from tests.support.fetched import NotAvailable
-from tests.support.foreign_clients import Confluent
-from tests.support.foreign_face import Message, messages
-from tests.support.old_clients import OLD_CODECS, OUR_READERS, Dialect, OurProducer, as_told
-from tests.support.old_java import FORMATS, OldJava
+from tests.support.foreign.fetched import NotAvailable
+from tests.support.foreign.foreign_clients import Confluent
+from tests.support.foreign.foreign_face import Message, messages
+from tests.support.foreign.old_clients import OLD_CODECS, OUR_READERS, Dialect, OurProducer, as_told
+from tests.support.foreign.old_java import FORMATS, OldJava
 
 EACH = 40
 """Records of each codec."""

@@ -19,10 +19,9 @@ from pyspark_kafkalog.config.mirror import mirror_config
 from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, UnsupportedVersion
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
-from tests.support.fetched import NotAvailable
-from tests.support.foreign_face import Message, messages
-from tests.support.frame_rows import assert_rows
-from tests.support.old_clients import (
+from tests.support.foreign.fetched import NotAvailable
+from tests.support.foreign.foreign_face import Message, messages
+from tests.support.foreign.old_clients import (
     OLD_CODECS,
     OurCommandLine,
     OurConsumer,
@@ -31,8 +30,9 @@ from tests.support.old_clients import (
     as_told,
     librdkafka,
 )
-from tests.support.old_java import OldJava
-from tests.support.old_kafka import FORMATS, OldKafka
+from tests.support.foreign.old_java import OldJava
+from tests.support.foreign.old_kafka import FORMATS, OldKafka
+from tests.support.frame_rows import assert_rows
 from tests.support.zookeeper import until
 
 MESSAGES = [m._replace(headers=()) for m in messages(30)]

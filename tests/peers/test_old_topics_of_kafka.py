@@ -15,11 +15,11 @@ from pyspark_kafkalog.errors import ErrorCode, ServerError
 from pyspark_kafkalog.formats.message_set import frames, magic_at
 from pyspark_kafkalog.types import LATEST_TIMESTAMP, TopicPartition
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
-from tests.support.apache_kafka import ApacheKafka
-from tests.support.foreign_clients import Confluent
-from tests.support.foreign_face import WAIT_SECONDS, Message, messages
-from tests.support.old_clients import OLD_CODECS, OUR_READERS, Dialect, OurProducer, as_told
-from tests.support.raw_client import RawClient
+from tests.support.foreign.apache_kafka import ApacheKafka
+from tests.support.foreign.foreign_clients import Confluent
+from tests.support.foreign.foreign_face import WAIT_SECONDS, Message, messages
+from tests.support.foreign.old_clients import OLD_CODECS, OUR_READERS, Dialect, OurProducer, as_told
+from tests.support.protocol.raw_client import RawClient
 from tests.support.zookeeper import until
 
 VERSIONS = {"0.9.0": 0, "0.10.2": 1, "0.11.0": 2}

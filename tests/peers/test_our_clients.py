@@ -14,9 +14,9 @@ from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.errors import InvalidConfig, TopicAlreadyExists, UnknownTopicOrPartition
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Record, TopicPartition
-from tests.support.foreign_clients import CLIENTS
-from tests.support.foreign_face import CODECS, Message, messages
-from tests.support.old_clients import OLD_CODECS, as_told
+from tests.support.foreign.foreign_clients import CLIENTS
+from tests.support.foreign.foreign_face import CODECS, Message, messages
+from tests.support.foreign.old_clients import OLD_CODECS, as_told
 
 READ_COMMITTED = "read_committed"
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.both_connectors import (
+from tests.support.datasource.both_connectors import (
     OURS,
     THEIRS,
     Both,
@@ -19,7 +19,7 @@ from tests.support.both_connectors import (
     load,
     read,
 )
-from tests.support.foreign_face import CODECS, Message, messages
+from tests.support.foreign.foreign_face import CODECS, Message, messages
 
 _numbers = itertools.count()
 FIRST = messages()[0].timestamp

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.apache_kafka import ApacheKafka
-from tests.support.both_connectors import OURS, THEIRS, Both, ParityTopic, failure, load, read
-from tests.support.foreign_face import messages
+from tests.support.datasource.both_connectors import OURS, THEIRS, Both, ParityTopic, failure, load, read
+from tests.support.foreign.apache_kafka import ApacheKafka
+from tests.support.foreign.foreign_face import messages
 
 FIRST = messages()[0].timestamp
 

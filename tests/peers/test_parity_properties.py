@@ -14,8 +14,8 @@ from hypothesis import seed as seeded
 from hypothesis import strategies as st
 
 from broker.embedded import EmbeddedBroker
-from tests.support.both_connectors import Answer, Both, brief, same_answers
-from tests.support.random_topics import (
+from tests.support.datasource.both_connectors import Answer, Both, brief, same_answers
+from tests.support.datasource.random_topics import (
     RandomTopic,
     Topics,
     batch_options,
@@ -23,7 +23,7 @@ from tests.support.random_topics import (
     stream_options,
     written,
 )
-from tests.support.stream_runs import BothStreams, same
+from tests.support.datasource.stream_runs import BothStreams, same
 
 _numbers = itertools.count()
 EXAMPLES = 8

@@ -8,8 +8,17 @@ from typing import Any
 
 import pytest
 
-from tests.support.both_connectors import OURS, THEIRS, Both, ParityTopic, Row, brief, load_stream, read
-from tests.support.foreign_face import messages
+from tests.support.datasource.both_connectors import (
+    OURS,
+    THEIRS,
+    Both,
+    ParityTopic,
+    Row,
+    brief,
+    load_stream,
+    read,
+)
+from tests.support.foreign.foreign_face import messages
 
 SINKS = (THEIRS, OURS)
 HEADERS = "array<struct<key:string,value:binary>>"

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog import LagListener, SourceLag, create_partitions, delete_topics
-from tests.support.both_connectors import Both, ParityTopic, at_kafka, brief
-from tests.support.foreign_face import messages
-from tests.support.stream_runs import Batch, BothStreams
+from tests.support.datasource.both_connectors import Both, ParityTopic, at_kafka, brief
+from tests.support.datasource.stream_runs import Batch, BothStreams
+from tests.support.foreign.foreign_face import messages
 
 _numbers = itertools.count()
 FIRST = messages()[0].timestamp

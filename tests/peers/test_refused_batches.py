@@ -10,9 +10,9 @@ import pytest
 from broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.formats.compression import Codec
-from tests.support.apache_kafka import ApacheKafka
-from tests.support.bad_batches import BLOCKS, CASES, KAFKA_TAKES, UNKNOWN, damaged, sealed
-from tests.support.raw_client import RawClient
+from tests.support.foreign.apache_kafka import ApacheKafka
+from tests.support.formats.bad_batches import BLOCKS, CASES, KAFKA_TAKES, UNKNOWN, damaged, sealed
+from tests.support.protocol.raw_client import RawClient
 
 
 class _Asked:

@@ -16,8 +16,8 @@ from pyspark_kafkalog.zookeeper import groups
 from pyspark_kafkalog.zookeeper.paths import V07Layout
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
-from tests.support.clients07 import Driver
-from tests.support.wire07 import Wire07, fetch, produce
+from tests.support.foreign.clients07 import Driver
+from tests.support.protocol.wire07 import Wire07, fetch, produce
 from tests.support.zookeeper import until
 
 LAYOUT = V07Layout()

@@ -23,7 +23,7 @@ from pyspark_kafkalog.datasource.sink_task import TaskWritten
 from pyspark_kafkalog.datasource.source import DefaultSource
 from pyspark_kafkalog.errors import InvalidConfig, ProducerFenced, ServerError
 from pyspark_kafkalog.types import LATEST_TIMESTAMP, TopicPartition
-from tests.support.spark_tasks import task
+from tests.support.datasource.spark_tasks import task
 
 SCHEMA = t.StructType([t.StructField("value", t.StringType())])
 WAIT_SECONDS = 30.0

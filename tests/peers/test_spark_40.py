@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from broker.embedded import start_broker
-from tests.support.both_connectors import OURS, ParityTopic
-from tests.support.clients07 import ClientError
-from tests.support.fetched import NotAvailable
-from tests.support.foreign_face import messages
-from tests.support.spark_environments import REDUCED, SparkProcess, older_pyspark
+from tests.support.datasource.both_connectors import OURS, ParityTopic
+from tests.support.foreign.clients07 import ClientError
+from tests.support.foreign.fetched import NotAvailable
+from tests.support.foreign.foreign_face import messages
+from tests.support.spark.spark_environments import REDUCED, SparkProcess, older_pyspark
 
 Call = Callable[..., Any]
 
@@ -32,7 +32,7 @@ def call(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Call]:
     except NotAvailable as e:
         pytest.skip(f"PySpark {REDUCED} is not here: {e}")
     process = SparkProcess(tmp_path_factory.mktemp("spark-40") / "driver.log", pyspark)
-    yield lambda name, **arguments: process.call(f"tests.support.spark_41_jobs:{name}", **arguments)
+    yield lambda name, **arguments: process.call(f"tests.support.spark.spark_41_jobs:{name}", **arguments)
     process.close()
 
 

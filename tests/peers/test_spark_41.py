@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.apache_kafka import ApacheKafka
-from tests.support.both_connectors import OURS, THEIRS, ParityTopic
-from tests.support.fetched import NotAvailable
-from tests.support.foreign_face import messages
-from tests.support.spark_environments import OLDEST, SparkProcess, connector_jars, older_pyspark
+from tests.support.datasource.both_connectors import OURS, THEIRS, ParityTopic
+from tests.support.foreign.apache_kafka import ApacheKafka
+from tests.support.foreign.fetched import NotAvailable
+from tests.support.foreign.foreign_face import messages
+from tests.support.spark.spark_environments import OLDEST, SparkProcess, connector_jars, older_pyspark
 
 Call = Callable[..., Any]
 
@@ -25,7 +25,7 @@ def call(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Call]:
     except NotAvailable as e:
         pytest.skip(f"PySpark {OLDEST} is not here: {e}")
     process = SparkProcess(tmp_path_factory.mktemp("spark-41") / "driver.log", pyspark, jars)
-    yield lambda name, **arguments: process.call(f"tests.support.spark_41_jobs:{name}", **arguments)
+    yield lambda name, **arguments: process.call(f"tests.support.spark.spark_41_jobs:{name}", **arguments)
     process.close()
 
 

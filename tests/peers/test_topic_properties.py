@@ -13,8 +13,8 @@ from pyspark_kafkalog.protocol.api.describe_configs import (
 )
 from pyspark_kafkalog.protocol.api.describe_configs import ResourceType as Kind
 from tests.broker.server.test_restart import WITHOUT_EFFECT
-from tests.support.apache_kafka import ApacheKafka
-from tests.support.raw_client import RawClient
+from tests.support.foreign.apache_kafka import ApacheKafka
+from tests.support.protocol.raw_client import RawClient
 
 OTHER_DEFAULTS = {"flush.ms", "message.format.version"}
 """Ours flushes, for it has no replicas, and keeps every format as it comes."""

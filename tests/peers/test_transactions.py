@@ -25,8 +25,8 @@ from pyspark_kafkalog.client.transactions import PreparedTransaction, end_transa
 from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.errors import InvalidTxnState, ProducerFenced, TransactionAbortable
 from pyspark_kafkalog.types import LATEST_TIMESTAMP, TopicPartition
-from tests.support.apache_kafka import run_tool
-from tests.support.fetched import ROOT
+from tests.support.foreign.apache_kafka import run_tool
+from tests.support.foreign.fetched import ROOT
 
 READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
 WAIT_SECONDS = 30.0

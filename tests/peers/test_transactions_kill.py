@@ -18,7 +18,7 @@ from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.errors import KafkaError, RequestTimedOut, TransactionAbortable
 from pyspark_kafkalog.types import TopicPartition
 from tests.peers.test_transactions import ours, theirs
-from tests.support.apache_kafka import ApacheKafka
+from tests.support.foreign.apache_kafka import ApacheKafka
 
 KILLS = 2
 PARTITIONS = 2

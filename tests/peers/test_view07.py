@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from broker.embedded import EmbeddedBroker, start_broker
-from tests.support.apache_kafka import java, run_tool
-from tests.support.wire07 import LATEST, Wire07, entry, offsets, produce, zipped
+from tests.support.foreign.apache_kafka import java, run_tool
+from tests.support.protocol.wire07 import LATEST, Wire07, entry, offsets, produce, zipped
 
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 SET = zipped(entry(b"a"), zipped(entry(b"b")), entry(b"c"))

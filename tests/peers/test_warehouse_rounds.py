@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from broker.embedded import start_broker
-from tests.support.fetched import NotAvailable
-from tests.support.growing_topic import growing
-from tests.support.lake_rounds import LakeRound
-from tests.support.load_soaks import FEWER_LOADS, KILLS, SEEDS, soak, soaked_drivers
-from tests.support.spark_drivers import LOCAL, Drivers
-from tests.support.spark_environments import older_pyspark, warehouse_configs, warehouse_jars
+from tests.support.foreign.fetched import NotAvailable
+from tests.support.loads.growing_topic import growing
+from tests.support.loads.lake_rounds import LakeRound
+from tests.support.loads.load_soaks import FEWER_LOADS, KILLS, SEEDS, soak, soaked_drivers
+from tests.support.loads.spark_drivers import LOCAL, Drivers
+from tests.support.spark.spark_environments import older_pyspark, warehouse_configs, warehouse_jars
 
 STEPS = {"delta": "driver killed before its commit", "iceberg": "worker killed"}
 """Of a short round for each kind; the long ones have them all."""

@@ -12,19 +12,19 @@ import pytest
 import broker
 from broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.ledger.ledger import Ledger
-from tests.support.avro_bytes import avro_bytes
-from tests.support.clients07 import ClientError
-from tests.support.fetched import NotAvailable
-from tests.support.raw_client import RawClient
-from tests.support.spark_environments import (
+from tests.support.datasource.spark_topics import Topic
+from tests.support.foreign.clients07 import ClientError
+from tests.support.foreign.fetched import NotAvailable
+from tests.support.formats.avro_bytes import avro_bytes
+from tests.support.protocol.raw_client import RawClient
+from tests.support.spark.spark_environments import (
     SparkProcess,
     older_pyspark,
     warehouse_configs,
     warehouse_jars,
 )
-from tests.support.spark_topics import Topic
 
-JOBS = "tests.support.warehouse_jobs"
+JOBS = "tests.support.loads.warehouse_jobs"
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,10 @@ import pytest
 import broker
 from broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
-from tests.support.raw_client import RawClient
-from tests.support.spark_session import running_session
-from tests.support.spark_topics import Topic
-from tests.support.two_brokers07 import TwoBrokers07
+from tests.support.classic.two_brokers07 import TwoBrokers07
+from tests.support.datasource.spark_topics import Topic
+from tests.support.protocol.raw_client import RawClient
+from tests.support.spark.spark_session import running_session
 
 _numbers = itertools.count()
 

@@ -16,10 +16,10 @@ from broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import committed_offsets
 from pyspark_kafkalog.config.client import ClientConfig
-from tests.support.avro_bytes import avro_bytes
-from tests.support.clients07 import ClientError
-from tests.support.spark_environments import SparkProcess
-from tests.support.spark_topics import Topic, record
+from tests.support.datasource.spark_topics import Topic, record
+from tests.support.foreign.clients07 import ClientError
+from tests.support.formats.avro_bytes import avro_bytes
+from tests.support.spark.spark_environments import SparkProcess
 
 pytestmark = pytest.mark.clusters
 
@@ -36,7 +36,7 @@ def do(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Errand]:
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
     }
     process = SparkProcess(directory / "spark.log", configs=configs)
-    yield lambda errand, /, **named: process.call(f"tests.support.spark_errands:{errand}", **named)
+    yield lambda errand, /, **named: process.call(f"tests.support.spark.spark_errands:{errand}", **named)
     process.close()
 
 

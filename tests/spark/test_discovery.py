@@ -15,8 +15,8 @@ import pytest
 
 from pyspark_kafkalog.datasource import worker_daemon
 from pyspark_kafkalog.java_runtime import ensure_java
+from tests.support.datasource.spark_topics import Topic
 from tests.support.program import run_program
-from tests.support.spark_topics import Topic
 
 SESSION = """
 import os, sys

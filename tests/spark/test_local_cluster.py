@@ -15,11 +15,11 @@ import pytest
 
 from broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.ledger.ledger import Ledger
-from tests.support.armed_faults import FAULTS_VARIABLE, ArmedFaults, Fault
-from tests.support.fetched import ROOT
-from tests.support.spark_environments import SparkProcess
-from tests.support.spark_jvm import flags_of_executors, spark_home
-from tests.support.spark_topics import Topic
+from tests.support.datasource.spark_topics import Topic
+from tests.support.foreign.fetched import ROOT
+from tests.support.loads.armed_faults import FAULTS_VARIABLE, ArmedFaults, Fault
+from tests.support.spark.spark_environments import SparkProcess
+from tests.support.spark.spark_jvm import flags_of_executors, spark_home
 
 pytestmark = pytest.mark.clusters
 
@@ -46,15 +46,15 @@ def do(fault_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         "spark.local.dir": str(directory / "local"),
         # No task before both are there.
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-        "spark.python.daemon.module": "tests.support.faulty_workers",
+        "spark.python.daemon.module": "tests.support.loads.faulty_workers",
         "spark.executorEnv.PYTHONPATH": str(ROOT),
         f"spark.executorEnv.{FAULTS_VARIABLE}": str(fault_directory),
     }
     process = SparkProcess(directory / "spark.log", configs=configs)
     application = ""
     try:
-        application = process.call("tests.support.spark_errands:application")
-        yield lambda errand, /, **named: process.call(f"tests.support.spark_errands:{errand}", **named)
+        application = process.call("tests.support.spark.spark_errands:application")
+        yield lambda errand, /, **named: process.call(f"tests.support.spark.spark_errands:{errand}", **named)
     finally:
         process.close()
         if application:

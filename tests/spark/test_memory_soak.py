@@ -14,7 +14,7 @@ from benchmarks.raw_client import RawClient, batch
 from benchmarks.spark_read import BATCH_BYTES, noop, session
 from broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.columnar.decoder import WARM_UP_RECORDS
-from tests.support.linked_partitions import link_partitions
+from tests.support.log.linked_partitions import link_partitions
 
 TOPIC, PARTITIONS = "long", 10
 MIB = 1 << 20

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.client.scripted_log import ScriptedLog, serving
+from tests.support.formats.upgraded_log import EXPECTED, expected_rows, stored_log
 from tests.support.frame_rows import assert_rows
-from tests.support.scripted_log import ScriptedLog, serving
-from tests.support.upgraded_log import EXPECTED, expected_rows, stored_log
 
 
 @pytest.mark.parametrize("options", [{}, {"minPartitions": "5"}], ids=["one task", "five tasks"])

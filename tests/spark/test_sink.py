@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql.functions import array, col, concat, concat_ws, lit, struct, when
 
 from broker.embedded import EmbeddedBroker
-from tests.support.spark_topics import Topic
+from tests.support.datasource.spark_topics import Topic
 
 NewTopic = Callable[..., Topic]
 Load = Callable[..., Any]

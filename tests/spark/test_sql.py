@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from broker.embedded import EmbeddedBroker
+from tests.support.datasource.spark_topics import Topic
 from tests.support.frame_rows import assert_rows
-from tests.support.spark_topics import Topic
 
 
 @pytest.fixture

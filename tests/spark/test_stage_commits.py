@@ -17,10 +17,10 @@ from pyspark_kafkalog.client.groups import committed_offsets
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.types import TopicPartition
+from tests.support.client.scripted_log import ScriptedLog, batches, serving
+from tests.support.datasource.spark_topics import Topic
+from tests.support.formats.vectors import vector
 from tests.support.frame_rows import assert_rows
-from tests.support.scripted_log import ScriptedLog, batches, serving
-from tests.support.spark_topics import Topic
-from tests.support.vectors import vector
 
 NewTopic = Callable[..., Topic]
 Load = Callable[..., Any]

@@ -21,7 +21,7 @@ from broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import committed_offsets
 from pyspark_kafkalog.config.client import ClientConfig
-from tests.support.spark_topics import Topic
+from tests.support.datasource.spark_topics import Topic
 
 NewTopic = Callable[..., Topic]
 SECONDS = 60

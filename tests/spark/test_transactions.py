@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pyspark_kafkalog.formats.batch import ControlType, encode_control
-from tests.support.scripted_log import ScriptedLog, batches, serving
-from tests.support.vectors import vector
+from tests.support.client.scripted_log import ScriptedLog, batches, serving
+from tests.support.formats.vectors import vector
 
 # Offsets 0-2 of producer 4000, its abort at 3, 4-5 of 4001, 6-7 of neither, the commit of 4001 at 8.
 LOG = vector("v2-txn-log.bin").data

@@ -18,8 +18,8 @@ import pyspark
 import pytest
 
 from pyspark_kafkalog.datasource import worker_daemon
+from tests.support.datasource.spark_topics import Topic
 from tests.support.program import run_program
-from tests.support.spark_topics import Topic
 
 ROOT = Path(__file__).parents[2]
 WORKER_PATH = os.pathsep.join(

@@ -9,6 +9,6 @@ import pytest
 @pytest.fixture(autouse=True)
 def _no_manager_outlives_its_test() -> Iterator[None]:
     yield
-    logs = sys.modules.get("tests.support.logs")
+    logs = sys.modules.get("tests.support.log.logs")
     if logs is not None:
         logs.crash_all()

@@ -11,8 +11,8 @@ from pyspark_kafkalog.classic.producer.async_producer import AsyncProducer, Call
 from pyspark_kafkalog.formats import v07
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.protocol.v07 import MultiFetchRequest, MultiProduceRequest, ProduceRequest
-from tests.support.broker07 import Broker07
-from tests.support.scripted_server import Close
+from tests.support.client.broker07 import Broker07
+from tests.support.client.scripted_server import Close
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pyspark_kafkalog.protocol.v07 import ANY_PARTITION
 from pyspark_kafkalog.zookeeper.paths import JsonLayout
 from pyspark_kafkalog.zookeeper.session import Session
 from pyspark_kafkalog.zookeeper.values import BrokerNode
-from tests.support.scripted_broker import Layout, ScriptedBroker
+from tests.support.client.scripted_broker import Layout, ScriptedBroker
 
 LAYOUT = JsonLayout("/kafka")
 

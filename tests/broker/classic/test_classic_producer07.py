@@ -15,7 +15,7 @@ from pyspark_kafkalog.protocol.v07 import ProduceRequest
 from pyspark_kafkalog.zookeeper.paths import V07Layout
 from pyspark_kafkalog.zookeeper.session import Session
 from pyspark_kafkalog.zookeeper.values import BrokerNode
-from tests.support.broker07 import Broker07
+from tests.support.client.broker07 import Broker07
 from tests.support.zookeeper import expire, until
 
 LAYOUT = V07Layout("/")

@@ -19,8 +19,8 @@ from pyspark_kafkalog.protocol.v07 import (
     OffsetsRequest,
     ProduceRequest,
 )
-from tests.support.broker07 import Broker07
-from tests.support.scripted_server import Close, Raw, Silence
+from tests.support.client.broker07 import Broker07
+from tests.support.client.scripted_server import Close, Raw, Silence
 
 THREE = encode_set([b"a", b"b", b"c"])
 

@@ -22,8 +22,8 @@ from pyspark_kafkalog.zookeeper import groups
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
-from tests.support.raw_client import RawClient, batch
-from tests.support.wire07 import Wire07, fetch, produce
+from tests.support.protocol.raw_client import RawClient, batch
+from tests.support.protocol.wire07 import Wire07, fetch, produce
 from tests.support.zookeeper import expire, until
 
 PLAIN, JSON = V07Layout(), JsonLayout()

@@ -18,8 +18,8 @@ from pyspark_kafkalog.formats.v07 import encode_set
 from pyspark_kafkalog.zookeeper import groups
 from pyspark_kafkalog.zookeeper.paths import V07Layout
 from pyspark_kafkalog.zookeeper.session import Session
-from tests.support.group_consumer import GROUP, SESSION_TIMEOUT_MS, TOPIC, Delivery, GroupConsumer
-from tests.support.wire07 import Wire07, fetch, produce
+from tests.support.classic.group_consumer import GROUP, SESSION_TIMEOUT_MS, TOPIC, Delivery, GroupConsumer
+from tests.support.protocol.wire07 import Wire07, fetch, produce
 from tests.support.zookeeper import expire_by_id, until
 
 LAYOUT = V07Layout()

@@ -11,7 +11,7 @@ from pyspark_kafkalog.classic.consumer.offset_store import KafkaOffsets
 from pyspark_kafkalog.config.consumer07 import ConnectorConfig
 from pyspark_kafkalog.errors import ConnectionLost, InvalidRequest
 from pyspark_kafkalog.zookeeper.values import PartitionKey
-from tests.support.raw_client import RawClient
+from tests.support.protocol.raw_client import RawClient
 
 CONFIG = ConnectorConfig(
     zookeeper_connect="nobody:1", protocol="0.8", offsets_storage="kafka", offsets_timeout_ms=2000

@@ -19,8 +19,8 @@ from pyspark_kafkalog.zookeeper import groups
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
-from tests.support.mirroring import BROKER, Side
-from tests.support.raw_client import RawClient
+from tests.support.classic.mirroring import BROKER, Side
+from tests.support.protocol.raw_client import RawClient
 from tests.support.zookeeper import until
 
 Run = Callable[..., Mirror]

@@ -27,8 +27,8 @@ from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.v07 import encode_message, encode_set
 from pyspark_kafkalog.protocol.v07 import FetchRequest, FetchResponse, MultiFetchRequest, OffsetsRequest
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
-from tests.support.broker07 import Broker07
-from tests.support.scripted_server import Close, Raw, Silence
+from tests.support.client.broker07 import Broker07
+from tests.support.client.scripted_server import Close, Raw, Silence
 
 
 @pytest.fixture

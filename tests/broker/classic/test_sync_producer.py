@@ -26,8 +26,8 @@ from pyspark_kafkalog.protocol.api.produce import (
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import NewRecord, Record
-from tests.support.scripted_broker import Layout, ScriptedBroker
-from tests.support.scripted_server import Close
+from tests.support.client.scripted_broker import Layout, ScriptedBroker
+from tests.support.client.scripted_server import Close
 
 CONFIG = {"protocol": "0.8"}
 

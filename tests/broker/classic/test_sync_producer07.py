@@ -22,10 +22,10 @@ from pyspark_kafkalog.formats import v07
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.protocol.v07 import MultiFetchRequest, MultiProduceRequest, ProduceRequest
 from pyspark_kafkalog.types import NewRecord
-from tests.support.broker07 import Broker07
+from tests.support.client.broker07 import Broker07
+from tests.support.client.scripted_server import Close, Silence
 from tests.support.manual_clock import ManualClock
-from tests.support.scripted_server import Close, Silence
-from tests.support.wire07 import entry
+from tests.support.protocol.wire07 import entry
 from tests.support.zookeeper import until
 
 

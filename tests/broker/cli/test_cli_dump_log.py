@@ -17,8 +17,8 @@ from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_con
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.types import NewRecord
-from tests.support.data_directories import BATCHES, flip, overwrite, segments
-from tests.support.foreign_clients import CLIENTS
+from tests.support.foreign.foreign_clients import CLIENTS
+from tests.support.log.data_directories import BATCHES, flip, overwrite, segments
 
 ROOT = Path(__file__).resolve().parents[3]
 RECORDS = [

@@ -15,9 +15,9 @@ import pytest
 import broker
 from broker.cli import main
 from pyspark_kafkalog import NewTopic, create_topics
-from tests.support.data_directories import ENTRIES_07, MESSAGES_07, flip, segments, write_log07
-from tests.support.logs import crash_all
-from tests.support.wire07 import Wire07, entry, produce, zipped
+from tests.support.log.data_directories import ENTRIES_07, MESSAGES_07, flip, segments, write_log07
+from tests.support.log.logs import crash_all
+from tests.support.protocol.wire07 import Wire07, entry, produce, zipped
 
 BOTH = "PLAINTEXT://127.0.0.1:0,KAFKA07://127.0.0.1:0"
 

@@ -13,8 +13,8 @@ from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.errors import CorruptMessage, OffsetOutOfRange
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.raw_client import RawClient, batch
-from tests.support.scripted_log import ScriptedLog, batches, serving
+from tests.support.client.scripted_log import ScriptedLog, batches, serving
+from tests.support.protocol.raw_client import RawClient, batch
 
 T = TopicPartition("t", 0)
 

@@ -16,7 +16,7 @@ import broker
 from broker.cli import main
 from broker.disk.data_directory import CLEAN_SHUTDOWN_NAME, LOCK_NAME
 from broker.disk.process_lock import hold
-from tests.support.network import eventually
+from tests.support.network.sockets import eventually
 
 ROOT = Path(__file__).resolve().parents[3]
 COMMAND = [sys.executable, "-m", "broker"]

@@ -10,7 +10,7 @@ import pytest
 import broker
 from broker.cli import main
 from pyspark_kafkalog import NewTopic, Producer, create_topics
-from tests.support.data_directories import RECORDS, cut, flip, segments
+from tests.support.log.data_directories import RECORDS, cut, flip, segments
 
 
 def verify(*places: Path | str) -> int:

@@ -6,7 +6,7 @@ import pytest
 
 from broker.embedded import EmbeddedBroker
 from tests.support.command_line import kafkalog, table
-from tests.support.raw_client import RawClient, batch
+from tests.support.protocol.raw_client import RawClient, batch
 
 
 @pytest.fixture

@@ -25,9 +25,9 @@ from pyspark_kafkalog.protocol.api.list_groups import ListedGroup, ListGroupsRes
 from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition, encode_id
+from tests.support.client.scripted_log import ScriptedLog, batches, serving
 from tests.support.command_line import kafkalog, table
-from tests.support.raw_client import RawClient, batch
-from tests.support.scripted_log import ScriptedLog, batches, serving
+from tests.support.protocol.raw_client import RawClient, batch
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from pyspark_kafkalog.zookeeper import groups
 from pyspark_kafkalog.zookeeper.paths import V07Layout
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
+from tests.support.classic.mirroring import BROKER, Side, start_mirror
 from tests.support.command_line import kafkalog
-from tests.support.mirroring import BROKER, Side, start_mirror
 from tests.support.zookeeper import until
 
 

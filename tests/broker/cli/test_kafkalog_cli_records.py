@@ -14,11 +14,11 @@ import pytest
 
 from broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.client.admin import create_partitions
+from tests.support.client.scripted_broker import ScriptedBroker
+from tests.support.client.scripted_log import ScriptedLog, batches, serving
 from tests.support.command_line import COMMAND, environment, kafkalog, kafkalog_bytes
-from tests.support.raw_client import RawClient, batch
-from tests.support.scripted_broker import ScriptedBroker
-from tests.support.scripted_log import ScriptedLog, batches, serving
-from tests.support.vectors import vector
+from tests.support.formats.vectors import vector
+from tests.support.protocol.raw_client import RawClient, batch
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.protocol.api.create_topics import CreatableTopicResult, CreateTopicsResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.scripted_broker import ScriptedBroker
+from tests.support.client.scripted_broker import ScriptedBroker
 
 
 def test_a_topic_is_made_as_asked_for(cluster: Cluster, topic_name: str) -> None:

@@ -26,8 +26,8 @@ from pyspark_kafkalog.protocol.api.list_offsets import ListOffsetsRequest
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.scripted_broker import Cut, Layout, ScriptedBroker, WrongCorrelation
-from tests.support.scripted_server import HOST, Close, Raw, Silence
+from tests.support.client.scripted_broker import Cut, Layout, ScriptedBroker, WrongCorrelation
+from tests.support.client.scripted_server import HOST, Close, Raw, Silence
 
 TP = TopicPartition("t", 0)
 

@@ -47,8 +47,8 @@ from pyspark_kafkalog.types import (
     NewRecord,
     TopicPartition,
 )
-from tests.support.scripted_broker import Cut, Layout, ScriptedBroker, WrongCorrelation
-from tests.support.scripted_server import Close, Silence
+from tests.support.client.scripted_broker import Cut, Layout, ScriptedBroker, WrongCorrelation
+from tests.support.client.scripted_server import Close, Silence
 
 TP = TopicPartition("t", 0)
 TEN = [(offset, b"value %d" % offset) for offset in range(10)]

@@ -34,8 +34,8 @@ from pyspark_kafkalog.protocol.api.offset_commit import (
 from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.scripted_broker import Layout, ScriptedBroker
-from tests.support.scripted_server import HOST
+from tests.support.client.scripted_broker import Layout, ScriptedBroker
+from tests.support.client.scripted_server import HOST
 
 
 def test_what_is_committed_is_read_back_whole_or_in_part(cluster: Cluster, topic: str) -> None:

@@ -28,8 +28,8 @@ from pyspark_kafkalog.protocol.api.list_offsets import (
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import LATEST_TIMESTAMP, TopicPartition
-from tests.support.scripted_broker import Layout, ScriptedBroker
-from tests.support.scripted_server import HOST
+from tests.support.client.scripted_broker import Layout, ScriptedBroker
+from tests.support.client.scripted_server import HOST
 
 TP = TopicPartition("t", 0)
 

@@ -38,8 +38,8 @@ from pyspark_kafkalog.types import (
     NewRecord,
     TopicPartition,
 )
+from tests.support.client.old_broker import broker_of
 from tests.support.command_line import kafkalog
-from tests.support.old_broker import broker_of
 from tests.support.zookeeper import until
 
 VALUES = [(f"k{n}".encode() if n % 3 else None, f"v{n}".encode() * n) for n in range(40)]

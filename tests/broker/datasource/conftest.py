@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from broker.embedded import EmbeddedBroker
-from tests.support.raw_client import RawClient
-from tests.support.spark_stream import Checkpoint, Run
-from tests.support.spark_topics import Topic
+from tests.support.datasource.spark_stream import Checkpoint, Run
+from tests.support.datasource.spark_topics import Topic
+from tests.support.protocol.raw_client import RawClient
 
 
 @pytest.fixture

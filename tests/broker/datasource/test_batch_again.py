@@ -8,7 +8,7 @@ from broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import committed_offsets
 from pyspark_kafkalog.datasource.source import DefaultSource
-from tests.support.spark_topics import Topic
+from tests.support.datasource.spark_topics import Topic
 
 
 def test_a_batch_that_is_run_again_reads_all_of_the_topic_as_it_is_by_then(

@@ -24,9 +24,9 @@ from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.load_errors import ReceiptMismatch
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import NewRecord, TopicPartition
-from tests.support.columnar import raw_batch
-from tests.support.scripted_broker import ScriptedBroker
-from tests.support.scripted_log import INDEXED, NO_HEADER, DamagedLog, serving
+from tests.support.client.scripted_broker import ScriptedBroker
+from tests.support.client.scripted_log import INDEXED, NO_HEADER, DamagedLog, serving
+from tests.support.columnar.rows import raw_batch
 
 EACH, COUNT = 8, 12
 END = EACH * COUNT

@@ -11,9 +11,9 @@ import pytest
 from pyspark_kafkalog.errors import CorruptMessage, MessageTooLarge
 from pyspark_kafkalog.formats.compression import Codec, compress
 from pyspark_kafkalog.formats.v07 import encode_message, encode_set
-from tests.support.broker07 import Broker07
-from tests.support.source07 import reader07, rows
-from tests.support.wire07 import entry
+from tests.support.client.broker07 import Broker07
+from tests.support.datasource.source07 import reader07, rows
+from tests.support.protocol.wire07 import entry
 
 VALUES = [b"value %02d" % number for number in range(20)]
 SETS = [

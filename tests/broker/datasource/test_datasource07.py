@@ -27,10 +27,10 @@ from pyspark_kafkalog.formats.v07 import encode_message, encode_set
 from pyspark_kafkalog.protocol.v07 import FetchRequest
 from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, TopicPartition
 from pyspark_kafkalog.zookeeper.session import Session
-from tests.support.broker07 import Broker07
-from tests.support.raw_client import RawClient
-from tests.support.source07 import QUICK, Row, reader07, rows, tasks
-from tests.support.wire07 import Wire07, entry, fetch, produce, zipped
+from tests.support.client.broker07 import Broker07
+from tests.support.datasource.source07 import QUICK, Row, reader07, rows, tasks
+from tests.support.protocol.raw_client import RawClient
+from tests.support.protocol.wire07 import Wire07, entry, fetch, produce, zipped
 from tests.support.zookeeper import until
 
 SETTINGS: dict[str, object] = {

@@ -20,10 +20,10 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.formats.v07 import encode_set
 from pyspark_kafkalog.protocol.v07 import FetchRequest, FetchResponse, OffsetsRequest, OffsetsResponse
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.broker07 import Broker07
-from tests.support.scripted_server import Close
-from tests.support.source07 import QUICK, reader07, rows, tasks
-from tests.support.wire07 import entry
+from tests.support.client.broker07 import Broker07
+from tests.support.client.scripted_server import Close
+from tests.support.datasource.source07 import QUICK, reader07, rows, tasks
+from tests.support.protocol.wire07 import entry
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError, UnknownT
 from pyspark_kafkalog.protocol.api.metadata import MetadataResponseTopic
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.scripted_broker import ScriptedBroker
-from tests.support.scripted_log import ScriptedLog, batches, serving
-from tests.support.scripted_server import Close
+from tests.support.client.scripted_broker import ScriptedBroker
+from tests.support.client.scripted_log import ScriptedLog, batches, serving
+from tests.support.client.scripted_server import Close
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -29,10 +29,10 @@ from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import NewRecord
-from tests.support.scripted_broker import ScriptedBroker
-from tests.support.scripted_log import ScriptedLog, batches, serving
-from tests.support.scripted_server import Close
-from tests.support.vectors import vector
+from tests.support.client.scripted_broker import ScriptedBroker
+from tests.support.client.scripted_log import ScriptedLog, batches, serving
+from tests.support.client.scripted_server import Close
+from tests.support.formats.vectors import vector
 
 FIFTEEN = (range(5), range(5, 10), range(10, 15))
 QUICK = {"kafka.retry.backoff.ms": "1", "fetchOffset.retryIntervalMs": "1", "kafka.fetch.max.wait.ms": "1"}

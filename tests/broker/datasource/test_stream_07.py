@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from pyspark_kafkalog.formats.v07 import encode_message
-from tests.support.broker07 import Broker07
-from tests.support.source07 import QUICK
-from tests.support.spark_stream import Checkpoint, Run
+from tests.support.client.broker07 import Broker07
+from tests.support.datasource.source07 import QUICK
+from tests.support.datasource.spark_stream import Checkpoint, Run
 
 COLUMNS = ("value", "topic", "partition", "offset", "broker")
 

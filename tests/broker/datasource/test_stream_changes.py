@@ -12,9 +12,9 @@ from pyspark_kafkalog.client.admin import create_partitions, delete_topics
 from pyspark_kafkalog.datasource.range_reader import DataLoss
 from pyspark_kafkalog.datasource.stream_planning import FixedEndLost, OffsetsLost
 from pyspark_kafkalog.errors import InvalidConfig, UnknownTopicOrPartition
-from tests.support.scripted_log import ScriptedLog, batches, serving
-from tests.support.spark_stream import Checkpoint, Died, Run
-from tests.support.spark_topics import Topic
+from tests.support.client.scripted_log import ScriptedLog, batches, serving
+from tests.support.datasource.spark_stream import Checkpoint, Died, Run
+from tests.support.datasource.spark_topics import Topic
 
 NewTopic = Callable[..., Topic]
 Start = Callable[..., Run]

@@ -18,8 +18,8 @@ from pyspark_kafkalog.datasource.stream_listener import LagListener
 from pyspark_kafkalog.datasource.stream_planning import OffsetsLost
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.spark_stream import Checkpoint, Died, Run
-from tests.support.spark_topics import Topic
+from tests.support.datasource.spark_stream import Checkpoint, Died, Run
+from tests.support.datasource.spark_topics import Topic
 
 NewTopic = Callable[..., Topic]
 Start = Callable[..., Run]

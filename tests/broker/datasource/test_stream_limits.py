@@ -9,8 +9,8 @@ import pytest
 
 from pyspark_kafkalog.datasource.stream_reader import StreamReader
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.spark_stream import Checkpoint, Run
-from tests.support.spark_topics import Topic
+from tests.support.datasource.spark_stream import Checkpoint, Run
+from tests.support.datasource.spark_topics import Topic
 
 NewTopic = Callable[..., Topic]
 Start = Callable[..., Run]

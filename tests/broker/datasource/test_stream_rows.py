@@ -10,10 +10,10 @@ import pytest
 
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats.batch import ControlType, encode_control
-from tests.support.scripted_log import ScriptedLog, batches, serving
-from tests.support.spark_stream import Checkpoint, Run
-from tests.support.spark_topics import Topic, record
-from tests.support.vectors import vector
+from tests.support.client.scripted_log import ScriptedLog, batches, serving
+from tests.support.datasource.spark_stream import Checkpoint, Run
+from tests.support.datasource.spark_topics import Topic, record
+from tests.support.formats.vectors import vector
 
 NewTopic = Callable[..., Topic]
 Start = Callable[..., Run]

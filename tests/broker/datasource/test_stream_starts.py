@@ -9,8 +9,8 @@ import pytest
 
 from pyspark_kafkalog.client.admin import create_partitions
 from pyspark_kafkalog.errors import InvalidConfig
-from tests.support.spark_stream import Checkpoint, Run
-from tests.support.spark_topics import Topic
+from tests.support.datasource.spark_stream import Checkpoint, Run
+from tests.support.datasource.spark_topics import Topic
 
 NewTopic = Callable[..., Topic]
 Start = Callable[..., Run]

@@ -9,9 +9,9 @@ import pytest
 
 from broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.client.admin import create_partitions, delete_topics
-from tests.support.raw_client import RawClient
-from tests.support.spark_stream import Checkpoint, Died, Run
-from tests.support.spark_topics import Topic
+from tests.support.datasource.spark_stream import Checkpoint, Died, Run
+from tests.support.datasource.spark_topics import Topic
+from tests.support.protocol.raw_client import RawClient
 
 Start = Callable[..., Run]
 

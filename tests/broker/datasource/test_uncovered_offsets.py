@@ -14,7 +14,7 @@ from pyspark_kafkalog.datasource.options import parse_batch_options
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.ledger.ledger import Ledger
 from tests.support.command_line import kafkalog
-from tests.support.raw_client import RawClient, batch
+from tests.support.protocol.raw_client import RawClient, batch
 
 EACH, BATCHES, DAMAGED = 10, 30, 5
 BATCH_BYTES = len(batch(*[b"%05d" % 0] * EACH))

@@ -31,10 +31,10 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.producer.routing import partition_for
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.network import eventually
-from tests.support.raw_client import RawClient
-from tests.support.scripted_broker import Layout, ScriptedBroker
-from tests.support.scripted_server import Silence
+from tests.support.client.scripted_broker import Layout, ScriptedBroker
+from tests.support.client.scripted_server import Silence
+from tests.support.network.sockets import eventually
+from tests.support.protocol.raw_client import RawClient
 
 HEADER = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 HEADERS = t.ArrayType(

@@ -13,10 +13,10 @@ from pyspark_kafkalog.datasource.sink_marks import WrittenOtherwise
 from pyspark_kafkalog.datasource.sink_task import TaskWritten
 from pyspark_kafkalog.datasource.source import DefaultSource
 from pyspark_kafkalog.protocol.exchange import ApiKey
-from tests.support.fake_log import FakeLog
-from tests.support.fake_transactions import FakeTransactions
-from tests.support.scripted_broker import Layout, ScriptedBroker
-from tests.support.spark_tasks import task
+from tests.support.client.fake_log import FakeLog
+from tests.support.client.fake_transactions import FakeTransactions
+from tests.support.client.scripted_broker import Layout, ScriptedBroker
+from tests.support.datasource.spark_tasks import task
 
 SCHEMA = t.StructType([t.StructField("value", t.StringType())])
 

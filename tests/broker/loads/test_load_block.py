@@ -15,9 +15,9 @@ from pyspark_kafkalog.ledger.load_errors import IncompleteLoad, LoadError
 from pyspark_kafkalog.loads.dead_letters import DeadLetters
 from pyspark_kafkalog.loads.load import Load, load
 from pyspark_kafkalog.loads.target import Work
-from tests.support.local_spark import LocalSpark
-from tests.support.raw_client import RawClient
-from tests.support.spark_topics import Topic
+from tests.support.datasource.spark_topics import Topic
+from tests.support.loads.local_spark import LocalSpark
+from tests.support.protocol.raw_client import RawClient
 
 NOT_COMMITTED = r"load 1 of events was not committed: .*nothing.* call load\.done\(\).*call load\.keep\(\)"
 

@@ -25,10 +25,10 @@ from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.protocol.api.find_coordinator import Coordinator, FindCoordinatorResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.raw_client import RawClient
-from tests.support.scripted_broker import ScriptedBroker
-from tests.support.scripted_log import ScriptedLog, batches, serving
-from tests.support.spark_topics import Topic
+from tests.support.client.scripted_broker import ScriptedBroker
+from tests.support.client.scripted_log import ScriptedLog, batches, serving
+from tests.support.datasource.spark_topics import Topic
+from tests.support.protocol.raw_client import RawClient
 
 QUICK = {"fetchOffset.retryIntervalMs": "1", "fetchOffset.numRetries": "0", "kafka.retry.backoff.ms": "1"}
 

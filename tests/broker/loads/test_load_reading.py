@@ -29,9 +29,9 @@ from pyspark_kafkalog.ledger.load_errors import (
     TopicRecreated,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
-from tests.support.scripted_broker import ScriptedBroker
-from tests.support.scripted_log import ScriptedLog, batches, serving
-from tests.support.vectors import vector
+from tests.support.client.scripted_broker import ScriptedBroker
+from tests.support.client.scripted_log import ScriptedLog, batches, serving
+from tests.support.formats.vectors import vector
 
 QUICK = {
     "kafka.retry.backoff.ms": "1",

@@ -29,10 +29,10 @@ from pyspark_kafkalog.zookeeper.brokers import agree_on_cluster
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout
 from pyspark_kafkalog.zookeeper.session import Session
 from pyspark_kafkalog.zookeeper.values import BrokerNode
-from tests.support.broker07 import Broker07
+from tests.support.client.broker07 import Broker07
 from tests.support.command_line import kafkalog, table
-from tests.support.source07 import COLUMNS, QUICK
-from tests.support.wire07 import entry, zipped
+from tests.support.datasource.source07 import COLUMNS, QUICK
+from tests.support.protocol.wire07 import entry, zipped
 
 ONE, TWO = entry(b"one"), entry(b"two")
 SIZE = len(ONE)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from broker.network.reply import Reply
-from tests.support.network import Client, serving
+from tests.support.network.sockets import Client, serving
 
 
 def echo(request: bytearray, reply: Reply) -> None:

@@ -16,7 +16,7 @@ from broker.network.acceptor import listen, peer_name
 from broker.network.reply import Reply
 from broker.network.server import NetworkConfig, SocketServer
 from pyspark_kafkalog.errors import InvalidConfig
-from tests.support.network import Client, Counts, FakeRegion, eventually, serving
+from tests.support.network.sockets import Client, Counts, FakeRegion, eventually, serving
 
 
 def echo(request: bytearray, reply: Reply) -> None:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from broker.network.reply import Reply
-from tests.support.network import Client, eventually, frame, serving
+from tests.support.network.sockets import Client, eventually, frame, serving
 
 
 def echo(request: bytearray, reply: Reply) -> None:

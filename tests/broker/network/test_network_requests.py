@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from broker.network.reply import Reply
-from tests.support.network import Client, Counts, FakeRegion, eventually, frame, serving
+from tests.support.network.sockets import Client, Counts, FakeRegion, eventually, frame, serving
 
 
 def echo(request: bytearray, reply: Reply) -> None:

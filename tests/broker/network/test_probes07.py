@@ -15,7 +15,7 @@ import pytest
 import snappy
 
 from broker.embedded import EmbeddedBroker, start_broker
-from tests.support.wire07 import (
+from tests.support.protocol.wire07 import (
     EARLIEST,
     GZIP,
     LATEST,

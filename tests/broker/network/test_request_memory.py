@@ -8,8 +8,8 @@ import time
 from broker.embedded import start_broker
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.exchange import encode_request
-from tests.support.broker_process import MIB, growing_less_than
-from tests.support.raw_client import RawClient, batch, produce_request
+from tests.support.network.broker_process import MIB, growing_less_than
+from tests.support.protocol.raw_client import RawClient, batch, produce_request
 
 LARGEST = 10 * MIB
 

@@ -19,8 +19,8 @@ from pyspark_kafkalog.protocol.api.list_offsets import (
     ListOffsetsTopic,
 )
 from pyspark_kafkalog.types import LATEST_TIMESTAMP, NewRecord
-from tests.support.network import eventually
-from tests.support.raw_client import RawClient, fetch_request, produce_request
+from tests.support.network.sockets import eventually
+from tests.support.protocol.raw_client import RawClient, fetch_request, produce_request
 
 MESSAGES = 60_000
 """Some 0.3 s of work in Python."""

@@ -23,8 +23,8 @@ from pyspark_kafkalog.protocol.api.produce import (
     TopicProduceResponse,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
-from tests.support.scripted_broker import Layout, ScriptedBroker
-from tests.support.scripted_producers import Make, producers
+from tests.support.client.scripted_broker import Layout, ScriptedBroker
+from tests.support.client.scripted_producers import Make, producers
 
 PRODUCE, FETCH = ApiKey.PRODUCE, ApiKey.FETCH
 TIME = 1_600_000_000_123

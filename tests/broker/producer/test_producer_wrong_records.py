@@ -14,7 +14,7 @@ from pyspark_kafkalog.errors import InvalidRecord, KafkaError
 from pyspark_kafkalog.producer import sender
 from pyspark_kafkalog.producer.batch import ProducerBatch
 from pyspark_kafkalog.producer.producer import Producer
-from tests.support.raw_client import RawClient
+from tests.support.protocol.raw_client import RawClient
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, decode_response
-from tests.support.raw_client import RawClient, versions
+from tests.support.protocol.raw_client import RawClient, versions
 
 ASK = ApiVersionsRequest(client_software_name="raw-client", client_software_version="1.0")
 SERVED = {

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from broker.embedded import EmbeddedBroker, start_broker
-from tests.support.captures_07 import captured, captures
-from tests.support.wire07 import Wire07, entry, fetch, produce
+from tests.support.formats.captures_07 import captured, captures
+from tests.support.protocol.wire07 import Wire07, entry, fetch, produce
 
 EMPTY = b"\0\0"
 PLAIN = captured("broker-0.7.2-segment-plain-0")

@@ -9,8 +9,8 @@ import pytest
 from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.classic.producer.sync_producer import ProducerRequest, SyncProducer
 from pyspark_kafkalog.protocol.v07 import FetchRequest
-from tests.support.broker07 import Broker07
-from tests.support.captures_07 import captured
+from tests.support.client.broker07 import Broker07
+from tests.support.formats.captures_07 import captured
 
 
 @pytest.fixture

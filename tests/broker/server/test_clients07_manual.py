@@ -13,7 +13,7 @@ from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.classic.consumer.stream import ConsumerTimeout
 from pyspark_kafkalog.classic.producer.async_producer import CallbackHandler
 from pyspark_kafkalog.formats.message_set import magic_at, records
-from tests.support.raw_client import RawClient
+from tests.support.protocol.raw_client import RawClient
 
 MANUAL = (Path(__file__).resolve().parents[3] / "docs" / "clients.md").read_text(encoding="utf-8")
 

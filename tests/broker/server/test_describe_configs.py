@@ -13,7 +13,7 @@ from pyspark_kafkalog.protocol.api.describe_configs import (
     ResourceType,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
-from tests.support.raw_client import RawClient, versions
+from tests.support.protocol.raw_client import RawClient, versions
 
 
 def describe(

@@ -13,8 +13,8 @@ import pytest
 import broker
 from broker.embedded import start_broker
 from pyspark_kafkalog.errors import InvalidConfig
-from tests.support.network import eventually
-from tests.support.raw_client import RawClient, batch
+from tests.support.network.sockets import eventually
+from tests.support.protocol.raw_client import RawClient, batch
 
 
 def gone(pid: int, seconds: float = 20) -> bool:

@@ -24,8 +24,8 @@ from broker.store.topic_store import read_partition_metadata
 from pyspark_kafkalog import NewTopic, Producer, create_topics
 from pyspark_kafkalog.formats.message_set import frames
 from pyspark_kafkalog.types import encode_id
-from tests.support.data_directories import RECORDS, cut, flip, segments, write_mixed_log
-from tests.support.logs import START_MS, batch, open_log
+from tests.support.log.data_directories import RECORDS, cut, flip, segments, write_mixed_log
+from tests.support.log.logs import START_MS, batch, open_log
 
 ROOT = Path(__file__).resolve().parents[3]
 

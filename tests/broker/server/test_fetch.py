@@ -11,7 +11,14 @@ from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchTopic
 from pyspark_kafkalog.protocol.exchange import ApiKey
-from tests.support.raw_client import RawClient, batch, decode, fetch_request, produce_request, versions
+from tests.support.protocol.raw_client import (
+    RawClient,
+    batch,
+    decode,
+    fetch_request,
+    produce_request,
+    versions,
+)
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from pyspark_kafkalog.protocol.api.describe_configs import (
     ResourceType,
 )
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support.raw_client import RawClient, batch
-from tests.support.wire07 import (
+from tests.support.protocol.raw_client import RawClient, batch
+from tests.support.protocol.wire07 import (
     LATEST,
     Wire07,
     entry,

@@ -26,7 +26,7 @@ from pyspark_kafkalog.protocol.api.offset_fetch import (
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import Record, TopicPartition
-from tests.support.raw_client import RawClient, versions
+from tests.support.protocol.raw_client import RawClient, versions
 
 OFFSETS = "__consumer_offsets"
 

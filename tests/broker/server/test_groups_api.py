@@ -18,7 +18,7 @@ from pyspark_kafkalog.protocol.api.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
-from tests.support.raw_client import RawClient, versions
+from tests.support.protocol.raw_client import RawClient, versions
 
 
 @pytest.fixture(scope="module")

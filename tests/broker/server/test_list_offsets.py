@@ -10,7 +10,7 @@ from pyspark_kafkalog.protocol.api.list_offsets import (
     ListOffsetsTopic,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
-from tests.support.raw_client import RawClient, batch, versions
+from tests.support.protocol.raw_client import RawClient, batch, versions
 
 FIRST_MS = 1_600_000_000_000
 

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from broker.config import BrokerConfig
 from broker.server.broker import Broker
-from tests.support.raw_client import RawClient, batch, fetch_request
+from tests.support.protocol.raw_client import RawClient, batch, fetch_request
 
 
 @pytest.fixture

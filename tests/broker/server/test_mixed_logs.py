@@ -23,8 +23,8 @@ from pyspark_kafkalog.producer.producer import Producer
 from pyspark_kafkalog.protocol.api.fetch import FetchRequest, FetchResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import NewRecord, TopicPartition
-from tests.support.scripted_log import ScriptedLog, serving
-from tests.support.upgraded_log import EACH, EXPECTED, WRITTEN, expected_rows, record, stored_log
+from tests.support.client.scripted_log import ScriptedLog, serving
+from tests.support.formats.upgraded_log import EACH, EXPECTED, WRITTEN, expected_rows, record, stored_log
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.formats.message_set import frames, magic_at
 from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from pyspark_kafkalog.types import NewRecord
-from tests.support.raw_client import RawClient, batch, decode, fetch_request
-from tests.support.wire07 import LATEST, Wire07, entry, offsets, produce, zipped
+from tests.support.protocol.raw_client import RawClient, batch, decode, fetch_request
+from tests.support.protocol.wire07 import LATEST, Wire07, entry, offsets, produce, zipped
 
 NOW_MS = 1_700_000_000_000
 OLD = range(4)

@@ -29,7 +29,7 @@ from pyspark_kafkalog.zookeeper.groups import read_group_offset, write_group_off
 from pyspark_kafkalog.zookeeper.paths import JsonLayout
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
-from tests.support.raw_client import RawClient, batch
+from tests.support.protocol.raw_client import RawClient, batch
 
 LATEST, EARLIEST = -1, -2
 _groups = itertools.count()

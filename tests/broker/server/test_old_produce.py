@@ -14,7 +14,7 @@ from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.formats.message_set import frames, magic_at
 from pyspark_kafkalog.types import NewRecord, Record, TimestampType
-from tests.support.raw_client import RawClient, batch, fetch_request, produce_request
+from tests.support.protocol.raw_client import RawClient, batch, fetch_request, produce_request
 
 NOW_MS = 1_700_000_000_000
 CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]

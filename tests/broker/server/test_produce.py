@@ -11,7 +11,7 @@ from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_con
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import NewRecord, TimestampType
-from tests.support.raw_client import RawClient, batch, produce_request, versions
+from tests.support.protocol.raw_client import RawClient, batch, produce_request, versions
 
 NOW_MS = 1_700_000_000_000
 

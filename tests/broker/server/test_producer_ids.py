@@ -11,7 +11,7 @@ from broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
 from pyspark_kafkalog.protocol.exchange import ApiKey
-from tests.support.raw_client import RawClient, batch, versions
+from tests.support.protocol.raw_client import RawClient, batch, versions
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.INIT_PRODUCER_ID))

@@ -18,7 +18,7 @@ from pyspark_kafkalog.protocol.api.describe_configs import (
     ResourceType,
 )
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataResponse
-from tests.support.raw_client import RawClient, batch
+from tests.support.protocol.raw_client import RawClient, batch
 
 
 def stop_and_start(broker: EmbeddedBroker) -> None:

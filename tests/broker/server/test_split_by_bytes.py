@@ -10,8 +10,8 @@ from broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.datasource.batch_reader import BatchReader
 from pyspark_kafkalog.datasource.options import parse_batch_options
 from pyspark_kafkalog.types import NewRecord
-from tests.support.raw_client import RawClient
-from tests.support.spark_topics import Topic
+from tests.support.datasource.spark_topics import Topic
+from tests.support.protocol.raw_client import RawClient
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from pyspark_kafkalog.protocol.api.metadata import (
     MetadataResponseTopic,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
-from tests.support.raw_client import RawClient, batch, versions
+from tests.support.protocol.raw_client import RawClient, batch, versions
 
 NO_ID = UUID(int=0)
 

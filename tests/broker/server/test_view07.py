@@ -24,8 +24,8 @@ from pyspark_kafkalog.protocol.api.fetch import PartitionData
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import Record
 from tests.support.command_line import kafkalog
-from tests.support.raw_client import RawClient, decode, fetch_request, versions
-from tests.support.wire07 import LATEST, Wire07, entry, fetch, offsets, offsets_in, produce, zipped
+from tests.support.protocol.raw_client import RawClient, decode, fetch_request, versions
+from tests.support.protocol.wire07 import LATEST, Wire07, entry, fetch, offsets, offsets_in, produce, zipped
 
 BOTH = "PLAINTEXT://127.0.0.1:0,KAFKA07://127.0.0.1:0"
 REFUSED = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT

@@ -19,7 +19,7 @@ from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
 from pyspark_kafkalog.zookeeper.values import read_cluster_id
-from tests.support.raw_client import RawClient, batch
+from tests.support.protocol.raw_client import RawClient, batch
 from tests.support.zookeeper import until
 
 PLAIN, JSON = V07Layout(), JsonLayout()

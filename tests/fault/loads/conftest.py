@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.spark_drivers import LOCAL, Drivers
+from tests.support.loads.spark_drivers import LOCAL, Drivers
 
 
 @pytest.fixture(scope="session")

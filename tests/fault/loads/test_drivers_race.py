@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from broker.embedded import start_broker
-from tests.support.growing_topic import growing
-from tests.support.load_rounds import LoadRound
-from tests.support.spark_driver import SparkDriver
-from tests.support.spark_drivers import Drivers
+from tests.support.loads.growing_topic import growing
+from tests.support.loads.load_rounds import LoadRound
+from tests.support.loads.spark_driver import SparkDriver
+from tests.support.loads.spark_drivers import Drivers
 
 LOADS = 2
 ATTEMPTS_MAX = 300

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from broker.embedded import start_broker
-from tests.support.growing_topic import growing
-from tests.support.load_soaks import SEEDS, soak, soaked_drivers
-from tests.support.postgresql import running_postgresql
-from tests.support.spark_drivers import Drivers
-from tests.support.sql_rounds import SqlRound, sqlite_in
+from tests.support.foreign.postgresql import running_postgresql
+from tests.support.loads.growing_topic import growing
+from tests.support.loads.load_soaks import SEEDS, soak, soaked_drivers
+from tests.support.loads.spark_drivers import Drivers
+from tests.support.loads.sql_rounds import SqlRound, sqlite_in
 
 ROUNDS = {
     "sqlite 1": ["worker killed at its receipt", "second attempt", "driver killed", "rewound"],

@@ -11,11 +11,11 @@ from typing import Any
 
 from broker.embedded import start_broker
 from pyspark_kafkalog.ledger.ledger import Ledger
-from tests.support.armed_faults import Fault
-from tests.support.growing_topic import growing
-from tests.support.load_rounds import MAX_ATTEMPTS
-from tests.support.loaded_table import check_positions, check_table
-from tests.support.spark_drivers import Drivers
+from tests.support.loads.armed_faults import Fault
+from tests.support.loads.growing_topic import growing
+from tests.support.loads.load_rounds import MAX_ATTEMPTS
+from tests.support.loads.loaded_table import check_positions, check_table
+from tests.support.loads.spark_drivers import Drivers
 
 KILLED_ONCE = ("row", "before receipt", "after receipt", "before mark", "before commit", "after commit")
 KILLED_FOR_GOOD = ("before commit", "row", "after receipt")

@@ -1,4 +1,4 @@
-// Clients of Kafka 0.7 for Node, driven line by line; tests/support/clients07.py has the other end.
+// Clients of Kafka 0.7 for Node, driven line by line; tests/support/foreign/clients07.py has the other end.
 // Arguments: the directory with the modules. A line is a request as JSON, and so is each answer.
 'use strict'
 

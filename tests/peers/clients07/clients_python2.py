@@ -1,5 +1,5 @@
 # ruff: noqa
-"""Clients of Kafka 0.7 for Python 2, driven line by line; tests/support/clients07.py has the other end.
+"""Clients of Kafka 0.7 for Python 2, driven line by line; tests/support/foreign/clients07.py has the other end.
 
 Arguments: where brod 0.3.2 is, where brod 0.4.3 is, and where pykafka, samsa and kazoo are. A line is a
 request as JSON, and so is each answer. Python 2.7, by whatever implementation: three things that Jython lacks

@@ -15,7 +15,7 @@ import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
 
 /**
- * Kafka's own clients from 0.9 to 0.11, told by lines what to do; tests/support/old_java.py has the other end.
+ * Kafka's own clients from 0.9 to 0.11, told by lines what to do; tests/support/foreign/old_java.py has the other end.
  *
  * produce TOPIC PARTITION CODEC COUNT, followed by COUNT lines KEY VALUE TIMESTAMP [NAME=VALUE ...]: answers OFFSET ...
  * consume TOPIC PARTITION OFFSET COUNT: answers COUNT lines OFFSET KEY VALUE TIMESTAMP [NAME=VALUE ...]

@@ -24,8 +24,8 @@ from pyspark_kafkalog.zookeeper import groups
 from pyspark_kafkalog.zookeeper.paths import V07Layout
 from pyspark_kafkalog.zookeeper.session import SessionEvent
 from pyspark_kafkalog.zookeeper.values import WHITE_LIST, PartitionKey, Subscription
+from tests.support.classic.memory_zookeeper import MemorySession, MemoryZooKeeper
 from tests.support.manual_clock import ManualClock
-from tests.support.memory_zookeeper import MemorySession, MemoryZooKeeper
 
 LAYOUT, GROUP, TOPIC = V07Layout(), "g", "t"
 TIMEOUT_SECONDS, LEASE_SECONDS = 6.0, 4.8

@@ -10,8 +10,8 @@ from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats.batch import ATTRIBUTES_POSITION, CRC_POSITION, HEADER_SIZE, encode_batch
 from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.types import NewRecord
-from tests.support.batches import codecs, new_records
-from tests.support.columnar import decode, raw_batch
+from tests.support.columnar.rows import decode, raw_batch
+from tests.support.formats.batches import codecs, new_records
 
 LIMIT = 1 << 20
 

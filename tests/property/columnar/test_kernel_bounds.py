@@ -15,9 +15,9 @@ from pyspark_kafkalog.columnar.kernel_columns import BAD_LAYOUT
 from pyspark_kafkalog.formats.record import encode_record
 from pyspark_kafkalog.formats.varint import varint_bytes
 from pyspark_kafkalog.types import NewRecord
-from tests.support.batches import new_records
-from tests.support.columnar import good_record, raw_record
-from tests.support.kernel_arena import Arena
+from tests.support.columnar.kernel_arena import Arena
+from tests.support.columnar.rows import good_record, raw_record
+from tests.support.formats.batches import new_records
 
 
 class Run:

@@ -25,12 +25,12 @@ from pyspark_kafkalog.formats.checksum import crc32
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import CRC_POSITION, MAGIC_POSITION
 from pyspark_kafkalog.types import NewRecord
-from tests.support.batches import MAX_BYTES
-from tests.support.columnar import FOREVER, column, decode
-from tests.support.kernel_arena import Arena
-from tests.support.message_sets import codecs as old_codecs
-from tests.support.message_sets import magics, plain_records
-from tests.support.mixed_logs import mixed_logs
+from tests.support.columnar.kernel_arena import Arena
+from tests.support.columnar.rows import FOREVER, column, decode
+from tests.support.formats.batches import MAX_BYTES
+from tests.support.formats.message_sets import codecs as old_codecs
+from tests.support.formats.message_sets import magics, plain_records
+from tests.support.formats.mixed_logs import mixed_logs
 
 columns_of_interest = st.just(list(COLUMNS)) | st.lists(st.sampled_from(COLUMNS), min_size=1, unique=True)
 

@@ -12,8 +12,8 @@ from pyspark_kafkalog.columnar.decoder import COLUMNS
 from pyspark_kafkalog.formats import message_set
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
 from pyspark_kafkalog.types import NewRecord, Record, TimestampType
-from tests.support.batches import MAX_BYTES, codecs, new_records
-from tests.support.columnar import FOREVER, column, decode
+from tests.support.columnar.rows import FOREVER, column, decode
+from tests.support.formats.batches import MAX_BYTES, codecs, new_records
 
 
 @st.composite

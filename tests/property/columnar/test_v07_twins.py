@@ -19,8 +19,8 @@ from pyspark_kafkalog.columnar.v07_kernels import BAD_LAYOUT
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats.checksum import crc32
 from pyspark_kafkalog.formats.v07 import V07Format, encode_set, entries
-from tests.support.captures_07 import MAX_BYTES, message_sets, payloads
-from tests.support.columnar import FOREVER, column, decode_07
+from tests.support.columnar.rows import FOREVER, column, decode_07
+from tests.support.formats.captures_07 import MAX_BYTES, message_sets, payloads
 
 offsets = st.integers(0, 1 << 40) | st.just(1 << 61)
 columns_of_interest = st.just(list(COLUMNS_07)) | st.lists(

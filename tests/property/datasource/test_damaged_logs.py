@@ -16,8 +16,8 @@ from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import NewRecord, TopicPartition
-from tests.support.scripted_broker import Layout, ScriptedBroker
-from tests.support.scripted_log import TOPIC, DamagedLog
+from tests.support.client.scripted_broker import Layout, ScriptedBroker
+from tests.support.client.scripted_log import TOPIC, DamagedLog
 
 EACH, COUNT = 4, 10
 END = EACH * COUNT

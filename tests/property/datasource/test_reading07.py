@@ -16,8 +16,8 @@ from pyspark_kafkalog.datasource.options import parse_batch_options
 from pyspark_kafkalog.datasource.planning import OffsetRange
 from pyspark_kafkalog.formats.v07 import V07Format, entries
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.broker07 import Broker07
-from tests.support.captures_07 import MAX_BYTES, message_sets
+from tests.support.client.broker07 import Broker07
+from tests.support.formats.captures_07 import MAX_BYTES, message_sets
 
 _topics = itertools.count()
 

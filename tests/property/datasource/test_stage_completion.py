@@ -14,7 +14,7 @@ from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.load_errors import LostRace
 from pyspark_kafkalog.ledger.plan import Plan, PlannedPartition
 from pyspark_kafkalog.ledger.receipts import Tally
-from tests.support.memory_store import MemoryStore
+from tests.support.ledger.memory_store import MemoryStore
 
 RUNS = ("one", "two", "three")
 OPTIONS = parse_batch_options(

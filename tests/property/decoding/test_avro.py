@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.decoding.avro_values import AvroDecoder, AvroFormat
 from pyspark_kafkalog.decoding.schema_registry import Schema
-from tests.support.avro_bytes import avro_bytes
+from tests.support.formats.avro_bytes import avro_bytes
 
 SCHEMA = {
     "type": "record", "name": "R",

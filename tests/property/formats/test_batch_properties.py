@@ -19,8 +19,8 @@ from pyspark_kafkalog.formats.batch import (
 from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.message_set import frames, records
 from pyspark_kafkalog.types import NewRecord, Record, TimestampType
-from tests.support.batches import MAX_BYTES, codecs, new_records
-from tests.support.vectors import vectors
+from tests.support.formats.batches import MAX_BYTES, codecs, new_records
+from tests.support.formats.vectors import vectors
 
 some_records = st.lists(new_records, min_size=1, max_size=12)
 REAL = [v.data for v in vectors("v2-", "fetch-")]

@@ -17,7 +17,7 @@ from pyspark_kafkalog.formats.varint import (
     write_varint,
     write_varlong,
 )
-from tests.support.batches import codecs
+from tests.support.formats.batches import codecs
 
 compressing = st.sampled_from([codec for codec in Codec if codec is not Codec.NONE])
 runs = st.lists(st.tuples(st.binary(min_size=1, max_size=20), st.integers(1, 2000)), max_size=6).map(

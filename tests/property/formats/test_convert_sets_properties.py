@@ -11,7 +11,7 @@ from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats.convert import Piece, for_reader, for_topic
 from pyspark_kafkalog.formats.message_set import codec_at, frames, magic_at, records
 from pyspark_kafkalog.types import NO_TIMESTAMP, Record, TimestampType
-from tests.support.message_sets import MAX_BYTES, WrittenSet, mixed_logs
+from tests.support.formats.message_sets import MAX_BYTES, WrittenSet, mixed_logs
 
 any_magic = st.sampled_from((0, 1, 2))
 piece_sizes = st.sampled_from((1, 100, 1 << 20))

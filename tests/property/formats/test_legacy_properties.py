@@ -20,7 +20,7 @@ from pyspark_kafkalog.formats.legacy import (
 )
 from pyspark_kafkalog.formats.message_set import ENTRIES, frames, next_offset_after, records
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, Record
-from tests.support.message_sets import (
+from tests.support.formats.message_sets import (
     MAX_BYTES,
     WrittenSet,
     codecs,

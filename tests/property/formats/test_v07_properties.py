@@ -18,7 +18,7 @@ from pyspark_kafkalog.formats.v07 import (
     messages,
 )
 from pyspark_kafkalog.types import Record
-from tests.support.captures_07 import MAX_BYTES, codecs, magics, message_sets, payloads
+from tests.support.formats.captures_07 import MAX_BYTES, codecs, magics, message_sets, payloads
 
 FORMAT = V07Format()
 offsets = st.integers(0, 1 << 62)

@@ -19,9 +19,9 @@ from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.ledger_store import Store
 from pyspark_kafkalog.ledger.load_errors import IncompleteLoad, LostRace
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.loads import facts, plan_of, read
-from tests.support.memory_store import Crash, MemoryStore, WatchedStore, crashing
-from tests.support.turns import Gate, take_turns
+from tests.support.ledger.memory_store import Crash, MemoryStore, WatchedStore, crashing
+from tests.support.ledger.plans import facts, plan_of, read
+from tests.support.ledger.turns import Gate, take_turns
 
 FIRST_START = 3
 """Where the first load begins, if the log is that long; a later partition begins at its earliest, 0."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.ledger.receipts import Tally
-from tests.support.loads import P0, Row, batch, facts, plan_of
+from tests.support.ledger.plans import P0, Row, batch, facts, plan_of
 
 ROWS = st.lists(
     st.tuples(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.logs import crash_all
+from tests.support.log.logs import crash_all
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from pyspark_kafkalog.errors import OffsetOutOfRange
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import CODECS
 from pyspark_kafkalog.formats.message_set import frames, records
-from tests.support.logs import FIRST, START_MS, batch, contents, crash, message_set, open_log, read_all
+from tests.support.log.logs import FIRST, START_MS, batch, contents, crash, message_set, open_log, read_all
 from tests.support.manual_clock import ManualClock
 
 TIMES = st.integers(-1, 60)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import CODECS
 from pyspark_kafkalog.formats.message_set import frames, magic_at
-from tests.support.logs import START_MS, batch, contents, crash, message_set, open_log, read_all
+from tests.support.log.logs import START_MS, batch, contents, crash, message_set, open_log, read_all
 
 VERSIONS = ("0.8.2", "0.10.0", "0.11.0")
 TIMES = st.lists(st.integers(0, 60), min_size=1, max_size=5)

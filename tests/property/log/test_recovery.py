@@ -13,7 +13,7 @@ from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set, read_entry, verify_entry
 from pyspark_kafkalog.formats.message_set import magic_at
 from pyspark_kafkalog.types import NewRecord
-from tests.support.logs import FIRST, batch, contents, crash, open_log
+from tests.support.log.logs import FIRST, batch, contents, crash, open_log
 
 OLD = NewRecord(b"old", b"key", 5)
 PIECES = st.lists(

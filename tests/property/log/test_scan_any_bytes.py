@@ -17,7 +17,7 @@ from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.types import NewRecord
-from tests.support.wire07 import entry
+from tests.support.protocol.wire07 import entry
 
 BASE_07 = 50
 BATCHES = [encode_batch([NewRecord(b"x" * (40 * i), timestamp=i)], base_offset=i) for i in range(8)]

@@ -23,8 +23,8 @@ from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.record import check_first_lengths
 from pyspark_kafkalog.steps import finished
 from pyspark_kafkalog.types import NewRecord
-from tests.support.batches import codecs, new_records
-from tests.support.logs import START_MS, batch
+from tests.support.formats.batches import codecs, new_records
+from tests.support.log.logs import START_MS, batch
 
 CONFIGS = [
     LogConfig(),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from broker.network.channel import Channel
 from broker.network.reply import Transmission
-from tests.support.network import FakeRegion, FakeSocket, frame
+from tests.support.network.sockets import FakeRegion, FakeSocket, frame
 
 _KINDS = st.sampled_from([bytes, bytearray, memoryview, FakeRegion])
 _PIECES = st.lists(st.tuples(_KINDS, st.binary(max_size=40)))

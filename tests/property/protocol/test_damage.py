@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pyspark_kafkalog.errors import InvalidRequest, KafkaError
 from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsResponse
 from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, decode_header, decode_request, decode_response
-from tests.support.messages import CASES, Case, messages
+from tests.support.protocol.messages import CASES, Case, messages
 
 FEW = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 CLASSES = {case.cls.__name__: [other for other in CASES if other.cls is case.cls] for case in CASES}

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.protocol.schema import specs
-from tests.support.messages import CASES, Case, messages
+from tests.support.protocol.messages import CASES, Case, messages
 
 FEW = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 MODULES = {

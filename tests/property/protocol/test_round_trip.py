@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.messages import CASES, Case, messages, reference_body
+from tests.support.protocol.messages import CASES, Case, messages, reference_body
 
 FEW = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 

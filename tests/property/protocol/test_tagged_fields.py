@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import InvalidRequest
 from pyspark_kafkalog.protocol.schema import specs
-from tests.support.messages import CASES, Case, messages, reference_body
+from tests.support.protocol.messages import CASES, Case, messages, reference_body
 
 FLEXIBLE = [case for case in CASES if case.flexible]
 FEW = settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))

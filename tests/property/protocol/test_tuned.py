@@ -11,7 +11,7 @@ from pyspark_kafkalog.protocol.api.fetch import PartitionData
 from pyspark_kafkalog.protocol.api.produce import PartitionProduceData
 from pyspark_kafkalog.protocol.codec import Codec, codec, table_codec
 from pyspark_kafkalog.protocol.primitives import Output
-from tests.support.messages import messages
+from tests.support.protocol.messages import messages
 
 TUNED = [
     pytest.param(PartitionData, version, version >= 12, id=f"PartitionData-{version}") for version in (11, 12)

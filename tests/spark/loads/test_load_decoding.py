@@ -10,10 +10,10 @@ from pyspark.sql import functions as f
 
 import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog import decoding
-from tests.support.avro_bytes import avro_bytes
+from tests.support.datasource.spark_topics import Topic
+from tests.support.foreign.schema_registry import running_registry
+from tests.support.formats.avro_bytes import avro_bytes
 from tests.support.frame_rows import assert_rows
-from tests.support.schema_registry import running_registry
-from tests.support.spark_topics import Topic
 
 FLIGHT = {
     "type": "record", "name": "Flight",

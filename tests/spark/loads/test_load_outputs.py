@@ -15,9 +15,9 @@ import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger.load_errors import LoadError, TooManyDead
 from pyspark_kafkalog.loads import output_files
-from tests.support.file_lake import Lake
+from tests.support.datasource.spark_topics import Topic, record
 from tests.support.frame_rows import assert_rows
-from tests.support.spark_topics import Topic, record
+from tests.support.loads.file_lake import Lake
 
 
 @pytest.fixture

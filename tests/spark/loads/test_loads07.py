@@ -15,9 +15,9 @@ from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.zookeeper.groups import group_offsets
 from pyspark_kafkalog.zookeeper.paths import V07Layout
 from pyspark_kafkalog.zookeeper.session import Session
+from tests.support.classic.two_brokers07 import TwoBrokers07
 from tests.support.frame_rows import assert_rows
-from tests.support.two_brokers07 import TwoBrokers07
-from tests.support.wire07 import entry, zipped
+from tests.support.protocol.wire07 import entry, zipped
 
 NAME, GROUP = "old", "loaders"
 SIZE = len(entry(b"a"))

@@ -21,7 +21,7 @@ from pyspark_kafkalog.datasource.lookup import Lookup
 from pyspark_kafkalog.datasource.options import parse_batch_options
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads.load import load
-from tests.support.spark_topics import Topic
+from tests.support.datasource.spark_topics import Topic
 
 
 class CommandLine:

@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 
 import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog.ledger.load_errors import IncompleteLoad
-from tests.support.spark_topics import Topic
+from tests.support.datasource.spark_topics import Topic
 
 
 @dataclass

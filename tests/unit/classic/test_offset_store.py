@@ -10,7 +10,7 @@ from pyspark_kafkalog.classic.consumer.offset_store import DualOffsets, ZooKeepe
 from pyspark_kafkalog.errors import ConnectionLost
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout
 from pyspark_kafkalog.zookeeper.values import MalformedNode, PartitionKey
-from tests.support.memory_zookeeper import MemorySession, MemoryZooKeeper
+from tests.support.classic.memory_zookeeper import MemorySession, MemoryZooKeeper
 
 A, B, C = (PartitionKey("t", str(n), n) for n in range(3))
 

@@ -15,7 +15,7 @@ from pyspark_kafkalog.formats.v07 import encode_set
 from pyspark_kafkalog.types import TopicPartition
 from pyspark_kafkalog.zookeeper.values import PartitionKey
 from tests.support.manual_clock import ManualClock
-from tests.support.wire07 import zipped
+from tests.support.protocol.wire07 import zipped
 
 KEY = PartitionKey("t", "1-0", 0)
 

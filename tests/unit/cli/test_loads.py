@@ -14,7 +14,7 @@ from pyspark_kafkalog.cli.app import app
 from pyspark_kafkalog.cli.load_run import name_interpreter
 from pyspark_kafkalog.ledger.commit import Output
 from pyspark_kafkalog.ledger.ledger import Ledger
-from tests.support.loads import P0, P1, begun, facts, loaded, read_all
+from tests.support.ledger.plans import P0, P1, begun, facts, loaded, read_all
 
 
 @pytest.fixture

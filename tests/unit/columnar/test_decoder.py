@@ -15,7 +15,7 @@ from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_con
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.varint import varint_bytes
 from pyspark_kafkalog.types import NewRecord
-from tests.support.columnar import (
+from tests.support.columnar.rows import (
     ENGINES,
     FOREVER,
     column,

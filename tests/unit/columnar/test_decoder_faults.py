@@ -11,7 +11,7 @@ from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.varint import varint_bytes
 from pyspark_kafkalog.types import NewRecord
-from tests.support.columnar import ENGINES, decode, good_record, raw_batch, raw_record
+from tests.support.columnar.rows import ENGINES, decode, good_record, raw_batch, raw_record
 
 pytestmark = pytest.mark.parametrize("engine", ENGINES)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.columnar import ENGINES, column, decode, offsets
-from tests.support.vectors import Vector, vector, vectors
+from tests.support.columnar.rows import ENGINES, column, decode, offsets
+from tests.support.formats.vectors import Vector, vector, vectors
 
 V2 = vectors("v2-", "fetch-")
 OLDER = vectors("v0-", "v1-")

@@ -17,7 +17,7 @@ from pyspark_kafkalog.columnar import decoder as choice
 from pyspark_kafkalog.columnar.decoder import RecordBatchDecoder
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.types import NewRecord
-from tests.support.columnar import ENGINES, FOREVER, column, decode
+from tests.support.columnar.rows import ENGINES, FOREVER, column, decode
 
 
 def answer(first: int, count: int = 100) -> bytes:

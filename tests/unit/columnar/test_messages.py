@@ -28,7 +28,7 @@ from pyspark_kafkalog.formats.legacy import (
     wrap_set,
 )
 from pyspark_kafkalog.types import NewRecord, TimestampType, TopicPartition
-from tests.support.columnar import ENGINES, FOREVER, column, decode, offsets
+from tests.support.columnar.rows import ENGINES, FOREVER, column, decode, offsets
 
 pytestmark = pytest.mark.parametrize("engine", ENGINES)
 

@@ -12,7 +12,7 @@ from pyspark_kafkalog.datasource.schema import COLUMN_TYPES, spark_schema
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.types import NewRecord
-from tests.support.columnar import ENGINES, decode
+from tests.support.columnar.rows import ENGINES, decode
 
 
 def test_the_columns_are_those_of_the_data_source() -> None:

@@ -12,7 +12,7 @@ from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.formats.message_set import Place, next_offset_after
 from pyspark_kafkalog.types import NewRecord
-from tests.support.columnar import ENGINES, column, decode
+from tests.support.columnar.rows import ENGINES, column, decode
 
 LIMIT = 1 << 20
 START, COUNT, EACH = 1024, 8, 16

@@ -19,8 +19,8 @@ from pyspark_kafkalog.columnar.v07_batches import V07BatchDecoder
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, MessageTooLarge
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.v07 import encode_message, encode_set
-from tests.support.captures_07 import SEGMENTS, captured, compressed
-from tests.support.columnar import ENGINES, FOREVER, column, decode_07
+from tests.support.columnar.rows import ENGINES, FOREVER, column, decode_07
+from tests.support.formats.captures_07 import SEGMENTS, captured, compressed
 
 both_engines = pytest.mark.parametrize("engine", ENGINES)
 

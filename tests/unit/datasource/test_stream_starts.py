@@ -9,7 +9,7 @@ import pytest
 from pyspark_kafkalog.datasource.stream_starts import FileStarts, StartSuperseded
 from pyspark_kafkalog.ledger.ledger_store import Store
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.memory_store import Crash, MemoryStore, WatchedStore, crashing
+from tests.support.ledger.memory_store import Crash, MemoryStore, WatchedStore, crashing
 
 TP = TopicPartition("t", 0)
 

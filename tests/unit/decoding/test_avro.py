@@ -21,8 +21,8 @@ from pyspark_kafkalog.decoding.schema_registry import (
     schema_id,
 )
 from pyspark_kafkalog.errors import InvalidConfig
-from tests.support.avro_bytes import avro_bytes
-from tests.support.schema_registry import SchemaRegistry, running_registry
+from tests.support.foreign.schema_registry import SchemaRegistry, running_registry
+from tests.support.formats.avro_bytes import avro_bytes
 
 FLIGHT = {
     "type": "record", "name": "Flight", "namespace": "air",

@@ -9,7 +9,7 @@ import pytest
 from pyspark_kafkalog.decoding import schema_registry as registries
 from pyspark_kafkalog.decoding.schema_registry import Registry, RegistryError, Schema
 from pyspark_kafkalog.errors import InvalidConfig
-from tests.support.schema_registry import SchemaRegistry, running_registry
+from tests.support.foreign.schema_registry import SchemaRegistry, running_registry
 
 
 @pytest.fixture

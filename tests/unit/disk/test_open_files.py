@@ -11,7 +11,7 @@ import pytest
 from broker.disk import open_files
 from broker.disk.filesystem import OsFileSystem, read_file, replace_file, write_all
 from broker.disk.open_files import OpenFile, OpenFiles
-from tests.support.faulty_files import FaultyFiles
+from tests.support.log.faulty_files import FaultyFiles
 
 
 def _paths(tmp_path: Path, count: int) -> list[Path]:

@@ -22,7 +22,7 @@ from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.varint import varint_bytes, varlong_bytes
 from pyspark_kafkalog.types import NewRecord, Record, TimestampType
-from tests.support.batch_bytes import LIMIT, THREE, decode, patched, resealed, with_block
+from tests.support.formats.batch_bytes import LIMIT, THREE, decode, patched, resealed, with_block
 
 
 def test_a_batch_is_laid_out_byte_for_byte_as_the_protocol_says() -> None:

@@ -18,7 +18,7 @@ from pyspark_kafkalog.formats.batch import (
 )
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.types import NewRecord
-from tests.support.batch_bytes import LIMIT, THREE, decode, patched, with_block
+from tests.support.formats.batch_bytes import LIMIT, THREE, decode, patched, with_block
 
 
 @pytest.mark.parametrize(

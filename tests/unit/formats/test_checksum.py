@@ -22,7 +22,7 @@ from pyspark_kafkalog.formats import checksum
 from pyspark_kafkalog.formats.batch import encode_batch, read_header, verify_crc
 from pyspark_kafkalog.formats.message_set import frames
 from pyspark_kafkalog.types import NewRecord
-from tests.support.vectors import vectors
+from tests.support.formats.vectors import vectors
 
 CHECK = b"123456789"
 """The input whose checksums every catalogue of CRCs lists."""

@@ -9,8 +9,8 @@ from pyspark_kafkalog.formats.batch import decode_records, read_header
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.convert import batch_of_entry
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
-from tests.support.captures_07 import SEGMENTS, captured
-from tests.support.wire07 import SNAPPY, entry, zipped
+from tests.support.formats.captures_07 import SEGMENTS, captured
+from tests.support.protocol.wire07 import SNAPPY, entry, zipped
 
 LIMIT = 1 << 20
 

@@ -25,7 +25,17 @@ from pyspark_kafkalog.formats.legacy import (
     wrap_set,
 )
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, Record, TimestampType
-from tests.support.legacy_bytes import FORMAT, LIMIT, NEW, both, entry, only_frame, packing, read, refuse
+from tests.support.formats.legacy_bytes import (
+    FORMAT,
+    LIMIT,
+    NEW,
+    both,
+    entry,
+    only_frame,
+    packing,
+    read,
+    refuse,
+)
 
 # --- the layout
 

@@ -11,7 +11,7 @@ from pyspark_kafkalog.errors import InvalidRecord, MessageTooLarge
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_message, encode_set, messages, wrap_set
 from pyspark_kafkalog.types import NewRecord
-from tests.support.legacy_bytes import LIMIT, NEW, both, entry, packing, read, refuse, sealed
+from tests.support.formats.legacy_bytes import LIMIT, NEW, both, entry, packing, read, refuse, sealed
 
 
 @both

@@ -18,7 +18,7 @@ from pyspark_kafkalog.formats.legacy import (
 )
 from pyspark_kafkalog.formats.message_set import ENTRIES, codec_at, frames, magic_at, records
 from pyspark_kafkalog.types import NewRecord, Record, TimestampType
-from tests.support.vectors import Vector, VectorRecord, vector, vectors
+from tests.support.formats.vectors import Vector, VectorRecord, vector, vectors
 
 MAX_BYTES = 1 << 20
 LEGACY = vectors("v0-", "v1-")

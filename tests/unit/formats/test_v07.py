@@ -19,7 +19,7 @@ from pyspark_kafkalog.formats.v07 import (
     messages,
 )
 from pyspark_kafkalog.types import NO_TIMESTAMP, Record, TimestampType
-from tests.support.captures_07 import MAX_BYTES, PRODUCED, SEGMENTS, captured, captures, compressed
+from tests.support.formats.captures_07 import MAX_BYTES, PRODUCED, SEGMENTS, captured, captures, compressed
 
 FORMAT = V07Format()
 

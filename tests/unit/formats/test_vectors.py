@@ -20,7 +20,7 @@ from pyspark_kafkalog.formats.batch import (
 )
 from pyspark_kafkalog.formats.message_set import frames, records
 from pyspark_kafkalog.types import NewRecord, Record, TimestampType
-from tests.support.vectors import Vector, VectorRecord, vector, vectors
+from tests.support.formats.vectors import Vector, VectorRecord, vector, vectors
 
 MAX_BYTES = 1 << 20
 V2 = vectors("v2-", "fetch-")

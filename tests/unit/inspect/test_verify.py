@@ -16,7 +16,7 @@ from broker.inspect.verify import Finding, PartitionReport, read_contents
 from broker.log.segment_list import SEGMENT_LIST_NAME, read_segment_list, write_segment_list
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.types import NewRecord
-from tests.support.data_directories import (
+from tests.support.log.data_directories import (
     RECORDS,
     checked,
     cut,
@@ -26,7 +26,7 @@ from tests.support.data_directories import (
     segments,
     write_log,
 )
-from tests.support.logs import crash, open_log, values
+from tests.support.log.logs import crash, open_log, values
 
 FILES = ReadOnlyFiles()
 

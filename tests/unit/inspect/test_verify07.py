@@ -14,7 +14,7 @@ from broker.inspect.verify import read_contents, verify_partition
 from broker.log.segment_list import SEGMENT_LIST_NAME
 from pyspark_kafkalog.errors import InvalidConfig, StorageError
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.data_directories import (
+from tests.support.log.data_directories import (
     ENTRIES_07,
     MESSAGES_07,
     checked,
@@ -25,8 +25,8 @@ from tests.support.data_directories import (
     segments,
     write_log07,
 )
-from tests.support.logs import crash, open_log, open_manager
-from tests.support.wire07 import entry, zipped
+from tests.support.log.logs import crash, open_log, open_manager
+from tests.support.protocol.wire07 import entry, zipped
 
 FILES = ReadOnlyFiles()
 

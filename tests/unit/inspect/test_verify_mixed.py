@@ -10,7 +10,7 @@ from broker.disk.filesystem import OsFileSystem
 from broker.log.scan import Damage, scan
 from pyspark_kafkalog.formats.legacy import assign_entry, read_entry
 from pyspark_kafkalog.formats.message_set import frames
-from tests.support.data_directories import (
+from tests.support.log.data_directories import (
     MIXED_ENTRIES,
     MIXED_RECORDS,
     checked,
@@ -21,7 +21,7 @@ from tests.support.data_directories import (
     segments,
     write_mixed_log,
 )
-from tests.support.logs import crash, open_log, read_all
+from tests.support.log.logs import crash, open_log, read_all
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pyspark_kafkalog.ledger.ledger import Ledger
+from tests.support.ledger.memory_store import MemoryStore
 from tests.support.manual_clock import ManualClock
-from tests.support.memory_store import MemoryStore
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from pyspark_kafkalog.ledger.receipts import (
     summarize,
 )
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.loads import B1, B2, P0, P1, begun, facts, facts07, loaded, plan_of, read, read_all
-from tests.support.memory_store import Crash, MemoryStore, WatchedStore
+from tests.support.ledger.memory_store import Crash, MemoryStore, WatchedStore
+from tests.support.ledger.plans import B1, B2, P0, P1, begun, facts, facts07, loaded, plan_of, read, read_all
 
 Pairs = tuple[tuple[int, int], ...]
 

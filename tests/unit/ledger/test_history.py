@@ -19,9 +19,9 @@ from pyspark_kafkalog.ledger.history import (
 )
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.load_errors import LoadError, TopicRecreated
-from tests.support.loads import P0, P1, facts, loaded
+from tests.support.ledger.memory_store import MemoryStore
+from tests.support.ledger.plans import P0, P1, facts, loaded
 from tests.support.manual_clock import ManualClock
-from tests.support.memory_store import MemoryStore
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_what_was_rewound_over_or_made_anew_between_is_told(ledger: Ledger, cloc
 
 
 def loaded_of_another_topic(ledger: Ledger, known: dict[object, object]) -> None:
-    from tests.support.loads import plan_of, read_all
+    from tests.support.ledger.plans import plan_of, read_all
 
     plan = plan_of(known, ledger.head(), on_topic_recreated="earliest")  # type: ignore[arg-type]
     assert plan is not None

@@ -18,8 +18,20 @@ from pyspark_kafkalog.ledger.load_errors import (
     ReceiptMismatch,
 )
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.loads import MORE, P0, P1, begun, facts, loaded, plan_of, position, read, read_all, rows
-from tests.support.memory_store import MemoryStore, counting
+from tests.support.ledger.memory_store import MemoryStore, counting
+from tests.support.ledger.plans import (
+    MORE,
+    P0,
+    P1,
+    begun,
+    facts,
+    loaded,
+    plan_of,
+    position,
+    read,
+    read_all,
+    rows,
+)
 
 OUTPUT = Output("/data/flights", "load=00000001", (OutputFile("part-0.parquet", 1234, 10),))
 

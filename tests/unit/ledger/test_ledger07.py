@@ -10,7 +10,8 @@ from pyspark_kafkalog.config.client07 import PROTOCOL_07
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.load_errors import DamagedRecord, ForeignCluster, ReceiptMismatch, TopicRecreated
 from pyspark_kafkalog.ledger.records import seal
-from tests.support.loads import (
+from tests.support.ledger.memory_store import MemoryStore
+from tests.support.ledger.plans import (
     B1,
     B2,
     Row,
@@ -22,7 +23,6 @@ from tests.support.loads import (
     read,
     read_all,
 )
-from tests.support.memory_store import MemoryStore
 
 BOTH = {B1: facts07(1000, 1), B2: facts07(400, 2)}
 

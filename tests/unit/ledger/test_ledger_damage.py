@@ -22,8 +22,8 @@ from pyspark_kafkalog.ledger.load_errors import (
 )
 from pyspark_kafkalog.ledger.plan import encode_plan
 from pyspark_kafkalog.ledger.receipts import encode_receipt
-from tests.support.loads import MORE, P0, P1, begun, facts, loaded, plan_of, position, read, read_all
-from tests.support.memory_store import ForgetfulStore, MemoryStore
+from tests.support.ledger.memory_store import ForgetfulStore, MemoryStore
+from tests.support.ledger.plans import MORE, P0, P1, begun, facts, loaded, plan_of, position, read, read_all
 
 PLAN_1 = "memory/flights/plans/00000001.json"
 

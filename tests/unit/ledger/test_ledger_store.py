@@ -12,7 +12,7 @@ import pytest
 
 from pyspark_kafkalog.ledger.ledger_store import Below, LocalStore, open_store, prove
 from pyspark_kafkalog.ledger.load_errors import LoadBusy, LoadError, UnsafeStore
-from tests.support.memory_store import ForgetfulStore, MemoryStore
+from tests.support.ledger.memory_store import ForgetfulStore, MemoryStore
 
 
 def files(root: Path) -> list[str]:

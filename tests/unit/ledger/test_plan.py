@@ -18,7 +18,7 @@ from pyspark_kafkalog.ledger.plan import (
     encode_plan,
 )
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.loads import P0, P1, TOPIC_ID, facts, plan_of, position
+from tests.support.ledger.plans import P0, P1, TOPIC_ID, facts, plan_of, position
 
 
 def after(*positions: Position) -> Commit:

@@ -16,7 +16,7 @@ from pyspark_kafkalog.ledger.receipts import (
     disagreement,
     encode_receipt,
 )
-from tests.support.loads import P0, TOPIC_ID, Row, batch, facts, plan_of, read
+from tests.support.ledger.plans import P0, TOPIC_ID, Row, batch, facts, plan_of, read
 
 ROWS: list[Row] = [
     (3, 5_999, b"key", b"four"),

@@ -11,8 +11,8 @@ from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.load_errors import LoadError
 from pyspark_kafkalog.loads.dead_letters import DeadLetters
 from pyspark_kafkalog.loads.target import Work
-from tests.support.loads import begun
-from tests.support.memory_store import MemoryStore
+from tests.support.ledger.memory_store import MemoryStore
+from tests.support.ledger.plans import begun
 
 
 @pytest.mark.parametrize("format", ["sql", "delta", "iceberg"])

@@ -12,8 +12,8 @@ from pyspark_kafkalog.ledger.load_errors import LoadError
 from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.loads import lake_table
 from pyspark_kafkalog.loads.lake_table import TableCommit
-from tests.support.loads import MORE, begun, loaded
-from tests.support.memory_store import MemoryStore
+from tests.support.ledger.memory_store import MemoryStore
+from tests.support.ledger.plans import MORE, begun, loaded
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from broker.log import segment as segment_module
 from broker.log.batch_times import BatchTimes, Rises, rises_of
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.steps import finished, taken
-from tests.support.logs import START_MS, batch, crash_all, open_log
+from tests.support.log.logs import START_MS, batch, crash_all, open_log
 
 
 @pytest.fixture(autouse=True)

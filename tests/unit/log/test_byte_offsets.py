@@ -17,9 +17,9 @@ from broker.log.offset_scheme import ByteOffsets, Wanted
 from broker.log.retention import SegmentFacts, offsets_before
 from broker.store.manager import LogManager
 from pyspark_kafkalog.errors import CorruptMessage, MessageTooLarge, OffsetOutOfRange, StorageError
-from tests.support.logs import PARTITION, START_MS, batch, contents, crash, crash_all, open_log
+from tests.support.log.logs import PARTITION, START_MS, batch, contents, crash, crash_all, open_log
 from tests.support.manual_clock import ManualClock
-from tests.support.wire07 import EARLIEST, LATEST, entry, zipped
+from tests.support.protocol.wire07 import EARLIEST, LATEST, entry, zipped
 
 ONE = entry(b"one")
 TWO = entry(b"two", magic=0)

@@ -13,7 +13,7 @@ import pytest
 from broker.log.log import Log
 from pyspark_kafkalog.errors import UnknownTopicOrPartition
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.logs import batch, open_log, read_all
+from tests.support.log.logs import batch, open_log, read_all
 
 
 @pytest.fixture(autouse=True)

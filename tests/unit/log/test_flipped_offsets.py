@@ -15,8 +15,8 @@ from broker.log.scan import FoundBatch, scan
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.message_set import frames
-from tests.support.data_directories import checked, damages, segments
-from tests.support.logs import START_MS, batch, contents, crash, message_set, open_log
+from tests.support.log.data_directories import checked, damages, segments
+from tests.support.log.logs import START_MS, batch, contents, crash, message_set, open_log
 from tests.support.manual_clock import ManualClock
 
 CONFIG: dict[str, Any] = {"segment_bytes": 1500, "index_interval_bytes": 300, "flush_ms": 1000}

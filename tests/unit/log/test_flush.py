@@ -11,8 +11,8 @@ from broker.log.log import Log
 from broker.store.manager import LogManager
 from pyspark_kafkalog.errors import StorageError
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.faulty_files import FaultyFiles
-from tests.support.logs import START_MS, batch, crash, crash_all, open_log, open_manager, values
+from tests.support.log.faulty_files import FaultyFiles
+from tests.support.log.logs import START_MS, batch, crash, crash_all, open_log, open_manager, values
 from tests.support.manual_clock import ManualClock
 
 ONE = len(batch(b"0"))

@@ -26,8 +26,8 @@ from broker.log.segment_list import (
 from broker.store.manager import LogManager
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError, OffsetOutOfRange, StorageError
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.data_directories import checked, damages
-from tests.support.logs import (
+from tests.support.log.data_directories import checked, damages
+from tests.support.log.logs import (
     PARTITION,
     START_MS,
     TOPIC,
@@ -40,7 +40,7 @@ from tests.support.logs import (
     values,
 )
 from tests.support.manual_clock import ManualClock
-from tests.support.wire07 import entry
+from tests.support.protocol.wire07 import entry
 
 ONE = len(batch(b"00"))
 CONFIG: dict[str, Any] = {"segment_bytes": 3 * ONE, "index_interval_bytes": ONE, "flush_ms": 1000}

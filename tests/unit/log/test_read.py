@@ -15,7 +15,7 @@ from pyspark_kafkalog.errors import OffsetOutOfRange
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.batch import read_header
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.logs import batch, contents, open_log, read_all, values
+from tests.support.log.logs import batch, contents, open_log, read_all, values
 
 SIZE = len(batch(b"value 0", b"value 1", b"value 2"))
 

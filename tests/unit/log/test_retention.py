@@ -15,7 +15,7 @@ from broker.store.manager import LogManager
 from broker.transaction.producer_state import ProducerState
 from pyspark_kafkalog.errors import OffsetOutOfRange
 from pyspark_kafkalog.formats.message_set import records
-from tests.support.logs import PARTITION, START_MS, batch, contents, open_log, open_manager, values
+from tests.support.log.logs import PARTITION, START_MS, batch, contents, open_log, open_manager, values
 from tests.support.manual_clock import ManualClock
 
 ONE = len(batch(b"0"))

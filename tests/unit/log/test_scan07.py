@@ -13,7 +13,7 @@ from broker.log.scan import Damage, FoundEntry07, scan07
 from broker.log.walk import SCAN_BYTES
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.compression import Codec
-from tests.support.wire07 import entry, zipped
+from tests.support.protocol.wire07 import entry, zipped
 
 EMPTY = entry(b"", magic=0)
 

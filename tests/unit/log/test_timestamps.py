@@ -10,7 +10,7 @@ from broker.log.append.validation import MAX_DECOMPRESSED_BYTES
 from pyspark_kafkalog.errors import MessageTooLarge, StorageError
 from pyspark_kafkalog.formats.batch import ControlType, encode_control
 from pyspark_kafkalog.formats.compression import Codec
-from tests.support.logs import START_MS, batch, open_log, open_manager, read_all
+from tests.support.log.logs import START_MS, batch, open_log, open_manager, read_all
 
 
 def test_the_first_record_with_the_time_or_a_later_one_is_found(tmp_path: Path) -> None:

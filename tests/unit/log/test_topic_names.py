@@ -13,8 +13,8 @@ from broker.log.topic_names import check_first_name, check_name, file_name, topi
 from broker.store.topic_store import directory_name, partition_of
 from pyspark_kafkalog.errors import InvalidTopic
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.logs import contents, open_manager
-from tests.support.wire07 import entry
+from tests.support.log.logs import contents, open_manager
+from tests.support.protocol.wire07 import entry
 
 _ID = UUID(int=7)
 

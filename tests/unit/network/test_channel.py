@@ -6,7 +6,7 @@ import pytest
 
 from broker.network.channel import HELD_BYTES, READ_AHEAD_BYTES, Channel
 from pyspark_kafkalog.errors import FrameTooLarge
-from tests.support.network import FakeRegion, FakeSocket, frame
+from tests.support.network.sockets import FakeRegion, FakeSocket, frame
 
 LIMIT = 1 << 20
 

@@ -18,7 +18,7 @@ from broker.network.processor import SLICE_SECONDS, Handler, Processor, share_th
 from broker.network.reply import Reply
 from pyspark_kafkalog.steps import Job, Steps, continued, finished
 from tests.support.manual_clock import ManualClock
-from tests.support.network import Client, Counts, eventually, frame, serving
+from tests.support.network.sockets import Client, Counts, eventually, frame, serving
 
 
 class Rounds:

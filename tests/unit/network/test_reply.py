@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from broker.network.reply import Outcome, Reply
-from tests.support.network import FakeRegion
+from tests.support.network.sockets import FakeRegion
 
 
 class Owner:

@@ -15,7 +15,7 @@ from broker.network.processor import Processor
 from broker.network.reply import Reply
 from broker.network.request_memory import SMALL_BYTES, RequestMemory, Reservation
 from tests.support.manual_clock import ManualClock
-from tests.support.network import Counts, frame
+from tests.support.network.sockets import Counts, frame
 
 MIB = 1 << 20
 LARGE = 10 * MIB

@@ -6,7 +6,7 @@ import pytest
 
 from broker.network import reply as transmission_module
 from broker.network.reply import Transmission, close_regions
-from tests.support.network import FakeRegion, FakeSocket
+from tests.support.network.sockets import FakeRegion, FakeSocket
 
 
 @pytest.fixture(params=["read", "sendfile"], autouse=True)

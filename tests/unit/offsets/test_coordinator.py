@@ -14,7 +14,7 @@ from broker.transaction.producer_state import ProducerState
 from pyspark_kafkalog.errors import CoordinatorLoading, StorageError
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
 from pyspark_kafkalog.types import NewRecord, TopicPartition
-from tests.support.faulty_files import FaultyFiles
+from tests.support.log.faulty_files import FaultyFiles
 from tests.support.manual_clock import ManualClock
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 1)

@@ -4,7 +4,7 @@ import pytest
 
 from pyspark_kafkalog.formats.batch import CRC_POSITION
 from pyspark_kafkalog.producer.encoder import encode_batch
-from tests.support.vectors import Vector, vectors
+from tests.support.formats.vectors import Vector, vectors
 
 
 @pytest.mark.parametrize("vector", vectors("v2-kp-tx", "v2-aio-tx", "v2-confluent-txn"), ids=lambda v: v.file)

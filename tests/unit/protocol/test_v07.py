@@ -31,7 +31,7 @@ from pyspark_kafkalog.protocol.v07 import (
     encode_response,
     known_error,
 )
-from tests.support.captures_07 import PRODUCED, captured, captures
+from tests.support.formats.captures_07 import PRODUCED, captured, captures
 
 
 def joined(parts: list[Any]) -> bytes:

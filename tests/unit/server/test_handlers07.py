@@ -27,9 +27,9 @@ from pyspark_kafkalog.protocol.v07 import (
 )
 from pyspark_kafkalog.steps import finished
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.logs import TOPIC, crash_all, open_log
+from tests.support.log.logs import TOPIC, crash_all, open_log
 from tests.support.manual_clock import ManualClock
-from tests.support.wire07 import entry
+from tests.support.protocol.wire07 import entry
 
 ONE = entry(b"one")
 

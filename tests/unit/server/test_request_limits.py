@@ -16,7 +16,7 @@ from pyspark_kafkalog.protocol.api.describe_configs import DescribeConfigsReques
 from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchTopic
 from pyspark_kafkalog.protocol.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pyspark_kafkalog.protocol.exchange import ApiKey, decode_header, encode_request
-from tests.support.raw_client import versions
+from tests.support.protocol.raw_client import versions
 
 
 def produce_frame(version: int, topics: int, partitions: int, records: bytes | None) -> bytearray:

@@ -22,9 +22,9 @@ from pyspark_kafkalog.protocol.api.list_offsets import (
 )
 from pyspark_kafkalog.steps import Steps, taken
 from pyspark_kafkalog.types import LATEST_TIMESTAMP
-from tests.support.logs import TOPIC, crash_all, message_set, open_log
+from tests.support.log.logs import TOPIC, crash_all, message_set, open_log
 from tests.support.manual_clock import ManualClock
-from tests.support.raw_client import produce_request
+from tests.support.protocol.raw_client import produce_request
 
 
 @pytest.fixture

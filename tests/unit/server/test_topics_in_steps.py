@@ -20,7 +20,7 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.steps import finished
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.logs import crash, crash_all, open_manager
+from tests.support.log.logs import crash, crash_all, open_manager
 
 
 @pytest.fixture

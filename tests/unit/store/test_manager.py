@@ -19,7 +19,7 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartition,
 )
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.logs import START_MS, batch, crash, open_log, open_manager, values
+from tests.support.log.logs import START_MS, batch, crash, open_log, open_manager, values
 from tests.support.manual_clock import ManualClock
 
 ID = UUID(int=0x0123456789ABCDEF0123456789ABCDEF)

@@ -5,7 +5,7 @@ import pytest
 from broker.transaction.producer_state import MAX_SEQUENCE, ProducerState, next_sequence
 from pyspark_kafkalog.errors import CorruptMessage, InvalidProducerEpoch, OutOfOrderSequence
 from pyspark_kafkalog.formats.batch import BatchHeader, read_header
-from tests.support.raw_client import batch
+from tests.support.protocol.raw_client import batch
 
 DAY_MS = 86_400_000
 

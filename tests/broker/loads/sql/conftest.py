@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from broker.embedded import EmbeddedBroker
-from tests.support.local_spark import LocalSpark
-from tests.support.postgresql import missing, running_postgresql
-from tests.support.raw_client import RawClient
-from tests.support.spark_topics import Topic
-from tests.support.sql_warehouse import Warehouse
+from tests.support.datasource.spark_topics import Topic
+from tests.support.foreign.postgresql import missing, running_postgresql
+from tests.support.loads.local_spark import LocalSpark
+from tests.support.loads.sql_warehouse import Warehouse
+from tests.support.protocol.raw_client import RawClient
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from pyspark_kafkalog.ledger.load_errors import (
     LostRace,
 )
 from pyspark_kafkalog.loads.sql.sql_table import SqlTable
-from tests.support.sql_warehouse import NAME, Warehouse, rows
+from tests.support.loads.sql_warehouse import NAME, Warehouse, rows
 
 DRIVERS = ("sqlite", "sqlite+adbc", "postgresql", "postgresql+adbc")
 

@@ -24,7 +24,7 @@ from pyspark_kafkalog.ledger.load_errors import (
 )
 from pyspark_kafkalog.loads.sql.offset_tables import SUPERSEDED, OffsetTables, range_row
 from pyspark_kafkalog.loads.sql.sql_table import SqlTable
-from tests.support.sql_warehouse import Warehouse, rows
+from tests.support.loads.sql_warehouse import Warehouse, rows
 
 
 def test_rows_that_were_removed_do_not_come_back_by_a_second_rewind(warehouse: Warehouse) -> None:

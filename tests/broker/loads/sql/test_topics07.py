@@ -8,10 +8,10 @@ from typing import Any, cast
 from pyspark_kafkalog.loads.load import load
 from pyspark_kafkalog.loads.sql.database import database_of
 from pyspark_kafkalog.loads.sql.reconcile import audit_sql
-from tests.support.broker07 import Broker07
-from tests.support.local_spark import LocalSpark
-from tests.support.source07 import QUICK
-from tests.support.wire07 import entry, zipped
+from tests.support.client.broker07 import Broker07
+from tests.support.datasource.source07 import QUICK
+from tests.support.loads.local_spark import LocalSpark
+from tests.support.protocol.wire07 import entry, zipped
 
 
 def test_two_brokers_partitions_of_one_number_are_told_apart(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from pyspark_kafkalog.protocol.exchange import ApiKey
-from tests.support.fake_log import FakeLog
-from tests.support.scripted_broker import Layout, ScriptedBroker
-from tests.support.scripted_producers import Make, producers
+from tests.support.client.fake_log import FakeLog
+from tests.support.client.scripted_broker import Layout, ScriptedBroker
+from tests.support.client.scripted_producers import Make, producers
 
 
 @pytest.fixture

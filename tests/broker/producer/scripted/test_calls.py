@@ -15,10 +15,10 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.producer.producer import Producer
 from pyspark_kafkalog.protocol.api.produce import ProduceRequest
 from pyspark_kafkalog.protocol.exchange import ApiKey
-from tests.support.fake_log import FakeLog, refusal
-from tests.support.network import eventually
-from tests.support.scripted_broker import ScriptedBroker
-from tests.support.scripted_server import Silence
+from tests.support.client.fake_log import FakeLog, refusal
+from tests.support.client.scripted_broker import ScriptedBroker
+from tests.support.client.scripted_server import Silence
+from tests.support.network.sockets import eventually
 
 
 def numbered(count: int) -> list[bytes]:

@@ -24,9 +24,9 @@ from pyspark_kafkalog.producer.producer import Producer
 from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdResponse
 from pyspark_kafkalog.protocol.api.produce import ProduceRequest, ProduceResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
-from tests.support.fake_log import FakeLog, refusal
-from tests.support.scripted_broker import Cut, Layout, ScriptedBroker, WrongCorrelation
-from tests.support.scripted_server import Close, Silence
+from tests.support.client.fake_log import FakeLog, refusal
+from tests.support.client.scripted_broker import Cut, Layout, ScriptedBroker, WrongCorrelation
+from tests.support.client.scripted_server import Close, Silence
 
 
 def numbered(count: int) -> list[bytes]:

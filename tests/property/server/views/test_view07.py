@@ -17,8 +17,8 @@ from pyspark_kafkalog.formats.convert import batch_of_entry
 from pyspark_kafkalog.formats.message_set import frames, records
 from pyspark_kafkalog.formats.v07 import entries
 from pyspark_kafkalog.steps import finished
-from tests.support.captures_07 import MAX_BYTES, message_sets
-from tests.support.logs import crash_all, open_log
+from tests.support.formats.captures_07 import MAX_BYTES, message_sets
+from tests.support.log.logs import crash_all, open_log
 
 
 def all_records(data: bytes) -> list[tuple[int, bytes | None]]:

@@ -21,7 +21,7 @@ from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_con
 from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.types import NewRecord, TimestampType
-from tests.support.logs import START_MS, batch, contents, crash, open_log, read_all, values
+from tests.support.log.logs import START_MS, batch, contents, crash, open_log, read_all, values
 from tests.support.manual_clock import ManualClock
 
 

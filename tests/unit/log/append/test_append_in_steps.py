@@ -15,7 +15,7 @@ from pyspark_kafkalog.formats import v07
 from pyspark_kafkalog.formats.compression import Codec, compress
 from pyspark_kafkalog.formats.legacy import CODECS
 from pyspark_kafkalog.steps import Steps, finished, taken
-from tests.support.logs import (
+from tests.support.log.logs import (
     START_MS,
     batch,
     contents,

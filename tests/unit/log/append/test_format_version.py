@@ -13,7 +13,7 @@ from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import CODECS
 from pyspark_kafkalog.formats.message_set import frames, magic_at
 from pyspark_kafkalog.types import NewRecord, TimestampType
-from tests.support.logs import START_MS, batch, contents, message_set, open_log, read_all
+from tests.support.log.logs import START_MS, batch, contents, message_set, open_log, read_all
 
 VERSIONS = ("0.9.0", "0.10.2", "2.0")
 TIMES = [START_MS, START_MS + 7, START_MS + 3]

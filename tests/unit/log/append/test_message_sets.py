@@ -29,9 +29,9 @@ from pyspark_kafkalog.formats.legacy import (
     wrap_set,
 )
 from pyspark_kafkalog.types import NewRecord, TimestampType
-from tests.support.logs import START_MS, batch, contents, crash, message_set, open_log, read_all, values
+from tests.support.formats.vectors import vectors
+from tests.support.log.logs import START_MS, batch, contents, crash, message_set, open_log, read_all, values
 from tests.support.manual_clock import ManualClock
-from tests.support.vectors import vectors
 
 PACKED = CODECS[1:]
 

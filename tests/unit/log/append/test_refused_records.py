@@ -15,8 +15,8 @@ from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.record import check_first_lengths, check_lengths
 from pyspark_kafkalog.steps import Steps, finished
 from pyspark_kafkalog.types import NewRecord
-from tests.support.bad_batches import BLOCKS, CASES, MANY, damaged, record, records, sealed, unfolding
-from tests.support.logs import START_MS, batch, open_log, values
+from tests.support.formats.bad_batches import BLOCKS, CASES, MANY, damaged, record, records, sealed, unfolding
+from tests.support.log.logs import START_MS, batch, open_log, values
 
 COMPRESSED = [codec for codec in Codec if codec]
 

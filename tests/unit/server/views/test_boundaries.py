@@ -14,8 +14,8 @@ from broker.server.request_limits import Allowance
 from broker.server.views.view07 import SPACING_BYTES, Boundaries
 from broker.store.manager import LogManager
 from pyspark_kafkalog.errors import CorruptMessage, OffsetOutOfRange
-from tests.support.logs import crash_all, open_log
-from tests.support.wire07 import entry
+from tests.support.log.logs import crash_all, open_log
+from tests.support.protocol.wire07 import entry
 
 PLENTY = 1 << 40
 

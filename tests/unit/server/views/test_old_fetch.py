@@ -25,8 +25,8 @@ from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.formats.message_set import frames, magic_at, records
 from pyspark_kafkalog.steps import finished
 from pyspark_kafkalog.types import NewRecord, Record
-from tests.support.logs import PARTITION, START_MS, batch, crash, crash_all, open_log
-from tests.support.wire07 import entry, zipped
+from tests.support.log.logs import PARTITION, START_MS, batch, crash, crash_all, open_log
+from tests.support.protocol.wire07 import entry, zipped
 
 
 @pytest.fixture(autouse=True)

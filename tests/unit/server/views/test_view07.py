@@ -19,9 +19,9 @@ from broker.server.views.view07 import View07
 from pyspark_kafkalog.errors import ErrorCode, OffsetOutOfRange, ServerError, StorageError
 from pyspark_kafkalog.formats.message_set import frames, records
 from pyspark_kafkalog.steps import finished
-from tests.support.logs import START_MS, crash_all, open_log
+from tests.support.log.logs import START_MS, crash_all, open_log
 from tests.support.manual_clock import ManualClock
-from tests.support.wire07 import entry, zipped
+from tests.support.protocol.wire07 import entry, zipped
 
 REFUSED = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
 ONE = entry(b"one")

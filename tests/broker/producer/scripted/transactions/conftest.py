@@ -11,10 +11,10 @@ from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.producer.producer import Producer
 from pyspark_kafkalog.protocol.exchange import ApiKey
-from tests.support.fake_log import FakeLog
-from tests.support.fake_transactions import FakeTransactions
-from tests.support.scripted_broker import Layout, ScriptedBroker
-from tests.support.scripted_producers import Make, producers
+from tests.support.client.fake_log import FakeLog
+from tests.support.client.fake_transactions import FakeTransactions
+from tests.support.client.scripted_broker import Layout, ScriptedBroker
+from tests.support.client.scripted_producers import Make, producers
 
 
 @pytest.fixture

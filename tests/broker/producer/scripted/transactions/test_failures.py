@@ -26,11 +26,16 @@ from pyspark_kafkalog.protocol.api.find_coordinator import Coordinator, FindCoor
 from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.fake_log import FakeLog, refusal
-from tests.support.fake_transactions import FakeTransactions, asked, refused_offsets, refused_partitions
-from tests.support.scripted_broker import ScriptedBroker
-from tests.support.scripted_producers import Make
-from tests.support.scripted_server import Close, Silence
+from tests.support.client.fake_log import FakeLog, refusal
+from tests.support.client.fake_transactions import (
+    FakeTransactions,
+    asked,
+    refused_offsets,
+    refused_partitions,
+)
+from tests.support.client.scripted_broker import ScriptedBroker
+from tests.support.client.scripted_producers import Make
+from tests.support.client.scripted_server import Close, Silence
 
 T0 = TopicPartition("t", 0)
 

@@ -24,10 +24,10 @@ from pyspark_kafkalog.producer.producer import Producer
 from pyspark_kafkalog.protocol.api.end_txn import EndTxnResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.fake_log import FakeLog
-from tests.support.fake_transactions import FakeTransactions, asked
-from tests.support.scripted_broker import ScriptedBroker
-from tests.support.scripted_producers import Make
+from tests.support.client.fake_log import FakeLog
+from tests.support.client.fake_transactions import FakeTransactions, asked
+from tests.support.client.scripted_broker import ScriptedBroker
+from tests.support.client.scripted_producers import Make
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 TRANSACTIONAL = 1 << 4

@@ -1,0 +1,146 @@
+"""Apache Kafka itself, fetched by Maven: its tools, and a broker of one node, with ZooKeeper or without.
+
+``python -m tests.support.foreign.apache_kafka`` fetches it; `make interop` begins with that.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import time
+import uuid
+from pathlib import Path
+
+from pyspark_kafkalog.types import encode_id
+from tests.support.foreign.fetched import ROOT, announce, with_maven
+
+POM = ROOT / "tests" / "peers" / "pom.xml"
+WHAT = "Apache Kafka"
+
+_START_SECONDS = 60
+_TOOL_SECONDS = 120
+_LOGGED = re.compile(r"SLF4J:|\[[^]]*\] (TRACE|DEBUG|INFO|WARN) ")
+_STARTED = re.compile(r"Kafka Server started|\[KafkaServer id=1\] started")
+"""Without ZooKeeper, and with it."""
+
+
+def fetch() -> Path:
+    """The directory with Kafka's jars, fetched unless they are there.
+
+    Raises:
+        NotAvailable: no Java, no Maven, or its repository cannot be reached.
+    """
+    return with_maven("kafka", WHAT, POM)
+
+
+def java(jars: Path, main: str, *arguments: str | Path) -> list[str]:
+    """The command that runs one of Kafka's programs."""
+    own = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*"]
+    return ["java", *own, main, *map(str, arguments)]
+
+
+def run_tool(jars: Path, main: str, *arguments: str | Path) -> str:
+    """What one of Kafka's tools says, its complaints on standard error behind the rest; it must end well."""
+    command = java(jars, main, *arguments)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_TOOL_SECONDS, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    complaints = [line for line in done.stderr.splitlines(keepends=True) if not _LOGGED.match(line)]
+    return done.stdout + "".join(complaints)
+
+
+class ApacheKafka:
+    """*Not thread-safe.* A broker in one process, with its controller in it unless there is ZooKeeper.
+
+    Its data is in ``data_dir``.
+    """
+
+    def __init__(
+        self, jars: Path, directory: Path, *, zookeeper: str | None = None, **properties: str
+    ) -> None:
+        """``properties`` with underscores for dots are added to those that a single node needs."""
+        self._jars = jars
+        self._process: subprocess.Popen[bytes] | None = None
+        self.data_dir = directory / "data"
+        self.log_file = directory / "kafka.log"
+        self._properties = directory / "server.properties"
+        port, controller = free_ports(2)
+        self.bootstrap_servers = f"127.0.0.1:{port}"
+        listener = f"PLAINTEXT://{self.bootstrap_servers}"
+        with_zookeeper = {"broker.id": "1", "zookeeper.connect": str(zookeeper), "listeners": listener}
+        alone = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listeners": f"{listener},CONTROLLER://127.0.0.1:{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        }
+        lines = {
+            **(alone if zookeeper is None else with_zookeeper),
+            "advertised.listeners": listener,
+            "log.dirs": str(self.data_dir),
+            "auto.create.topics.enable": "false",
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            "log.retention.ms": "-1",
+        } | {name.replace("_", "."): value for name, value in properties.items()}
+        directory.mkdir(parents=True, exist_ok=True)
+        self._properties.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+        if zookeeper is not None:
+            return
+        cluster = encode_id(uuid.UUID(int=uuid.uuid4().int >> 8))  # begins with A: a dash would be an option
+        run_tool(jars, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", self._properties)
+
+    def start(self) -> ApacheKafka:
+        """Start it, and wait until it says that it serves."""
+        assert self._process is None
+        with self.log_file.open("wb") as log:
+            self._process = subprocess.Popen(
+                java(self._jars, "kafka.Kafka", self._properties), stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + _START_SECONDS
+        while not _STARTED.search(self.log_file.read_text(errors="replace")):
+            ended = self._process.poll() is not None
+            if ended or time.monotonic() > deadline:
+                tail = self.log_file.read_text(errors="replace")[-4000:]
+                self.stop()
+                raise AssertionError(f"Apache Kafka has not started:\n{tail}")
+            time.sleep(0.1)
+        return self
+
+    def stop(self) -> None:
+        """Stop it gracefully; may be called again."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(_START_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def kill(self) -> None:
+        """Let it die at once; `start` brings it back on the same port and data."""
+        process, self._process = self._process, None
+        assert process is not None
+        process.kill()
+        process.wait()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody has now: Kafka must know its controller's before it starts."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+if __name__ == "__main__":
+    announce(WHAT, fetch)
