@@ -26,7 +26,7 @@ import pyspark_kafkalog as kafkalog
 from benchmarks.harness import Row, compare, interleave, table
 from benchmarks.spark_read import fill, session
 from broker.embedded import start_broker
-from pyspark_kafkalog.datasource.load_reader import LoadReader
+from pyspark_kafkalog.datasource.load.load_reader import LoadReader
 from pyspark_kafkalog.datasource.source import DefaultSource
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import PartitionFacts, Plan, make_plan

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from benchmarks.harness import Row, compare, interleave, table
 from benchmarks.raw_client import RawClient
 from broker.embedded import start_broker
-from pyspark_kafkalog.datasource.schema import column_names, spark_schema
+from pyspark_kafkalog.datasource.options.row_schema import column_names, spark_schema
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.java_runtime import ensure_java
 from pyspark_kafkalog.types import NewRecord

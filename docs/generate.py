@@ -23,8 +23,7 @@ from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.config.producer07 import ClassicProducerConfig
 from pyspark_kafkalog.config.reference import markdown, properties_file
 from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
-from pyspark_kafkalog.datasource.option_table import OPTIONS, Option
-from pyspark_kafkalog.datasource.sink_option_table import SINK_OPTIONS
+from pyspark_kafkalog.datasource.options.option_table import OPTIONS, SINK_OPTIONS, Option
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -167,9 +166,11 @@ def configuration() -> str:
 
 
 DATASOURCE = ROOT / "docs" / "datasource.md"
-OPTIONS_BEGIN = "<!-- Written by `make docs` from pyspark_kafkalog/datasource/option_table.py. -->\n"
+OPTIONS_BEGIN = (
+    "<!-- The reader's options: written by `make docs` from datasource/options/option_table.py. -->\n"
+)
 SINK_OPTIONS_BEGIN = (
-    "<!-- Written by `make docs` from pyspark_kafkalog/datasource/sink_option_table.py. -->\n"
+    "<!-- The writer's options: written by `make docs` from datasource/options/option_table.py. -->\n"
 )
 OPTIONS_END = "<!-- End of what is written. -->\n"
 

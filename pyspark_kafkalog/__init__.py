@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.classic.producer.sync_producer import ProducerRequest, SyncProducer
     from pyspark_kafkalog.client.admin import NewTopic, create_partitions, create_topics, delete_topics
     from pyspark_kafkalog.datasource.source import DefaultSource
-    from pyspark_kafkalog.datasource.stream_listener import LagListener, SourceLag
+    from pyspark_kafkalog.datasource.stream.lag_listener import LagListener, SourceLag
     from pyspark_kafkalog.errors import KafkaError
     from pyspark_kafkalog.java_runtime import ensure_java
     from pyspark_kafkalog.ledger.commit import Commit
@@ -84,7 +84,7 @@ _HOMES = {
     "EventHandler": "classic.producer.async_producer",
     "FetchRequest": "protocol.v07",
     "KafkaError": "errors",
-    "LagListener": "datasource.stream_listener",
+    "LagListener": "datasource.stream.lag_listener",
     "Ledger": "ledger.ledger",
     "LoadError": "ledger.load_errors",
     "NewTopic": "client.admin",
@@ -92,7 +92,7 @@ _HOMES = {
     "ProducerData": "classic.producer.classic_producer",
     "ProducerRequest": "classic.producer.sync_producer",
     "SimpleConsumer": "classic.consumer.simple_consumer",
-    "SourceLag": "datasource.stream_listener",
+    "SourceLag": "datasource.stream.lag_listener",
     "SyncProducer": "classic.producer.sync_producer",
     "Whitelist": "classic.consumer.stream",
     "audit": "loads.reading",

@@ -27,8 +27,8 @@ from pyspark_kafkalog.cli.positions import (
 from pyspark_kafkalog.cli.terminal_output import show
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.client07 import PROTOCOL_07
-from pyspark_kafkalog.datasource.generations import open_lookup
-from pyspark_kafkalog.datasource.options import BatchOptions, parse_batch_options
+from pyspark_kafkalog.datasource.options.read_options import BatchOptions, parse_batch_options
+from pyspark_kafkalog.datasource.reading.source_cluster import open_lookup
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition, encode_id
 
@@ -77,7 +77,7 @@ def rows_07(
 
 def _check_group(options: BatchOptions, group: str) -> None:
     """See that a group without offsets in these topics is one at all."""
-    from pyspark_kafkalog.datasource.zookeeper_group import ZooKeeperGroup
+    from pyspark_kafkalog.zookeeper.groups import ZooKeeperGroup
 
     if options.v07 is not None and not ZooKeeperGroup(options.v07, group, PROTOCOL_07).is_known():
         raise KafkaError(f"no group is called {group!r} in ZooKeeper at {options.v07.zookeeper_connect}")

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from pyspark_kafkalog.cli.terminal_output import counted, progress, show
-from pyspark_kafkalog.datasource.generations import open_lookup
-from pyspark_kafkalog.datasource.load_planning import propose as propose_plan
-from pyspark_kafkalog.datasource.options import parse_batch_options
+from pyspark_kafkalog.datasource.load.load_planning import propose as propose_plan
+from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
+from pyspark_kafkalog.datasource.reading.source_cluster import open_lookup
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.load_errors import LoadError
 from pyspark_kafkalog.ledger.plan import Plan

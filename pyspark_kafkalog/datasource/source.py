@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import uuid
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from pyspark_kafkalog.datasource.brief_errors import briefly
-from pyspark_kafkalog.datasource.options import parse_batch_options
-from pyspark_kafkalog.datasource.schema import column_names, columns_of, spark_schema
-from pyspark_kafkalog.datasource.stream_options import parse_either_options, parse_stream_options
-from pyspark_kafkalog.datasource.table_options import options_for, table_options, with_options
+from pyspark_kafkalog.datasource.batch.batch_reader import briefly
+from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
+from pyspark_kafkalog.datasource.options.row_schema import column_names, columns_of, spark_schema
+from pyspark_kafkalog.datasource.options.stream_options import parse_either_options, parse_stream_options
+from pyspark_kafkalog.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyspark.sql.types import StructType
 
-    from pyspark_kafkalog.datasource.batch_reader import BatchReader
-    from pyspark_kafkalog.datasource.stream_reader import StreamReader
-    from pyspark_kafkalog.datasource.writer import BatchWriter, StreamWriter
+    from pyspark_kafkalog.datasource.batch.batch_reader import BatchReader
+    from pyspark_kafkalog.datasource.sink.sink_writer import BatchWriter, StreamWriter
+    from pyspark_kafkalog.datasource.stream.stream_reader import StreamReader
 
 
 class DefaultSource(DataSource):
@@ -68,14 +68,14 @@ class DefaultSource(DataSource):
         options = parse_batch_options(options_for(self.options, schema))
         columns = columns_of(schema, per_broker=options.v07 is not None)
         if options.load is not None and options.load.looks_back:
-            from pyspark_kafkalog.datasource.time_travel import former_read
+            from pyspark_kafkalog.datasource.load.load_planning import former_read
 
             options = former_read(options, options.load)
         if options.load is not None:
-            from pyspark_kafkalog.datasource.load_reader import LoadReader
+            from pyspark_kafkalog.datasource.load.load_reader import LoadReader
 
             return LoadReader(options, columns, options.load, self._run)
-        from pyspark_kafkalog.datasource.batch_reader import BatchReader
+        from pyspark_kafkalog.datasource.batch.batch_reader import BatchReader
 
         return BatchReader(options, columns)
 
@@ -86,7 +86,7 @@ class DefaultSource(DataSource):
         Raises:
             InvalidConfig: an option is wrong, or ``schema`` is not made of our columns.
         """
-        from pyspark_kafkalog.datasource.stream_reader import StreamReader
+        from pyspark_kafkalog.datasource.stream.stream_reader import StreamReader
 
         options = parse_stream_options(options_for(self.options, schema))
         return StreamReader(options, columns_of(schema, per_broker=options.v07 is not None))
@@ -99,8 +99,8 @@ class DefaultSource(DataSource):
             InvalidConfig: an option is wrong, the mode is overwrite, or ``schema`` cannot be written: before
                 any task runs.
         """
-        from pyspark_kafkalog.datasource.sink_options import parse_sink_options, sink_options_for
-        from pyspark_kafkalog.datasource.writer import batch_writer
+        from pyspark_kafkalog.datasource.options.sink_options import parse_sink_options, sink_options_for
+        from pyspark_kafkalog.datasource.sink.sink_writer import batch_writer
 
         return batch_writer(parse_sink_options(sink_options_for(self.options, schema)), schema, overwrite)
 
@@ -111,7 +111,43 @@ class DefaultSource(DataSource):
         Raises:
             InvalidConfig: an option is wrong, or ``schema`` cannot be written.
         """
-        from pyspark_kafkalog.datasource.sink_options import parse_sink_options, sink_options_for
-        from pyspark_kafkalog.datasource.writer import stream_writer
+        from pyspark_kafkalog.datasource.options.sink_options import parse_sink_options, sink_options_for
+        from pyspark_kafkalog.datasource.sink.sink_writer import stream_writer
 
         return stream_writer(parse_sink_options(sink_options_for(self.options, schema)), schema)
+
+
+_KEY = "kafkalog.options"
+_OF_TABLE = "option."
+"""How the catalog names each option beside the option itself."""
+_MADE_BY = "provider"
+
+
+def table_options(options: Mapping[str, str]) -> dict[str, str] | None:
+    """The options of a table that is being made; None where these are those of a read or a write."""
+    if _MADE_BY not in options:
+        return None
+    return {key[len(_OF_TABLE) :]: value for key, value in options.items() if key.startswith(_OF_TABLE)}
+
+
+def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
+    """The schema that a table is made with: ``options`` are in the metadata of its first field."""
+    schema.fields[0].metadata = {_KEY: json.dumps(dict(options), sort_keys=True)}
+    return schema
+
+
+def options_for(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
+    """The options of a read or a write: those that were given, and for the rest those of its table.
+
+    Raises:
+        InvalidConfig: the schema says that it is a table's, and is not as `with_options` made it.
+    """
+    kept = next((f.metadata[_KEY] for f in schema.fields if f.metadata and _KEY in f.metadata), None)
+    if kept is None:
+        return dict(given)
+    try:
+        options = json.loads(kept)
+        of_table = {str(key).lower(): str(value) for key, value in options.items()}
+    except (TypeError, ValueError, AttributeError) as e:
+        raise InvalidConfig(f"the table's options cannot be read from its schema: {e}; make it anew") from e
+    return {**of_table, **given}

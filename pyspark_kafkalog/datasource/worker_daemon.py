@@ -23,10 +23,9 @@ PRELOADED = (
     "pyspark.sql.datasource_internal",
     "pyspark.sql.worker.plan_data_source_read",
     "pyspark_kafkalog.datasource.source",
-    "pyspark_kafkalog.datasource.batch_reader",
-    "pyspark_kafkalog.datasource.registry07",
-    "pyspark_kafkalog.datasource.lookup",
-    "pyspark_kafkalog.datasource.range_reader08",
+    "pyspark_kafkalog.datasource.batch.batch_reader",
+    "pyspark_kafkalog.datasource.reading.registry07",
+    "pyspark_kafkalog.datasource.reading.kafka",
 )
 """What a task that reads imports, and the codec that names of hosts pass through."""
 

@@ -21,10 +21,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
-from pyspark_kafkalog.datasource.generations import open_lookup
-from pyspark_kafkalog.datasource.load_planning import begin, tell_group
-from pyspark_kafkalog.datasource.options import parse_batch_options
-from pyspark_kafkalog.datasource.schema import column_names, spark_schema
+from pyspark_kafkalog.datasource.load.load_planning import begin, tell_group
+from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
+from pyspark_kafkalog.datasource.options.row_schema import column_names, spark_schema
+from pyspark_kafkalog.datasource.reading.source_cluster import open_lookup
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Commit, Output
 from pyspark_kafkalog.ledger.ledger import Ledger

@@ -18,8 +18,8 @@ from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.client.transactions import end_transaction
 from pyspark_kafkalog.config.consumer import ConsumerConfig
-from pyspark_kafkalog.datasource.sink_marks import WrittenOtherwise
-from pyspark_kafkalog.datasource.sink_task import TaskWritten
+from pyspark_kafkalog.datasource.sink.sink_rows import TaskWritten
+from pyspark_kafkalog.datasource.sink.sink_transactions import WrittenOtherwise
 from pyspark_kafkalog.datasource.source import DefaultSource
 from pyspark_kafkalog.errors import InvalidConfig, ProducerFenced, ServerError
 from pyspark_kafkalog.types import LATEST_TIMESTAMP, TopicPartition

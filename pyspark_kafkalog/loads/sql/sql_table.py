@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.columnar.columns import COLUMNS_07, arrow_schema
-from pyspark_kafkalog.datasource.load_reader import LoadInputPartition, LoadReader
+from pyspark_kafkalog.datasource.load.load_reader import LoadInputPartition, LoadReader
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger.archive import Archive
 from pyspark_kafkalog.ledger.commit import Output

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
-from pyspark_kafkalog.datasource.load_reader import LoadInputPartition, LoadReader
+from pyspark_kafkalog.datasource.load.load_reader import LoadInputPartition, LoadReader
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.load_errors import DatabaseFailed, LostRace, ReceiptMismatch, UnstorableValue

@@ -21,8 +21,8 @@ from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets, de
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.config.mirror import mirror_config
-from pyspark_kafkalog.datasource.batch_reader import BatchReader
-from pyspark_kafkalog.datasource.options import parse_batch_options
+from pyspark_kafkalog.datasource.batch.batch_reader import BatchReader
+from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.errors import (
     ConnectionLost,
     ErrorCode,

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.datasource.generations import open_lookup
-from pyspark_kafkalog.datasource.load_planning import begin, propose, tell_group
-from pyspark_kafkalog.datasource.load_reader import LoadInputPartition, LoadReader
-from pyspark_kafkalog.datasource.options import BatchOptions, parse_batch_options
+from pyspark_kafkalog.datasource.load.load_planning import begin, propose, tell_group
+from pyspark_kafkalog.datasource.load.load_reader import LoadInputPartition, LoadReader
+from pyspark_kafkalog.datasource.options.read_options import BatchOptions, parse_batch_options
+from pyspark_kafkalog.datasource.reading.source_cluster import open_lookup
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger.commit import Commit
 from pyspark_kafkalog.ledger.ledger import Ledger

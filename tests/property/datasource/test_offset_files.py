@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafkalog.datasource.starting import read_offset_files
+from pyspark_kafkalog.datasource.reading.start_positions import read_offset_files
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger.archive import mirror_line
 from pyspark_kafkalog.ledger.plan import Position

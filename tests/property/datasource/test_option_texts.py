@@ -12,7 +12,11 @@ from pyspark_kafkalog.config.consumer07 import Source07Config
 from pyspark_kafkalog.config.definition import describe
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
-from pyspark_kafkalog.datasource.offsets import (
+from pyspark_kafkalog.datasource.options.option_table import OPTIONS, SINK_OPTIONS
+from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
+from pyspark_kafkalog.datasource.options.sink_options import parse_sink_options
+from pyspark_kafkalog.datasource.options.stream_options import parse_either_options, parse_stream_options
+from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     PartitionTimestamps,
     SpecificOffsets,
     format_offsets,
@@ -20,11 +24,6 @@ from pyspark_kafkalog.datasource.offsets import (
     parse_partition_timestamps,
     parse_partitions,
 )
-from pyspark_kafkalog.datasource.option_table import OPTIONS
-from pyspark_kafkalog.datasource.options import parse_batch_options
-from pyspark_kafkalog.datasource.sink_option_table import SINK_OPTIONS
-from pyspark_kafkalog.datasource.sink_options import parse_sink_options
-from pyspark_kafkalog.datasource.stream_options import parse_either_options, parse_stream_options
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger.load_errors import UnsafeStore
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition

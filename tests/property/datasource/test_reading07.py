@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafkalog.datasource.generations import open_lookup
-from pyspark_kafkalog.datasource.options import parse_batch_options
-from pyspark_kafkalog.datasource.planning import OffsetRange
+from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
+from pyspark_kafkalog.datasource.reading.source_cluster import open_lookup
+from pyspark_kafkalog.datasource.reading.splitting import OffsetRange
 from pyspark_kafkalog.formats.v07 import V07Format, entries
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.client.broker07 import Broker07

@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 
-from pyspark_kafkalog.datasource.load_planning import begin
-from pyspark_kafkalog.datasource.lookup import Lookup
-from pyspark_kafkalog.datasource.options import parse_batch_options
+from pyspark_kafkalog.datasource.load.load_planning import begin
+from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
+from pyspark_kafkalog.datasource.reading.kafka import Lookup
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads.load import load
 from tests.support.datasource.spark_topics import Topic

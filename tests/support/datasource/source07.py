@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from pyspark_kafkalog.datasource.batch_reader import BatchReader, KafkaInputPartition
-from pyspark_kafkalog.datasource.options import parse_batch_options
+from pyspark_kafkalog.datasource.batch.batch_reader import BatchReader, KafkaInputPartition
+from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 
 COLUMNS = ("value", "topic", "partition", "offset", "broker", "innerIndex")
 QUICK = {"fetchOffset.retryIntervalMs": "1", "kafka.socket.timeout.ms": "5000"}

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from pyspark_kafkalog.datasource.schema import column_names
-from pyspark_kafkalog.datasource.stream_options import parse_stream_options
-from pyspark_kafkalog.datasource.stream_reader import StreamReader
+from pyspark_kafkalog.datasource.options.row_schema import column_names
+from pyspark_kafkalog.datasource.options.stream_options import parse_stream_options
+from pyspark_kafkalog.datasource.stream.stream_reader import StreamReader
 
 QUICK = {
     "fetchOffset.retryIntervalMs": "1", "fetchOffset.numRetries": "3", "kafka.retry.backoff.ms": "1",

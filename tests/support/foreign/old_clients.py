@@ -13,8 +13,8 @@ from pyspark_kafkalog.cli.consume import read_ranges
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.config.definition import parse
-from pyspark_kafkalog.datasource.batch_reader import BatchReader, KafkaInputPartition
-from pyspark_kafkalog.datasource.options import parse_batch_options
+from pyspark_kafkalog.datasource.batch.batch_reader import BatchReader, KafkaInputPartition
+from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.types import NO_TIMESTAMP, TopicPartition
 from tests.support.foreign.foreign_aiokafka import Aiokafka, OldAiokafka, SetsOfAiokafka
 from tests.support.foreign.foreign_clients import Confluent, KafkaPython

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from pyspark_kafkalog.datasource.options import parse_batch_options
+from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads.sql.database import Database, TableName, database_of
 from pyspark_kafkalog.loads.sql.offset_tables import OffsetTables

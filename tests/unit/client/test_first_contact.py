@@ -14,8 +14,8 @@ from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transport import Transport, peer_name
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.config.consumer07 import ConnectorConfig
-from pyspark_kafkalog.datasource.again import again
-from pyspark_kafkalog.datasource.options import parse_batch_options
+from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
+from pyspark_kafkalog.datasource.reading.source_cluster import again
 from pyspark_kafkalog.errors import BrokersUnreachable, CannotConnect, ConnectionLost, KafkaError
 from pyspark_kafkalog.zookeeper.values import PartitionKey
 from tests.support.manual_clock import ManualClock

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pyspark_kafkalog.columnar.decoder import COLUMNS, arrow_schema
-from pyspark_kafkalog.datasource.schema import COLUMN_TYPES, spark_schema
+from pyspark_kafkalog.datasource.options.row_schema import COLUMN_TYPES, spark_schema
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.types import NewRecord

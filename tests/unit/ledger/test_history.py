@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_kafkalog.datasource.offsets import Committed, SpecificOffsets
-from pyspark_kafkalog.datasource.options import BatchOptions, parse_batch_options
-from pyspark_kafkalog.datasource.subscription import Assign
-from pyspark_kafkalog.datasource.time_travel import former_read
+from pyspark_kafkalog.datasource.load.load_planning import former_read
+from pyspark_kafkalog.datasource.options.read_options import BatchOptions, parse_batch_options
+from pyspark_kafkalog.datasource.options.topics_and_offsets import Assign, Committed, SpecificOffsets
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger.history import (
     Former,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.datasource.option_table import OPTIONS
-from pyspark_kafkalog.datasource.options import _REFUSED
-from pyspark_kafkalog.datasource.sink_options import REFUSED
+from pyspark_kafkalog.datasource.options.option_table import OPTIONS
+from pyspark_kafkalog.datasource.options.read_options import _REFUSED
+from pyspark_kafkalog.datasource.options.sink_options import REFUSED
 
 ROOT = Path(__file__).parents[3]
 PAGES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "tests/parity.md", "tests/guarantees.md"]

@@ -1,0 +1,173 @@
+"""The batch read: a plan in the driver, one task for each broker, topic and partition (or part of one)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from pyspark_kafkalog.datasource.options import topics_and_offsets
+from pyspark_kafkalog.datasource.options.read_options import BatchOptions, SourceOptions
+from pyspark_kafkalog.datasource.reading.kafka import IDLE_CLUSTERS
+from pyspark_kafkalog.datasource.reading.source_cluster import SourceLookup, opened_lookup
+from pyspark_kafkalog.datasource.reading.splitting import OffsetRange, plan_ranges
+from pyspark_kafkalog.datasource.reading.start_positions import locate_start
+from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.types import NO_BROKER, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def briefly(method: Callable[P, R]) -> Callable[P, R]:
+    """``method``, which Spark calls in the driver, with a `KafkaError` raised from here, without a cause.
+
+    Spark prints the traceback of what a data source raises, causes included, and a wrong option would stand
+    near the end of dozens of lines. The whole one is logged at debug level.
+    """
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(*args, **kwargs)
+        except KafkaError as e:
+            log.debug("%s failed", method.__qualname__, exc_info=True)
+            error = e.with_traceback(None)
+        error.__context__ = None
+        raise error from None
+
+    return call
+
+
+@dataclass(frozen=True)
+class KafkaInputPartition(InputPartition):
+    """One task: offsets ``[start, end)`` of a partition, led by node ``broker`` when it was planned.
+
+    ``start`` and ``end`` may be placeholders, which the task resolves when it runs. ``address`` is where the
+    broker listens, ``host:port``, for a partition that is its own, as in 0.7; else it is empty: the task asks
+    who leads the partition by then.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    broker: int
+    address: str = field(default="", kw_only=True)
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """What is read; its broker is a part of its name where it is the broker's own."""
+        return TopicPartition(self.topic, self.partition, self.broker if self.address else NO_BROKER)
+
+
+class TaskReader:
+    """What tasks do, of a batch and of a stream alike. Pickled to them, so it holds settings only.
+
+    Memory of a task: two fetch answers, one record batch and what it is decompressed from; the figures are
+    in docs/datasource.md, "Memory".
+    """
+
+    def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
+        self._options = options
+        self._columns = tuple(columns)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task, as record batches of about 1 MiB.
+
+        Raises:
+            KafkaError: the broker could not be read, a message is corrupt, or (with ``failOnDataLoss``)
+                offsets are gone.
+        """
+        # Spark makes one task of an empty plan, and gives it a partition that is not ours.
+        if isinstance(partition, KafkaInputPartition):
+            with self._opened(partition) as lookup:
+                reader = lookup.reader(self._columns)
+                yield from reader.rows(OffsetRange(partition.topic_partition, partition.start, partition.end))
+
+    def _opened(self, task: KafkaInputPartition | None = None) -> AbstractContextManager[SourceLookup]:
+        """For planning, or for a task, which knows where its broker is if it needs to."""
+        if attempt_number() > 0:
+            # Whatever the last attempt failed of, it was not these connections.
+            IDLE_CLUSTERS.clear()
+        if task is None:
+            return opened_lookup(self._options)
+        return opened_lookup(_for_tasks(self._options), {task.broker: task.address} if task.address else None)
+
+
+def _for_tasks(options: SourceOptions) -> SourceOptions:
+    """The same options: the cluster has answered whoever planned the task."""
+    if options.v07 is not None:
+        return options
+    return replace(options, wire=replace(options.consumer, answered_before=True))
+
+
+def attempt_number() -> int:
+    """Which attempt at its task this is, from 0 on; 0 outside of tasks."""
+    context = TaskContext.get()
+    return 0 if context is None else context.attemptNumber()
+
+
+def tasks_of(
+    lookup: SourceLookup, ranges: Sequence[OffsetRange], leaders: Mapping[TopicPartition, int]
+) -> list[KafkaInputPartition]:
+    """A task for each range, with the node that leads its partition; -1 where ``leaders`` has none."""
+    nodes = {r.topic_partition: leaders.get(r.topic_partition, -1) for r in ranges}
+    addresses = {node: lookup.address_of(node) for node in set(nodes.values())}
+    return [
+        KafkaInputPartition(
+            r.topic_partition.topic,
+            r.topic_partition.partition,
+            r.start,
+            r.end,
+            nodes[r.topic_partition],
+            address=addresses[nodes[r.topic_partition]],
+        )
+        for r in ranges
+    ]
+
+
+class BatchReader(TaskReader, DataSourceReader):
+    """Pickled from planner to tasks, so it holds settings only: no connection and no thread."""
+
+    _options: BatchOptions
+
+    def __init__(self, options: BatchOptions, columns: Sequence[str]) -> None:
+        super().__init__(options, columns)
+
+    @briefly
+    def partitions(self) -> Sequence[InputPartition]:
+        """The tasks, in the order of topic, partition and offset.
+
+        Raises:
+            InvalidConfig: the positions asked for do not fit the partitions there are.
+            KafkaError: the cluster could not be asked, or lacks a topic.
+        """
+        with self._opened() as lookup:
+            leaders = lookup.leaders()
+            return tasks_of(lookup, self._plan(lookup, sorted(leaders)), leaders)
+
+    def _plan(self, lookup: SourceLookup, partitions: Sequence[TopicPartition]) -> list[OffsetRange]:
+        options = self._options
+        starts = locate_start(options, lookup, partitions)
+        ends = topics_and_offsets.locate(
+            options.end, partitions, look_up=lookup.offsets, missing_is_latest=True
+        )
+        topics_and_offsets.check_order(starts, ends, resolved=False)
+        asked = [OffsetRange(p, starts[p], ends[p]) for p in partitions]
+        if not options.divides(len(partitions)):
+            return asked
+        first, last = lookup.resolve(starts), lookup.resolve(ends)
+        topics_and_offsets.check_order(first, last, resolved=True)
+        return plan_ranges(asked, {p: (first[p], last[p]) for p in partitions}, lookup.split)

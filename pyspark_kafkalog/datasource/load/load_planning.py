@@ -1,0 +1,291 @@
+"""Which offsets a load reads: what the ledger, the options and the cluster say, as one plan.
+
+The rules are `ledger.plan`'s; here they are given what they need, and the result is written down.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
+from pyspark_kafkalog.datasource.options import topics_and_offsets
+from pyspark_kafkalog.datasource.options.load_options import LoadOptions
+from pyspark_kafkalog.datasource.options.read_options import BatchOptions
+from pyspark_kafkalog.datasource.options.topics_and_offsets import (
+    Assign,
+    Committed,
+    OffsetsByPartition,
+    SpecificOffsets,
+    Subscribe,
+    Subscription,
+)
+from pyspark_kafkalog.datasource.reading.source_cluster import DataLoss, SourceLookup, opened_lookup
+from pyspark_kafkalog.datasource.reading.splitting import OffsetRange
+from pyspark_kafkalog.datasource.reading.start_positions import locate_start
+from pyspark_kafkalog.errors import InvalidConfig, KafkaError, UnknownTopicOrPartition
+from pyspark_kafkalog.ledger.commit import Commit
+from pyspark_kafkalog.ledger.history import positions_after, ranges_of
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.load_errors import LoadError, OffsetsAgedOut, TopicRecreated
+from pyspark_kafkalog.ledger.plan import PartitionFacts, Plan, Position, Range, make_plan
+from pyspark_kafkalog.ledger.records import utc_text
+from pyspark_kafkalog.types import LATEST_OFFSET, NO_BROKER, TopicPartition
+
+log = logging.getLogger(__name__)
+
+Facts = Mapping[TopicPartition, PartitionFacts]
+
+
+class PendingPlan(LoadError):
+    """A plan was left without a commit, and ``onPendingPlan=fail`` says not to go on."""
+
+
+def begin(options: BatchOptions, lookup: SourceLookup, ledger: Ledger, *, run: str) -> Plan | None:
+    """The plan to read now, written down: the one that was left pending, or a new one.
+
+    None where there is nothing to read; then no plan is written. ``options.load`` is set. The caller keeps
+    others from planning the same load meanwhile (`Ledger.hold`). ``run`` names this run in the commit that
+    discards a pending plan.
+
+    Raises:
+        PendingPlan: with ``onPendingPlan=fail``.
+        LostRace: another driver wrote the plan first, in spite of that.
+        LoadError: the ledger is damaged or another cluster's, or what should be read next is gone.
+        InvalidConfig: where to start or end does not fit the partitions there are.
+        KafkaError: the cluster could not be asked.
+    """
+    _identify(options, lookup, ledger)
+    pending = _pending(options, lookup, ledger)
+    if pending is not None:
+        return pending
+    given_up = ledger.pending()
+    if given_up is not None:
+        log.warning("plan %d of %s is discarded: onPendingPlan=discard", given_up.number, ledger.location)
+        ledger.discard(given_up, run)
+    plan = _new_plan(options, lookup, ledger)
+    return None if plan is None else ledger.write_plan(plan)
+
+
+def propose(options: BatchOptions, lookup: SourceLookup, ledger: Ledger) -> Plan | None:
+    """What `begin` would plan, without writing anything; a plan that is new has no seal.
+
+    A pending plan that ``onPendingPlan=discard`` would give up is passed over.
+
+    Raises:
+        PendingPlan, LoadError, InvalidConfig, KafkaError: as `begin`.
+    """
+    if not ledger.known():
+        return _new_plan(options, lookup, ledger)
+    _identify(options, lookup, ledger)
+    return _pending(options, lookup, ledger) or _new_plan(options, lookup, ledger)
+
+
+def tell_group(options: BatchOptions, commit: Commit) -> None:
+    """Tell ``kafka.group.id`` the next offsets of a commit, for whoever watches that group.
+
+    Without a group nothing happens. The commit stands either way: a failure is logged as a warning.
+    """
+    group = options.group_id
+    if group is None:
+        return
+    positions = {where: position.next for where, position in commit.stored.items()}
+    try:
+        with opened_lookup(options) as lookup:
+            lookup.commit_group(group, positions)
+    except KafkaError as e:
+        log.warning(
+            "load %d is committed; group %s was not told its offsets (the next commit tells it again): %s",
+            commit.number, group, e,
+        )  # fmt: skip
+
+
+def _load(options: BatchOptions) -> LoadOptions:
+    if options.load is None:
+        raise LoadError("these options name no load: give loadName and offsetsPath")
+    return options.load
+
+
+def _identify(options: BatchOptions, lookup: SourceLookup, ledger: Ledger) -> None:
+    protocol = PROTOCOL_08 if options.v07 is None else PROTOCOL_07
+    ledger.identify(lookup.cluster_id(), _identity(options), protocol=protocol)
+
+
+def _identity(options: BatchOptions) -> dict[str, str]:
+    """What should stay the same from load to load: the subscription."""
+    subscription = options.subscription
+    if isinstance(subscription, Assign):
+        return {"assign": " ".join(map(str, subscription.partitions))}
+    if isinstance(subscription, Subscribe):
+        return {"subscribe": ",".join(subscription.topics)}
+    return {"subscribePattern": subscription.pattern}
+
+
+def _pending(options: BatchOptions, lookup: SourceLookup, ledger: Ledger) -> Plan | None:
+    """The pending plan, if it is to be read; None where there is none, or it is to be discarded."""
+    load, pending = _load(options), ledger.pending()
+    if pending is None or load.on_pending == "discard":
+        return None
+    if load.on_pending == "fail":
+        raise PendingPlan(
+            f"plan {pending.number} of {ledger.location}, made {pending.created}, was not committed: its "
+            "run failed or still goes on. onPendingPlan=replay reads the same offsets again, "
+            "onPendingPlan=discard gives the plan up and makes a new one"
+        )
+    level = options.isolation_level
+    if pending.isolation_level != level:
+        raise InvalidConfig(
+            f"kafka.isolation.level is {level}, and plan {pending.number} of {ledger.location}, which is "
+            f"pending, was made with {pending.isolation_level}: say so until it is committed, or "
+            "onPendingPlan=discard to plan anew"
+        )
+    _check_readable(pending, lookup, ledger, fail_on_data_loss=options.fail_on_data_loss)
+    return pending
+
+
+def _check_readable(plan: Plan, lookup: SourceLookup, ledger: Ledger, *, fail_on_data_loss: bool) -> None:
+    """Refuse a plan whose offsets are gone: it could be replayed for ever."""
+    planned = {p.key: p for p in plan.partitions if p.ranges}
+    way_out = (
+        f"plan {plan.number} of {ledger.location} can no longer be read as it is: onPendingPlan=discard "
+        "gives it up and plans anew"
+    )
+    try:
+        facts = lookup.facts(sorted(planned))
+    except UnknownTopicOrPartition as e:
+        if any(where.broker != NO_BROKER for where in planned):
+            raise LoadError(f"{e}. If a broker is away, start it and load again; else {way_out}") from e
+        raise TopicRecreated(f"{e}; {way_out}") from e
+    for where, p in planned.items():
+        found = facts[where]
+        other = p.topic_id and found.topic_id and p.topic_id != found.topic_id
+        if other or p.end > found.latest:
+            raise TopicRecreated(
+                f"{where} was deleted and made anew, or cut, after it was planned: offsets [{p.start}, "
+                f"{p.end}) of topic id {p.topic_id or '-'} were planned, topic id {found.topic_id or '-'} "
+                f"holds [{found.earliest}, {found.latest}); {way_out}, with onTopicRecreated=earliest or skip"
+            )
+        if p.start < found.earliest and fail_on_data_loss:
+            raise OffsetsAgedOut(
+                f"{where}: {min(p.end, found.earliest) - p.start} offsets from {p.start} on aged out after "
+                f"they were planned, the log begins at {found.earliest}; {way_out}, failOnDataLoss=false "
+                "reads what is left"
+            )
+
+
+def _new_plan(
+    options: BatchOptions, lookup: SourceLookup, ledger: Ledger, clock: Clock = SYSTEM_CLOCK
+) -> Plan | None:
+    load, head = _load(options), ledger.head()
+    stored = {} if head is None else head.stored
+    partitions = sorted(lookup.leaders())
+    # Before the logs' ends are looked up, so that no record that comes meanwhile lies behind them.
+    starts = {} if stored else locate_start(options, lookup, partitions)
+    starts |= lookup.resolve({p: start for p, start in starts.items() if start == LATEST_OFFSET})
+    ends = topics_and_offsets.locate(options.end, partitions, look_up=lookup.offsets, missing_is_latest=True)
+    ends |= lookup.resolve(ends)
+    facts = lookup.facts(partitions)
+    first_starts, ends = _starts(options, starts, facts), _ends(options, ends, facts)
+    if first_starts:
+        topics_and_offsets.check_order(first_starts, ends, resolved=True)
+    lookup.check_positions(first_starts)
+    lookup.check_positions(ends)
+    return make_plan(
+        number=1 if head is None else head.number + 1,
+        parent=0 if head is None else head.number,
+        created=utc_text(clock.time_ms()),
+        cluster_id=lookup.cluster_id(),
+        isolation_level=options.isolation_level,
+        stored=stored,
+        facts=_compared(lookup, stored, facts),
+        first_starts=first_starts,
+        ends=ends,
+        fail_on_data_loss=options.fail_on_data_loss,
+        on_topic_recreated=load.on_recreated,
+        split=lambda ranges: _split(lookup, ranges),
+    )
+
+
+def _compared(lookup: SourceLookup, stored: Mapping[TopicPartition, Position], facts: Facts) -> Facts:
+    """The facts, and which logs are others than those loaded before, though they have outgrown the position.
+
+    0.7 has no ids of topics, but no message begins there.
+    """
+    found = dict(facts)
+    for where, position in stored.items():
+        if where in facts and facts[where].earliest < position.next < facts[where].latest:
+            try:
+                lookup.check_positions({where: position.next})
+            except InvalidConfig as e:
+                log.warning("the position of the load: %s", e)
+                found[where] = replace(facts[where], is_other_log=True)
+    return found
+
+
+def _starts(options: BatchOptions, asked: OffsetsByPartition, facts: Facts) -> OffsetsByPartition:
+    """Where a first load begins; what is gone already is an error or left out, as in any read."""
+    starts = {}
+    for where, start in asked.items():
+        found = facts[where]
+        if 0 <= start < found.earliest and options.fail_on_data_loss:
+            raise DataLoss(OffsetRange(where, start, found.earliest), found.earliest, found.latest)
+        starts[where] = max(start, found.earliest)
+    return starts
+
+
+def _ends(options: BatchOptions, asked: OffsetsByPartition, facts: Facts) -> OffsetsByPartition:
+    """Where a load ends: at most where the logs end now, for a plan must be one that can be read."""
+    ends = {}
+    for where, end in asked.items():
+        found = facts[where]
+        if end > found.latest and options.fail_on_data_loss:
+            raise DataLoss(OffsetRange(where, found.latest, end), found.earliest, found.latest)
+        ends[where] = min(end, found.latest)
+    return ends
+
+
+def _split(lookup: SourceLookup, ranges: Sequence[Range]) -> list[Range]:
+    parts = lookup.split([OffsetRange(*r) for r in ranges])
+    return [(part.topic_partition, part.start, part.end) for part in parts]
+
+
+def former_read(options: BatchOptions, load: LoadOptions) -> BatchOptions:
+    """The read of plain offsets that a read of former loads is, of the partitions subscribed to.
+
+    It belongs to no load: nothing is planned, proved or committed.
+
+    Raises:
+        LoadError: the load has no such commits.
+        InvalidConfig: none of its partitions is subscribed to.
+    """
+    ledger = Ledger.at(load.offsets_path, load.name)
+    if load.former is None:
+        start = options.start
+        if not isinstance(start, Committed):
+            raise InvalidConfig("this reads no former loads")
+        return replace(
+            options, start=replace(start, offsets=positions_after(ledger, start.number)), load=None
+        )
+    ranges = ranges_of(ledger, load.former)
+    wanted = {key: span for key, span in ranges.items() if _is_in(key, options.subscription)}
+    if not wanted:
+        topics = ", ".join(sorted({key.topic for key in ranges}))
+        raise InvalidConfig(f"load {load.name!r} read {topics} then, and none of it is subscribed to")
+    return replace(
+        options,
+        subscription=Assign(tuple(sorted(wanted))),
+        start=SpecificOffsets({key: start for key, (start, _) in wanted.items()}),
+        end=SpecificOffsets({key: end for key, (_, end) in wanted.items()}),
+        load=None,
+    )
+
+
+def _is_in(key: TopicPartition, subscription: Subscription) -> bool:
+    if isinstance(subscription, Assign):
+        return key in subscription.partitions
+    if isinstance(subscription, Subscribe):
+        return key.topic in subscription.topics
+    return re.fullmatch(subscription.pattern, key.topic) is not None

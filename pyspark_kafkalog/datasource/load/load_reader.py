@@ -1,0 +1,277 @@
+"""The batch read that belongs to a load: it reads what was planned, and proves what it read."""
+
+from __future__ import annotations
+
+import socket
+import time
+import uuid
+from collections.abc import Collection, Generator, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import InputPartition
+
+from pyspark_kafkalog.datasource.batch.batch_reader import (
+    BatchReader,
+    KafkaInputPartition,
+    attempt_number,
+    briefly,
+)
+from pyspark_kafkalog.datasource.load.load_planning import begin, propose, tell_group
+from pyspark_kafkalog.datasource.options.load_options import LoadOptions
+from pyspark_kafkalog.datasource.options.read_options import BatchOptions
+from pyspark_kafkalog.datasource.reading.splitting import OffsetRange
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.load_errors import DamagedRecord, LoadBusy, LoadError, LostRace, TopicRecreated
+from pyspark_kafkalog.ledger.plan import Plan, PlannedRange
+from pyspark_kafkalog.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_kafkalog.datasource.reading.source_cluster import SourceLookup
+    from pyspark_kafkalog.ledger.receipts import Receipt
+
+_PLANNING_SECONDS = 120.0
+_NAMING_SECONDS = 0.5
+_LOOK_EVERY_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class LoadInputPartition(KafkaInputPartition):
+    """One task of a plan: its range number ``index``. ``run`` is the same in all tasks of one DataFrame."""
+
+    topic_id: str
+    plan: int
+    plan_sha256: str
+    index: int
+    run: str
+
+
+class LoadReader(BatchReader):
+    """Reads a plan. Pickled from planner to tasks, so it holds settings only.
+
+    ``commitOffsets=none`` without ``loadPlan`` looks only: its tasks are those of any batch read.
+    """
+
+    def __init__(
+        self, options: BatchOptions, columns: Sequence[str], load: LoadOptions, run: str | None = None
+    ) -> None:
+        """``run`` names the DataFrame that is read; without it each plan is a run of its own."""
+        super().__init__(options, columns)
+        self._run = run
+        self._load = load
+        self._ledger = Ledger.at(load.offsets_path, load.name)
+
+    @briefly
+    def partitions(self) -> Sequence[InputPartition]:
+        """The plan's ranges, in the order of topic, partition and offset; none where nothing is new.
+
+        Raises:
+            LoadBusy: a load of this name is being made elsewhere at this moment.
+            LoadError: the ledger, the cluster or the plan does not allow a load; the text says what to do.
+            KafkaError: the cluster could not be asked, or lacks a topic.
+        """
+        run = self._run or uuid.uuid4().hex
+        plan = self._plan_to_read(run)
+        if plan is None:
+            return []
+        leaders = {p.key: p.leader for p in plan.partitions}
+        addresses = self._addresses({leaders[r.key] for r in plan.ranges})
+        plain = [
+            KafkaInputPartition(
+                r.topic,
+                r.partition,
+                r.start,
+                r.end,
+                leaders[r.key],
+                address=addresses[leaders[r.key]],
+            )
+            for r in plan.ranges
+        ]
+        if self._only_looks:
+            return plain
+        return [
+            LoadInputPartition(
+                p.topic,
+                p.partition,
+                p.start,
+                p.end,
+                p.broker,
+                r.topic_id,
+                plan.number,
+                plan.sha256,
+                index,
+                run,
+                address=p.address,
+            )
+            for index, (p, r) in enumerate(zip(plain, plan.ranges, strict=True))
+        ]
+
+    def _addresses(self, brokers: Collection[int]) -> dict[int, str]:
+        """Where tasks find them now, for a plan may be read again long after it was made."""
+        with self._opened() as lookup:
+            return {broker: lookup.address_of(broker) for broker in brokers}
+
+    @property
+    def _only_looks(self) -> bool:
+        return self._load.plan is None and not self._load.commits
+
+    def _plan_to_read(self, run: str) -> Plan | None:
+        if self._load.plan is not None:
+            return self._ledger.plan(self._load.plan)
+        with self._opened() as lookup:
+            if self._only_looks:
+                return propose(self._options, lookup, self._ledger)
+            with self._held(run):
+                head = self._ledger.head()
+                if head is not None and (head.mode, head.run) == ("stage", run):
+                    # Another scan of this DataFrame came to its end before this one was planned.
+                    return self._ledger.plan(head.number)
+                try:
+                    return begin(self._options, lookup, self._ledger, run=run)
+                except LostRace:
+                    # A store whose locks do not reach that far: the other one's plan is as good as ours.
+                    return begin(self._options, lookup, self._ledger, run=run)
+
+    def _held(self, run: str) -> ExitStack:
+        """The load's lock. Scans of one DataFrame may be planned at the same time: they wait for each other.
+
+        Raises:
+            LoadBusy: somebody else has it.
+        """
+        began = time.monotonic()
+        holder = f"a stage read that is being planned on {socket.gethostname()}, run {run}"
+        while True:
+            held = ExitStack()
+            try:
+                held.enter_context(self._ledger.hold(holder))
+            except LoadBusy as e:
+                # A holder writes its name a moment after it has the lock.
+                patience = _PLANNING_SECONDS if run in str(e) else _NAMING_SECONDS
+                if time.monotonic() - began > patience:
+                    raise
+                time.sleep(_LOOK_EVERY_SECONDS)
+            else:
+                return held
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task; behind the last one its receipt is left, and perhaps the load committed.
+
+        Stopped early, or failed, it leaves nothing.
+
+        Raises:
+            LostRace: another run committed this plan: what is read here must not count.
+            ReceiptMismatch: an earlier attempt at the same offsets saw other records.
+            LoadError: the ledger cannot be reached from here, or is damaged.
+            KafkaError: as any read.
+        """
+        if not isinstance(partition, LoadInputPartition):
+            yield from super().read(partition)
+            return
+        plan = self._plan_of(partition)
+        receipt = yield from self.rows_of(partition, plan, plan.ranges[partition.index])
+        self._ledger.leave_receipt(receipt)
+        if self._load.run:
+            self._ledger.mark_read(plan, partition.index, self._load.run)
+        if self._load.commits:
+            self._commit_if_last(partition, plan)
+
+    def _plan_of(self, task: LoadInputPartition) -> Plan:
+        ledger = self._ledger
+        if not ledger.known():
+            raise LoadError(
+                f"offsetsPath is not reachable from the executors: {ledger.location}, where plan {task.plan} "
+                f"was written, does not exist on {socket.gethostname()}. Choose a directory that driver and "
+                "executors share; kafkalog.load(..., receipts=False) does without one"
+            )
+        plan = _plan(self._load.offsets_path, self._load.name, task.plan, task.plan_sha256)
+        if self._load.commits:
+            self._refuse_if_committed_by_another(task)
+        return plan
+
+    def rows_of(
+        self, task: LoadInputPartition, plan: Plan, planned: PlannedRange
+    ) -> Generator[pa.RecordBatch, None, Receipt]:
+        """The rows of a task, and the receipt that they earn, which is left nowhere. Asks no ledger."""
+        from pyspark_kafkalog.ledger.receipts import TALLY_COLUMNS, Tally
+
+        tally, began = Tally(), time.monotonic()
+        extra = tuple(name for name in TALLY_COLUMNS if name not in self._columns)
+        where = planned.key
+        with self._opened(task) as lookup:
+            _check_topic(task, where, lookup)
+            reader = lookup.reader(self._columns + extra, tally.lose, tally.skip)
+            for batch in reader.rows(OffsetRange(where, task.start, task.end)):
+                tally.add(batch)
+                yield batch.select(self._columns) if extra else batch
+        return tally.receipt(
+            plan,
+            planned,
+            attempt=attempt_number(),
+            host=socket.gethostname(),
+            duration_ms=round((time.monotonic() - began) * 1000),
+        )
+
+    def _commit_if_last(self, task: LoadInputPartition, plan: Plan) -> None:
+        """Commit once every range was read by this action.
+
+        Receipts alone do not say so: those of an earlier run that failed lie beside ours, and what that run
+        read is not in our output. So each action counts its own.
+        """
+        action = f"{task.run}-{_action()}"
+        self._ledger.mark_read(plan, task.index, action)
+        if self._ledger.first_unread(plan, action, after=task.index) is not None:
+            return
+        self._refuse_if_committed_by_another(task)
+        commit = self._ledger.commit(plan, mode="stage", run=task.run)
+        tell_group(self._options, commit)
+
+    def _refuse_if_committed_by_another(self, task: LoadInputPartition) -> None:
+        commit = self._ledger.commit_of(task.plan)
+        if commit is not None and commit.run != task.run:
+            raise LostRace(
+                f"another driver committed load {task.plan} of {self._ledger.location} (mode {commit.mode}) "
+                "while this read ran: discard this output. The next read begins where that load ended"
+            )
+
+
+@lru_cache(maxsize=1)
+def _plan(offsets_path: str, name: str, number: int, sha256: str) -> Plan:
+    """The plan with this seal. Kept for the next task of this process: of a thousand partitions it takes
+    longer to read than their records may.
+    """
+    ledger = Ledger.at(offsets_path, name)
+    plan = ledger.plan(number)
+    if plan.sha256 != sha256:
+        raise DamagedRecord(
+            f"plan {number} of {ledger.location} is not the one that this read was planned with: the ledger "
+            "was replaced meanwhile. Load the DataFrame anew"
+        )
+    return plan
+
+
+def _check_topic(task: LoadInputPartition, where: TopicPartition, lookup: SourceLookup) -> None:
+    """A topic made anew may well have the planned offsets, and other records at them."""
+    found = lookup.topic_ids([where])[where]
+    if task.topic_id and found and found != task.topic_id:
+        raise TopicRecreated(
+            f"{where} was deleted and made anew after it was planned: topic id {task.topic_id} is now "
+            f"{found}. The next read says what can be done"
+        )
+
+
+def _action() -> str:
+    """What the tasks of one action have in common, and no other action has.
+
+    That is the SQL execution, of which a ``show()`` may make several jobs; what runs outside of SQL
+    (``df.rdd``) has only its stage.
+    """
+    context = TaskContext.get()
+    if context is None:
+        return "direct"
+    execution = context.getLocalProperty("spark.sql.execution.id")
+    return f"stage-{context.stageId()}" if execution is None else f"execution-{execution}"

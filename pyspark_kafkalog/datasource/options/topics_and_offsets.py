@@ -1,0 +1,441 @@
+"""Which topics and partitions are read, and from where to where: what the options say. Pure.
+
+The JSON forms and the words of the errors are those of Spark's Kafka connector: users know them, and search
+for them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pyspark_kafkalog.config.definition import INT_MAX, LONG_MAX
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.ledger.history import parse_commit
+from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, NO_BROKER, TopicPartition
+
+_KEYS = ("subscribe", "subscribepattern", "assign")
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """These partitions."""
+
+    partitions: tuple[TopicPartition, ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The topics named."""
+        return frozenset(p.topic for p in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """Every partition of these topics."""
+
+    topics: tuple[str, ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The topics named."""
+        return frozenset(self.topics)
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribePattern:
+    """Every partition of the topics whose whole name matches; internal topics are not looked at."""
+
+    pattern: str
+
+    def matches(self, topic: str) -> bool:
+        """Whether ``topic`` is read."""
+        return re.fullmatch(self.pattern, topic) is not None
+
+
+Subscription = Assign | Subscribe | SubscribePattern
+
+
+def covers(subscription: Subscription, partition: TopicPartition) -> bool:
+    """Whether a partition is among those that are meant."""
+    if isinstance(subscription, Assign):
+        return partition in subscription.partitions
+    if isinstance(subscription, Subscribe):
+        return partition.topic in subscription.topics
+    return subscription.matches(partition.topic)
+
+
+def parse_subscription(options: Mapping[str, str]) -> Subscription:
+    """The one of the three options that is given; keys are in lower case.
+
+    Raises:
+        InvalidConfig: none or several are given, or the value names nothing.
+    """
+    given = [key for key in _KEYS if key in options]
+    allowed = ", ".join(_KEYS)
+    if not given:
+        raise InvalidConfig(
+            f"One of the following options must be specified for Kafka source: {allowed}. "
+            "See the docs for more details."
+        )
+    if len(given) > 1:
+        raise InvalidConfig(
+            f"Only one of the following options can be specified for Kafka source: {allowed}. "
+            "See the docs for more details."
+        )
+    value = options[given[0]]
+    if given[0] == "assign":
+        return Assign(tuple(parse_partitions("assign", value)))
+    if given[0] == "subscribe":
+        topics = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
+        if not topics:
+            raise InvalidConfig(
+                f"No topics to subscribe to as specified value for option 'subscribe' is '{value}'"
+            )
+        return Subscribe(topics)
+    if not value.strip():
+        raise InvalidConfig(
+            f"Pattern to subscribe is empty as specified value for option 'subscribePattern' is '{value}'"
+        )
+    return SubscribePattern(_python_pattern(value.strip()))
+
+
+def _python_pattern(pattern: str) -> str:
+    """Java's named groups in Python's spelling; the rest of what topics' patterns use is the same in both."""
+    translated = re.sub(r"\(\?<(?![=!])", "(?P<", pattern)
+    try:
+        with warnings.catch_warnings():
+            # Of sets in sets, as [a[b]] or [a&&b], Java and Python do not think the same.
+            warnings.simplefilter("error", FutureWarning)
+            re.compile(translated)
+    except (re.error, FutureWarning) as e:
+        raise InvalidConfig(
+            f"subscribePattern '{pattern}' is no regular expression that means the same in Java and in "
+            f"Python: {e}"
+        ) from e
+    return translated
+
+
+OffsetsByPartition = dict[TopicPartition, int]
+
+_WORDS = {"earliest": EARLIEST_OFFSET, "latest": LATEST_OFFSET}
+_PARTITION = re.compile("(?:([0-9]{1,10})-)?([0-9]{1,10})")
+_WORD_OF = {offset: word for word, offset in _WORDS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """The beginning or the end of every partition: `EARLIEST_OFFSET` or `LATEST_OFFSET`."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpecificOffsets:
+    """Offsets by partition (placeholders allowed), and an edge for whole topics."""
+
+    partitions: Mapping[TopicPartition, int]
+    topics: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalTimestamp:
+    """The first record at or after ``timestamp_ms`` of every partition."""
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTimestamps:
+    """The first record at or after each partition's own time, in milliseconds."""
+
+    timestamps: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffsets:
+    """Where the consumer group stands that ``kafka.group.id`` names."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFiles:
+    """What the ``part-*`` files in ``directory`` say."""
+
+    directory: str
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Where a load stood after commit ``number``; ``offsets`` is None until its ledger was asked."""
+
+    number: int
+    offsets: Mapping[TopicPartition, int] | None = None
+
+
+OffsetLimit = Edge | SpecificOffsets | GlobalTimestamp | PartitionTimestamps
+StartLimit = OffsetLimit | GroupOffsets | OffsetFiles | Committed
+
+EARLIEST = Edge(EARLIEST_OFFSET)
+LATEST = Edge(LATEST_OFFSET)
+
+
+def is_reproducible(limit: StartLimit) -> bool:
+    """Whether a limit means the same offsets whenever it is resolved, as far as retention leaves them."""
+    if isinstance(limit, SpecificOffsets):
+        return LATEST_OFFSET not in {*limit.topics.values(), *limit.partitions.values()}
+    return limit == EARLIEST
+
+
+def parse_start(option: str, text: str) -> Edge | SpecificOffsets | GroupOffsets | OffsetFiles | Committed:
+    """What `parse_offsets` reads, and ``group``, ``file:<directory>`` or ``commit:<number>``.
+
+    Raises:
+        InvalidConfig: none of them; the text shows the forms.
+    """
+    word = text.strip()
+    if word.lower() == "group":
+        return GroupOffsets()
+    if word[:7].lower() == "commit:":
+        return Committed(parse_commit(option, word))
+    if word[:5].lower() != "file:":
+        return parse_offsets(option, text, others=', "group", "file:<directory>", "commit:<number>"')
+    directory = re.sub(r"^//(localhost)?(?=/)", "", word[5:])
+    if not directory:
+        raise InvalidConfig(f"{option}=file:<directory> lacks the directory that holds the part-* files")
+    return OffsetFiles(directory)
+
+
+def parse_offsets(option: str, text: str, others: str = "") -> Edge | SpecificOffsets:
+    """``earliest``, ``latest``, or ``{"topic": {"0": 23, "1": -1}, "other": "earliest"}``; words in any case.
+
+    A partition of 0.7 is named ``<broker>-<number>``; whether it may be is `options07.check_names`'s.
+
+    Raises:
+        InvalidConfig: neither; the text shows the forms, and ``others`` that the caller knows.
+    """
+    word = text.strip().lower()
+    if word in _WORDS:
+        return Edge(_WORDS[word])
+    partitions: OffsetsByPartition = {}
+    topics: dict[str, int] = {}
+    expected = (
+        f'{option} is "earliest", "latest"{others} or JSON like '
+        '{"topicA":{"0":23,"1":-1},"topicB":"earliest"}; with protocol=0.7 {"topicA":{"1-0":23}}'
+    )
+    for topic, value in _json_object(expected, text).items():
+        if isinstance(value, str) and value.strip().lower() in _WORDS:
+            topics[topic] = _WORDS[value.strip().lower()]
+            continue
+        for partition, offset in _by_partition(expected, topic, value).items():
+            if offset < EARLIEST_OFFSET:
+                raise InvalidConfig(f"{expected}; got {offset} for {partition}")
+            partitions[partition] = offset
+    return SpecificOffsets(partitions, topics)
+
+
+def parse_partition_timestamps(option: str, text: str) -> PartitionTimestamps:
+    """``{"topic": {"0": 1000}}``, milliseconds since the epoch.
+
+    Raises:
+        InvalidConfig: anything else.
+    """
+    expected = f'{option} is JSON like {{"topicA":{{"0":1700000000000,"1":1700000000000}}}}, in milliseconds'
+    found: OffsetsByPartition = {}
+    for topic, value in _json_object(expected, text).items():
+        found.update(_by_partition(expected, topic, value))
+    for partition, timestamp in found.items():
+        if timestamp < 0:
+            raise InvalidConfig(f"{expected}; got {timestamp} for {partition}")
+    return PartitionTimestamps(found)
+
+
+def parse_partitions(option: str, text: str) -> list[TopicPartition]:
+    """``{"topicA": [0, 1]}``, of 0.7 ``{"topicA": ["<broker>-0"]}``: the partitions to assign, sorted.
+
+    Raises:
+        InvalidConfig: anything else, or no partition at all.
+    """
+    expected = f'{option} is JSON like {{"topicA":[0,1]}}; with protocol=0.7 {{"topicA":["1-0","2-0"]}}'
+    found: set[TopicPartition] = set()
+    for topic, numbers in _json_object(expected, text if text.strip() else "{}").items():
+        named = [_named(topic, n) for n in numbers] if isinstance(numbers, list) else [None]
+        if None in named:
+            raise InvalidConfig(f"{expected}; got {numbers!r} for {topic!r}")
+        found.update(partition for partition in named if partition is not None)
+    if not found:
+        raise InvalidConfig(
+            f"No topicpartitions to assign as specified value for option '{option}' is '{text}'. {expected}"
+        )
+    return sorted(found)
+
+
+def format_offsets(offsets: Mapping[TopicPartition, int]) -> str:
+    """The JSON that `parse_offsets` reads: sorted, without blanks."""
+    by_topic: dict[str, dict[str, int]] = {}
+    for partition, offset in sorted(offsets.items()):
+        by_topic.setdefault(partition.topic, {})[partition.number] = offset
+    return json.dumps(by_topic, separators=(",", ":"))
+
+
+def _json_object(expected: str, text: str) -> dict[str, object]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise InvalidConfig(f"Expected {expected}; got {text!r}")
+    return value
+
+
+def _by_partition(expected: str, topic: str, value: object) -> OffsetsByPartition:
+    if not isinstance(value, dict):
+        raise InvalidConfig(f"{expected}; got {value!r} for topic {topic!r}")
+    found: OffsetsByPartition = {}
+    for key, number in value.items():
+        partition = partition_named(topic, key)
+        if partition is None or type(number) is not int or abs(number) > LONG_MAX:
+            raise InvalidConfig(f"{expected}; got {{{key!r}: {number!r}}} for topic {topic!r}")
+        found[partition] = number
+    return found
+
+
+def partition_named(topic: str, name: str) -> TopicPartition | None:
+    """The partition that ``<number>``, or of 0.7 ``<broker>-<number>``, is; None where it is neither."""
+    found = _PARTITION.fullmatch(name)
+    if found is None:
+        return None
+    broker, number = NO_BROKER if found[1] is None else int(found[1]), int(found[2])
+    return TopicPartition(topic, number, broker) if max(broker, number) <= INT_MAX else None
+
+
+def _named(topic: str, name: object) -> TopicPartition | None:
+    """What one element of ``assign`` names: numbers are numbers there, and 0.7's names are text."""
+    if type(name) is int:
+        return TopicPartition(topic, name) if 0 <= name <= INT_MAX else None
+    return partition_named(topic, name) if isinstance(name, str) and "-" in name else None
+
+
+TimestampLookup = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]]
+"""Milliseconds by partition to the offset of the first record at or after them; -1 where there is none."""
+
+
+def locate(
+    limit: OffsetLimit,
+    partitions: Iterable[TopicPartition],
+    *,
+    look_up: TimestampLookup,
+    missing_is_latest: bool,
+) -> OffsetsByPartition:
+    """The offset (or placeholder) that ``limit`` means for each of ``partitions``.
+
+    ``look_up`` is asked only for timestamps; where no record is that late, the answer is `LATEST_OFFSET` if
+    ``missing_is_latest``, else an error.
+
+    Raises:
+        InvalidConfig: the limit names other partitions than these, or a timestamp matched nothing.
+    """
+    partitions = sorted(partitions)
+    if isinstance(limit, Edge):
+        return dict.fromkeys(partitions, limit.offset)
+    if isinstance(limit, SpecificOffsets):
+        return _locate_specific(limit, partitions)
+    if isinstance(limit, GlobalTimestamp):
+        asked: Mapping[TopicPartition, int] = dict.fromkeys(partitions, limit.timestamp_ms)
+    else:
+        asked = limit.timestamps
+        _check_same("KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED", asked, partitions)
+    found = look_up(asked)
+    located: OffsetsByPartition = {}
+    for partition in partitions:
+        offset = found[partition]
+        if offset < 0 and not missing_is_latest:
+            raise InvalidConfig(
+                f"No offset matched from request of topic-partition {partition} and timestamp "
+                f"{asked[partition]}. startingOffsetsByTimestampStrategy=latest begins at the end there."
+            )
+        located[partition] = offset if offset >= 0 else LATEST_OFFSET
+    return located
+
+
+def _locate_specific(limit: SpecificOffsets, partitions: list[TopicPartition]) -> OffsetsByPartition:
+    names = {p.topic for p in partitions}
+    unknown = sorted(set(limit.topics) - names)
+    if unknown:
+        raise InvalidConfig(
+            "[KAFKA_TOPIC_OFFSET_DOES_NOT_MATCH_ASSIGNED] Topics with an offset of their own must be among "
+            f"those read. Named: {unknown}. Read: {sorted(names)}"
+        )
+    rest = [p for p in partitions if p.topic not in limit.topics]
+    _check_same("KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED", limit.partitions, rest)
+    located = {p: limit.topics[p.topic] for p in partitions if p.topic in limit.topics}
+    located.update(limit.partitions)
+    return located
+
+
+def _check_same(condition: str, named: Iterable[TopicPartition], assigned: Iterable[TopicPartition]) -> None:
+    named, assigned = set(named), set(assigned)
+    if named == assigned:
+        return
+    raise InvalidConfig(
+        f"[{condition}] Every partition that is read, and no other, must be named; use -1 for latest, -2 for "
+        f"earliest. Assigned: {_list(assigned)}. Named: {_list(named)}. "
+        f"Not named: {_list(assigned - named)}. Not read: {_list(named - assigned)}"
+    )
+
+
+def check_order(
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    *,
+    resolved: bool,
+    what: str = "offset",
+) -> None:
+    """Refuse a range that ends before it starts; placeholders are not compared. ``what`` the numbers are.
+
+    Raises:
+        InvalidConfig: with the partition and both numbers.
+    """
+    if set(starts) != set(ends):
+        raise InvalidConfig(
+            f"The specified start {what} and end {what} should have the same topic-partitions. "
+            f"Start: {_list(starts)}. End: {_list(ends)}"
+        )
+    kind, of_end = ("resolved", "resolved ") if resolved else ("specified", "")  # Spark's own words
+    for partition, start in sorted(starts.items()):
+        end = ends[partition]
+        if 0 <= end < start:
+            raise InvalidConfig(
+                f"The {kind} start {what} {start} is greater than the {of_end}end {what} {end} for topic "
+                f"{partition.topic} partition {partition.number}"
+            )
+
+
+def check_batch_edges(start: StartLimit, end: OffsetLimit) -> None:
+    """A batch may not start at the latest offset, nor end at the earliest, nor at a time before its start's.
+
+    One time for all partitions is not compared, as in Spark's connector: what it stands for is, later.
+
+    Raises:
+        InvalidConfig: it would.
+    """
+    _refuse_edge(start, LATEST_OFFSET, "starting offset", "startingOffsets")
+    _refuse_edge(end, EARLIEST_OFFSET, "ending offset", "ending offset")
+    if isinstance(start, PartitionTimestamps) and isinstance(end, PartitionTimestamps):
+        check_order(start.timestamps, end.timestamps, resolved=False, what="timestamp")
+
+
+def _refuse_edge(limit: StartLimit, edge: int, what: str, what_of_one: str) -> None:
+    word = _WORD_OF[edge]
+    if limit == Edge(edge):
+        raise InvalidConfig(f"{what} can't be {word} for batch queries on Kafka")
+    if isinstance(limit, SpecificOffsets):
+        named = [*limit.topics.items(), *((str(p), offset) for p, offset in limit.partitions.items())]
+        for of, offset in named:
+            if offset == edge:
+                raise InvalidConfig(f"{what_of_one} for {of} can't be {word} for batch queries on Kafka")
+
+
+def _list(partitions: Iterable[TopicPartition]) -> str:
+    return "[" + ", ".join(str(p) for p in sorted(partitions)) + "]"

@@ -1,0 +1,280 @@
+"""How the ranges of a read are cut into tasks: by the arithmetic of Spark's own Kafka connector, or by bytes.
+
+The rules are those of its ``KafkaOffsetRangeCalculator`` (docs/datasource.md, "Tasks"), so that a job moved
+here from ``format("kafka")`` gets the same tasks. ``maxBytesPerPartition`` is ours: a broker tells where a
+log begins and ends in offsets, not in bytes, so a few places of the log are sampled, and between two of them
+it is taken to be as dense as at the first.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+
+from pyspark_kafkalog.client.connection import Connection, Ticket
+from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.errors import CorruptMessage, ErrorCode, error_for
+from pyspark_kafkalog.formats import message_set
+from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from pyspark_kafkalog.types import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets ``[start, end)`` of one partition.
+
+    Before they are resolved, ``start`` may be `EARLIEST_OFFSET` and ``end`` `LATEST_OFFSET`; ``size`` has a
+    meaning for resolved ranges only.
+    """
+
+    topic_partition: TopicPartition
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """Offsets in the range; records may be fewer, after compaction or with transactions."""
+        return self.end - self.start
+
+
+def split_ranges(
+    ranges: Sequence[OffsetRange], *, min_partitions: int | None = None, max_records: int | None = None
+) -> list[OffsetRange]:
+    """Cut resolved ranges into the tasks' ranges; empty ones are dropped, order is kept.
+
+    First no part may hold more than ``max_records`` offsets; then, where there are still fewer than
+    ``min_partitions``, the large ones are cut so that about so many parts come out. It is a hint: rounding
+    may give one part more, and a range is never cut into parts of nothing.
+    """
+    parts = [r for r in ranges if r.size > 0]
+    if max_records is not None:
+        parts = [p for r in parts for p in _cut(r, -(-r.size // max_records))]
+    if min_partitions is None or len(parts) >= min_partitions:
+        return parts
+    return _split_to_minimum(parts, min_partitions)
+
+
+def _split_to_minimum(ranges: Sequence[OffsetRange], minimum: int) -> list[OffsetRange]:
+    total = sum(r.size for r in ranges)
+    # Small ranges stay whole and leave the sum, so that the large ones get the tasks that are left.
+    whole = {i for i, r in enumerate(ranges) if max(1, _round_half_up(r.size * minimum, total)) == 1}
+    left_size = total - sum(ranges[i].size for i in whole)
+    left_minimum = minimum - len(whole)
+    parts: list[OffsetRange] = []
+    for i, r in enumerate(ranges):
+        count = 1 if i in whole else max(1, _round_half_up(r.size * left_minimum, left_size))
+        parts += _cut(r, count)
+    return parts
+
+
+def _cut(r: OffsetRange, count: int) -> list[OffsetRange]:
+    """``count`` parts, none of them empty; what does not divide goes to the later ones."""
+    parts, start = [], r.start
+    for parts_left in range(min(count, r.size), 0, -1):
+        end = start + (r.end - start) // parts_left
+        parts.append(replace(r, start=start, end=end))
+        start = end
+    return parts
+
+
+def _round_half_up(numerator: int, denominator: int) -> int:
+    """``numerator / denominator`` to the nearest whole number, a half upwards; exact for any size."""
+    return (2 * numerator + denominator) // (2 * denominator)
+
+
+def split_at(
+    ranges: Sequence[OffsetRange],
+    allowed: Mapping[TopicPartition, Sequence[int]],
+    *,
+    min_partitions: int | None = None,
+    max_size: int | None = None,
+) -> list[OffsetRange]:
+    """Cut resolved ranges as `split_ranges`, where no part is to be larger than ``max_size``, each cut at the
+    nearest ``allowed`` offset of its partition.
+
+    Parts that have no such offset between them stay together, so fewer may come out than asked for.
+    """
+    parts: list[OffsetRange] = []
+    ideal = split_ranges(ranges, min_partitions=min_partitions, max_records=max_size)
+    for r in ranges:
+        if r.size <= 0:
+            continue
+        between = [offset for offset in allowed.get(r.topic_partition, ()) if r.start < offset < r.end]
+        wanted = [
+            p.start for p in ideal if p.topic_partition == r.topic_partition and r.start < p.start < r.end
+        ]
+        cuts = {min(between, key=lambda at: abs(at - cut)) for cut in wanted} if between else set()
+        edges = [r.start, *sorted(cuts), r.end]
+        parts += [replace(r, start=start, end=end) for start, end in pairwise(edges)]
+    return parts
+
+
+def plan_ranges(
+    asked: Sequence[OffsetRange],
+    resolved: Mapping[TopicPartition, tuple[int, int]],
+    split: Callable[[Sequence[OffsetRange]], Sequence[OffsetRange]],
+) -> list[OffsetRange]:
+    """The tasks of a batch that is to be split, whose ends may still be open.
+
+    ``asked`` holds what the user said, placeholders included; ``resolved`` the numbers they stand for now.
+    ``split`` cuts ranges of numbers. Sizes come from the numbers; the outermost parts of a partition keep its
+    placeholders, so that a task binds "latest" when it runs and the same DataFrame, run again, sees new
+    records.
+    """
+    sized = [OffsetRange(r.topic_partition, *resolved[r.topic_partition]) for r in asked]
+    parts: dict[TopicPartition, list[OffsetRange]] = defaultdict(list)
+    for part in split(sized):
+        parts[part.topic_partition].append(part)
+    planned: list[OffsetRange] = []
+    for r in asked:
+        cut = parts.get(r.topic_partition)
+        if not cut:
+            continue
+        cut[0] = replace(cut[0], start=r.start)
+        cut[-1] = replace(cut[-1], end=r.end)
+        planned += cut
+    return planned
+
+
+SAMPLES = 16
+"""Places in one range. Each costs a fetch of `SAMPLE_BYTES`, or of one batch where that is larger."""
+SAMPLES_IN_ALL = 512
+"""Places in one plan: of very many partitions each is looked at in fewer."""
+SAMPLE_BYTES = 32 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Density:
+    """``bytes_per_offset`` from ``offset`` on; as the log has them, compressed."""
+
+    offset: int
+    bytes_per_offset: float
+
+
+def places(r: OffsetRange, *, ranges: int) -> list[int]:
+    """Where to look at a range that is one of so many: evenly spread, its beginning among them."""
+    count = min(SAMPLES, max(1, SAMPLES_IN_ALL // max(1, ranges)), r.size)
+    return [r.start + r.size * i // count for i in range(count)]
+
+
+def cut_by_bytes(r: OffsetRange, samples: Sequence[Density], max_bytes: int) -> list[OffsetRange]:
+    """Parts of about the same number of bytes, the fewest of which none is above ``max_bytes`` as far as the
+    samples tell. A part has an offset at least, so one huge record is a part.
+
+    ``samples`` are in the order of their offsets, the first at the range's start. Without any, the range
+    stays whole.
+    """
+    if not samples or r.size <= 0:
+        return [r] if r.size > 0 else []
+    edges = [s.offset for s in samples] + [r.end]
+    sizes = [(b - a) * s.bytes_per_offset for (a, b), s in zip(pairwise(edges), samples, strict=True)]
+    before = [0.0, *accumulate(sizes)]
+    parts = min(r.size, max(1, -int(-before[-1] // max_bytes)))
+    cuts = sorted({_offset_at(before[-1] * i / parts, edges, before) for i in range(1, parts)})
+    inside = [cut for cut in cuts if r.start < cut < r.end]
+    return [replace(r, start=start, end=end) for start, end in pairwise([r.start, *inside, r.end])]
+
+
+def _offset_at(wanted: float, edges: Sequence[int], before: Sequence[float]) -> int:
+    """The offset before which lie ``wanted`` bytes of the range."""
+    i = min(bisect_right(before, wanted), len(before) - 1) - 1
+    length = before[i + 1] - before[i]
+    share = (wanted - before[i]) / length if length else 0.0
+    return edges[i] + int(share * (edges[i + 1] - edges[i]))
+
+
+def by_partition(ranges: Sequence[OffsetRange]) -> dict[TopicPartition, list[int]]:
+    """Where to look at each partition; empty ranges are not looked at."""
+    asked = [r for r in ranges if r.size > 0]
+    return {r.topic_partition: places(r, ranges=len(asked)) for r in asked}
+
+
+_CONSUMER = -1
+_IN_FLIGHT = 8
+"""Answers that may be on their way at once, each of one batch or `SAMPLE_BYTES`."""
+_PASSED_OVER = (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE)
+
+
+def sample(
+    cluster: Cluster, asked: Mapping[TopicPartition, Sequence[int]]
+) -> dict[TopicPartition, list[Density]]:
+    """What the logs are like at these offsets, in their order.
+
+    A place that retention has taken, or where nothing is read yet, has no sample. The first one is moved to
+    the first place that was asked, so that it speaks for what comes before it as well.
+
+    Raises:
+        KafkaError: a leader could not be asked, or would not say.
+    """
+    found: dict[TopicPartition, list[Density]] = {}
+    for partition, offset, answer in _answers(cluster, asked):
+        density = _density(offset, answer)
+        if density is not None:
+            found.setdefault(partition, []).append(density)
+    for partition, samples in found.items():
+        samples[0] = Density(asked[partition][0], samples[0].bytes_per_offset)
+    return found
+
+
+def _answers(
+    cluster: Cluster, asked: Mapping[TopicPartition, Sequence[int]]
+) -> Iterator[tuple[TopicPartition, int, memoryview]]:
+    # A request for each place: of several partitions in one, only the first may exceed its limit by a batch.
+    flying: deque[tuple[TopicPartition, int, Connection, Ticket]] = deque()
+    for partition, offsets in asked.items():
+        leader = cluster.leader(partition)
+        for offset in offsets:
+            connection = cluster.connection(leader.node_id)
+            request = _request(partition, offset, leader.epoch)
+            flying.append((partition, offset, connection, connection.send(request)))
+            if len(flying) >= _IN_FLIGHT:
+                yield _received(*flying.popleft())
+    while flying:
+        yield _received(*flying.popleft())
+
+
+def _request(partition: TopicPartition, offset: int, epoch: int) -> FetchRequest:
+    wanted = FetchPartition(
+        partition=partition.partition,
+        current_leader_epoch=epoch,
+        fetch_offset=offset,
+        partition_max_bytes=SAMPLE_BYTES,
+    )
+    return FetchRequest(
+        replica_id=_CONSUMER,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=SAMPLE_BYTES,
+        topics=(FetchTopic(topic=partition.topic, partitions=(wanted,)),),
+    )
+
+
+def _received(
+    partition: TopicPartition, offset: int, connection: Connection, ticket: Ticket
+) -> tuple[TopicPartition, int, memoryview]:
+    answer: FetchResponse = connection.receive(ticket)
+    told = [part for topic in answer.responses for part in topic.partitions]
+    errors = [answer.error_code, *(part.error_code for part in told)]
+    for code in errors:
+        if code not in _PASSED_OVER:
+            raise error_for(code, f"{connection.peer}: a look at {partition}, offset {offset}: {code.name}")
+    records = told[0].records if told else None
+    return partition, offset, memoryview(records or b"")
+
+
+def _density(offset: int, data: memoryview) -> Density | None:
+    """Bytes of the whole entries over the offsets that they take, gaps behind ``offset`` included."""
+    try:
+        frames = list(message_set.frames(data))
+    except CorruptMessage:
+        return None  # no estimate here; the task that reads it says what is wrong
+    if len(frames) > 1 and not frames[0].first_is_known:
+        offset = frames.pop(0).next_offset
+    if not frames:
+        return None
+    first = frames[0].first_offset if frames[0].first_is_known else offset
+    size = sum(frame.size for frame in frames)
+    return Density(offset, size / max(1, frames[-1].next_offset - min(first, offset)))

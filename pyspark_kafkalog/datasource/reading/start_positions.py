@@ -1,0 +1,127 @@
+"""Where a read begins that goes by a group's committed offsets, or by offsets in text files.
+
+A file's lines are those of Kafka's first bulk loader: address, topic, partition and next offset, separated by
+tabs. A load's ledger keeps such files (docs/loads.md), and a person can write them. In 0.7, where each broker
+has partitions of its own, the address says whose partition is meant; since then it says nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark_kafkalog.config.definition import INT_MAX, LONG_MAX
+from pyspark_kafkalog.datasource.options import topics_and_offsets
+from pyspark_kafkalog.datasource.options.topics_and_offsets import (
+    Committed,
+    GroupOffsets,
+    OffsetFiles,
+    OffsetsByPartition,
+)
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.types import EARLIEST_OFFSET, NO_BROKER, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.datasource.options.read_options import SourceOptions
+    from pyspark_kafkalog.datasource.reading.source_cluster import SourceLookup
+
+FILES = "part-*"
+
+_UNSET = -1
+"""How a line says that nothing has been read of its partition."""
+
+
+def locate_start(
+    options: SourceOptions, lookup: SourceLookup, partitions: Sequence[TopicPartition]
+) -> OffsetsByPartition:
+    """The offset or placeholder at which each of ``partitions`` begins.
+
+    A partition for which the group, or the files, have no offset begins at the earliest.
+
+    Raises:
+        InvalidConfig: what the options say does not fit the partitions, or the files cannot be read.
+        KafkaError: the cluster could not be asked.
+    """
+    start = options.start
+    if isinstance(start, GroupOffsets):
+        found = lookup.group_offsets(options.group_id or "", partitions)
+    elif isinstance(start, OffsetFiles):
+        found = read_offset_files(start.directory, lookup.broker_addresses())
+    elif isinstance(start, Committed):
+        if start.offsets is None:
+            raise InvalidConfig(
+                f"startingOffsets=commit:{start.number} is for batch reads with loadName and offsetsPath, "
+                "which say whose commit is meant; a load goes back with `kafkalog rewind`"
+            )
+        found = {p: offset for p, offset in start.offsets.items() if p in set(partitions)}
+    else:
+        return topics_and_offsets.locate(
+            start, partitions, look_up=lookup.offsets, missing_is_latest=options.missing_is_latest
+        )
+    return {p: found.get(p, EARLIEST_OFFSET) for p in sorted(partitions)}
+
+
+def read_offset_files(directory: str, brokers: Mapping[str, int] | None = None) -> OffsetsByPartition:
+    """The next offset of each partition that the ``part-*`` files in ``directory`` have a line for.
+
+    ``brokers`` are the live ones' ids by ``host:port``, where partitions belong to brokers.
+
+    Raises:
+        InvalidConfig: there is no such file, a line is wrong or names no live broker, or two lines do not
+            agree.
+    """
+    asked = f"startingOffsets=file:{directory}"
+    found: OffsetsByPartition = {}
+    told_by: dict[TopicPartition, str] = {}
+    try:
+        paths = sorted(path for path in Path(directory).glob(FILES) if path.is_file())
+        texts = [(path.name, path.read_text(encoding="utf-8")) for path in paths]
+    except (OSError, UnicodeDecodeError) as e:
+        raise InvalidConfig(f"{asked}: cannot be read: {e}") from e
+    if not texts:
+        raise InvalidConfig(f"{asked}: no file named {FILES} is there. Write one, or say earliest")
+    for name, text in texts:
+        for where, (partition, offset) in _lines(asked, name, text.splitlines(), brokers):
+            if found.setdefault(partition, offset) != offset:
+                raise InvalidConfig(
+                    f"{asked}: {partition} is at {found[partition]} in {told_by[partition]} and at {offset} "
+                    f"in {where}; leave the right one of the two"
+                )
+            told_by.setdefault(partition, where)
+    return {p: EARLIEST_OFFSET if offset == _UNSET else offset for p, offset in found.items()}
+
+
+def _lines(
+    asked: str, name: str, lines: Iterable[str], brokers: Mapping[str, int] | None
+) -> Iterable[tuple[str, tuple[TopicPartition, int]]]:
+    for number, line in enumerate(lines, start=1):
+        where = f"{name}, line {number}"
+        if line.strip():
+            yield where, _line(f"{asked}: {where}", line, brokers)
+
+
+def _line(where: str, line: str, brokers: Mapping[str, int] | None) -> tuple[TopicPartition, int]:
+    # Blanks around a field mean nothing, and would make another topic of it.
+    fields = [field.strip() for field in line.strip().split("\t")]
+    if len(fields) == 4 and re.fullmatch(r"[0-9]{1,10}", fields[2]) and re.fullmatch(
+        r"-[12]|[0-9]{1,19}", fields[3]
+    ):  # fmt: skip
+        partition, offset = int(fields[2]), int(fields[3])
+        if partition <= INT_MAX and offset <= LONG_MAX:
+            broker = NO_BROKER if brokers is None else _broker(where, fields[0], brokers)
+            return TopicPartition(fields[1], partition, broker), offset
+    raise InvalidConfig(f"{where} is not 'tcp://host:port TAB topic TAB partition TAB next offset': {line!r}")
+
+
+def _broker(where: str, uri: str, brokers: Mapping[str, int]) -> int:
+    by_address = {f"tcp://{address}".lower(): broker for address, broker in brokers.items()}
+    found = by_address.get(uri.lower())
+    if found is None:
+        live = ", ".join(f"broker {broker} at {address}" for address, broker in sorted(by_address.items()))
+        raise InvalidConfig(
+            f"{where}: no live broker is at {uri!r}, and the address says whose partition is meant. "
+            f"Live: {live or 'none'}"
+        )
+    return found

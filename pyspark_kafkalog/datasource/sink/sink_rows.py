@@ -1,0 +1,217 @@
+"""What a task writes: which columns of Spark's rows, to which topics, and where they were stored."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from pyspark_kafkalog.client.transactions import PreparedTransaction
+from pyspark_kafkalog.config.definition import nearest
+from pyspark_kafkalog.datasource.options.row_schema import COLUMN_TYPES
+from pyspark_kafkalog.datasource.options.sink_options import SinkOptions, Unit
+from pyspark_kafkalog.errors import InvalidConfig, KafkaError
+from pyspark_kafkalog.producer.delivery import BulkDelivery, DeliveredRange
+from pyspark_kafkalog.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from pyspark_kafkalog.producer.producer import Producer
+
+
+class NullTopic(KafkaError):
+    """A row says of no topic where it goes, and neither does the option."""
+
+
+def rows_by_topic(
+    batch: pa.RecordBatch, columns: Sequence[str], topic: str | None
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of ``batch`` by topic, each topic's in their order; ``columns`` are those that are written.
+
+    ``topic`` is where all go, if it is given; else the column says it.
+
+    Raises:
+        NullTopic: a row has none; nothing of the batch was yielded by then.
+    """
+    sent = batch.select([name for name in columns if name != "topic"])
+    if topic is not None:
+        yield topic, sent
+        return
+    coded = batch.column("topic").dictionary_encode()
+    if coded.null_count:
+        raise NullTopic(
+            "[KAFKA_NULL_TOPIC_IN_DATA] The Kafka message data sent to the producer contains a null topic. "
+            "Use the `topic` option for setting a default topic."
+        )
+    names = coded.dictionary.to_pylist()
+    if len(names) == 1:
+        yield names[0], sent
+        return
+    import pyarrow.compute as pc
+
+    # Stable: the rows of a topic keep their order.
+    sent = sent.take(pc.array_sort_indices(coded.indices))
+    counts = {entry["values"]: entry["counts"] for entry in pc.value_counts(coded.indices).to_pylist()}
+    start = 0
+    for code in sorted(counts):
+        yield names[code], sent.slice(start, counts[code])
+        start += counts[code]
+
+
+SINK_COLUMNS = {
+    "value": ("string", "binary"),
+    "key": ("string", "binary"),
+    "topic": ("string",),
+    "partition": ("int",),
+    "headers": (COLUMN_TYPES["headers"],),
+    "timestamp": ("timestamp", "timestamp_ntz"),
+}
+"""Column to the Spark types that it may have."""
+
+
+def check_sink_schema(schema: StructType, options: SinkOptions) -> tuple[str, ...]:
+    """The columns of ``schema`` that are written, in its order; the others are not looked at.
+
+    Names are compared letter by letter, as Spark's own sink does.
+
+    Raises:
+        InvalidConfig: ``value`` or a topic is missing, a column is there twice or of another type.
+    """
+    names = [field.name for field in schema.fields]
+    if options.topic is None and "topic" not in names:
+        raise InvalidConfig(
+            "topic option required when no 'topic' attribute is present. Use the topic option for setting a "
+            f"topic.{_perhaps('topic', names)}"
+        )
+    if "value" not in names:
+        raise InvalidConfig(f"Required attribute 'value' not found.{_perhaps('value', names)}")
+    if options.include_timestamp and "timestamp" not in names:
+        raise InvalidConfig(
+            f"includeTimestamp=true needs a column 'timestamp'.{_perhaps('timestamp', names)}"
+        )
+    left_out = {
+        "topic": options.topic is not None,
+        "headers": not options.include_headers,
+        "timestamp": not options.include_timestamp,
+    }
+    written = tuple(name for name in names if name in SINK_COLUMNS and not left_out.get(name))
+    if len(set(written)) < len(written):
+        raise InvalidConfig(f"columns are written by their names, so each may be there once; got {names}")
+    for column in schema.fields:
+        kind = _kind(column.dataType.simpleString())
+        if column.name in written and kind not in SINK_COLUMNS[column.name]:
+            allowed = " or ".join(SINK_COLUMNS[column.name])
+            raise InvalidConfig(
+                f"{column.name} attribute unsupported type {kind}. {column.name} must be a(n) {allowed}"
+            )
+    return written
+
+
+def _kind(kind: str) -> str:
+    """A type's name; a text is a text whatever its collation."""
+    return "string" if kind.startswith("string collate") else kind
+
+
+def _perhaps(wanted: str, names: list[str]) -> str:
+    near = nearest(wanted, [name.lower() for name in names])
+    meant = next((name for name in names if name.lower() == near), None)
+    return f" Did you mean the column '{meant}'?" if meant else f" Columns: {', '.join(names)}"
+
+
+Rows: TypeAlias = "Iterator[tuple[str, pa.RecordBatch]]"
+"""Batches of rows, each with the topic that it goes to."""
+
+
+class Written(NamedTuple):
+    """What was written to one partition. Offsets of others may lie between; -1 where none is told."""
+
+    first_offset: int
+    last_offset: int
+    record_count: int
+
+    def with_more(self, more: Written) -> Written:
+        """Both together."""
+        known = [n for n in (*self[:2], *more[:2]) if n >= 0]
+        return Written(min(known, default=-1), max(known, default=-1), self.record_count + more.record_count)
+
+
+@dataclass(frozen=True)
+class TaskWritten(WriterCommitMessage):
+    """What a task tells the driver: how many records it wrote to each partition, and where they are."""
+
+    partitions: Mapping[TopicPartition, Written] = field(default_factory=dict)
+    transaction: PreparedTransaction | None = None
+    """What the driver is to commit; None for a write without transactions."""
+    rows_there: int = 0
+    """Rows that were not written, as an earlier run of this batch has committed them."""
+    unit: Unit | None = None
+    """What is written once and known again; None for a write that is written anew each time."""
+
+    @property
+    def record_count(self) -> int:
+        """How many records were written."""
+        return sum(written.record_count for written in self.partitions.values())
+
+
+class Deliveries:
+    """*Not thread-safe.* What is on its way, and what has arrived: memory for the first only."""
+
+    def __init__(self) -> None:
+        self._open: deque[BulkDelivery] = deque()
+        self.written: dict[TopicPartition, Written] = {}
+
+    def add(self, delivery: BulkDelivery) -> None:
+        """One more is on its way; those that have arrived are counted.
+
+        Raises:
+            KafkaError: why the first that failed could not be delivered.
+        """
+        self._open.append(delivery)
+        while self._open and self._open[0].done:
+            self._count(self._open.popleft().result())
+
+    def wait(self) -> None:
+        """Return when all have arrived. The producer settles each by ``delivery.timeout.ms``.
+
+        Raises:
+            KafkaError: as in `add`.
+        """
+        while self._open:
+            self._count(self._open.popleft().result())
+
+    def _count(self, ranges: Iterable[DeliveredRange]) -> None:
+        for one in ranges:
+            where = TopicPartition(one.topic, one.partition)
+            more = Written(one.first_offset, one.last_offset, one.record_count)
+            before = self.written.get(where)
+            self.written[where] = before.with_more(more) if before is not None else more
+
+
+def write_rows(producer: Producer, rows: Rows) -> dict[TopicPartition, Written]:
+    """Send batches of rows to their topics; what was written, once all of it is.
+
+    Waits while the producer's buffer is full, so memory is bounded by ``buffer.memory`` and a batch of rows.
+
+    Raises:
+        KafkaError: the first failure; what was sent before it, and some of what came after, may be stored.
+    """
+    deliveries = Deliveries()
+    for topic, batch in rows:
+        deliveries.add(producer.send_arrow(topic, batch))
+    producer.flush()
+    deliveries.wait()
+    return deliveries.written
+
+
+def unless_empty(rows: Rows) -> Rows | None:
+    """``rows``, if there is any: who has none need not ask a broker."""
+    for first in rows:
+        if first[1].num_rows:
+            return chain([first], rows)
+    return None

@@ -1,0 +1,1 @@
+"""The streaming read: where its batches begin and end, and what the checkpoint keeps."""

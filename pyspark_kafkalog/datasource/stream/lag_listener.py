@@ -1,0 +1,160 @@
+"""How far behind a stream is, told after each batch, and its group's offsets with the last batch's end.
+
+Spark gives Python sources no metrics of their own, and says that a batch is done only when it plans the next
+one. Its listeners hear of each batch when it is done, in classic Spark and through Spark Connect.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from pyspark_kafkalog.datasource.options.stream_options import StreamOptions, parse_stream_options
+from pyspark_kafkalog.datasource.options.topics_and_offsets import OffsetsByPartition, covers
+from pyspark_kafkalog.datasource.reading.source_cluster import open_lookup
+from pyspark_kafkalog.datasource.stream.stream_offsets import decode_offsets
+from pyspark_kafkalog.errors import InvalidConfig, KafkaError
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+log = logging.getLogger(__name__)
+
+_KEPT = 1000
+"""Sources whose last lag is kept; those that were told longest ago are forgotten first."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLag:
+    """How many offsets of one source were not read yet after a batch, by partition.
+
+    ``source`` is its number in the query, from 0 on. The three counts are those that Spark's own connector
+    reports as metrics, ``minOffsetsBehindLatest`` and so on.
+    """
+
+    query_id: str
+    query_name: str | None
+    batch_id: int
+    source: int
+    min_offsets_behind: int
+    max_offsets_behind: int
+    avg_offsets_behind: float
+
+
+class LagListener(StreamingQueryListener):
+    """*Thread-safe.* For ``spark.streams.addListener``: tells the lag of every stream of ours.
+
+    With ``commit``, the options of a stream with ``kafka.group.id``, that group is told where each of its
+    batches ended, the last one included, which the stream itself cannot do.
+    """
+
+    def __init__(
+        self,
+        on_lag: Callable[[SourceLag], object] | None = None,
+        *,
+        commit: Mapping[str, str] | None = None,
+        query: str | None = None,
+    ) -> None:
+        """``on_lag`` is called after each batch, in a thread of Spark's; ``query``: only of queries so named.
+
+        Raises:
+            InvalidConfig: ``commit`` is no stream's options, or names no group.
+        """
+        self._on_lag, self._query = on_lag, query
+        self._commit = None if commit is None else _with_group(commit)
+        self._lock = threading.Lock()
+        self._lags: dict[tuple[str, int], SourceLag] = {}
+
+    def lags(self) -> list[SourceLag]:
+        """The last word of each source, running or not."""
+        with self._lock:
+            return list(self._lags.values())
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """Called by Spark after each batch. What goes wrong here is logged: it would not reach anybody."""
+        progress = event.progress
+        if self._query is not None and progress.name != self._query:
+            return
+        reached: OffsetsByPartition = {}
+        for number, source in enumerate(progress.sources):
+            end = _offsets_in(source.endOffset)
+            if end is None:
+                continue
+            reached |= end
+            behind = lag_between(end, _offsets_in(source.latestOffset))
+            if behind is not None:
+                self._tell(SourceLag(str(progress.id), progress.name, progress.batchId, number, *behind))
+        if self._commit is not None:
+            _commit(self._commit, reached)
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        """Nothing."""
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """Nothing."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """Nothing: the last lag stays."""
+
+    def _tell(self, lag: SourceLag) -> None:
+        with self._lock:
+            key = (lag.query_id, lag.source)
+            self._lags.pop(key, None)
+            self._lags[key] = lag
+            while len(self._lags) > _KEPT:
+                del self._lags[next(iter(self._lags))]
+        if self._on_lag is not None:
+            try:
+                self._on_lag(lag)
+            except Exception:
+                log.exception("on_lag failed")
+
+
+def lag_between(end: OffsetsByPartition, latest: OffsetsByPartition | None) -> tuple[int, int, float] | None:
+    """Least, most and average offsets of a partition between what was read and what is there.
+
+    None where it is not known what is there, or nothing is. A partition that has not been begun counts whole.
+    """
+    behind = [max(0, there - end.get(p, 0)) for p, there in (latest or {}).items()]
+    return (min(behind), max(behind), sum(behind) / len(behind)) if behind else None
+
+
+def _offsets_in(text: str | None) -> OffsetsByPartition | None:
+    """The offsets in a progress report; None where it is no source of ours, or there are none yet."""
+    try:
+        value = json.loads(text or "null")
+        return decode_offsets(value) if isinstance(value, dict) and "version" in value else None
+    except (ValueError, InvalidConfig):
+        return None
+
+
+def _with_group(given: Mapping[str, str]) -> StreamOptions:
+    options = parse_stream_options(given)
+    if options.group_id is None:
+        raise InvalidConfig("commit needs kafka.group.id: the group that is told the stream's offsets")
+    return options
+
+
+def _commit(options: StreamOptions, reached: OffsetsByPartition) -> None:
+    positions = {p: offset for p, offset in reached.items() if covers(options.subscription, p)}
+    if not positions or options.group_id is None:
+        return
+    try:
+        lookup = open_lookup(options)
+        try:
+            lookup.commit_group(options.group_id, positions)
+        finally:
+            lookup.close()
+    except KafkaError as e:
+        log.warning("group %s was not told the offsets of a batch: %s", options.group_id, e)

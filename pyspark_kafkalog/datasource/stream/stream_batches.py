@@ -1,0 +1,208 @@
+"""What a batch of a stream reads: how many offsets, from where to where, and what is lost in between. Pure.
+
+Limits, conditions and words are those of Spark's own Kafka connector (docs/datasource.md, "Data loss in
+streams").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from pyspark_kafkalog.clock import Clock
+from pyspark_kafkalog.config.definition import LONG_MAX
+from pyspark_kafkalog.datasource.reading.splitting import OffsetRange
+from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.types import NO_BROKER, TopicPartition
+
+Offsets = Mapping[TopicPartition, int]
+
+
+class OffsetsLost(KafkaError):
+    """Offsets that the stream should have read are gone."""
+
+    def __init__(self, condition: str, what: str) -> None:
+        super().__init__(
+            f"[KAFKA_DATA_LOSS.{condition}] {what} Some data may have been lost: aged out by retention, or "
+            "the topic was deleted or created anew. To go on with what is left, set the source option "
+            "failOnDataLoss to false."
+        )
+
+
+class FixedEndLost(KafkaError):
+    """With Trigger.AvailableNow: the end that was fixed when the query began no longer fits the topics."""
+
+    def __init__(self, condition: str, what: str) -> None:
+        super().__init__(
+            f"[{condition}_WITH_TRIGGER_AVAILABLENOW] {what} A topic was deleted, created anew or cut while "
+            "the query ran; this is told whatever failOnDataLoss says. Start the query again: it then fixes "
+            "another end."
+        )
+
+
+def losses(
+    start: Offsets, end: Offsets, earliest: Offsets, *, gone: Collection[TopicPartition], group: str | None
+) -> list[OffsetsLost]:
+    """What is lost of a batch ``[start, end)``.
+
+    ``earliest`` are the first offsets of the partitions that are new in ``end``, as far as they are there;
+    ``gone`` those of ``start`` that exist no more; ``group`` is the group that the query names, if any.
+    """
+    found = []
+    new = end.keys() - start.keys()
+    unknown = new - earliest.keys()
+    if unknown:
+        found.append(
+            OffsetsLost(
+                "INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS",
+                f"Failed to find initial offsets for partitions {_list(unknown)}, which may have been "
+                "deleted.",
+            )
+        )
+    for p in sorted(new & earliest.keys()):
+        if earliest[p] != 0:
+            found.append(
+                OffsetsLost(
+                    "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
+                    f"Added partition {p} starts from {earliest[p]} instead of 0.",
+                )
+            )
+    if gone:
+        condition, more = "PARTITIONS_DELETED", ""
+        if group is not None:
+            condition = "PARTITIONS_DELETED_AND_GROUP_ID_CONFIG_PRESENT"
+            more = f" (kafka.group.id is set, to {group}: another query must not use the same group.)"
+        found.append(OffsetsLost(condition, f"Partitions {_list(gone)} have been deleted.{more}"))
+    for p in sorted(end.keys() & start.keys()):
+        if end[p] < start[p]:
+            found.append(
+                OffsetsLost(
+                    "PARTITION_OFFSET_CHANGED",
+                    f"Partition {p} offset was changed from {start[p]} to {end[p]}.",
+                )
+            )
+    return found
+
+
+def start_not_kept(start: Offsets, end: Offsets) -> list[OffsetsLost]:
+    """What is lost of a first batch that is repeated, and now would begin behind its end."""
+    behind = [p for p in sorted(end.keys() & start.keys()) if end[p] < start[p]]
+    if not behind:
+        return []
+    return [
+        OffsetsLost(
+            "START_OF_FIRST_BATCH_NOT_KEPT",
+            f"The first batch of this query is repeated. It ends at {[end[p] for p in behind]} in "
+            f"{_list(behind)}, and startingOffsets means {[start[p] for p in behind]} by now: where it began "
+            "was kept nowhere (streamName and offsetsPath keep it). Begin with a new checkpoint.",
+        )
+    ]
+
+
+def ranges_between(start: Offsets, end: Offsets, earliest: Offsets) -> list[OffsetRange]:
+    """What is read of each partition of ``end``: new ones from their ``earliest``, lost ones not at all."""
+    starts = {**earliest, **start}
+    return [OffsetRange(p, starts[p], end[p]) for p in sorted(end) if p in starts and end[p] > starts[p]]
+
+
+def check_fixed_end(end: Offsets, fixed: Offsets, latest: Offsets, *, planned_before: bool) -> None:
+    """Whether a batch that ends at ``end`` fits the end that AvailableNow has ``fixed``, and the logs now.
+
+    ``planned_before``: the batch was planned by an earlier run and is repeated; there may well be partitions
+    by now that it does not know.
+
+    Raises:
+        FixedEndLost: it does not.
+    """
+    # In 0.7 a partition that is missing is one whose broker is away: it stays where it was.
+    ended = {p for p in end if p.broker == NO_BROKER}
+    expected = {p for p in fixed if p.broker == NO_BROKER}
+    if not planned_before and ended != expected:
+        raise FixedEndLost(
+            "MISMATCHED_TOPIC_PARTITIONS_BETWEEN_END_OFFSET_AND_PREFETCHED",
+            f"The batch ends in partitions {_list(ended)}, and {_list(expected)} were there when the query "
+            "began.",
+        )
+    for p in sorted(end.keys() & fixed.keys()):
+        if end[p] > fixed[p] and not planned_before:
+            raise FixedEndLost(
+                "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_PREFETCHED",
+                f"Partition {p} of the batch ends at {end[p]}, and ended at {fixed[p]} when the query began.",
+            )
+    lost = ended - latest.keys()
+    if lost:
+        raise FixedEndLost(
+            "LOST_TOPIC_PARTITIONS_IN_END_OFFSET", f"Partitions {_list(lost)} of the batch are gone."
+        )
+    for p in sorted(end.keys() & latest.keys()):
+        if end[p] > latest[p]:
+            raise FixedEndLost(
+                "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST",
+                f"Partition {p} of the batch ends at {end[p]}, and its log ends at {latest[p]} by now.",
+            )
+
+
+def _list(partitions: Iterable[TopicPartition]) -> str:
+    return "[" + ", ".join(str(p) for p in sorted(partitions)) + "]"
+
+
+def share_limit(
+    limit: int, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Where a batch of about ``limit`` offsets ends, each partition having its share by what waits in it.
+
+    Shares are rounded down, but never to nothing: a small partition is not starved, and so a batch may
+    have a few offsets more. A partition that ends before it starts keeps its end: that is told elsewhere.
+    ``starts`` has every partition of ``ends``.
+    """
+    sizes = {p: end - starts[p] for p, end in ends.items() if end > starts[p]}
+    total = float(sum(sizes.values()))
+    found = dict(ends)
+    for partition, size in sizes.items():
+        # In floating point, as there, so that both connectors cut at the same offsets.
+        share = limit * (size / total)
+        whole = math.ceil(share) if share < 1 else math.floor(share)
+        found[partition] = min(ends[partition], starts[partition] + min(whole, LONG_MAX))
+    return found
+
+
+def waiting_count(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int:
+    """Offsets that are there and not read. ``starts`` has every partition of ``ends``."""
+    return sum(max(0, end - starts[p]) for p, end in ends.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many offsets a batch should have; None: no matter."""
+
+    least: int | None
+    most: int | None
+
+
+NO_LIMITS = Limits(None, None)
+
+
+class Trigger:
+    """*Not thread-safe.* Whether a batch begins now or waits until there is enough to read.
+
+    The first one begins in any case, and one is never put off for longer than ``max_delay_ms``.
+    """
+
+    def __init__(self, max_delay_ms: int, clock: Clock) -> None:
+        self._max_delay_seconds = max_delay_ms / 1000
+        self._clock = clock
+        self._fired: float | None = None
+
+    def fires(
+        self, least: int | None, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> bool:
+        """Whether there are ``least`` offsets to read, or the delay is over; as `waiting_count`."""
+        if least is None:
+            return True
+        now = self._clock.monotonic()
+        waited = self._fired is None or now - self._fired >= self._max_delay_seconds
+        if waited or waiting_count(starts, ends) >= least:
+            self._fired = now
+            return True
+        return False

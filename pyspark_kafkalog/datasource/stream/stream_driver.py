@@ -1,0 +1,260 @@
+"""The driver's side of a stream: where it begins, how far it may read, and what of that is a batch.
+
+Spark keeps the offsets of each batch in its checkpoint and hands them back; what it does not keep (where the
+first batch began) is `stream_starts`'.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.datasource.batch.batch_reader import KafkaInputPartition, tasks_of
+from pyspark_kafkalog.datasource.options.topics_and_offsets import OffsetsByPartition, is_reproducible
+from pyspark_kafkalog.datasource.reading.source_cluster import SourceLookup, open_lookup
+from pyspark_kafkalog.datasource.reading.start_positions import locate_start
+from pyspark_kafkalog.datasource.stream.stream_batches import (
+    NO_LIMITS,
+    Limits,
+    Offsets,
+    OffsetsLost,
+    Trigger,
+    check_fixed_end,
+    losses,
+    ranges_between,
+    share_limit,
+    start_not_kept,
+)
+from pyspark_kafkalog.datasource.stream.stream_offsets import StartKeeper, keeper_for
+from pyspark_kafkalog.errors import KafkaError, UnknownTopicOrPartition
+from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, NO_BROKER, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.datasource.options.stream_options import StreamOptions
+
+log = logging.getLogger(__name__)
+
+
+class StreamDriver:
+    """*Not thread-safe: Spark asks one thing after the other.* What one run of a query knows of its source.
+
+    Owns the connections, which end with the process at the latest: Spark does not say when a query ends. A
+    new run has a new one, and nothing of the old.
+    """
+
+    def __init__(
+        self,
+        options: StreamOptions,
+        *,
+        open_source: Callable[[StreamOptions], SourceLookup] = open_lookup,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._options, self._open, self._clock = options, open_source, clock
+        self._opened: SourceLookup | None = None
+        self._keeper: StartKeeper | None = keeper_for(options, lambda: self._lookup)
+        self._trigger = Trigger(options.max_delay_ms, clock)
+        self._initial: OffsetsByPartition | None = None
+        self._fixed_end: OffsetsByPartition | None = None
+        self._newest: OffsetsByPartition | None = None
+        self._leaders: dict[TopicPartition, int] = {}
+        self._away: frozenset[TopicPartition] = frozenset()
+        self._position: OffsetsByPartition | None = None
+        """Where this run stands, for Spark before 4.2, which does not say it."""
+        self._asked = self._planned = False
+        """Whether this run was asked how far it may read, and whether it planned a batch."""
+        self._told: OffsetsByPartition | None = None
+
+    def close(self) -> None:
+        """Close the connections; they are opened again when they are needed."""
+        if self._opened is not None:
+            self._opened.close()
+        self._opened = None
+
+    def fix_end(self) -> None:
+        """Read no further than the logs reach now (Trigger.AvailableNow)."""
+        self._fixed_end = self._look({})
+
+    def initial(self) -> OffsetsByPartition:
+        """Where the first batch begins: the same in this run, and in another run that repeats that batch.
+
+        Raises:
+            InvalidConfig: what the options say does not fit the partitions there are.
+            KafkaError: the cluster could not be asked, or lacks a topic; or the start could not be kept.
+        """
+        if self._initial is None:
+            partitions = sorted(self._lookup.leaders())
+            kept = self._keeper.kept(partitions) if self._keeper is not None else None
+            if kept is not None:
+                log.info("the query begins where an earlier run of it, which did not get further, began")
+                self._initial = kept
+            else:
+                self._initial = self._keep(self._resolve(partitions))
+            self._position = self._initial
+        return self._initial
+
+    def latest(self, start: OffsetsByPartition | None, limits: Limits = NO_LIMITS) -> OffsetsByPartition:
+        """Where the batch that begins at ``start`` ends; ``start`` itself where there is nothing to read yet.
+
+        None for ``start`` is Spark before 4.2, which does not say it: then it is where the last batch of this
+        run ended. For the first one, asked before `initial`, the limits cannot be held.
+
+        Raises:
+            OffsetsLost: with ``failOnDataLoss``.
+            KafkaError: the cluster could not be asked.
+        """
+        begin = self._position if start is None else start
+        if begin is not None:
+            self._note_progress(begin)
+        self._asked = True
+        ends = dict(self._fixed_end) if self._fixed_end is not None else self._look(begin or {})
+        self._newest = dict(ends)
+        if begin is None:
+            if limits != NO_LIMITS:
+                log.warning(
+                    "the first batch of this run has no limit: Spark before 4.2 does not tell its start"
+                )
+            return ends
+        ends |= self._of_brokers_away(begin, ends)
+        new = self._earliest_of_new(begin, ends)
+        if self._options.fail_on_data_loss:
+            self._tell(self._losses(begin, ends, new, gone=begin.keys() - ends.keys()))
+        ends = {p: end for p, end in ends.items() if p in begin or p in new}
+        if not ends:
+            # An offset without partitions would make all that come later new ones.
+            return begin
+        starts = {**new, **begin}
+        if self._fixed_end is None and not self._trigger.fires(limits.least, starts, ends):
+            return begin
+        return ends if limits.most is None else share_limit(limits.most, starts, ends)
+
+    def newest(self) -> OffsetsByPartition | None:
+        """Where the logs ended when `latest` was asked last; None before."""
+        return self._newest
+
+    def plan(self, start: OffsetsByPartition, end: OffsetsByPartition) -> list[KafkaInputPartition]:
+        """The tasks of a batch, planned by this run or by an earlier one.
+
+        Raises:
+            OffsetsLost: with ``failOnDataLoss``.
+            FixedEndLost: with Trigger.AvailableNow, the topics have changed under the query.
+            KafkaError: the cluster could not be asked.
+        """
+        repeated = not self._asked
+        if self._fixed_end is not None:
+            check_fixed_end(end, self._fixed_end, self._look(end), planned_before=repeated)
+        elif repeated or not end.keys() <= self._leaders.keys():
+            self._leaders = dict(self._lookup.leaders(missing_ok=True))
+        new = self._earliest_of_new(start, end)
+        gone = start.keys() - end.keys()
+        if repeated and start == self._initial:
+            # Where the first batch begins is resolved anew if nobody kept it; partitions may have come since.
+            gone = gone - self._leaders.keys()
+            self._tell(start_not_kept(start, end))
+            start = {p: min(offset, end.get(p, offset)) for p, offset in start.items()}
+        self._tell(self._losses(start, end, new, gone=gone))
+        self._planned, self._position = True, end
+        ranges = self._lookup.split(ranges_between(start, end, new))
+        return tasks_of(self._lookup, ranges, self._leaders)
+
+    def finished(self, end: OffsetsByPartition) -> None:
+        """Every batch up to ``end`` is done."""
+        if self._keeper is not None:
+            self._keeper.spend()
+        group = self._options.group_id
+        if not self._options.commits_group or group is None or end == self._told:
+            return
+        try:
+            self._lookup.commit_group(group, end)
+            self._told = end
+        except KafkaError as e:
+            log.warning(
+                "group %s was not told the offsets of this query (the next batch tells it): %s", group, e
+            )
+
+    @property
+    def _lookup(self) -> SourceLookup:
+        if self._opened is None:
+            self._opened = self._open(self._options)
+        return self._opened
+
+    def _resolve(self, partitions: list[TopicPartition]) -> OffsetsByPartition:
+        asked = locate_start(self._options, self._lookup, partitions)
+        # An end that was told before (AvailableNow, or Spark before 4.2) is what "latest" means.
+        fixed = self._fixed_end or self._newest or {}
+        asked = {p: fixed.get(p, o) if o == LATEST_OFFSET else o for p, o in asked.items()}
+        found = dict(self._lookup.resolve(asked))
+        self._lookup.check_positions(found)
+        return found
+
+    def _keep(self, start: OffsetsByPartition) -> OffsetsByPartition:
+        if self._keeper is not None:
+            return self._keeper.keep(start)
+        if not is_reproducible(self._options.start):
+            log.warning(
+                "startingOffsets is resolved now and kept nowhere: if the query dies in its first batch, the "
+                "next run resolves it anew, and may leave out or repeat rows of that batch. offsetsPath and "
+                "streamName, or commitOffsets=group with kafka.group.id, keep it"
+            )
+        return start
+
+    def _note_progress(self, start: OffsetsByPartition) -> None:
+        """Spark asks how far to read from ``start``: what was before is done, but for the very first time."""
+        if self._planned or start != self._initial:
+            self.finished(start)
+
+    def _look(self, known: Offsets) -> OffsetsByPartition:
+        """Where the logs end now.
+
+        A broker that has not heard the latest news may say that partitions are gone, or shorter than they
+        were ``known`` to be: that is asked again before it is believed.
+        """
+        left = self._options.offset_retries
+        while True:
+            try:
+                leaders = dict(self._lookup.leaders(missing_ok=True))
+                ends = dict(self._lookup.resolve(dict.fromkeys(leaders, LATEST_OFFSET)))
+                if left == 0 or not _is_doubtful(known, ends):
+                    self._leaders = leaders
+                    return ends
+            except UnknownTopicOrPartition:
+                # Deleted between the two questions.
+                if left == 0:
+                    raise
+            left -= 1
+            self._clock.sleep(self._options.offset_retry_interval_ms / 1000)
+
+    def _of_brokers_away(self, start: Offsets, ends: Offsets) -> OffsetsByPartition:
+        """In 0.7 partitions go and come with their broker: those that are away stay where they are."""
+        away = frozenset(p for p in start if p.broker != NO_BROKER and p not in ends)
+        if away != self._away and away:
+            log.warning("brokers are away, their partitions wait: %s", ", ".join(map(str, sorted(away))))
+        self._away = away
+        return {p: start[p] for p in away}
+
+    def _earliest_of_new(self, start: Offsets, end: Offsets) -> OffsetsByPartition:
+        """The first offsets of the partitions that came since; without those that are gone again."""
+        new = [p for p in sorted(end.keys() - start.keys()) if p in self._leaders]
+        if not new:
+            return {}
+        try:
+            return dict(self._lookup.resolve(dict.fromkeys(new, EARLIEST_OFFSET)))
+        except UnknownTopicOrPartition:
+            there = self._lookup.leaders(missing_ok=True)
+            return dict(self._lookup.resolve({p: EARLIEST_OFFSET for p in new if p in there}))
+
+    def _losses(
+        self, start: Offsets, end: Offsets, new: Offsets, *, gone: set[TopicPartition]
+    ) -> list[OffsetsLost]:
+        return losses(start, end, new, gone=gone, group=self._options.group_id)
+
+    def _tell(self, found: list[OffsetsLost]) -> None:
+        for loss in found:
+            if self._options.fail_on_data_loss:
+                raise loss
+            log.warning("%s", loss)
+
+
+def _is_doubtful(known: Offsets, ends: Offsets) -> bool:
+    return any(p.broker == NO_BROKER and ends.get(p, -1) < offset for p, offset in known.items())

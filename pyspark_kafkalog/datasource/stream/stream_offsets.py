@@ -1,0 +1,247 @@
+"""The offsets of a stream as JSON: in Spark's checkpoint, and of its start until the first batch is done.
+
+Version 1 is ``{"version": 1, "offsets": {"topic": {"0": 23}}}``, the next offset to read of each partition;
+of 0.7 a partition is ``<broker>-<number>``. What has no version is version 0, ``{"topic": {"0": 23}}``: so
+Spark's own connector writes its checkpoints, and a query can go on from one of those.
+
+Spark asks a source where to begin and writes down the end of the first batch, but not its start. A query
+that dies in that batch asks again; what was resolved (``latest``, a time) is another offset by then, and the
+batch would have other rows. So the start is kept before it is used, and is *spent* once the batch is done: a
+query with a new checkpoint starts over.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pyspark_kafkalog.config.definition import LONG_MAX
+from pyspark_kafkalog.datasource.options.topics_and_offsets import OffsetsByPartition, partition_named
+from pyspark_kafkalog.errors import InvalidConfig, KafkaError
+from pyspark_kafkalog.ledger.ledger_store import Below, Store, open_store
+from pyspark_kafkalog.ledger.records import LOAD
+from pyspark_kafkalog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.datasource.options.stream_options import StreamOptions
+    from pyspark_kafkalog.datasource.reading.source_cluster import SourceLookup
+
+VERSION = 1
+
+
+def encode_offsets(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
+    """Offsets as a dict that JSON can hold; equal offsets make equal JSON."""
+    by_topic: dict[str, dict[str, int]] = {}
+    for partition, offset in sorted(offsets.items()):
+        by_topic.setdefault(partition.topic, {})[partition.number] = offset
+    return {"version": VERSION, "offsets": by_topic}
+
+
+def decode_offsets(kept: object) -> OffsetsByPartition:
+    """What `encode_offsets` made, in this or an earlier version.
+
+    Raises:
+        InvalidConfig: it was written by a later version, or is nothing of ours.
+    """
+    form = kept
+    if isinstance(kept, dict) and type(kept.get("version")) is int:
+        version = kept["version"]
+        if version > VERSION:
+            raise InvalidConfig(
+                f"the checkpoint's offsets have version {version}, and this pyspark-kafkalog knows {VERSION} "
+                "at most: it was written by a newer one. Use that, or a new checkpoint"
+            )
+        form = kept.get("offsets") if version == VERSION else None
+    if not isinstance(form, dict):
+        raise InvalidConfig(f"these are no offsets of kafkalog, of any version: {kept!r}")
+    found: OffsetsByPartition = {}
+    for topic, partitions in form.items():
+        for name, offset in partitions.items() if isinstance(partitions, dict) else [("", None)]:
+            partition = partition_named(topic, name)
+            if partition is None or type(offset) is not int or not 0 <= offset <= LONG_MAX:
+                raise InvalidConfig(f"these are no offsets of kafkalog, of any version: {kept!r}")
+            found[partition] = offset
+    return found
+
+
+_NOTE = "kafkalog start"
+"""The metadata of a group's offsets that are a start. Brokers may allow few characters.
+
+Version 2, ``kafkalog start 2:12``, says of how many partitions; version 1 was these two words.
+"""
+_NOTED = re.compile(_NOTE + r"(?: ([0-9]{1,9})(?::([0-9]{1,9}))?.*)?")
+_VERSION = 2
+
+log = logging.getLogger(__name__)
+
+_START, _SPENT = "json", "done"
+_RECORD = re.compile(rf"start-([0-9]{{8}})\.({_START}|{_SPENT})")
+
+
+class StartSuperseded(KafkaError):
+    """Another run of this stream keeps where it begins, and is further."""
+
+
+class StartKeeper(Protocol):
+    """Keeps the start of one query. Every method raises `KafkaError` where its place fails."""
+
+    def kept(self, partitions: Collection[TopicPartition]) -> OffsetsByPartition | None:
+        """The start that is kept and not spent, if any; ``partitions`` are those that there are."""
+        ...
+
+    def keep(self, start: OffsetsByPartition) -> OffsetsByPartition:
+        """Keep a start, durably. What counts is returned: another one where somebody was faster."""
+        ...
+
+    def spend(self) -> None:
+        """The first batch is done. Costs nothing when it was spent before."""
+        ...
+
+
+class FileStarts:
+    """*Not thread-safe.* Starts in files: ``start-00000001.json``, and ``.done`` beside it when it is spent.
+
+    Each query with a new checkpoint has the next number; the newest counts, and takes those before it away.
+    So the newest is always there, and no number comes a second time: a driver that was given up and goes on
+    can do nothing to the start of the one that took its place.
+    """
+
+    def __init__(self, store: Store) -> None:
+        """``store`` holds this query's files and no other's."""
+        self._store = store
+        self._number: int | None = None
+        """That of this run's start, or of the spent one before it."""
+        self._spent = False
+
+    def kept(self, partitions: Collection[TopicPartition]) -> OffsetsByPartition | None:  # noqa: ARG002
+        if self._store.exists(LOAD):
+            raise InvalidConfig(
+                f"streamName: {self._store.location} is the ledger of a load; give the stream another name"
+            )
+        while True:
+            self._number = number = self._newest()
+            if number == 0 or self._store.exists(_done(number)):
+                return None
+            found = self._read(number)
+            if found is not None:
+                return found
+            # Another driver has taken it away since, for a newer one.
+
+    def keep(self, start: OffsetsByPartition) -> OffsetsByPartition:
+        number = (self._newest() if self._number is None else self._number) + 1
+        data = json.dumps(encode_offsets(start), indent=2).encode() + b"\n"
+        created = self._store.create(_name(number), data)
+        counts = dict(start) if created else self._read(number)
+        if counts is None or self._newest() > number or (not created and self._store.exists(_done(number))):
+            # What another driver has spent says nothing of where this one is to begin.
+            raise StartSuperseded(
+                f"{self._store.location}: another run of this stream began while this one did, and is "
+                "further: stop one of the two, or give it another streamName"
+            )
+        self._number, self._spent = number, False
+        self._remove_before(number)
+        return counts
+
+    def spend(self) -> None:
+        if self._spent:
+            return
+        number = self._newest() if self._number is None else self._number
+        if number:
+            self._store.create(_done(number), b"")
+        self._spent = True
+
+    def _newest(self) -> int:
+        return max((number for number, ending in self._records() if ending == _START), default=0)
+
+    def _records(self) -> list[tuple[int, str]]:
+        found = [_RECORD.fullmatch(name) for name in self._store.names("")]
+        return [(int(one[1]), one[2]) for one in found if one]
+
+    def _remove_before(self, newest: int) -> None:
+        """Take older starts away, each before the note that it is spent: none looks as if it were not."""
+        for number, ending in sorted(self._records(), key=lambda record: (record[0], record[1] != _START)):
+            if number < newest:
+                self._store.remove(_name(number) if ending == _START else _done(number))
+
+    def _read(self, number: int) -> OffsetsByPartition | None:
+        """None where it is not there any more."""
+        data = self._store.read(_name(number))
+        if data is None:
+            return None
+        try:
+            return decode_offsets(json.loads(data))
+        except (ValueError, InvalidConfig) as e:
+            raise InvalidConfig(
+                f"{self._store.location}/{_name(number)} does not tell where the stream began: {e}. Remove "
+                "it if the query may begin where startingOffsets says"
+            ) from e
+
+
+class GroupStarts:
+    """*Not thread-safe.* A start among the committed offsets of a group, told from others by their notes.
+
+    It is spent when the group is told other offsets, which `StreamDriver` does anyway.
+    """
+
+    def __init__(self, lookup: Callable[[], SourceLookup], group: str) -> None:
+        self._lookup, self._group = lookup, group
+
+    def kept(self, partitions: Collection[TopicPartition]) -> OffsetsByPartition | None:
+        """As `StartKeeper.kept`.
+
+        A start of which a part is missing is none: a commit was cut short, either the one that was to keep
+        it, and then no batch was planned from it, or the one that spent it.
+
+        Raises:
+            InvalidConfig: a later version has kept a start.
+        """
+        by_count: dict[int, OffsetsByPartition] = defaultdict(dict)
+        for partition, (offset, note) in self._lookup().noted_offsets(self._group, partitions).items():
+            noted = _NOTED.fullmatch(note)
+            if noted is None:
+                continue
+            version, count = int(noted[1] or 1), int(noted[2] or 0)
+            if version > _VERSION:
+                raise InvalidConfig(
+                    f"group {self._group} keeps where the stream began in version {version} ({note!r}), and "
+                    f"this pyspark-kafkalog knows {_VERSION} at most: use the newer one"
+                )
+            by_count[count][partition] = offset
+        for count, found in sorted(by_count.items(), reverse=True):
+            if len(found) >= count:
+                return found
+            log.warning(
+                "of where the query began group %s has %d of %d partitions: that is no start, and "
+                "startingOffsets is resolved anew",
+                self._group, len(found), count,
+            )  # fmt: skip
+        return None
+
+    def keep(self, start: Mapping[TopicPartition, int]) -> OffsetsByPartition:
+        self._lookup().commit_group(self._group, start, note=f"{_NOTE} {_VERSION}:{len(start)}")
+        return dict(start)
+
+    def spend(self) -> None:
+        """Nothing: the commit of the batch's end has no note."""
+
+
+def keeper_for(options: StreamOptions, lookup: Callable[[], SourceLookup]) -> StartKeeper | None:
+    """What the options name; None where they name nothing."""
+    place = options.start_place
+    if place is not None:
+        return FileStarts(Below(open_store(place.offsets_path), place.name))
+    if options.commits_group and options.group_id is not None and options.group_store is None:
+        return GroupStarts(lookup, options.group_id)
+    return None
+
+
+def _name(number: int) -> str:
+    return f"start-{number:08}.{_START}"
+
+
+def _done(number: int) -> str:
+    return f"start-{number:08}.{_SPENT}"

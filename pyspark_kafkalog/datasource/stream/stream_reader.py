@@ -1,0 +1,100 @@
+"""The stream as Spark's Python data sources know it, from 4.0 on: `StreamDriver` decides, tasks read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from pyspark_kafkalog.datasource.batch.batch_reader import TaskReader, briefly
+from pyspark_kafkalog.datasource.options.stream_options import StreamOptions
+from pyspark_kafkalog.datasource.stream.stream_batches import NO_LIMITS, Limits
+from pyspark_kafkalog.datasource.stream.stream_driver import StreamDriver
+from pyspark_kafkalog.datasource.stream.stream_offsets import decode_offsets, encode_offsets
+
+try:
+    from pyspark.sql.streaming import datasource as admission
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+except ImportError:  # before Spark 4.2, which has neither limits nor this trigger for Python sources
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Spark before 4.2 does not ask for it."""
+
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.datasource import ReadLimit
+
+
+class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """*Not thread-safe: Spark asks one thing after the other.* One for each run of a query, in its driver.
+
+    Tasks have one of their own each, which reads only. Nothing depends on `stop`: Spark seldom calls it.
+    """
+
+    _options: StreamOptions
+
+    def __init__(self, options: StreamOptions, columns: Sequence[str]) -> None:
+        super().__init__(options, columns)
+        self._driven: StreamDriver | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_driven": None}
+
+    @briefly
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """See `StreamDriver.initial`."""
+        return encode_offsets(self._driver.initial())
+
+    @briefly
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """The end of the next batch; see `StreamDriver.latest`. Spark before 4.2 gives neither argument."""
+        known = None if start is None else decode_offsets(start)
+        found = self._driver.latest(known, self._limits(limit))
+        # Spark compares the text: what was written by an earlier version is the same offset.
+        return start if start is not None and found == known else encode_offsets(found)
+
+    @briefly
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of a batch; see `StreamDriver.plan`."""
+        return self._driver.plan(decode_offsets(start), decode_offsets(end))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """See `StreamDriver.finished`. Spark says it of a batch while it plans the next one."""
+        self._driver.finished(decode_offsets(end))
+
+    def stop(self) -> None:
+        """Close the connections."""
+        if self._driven is not None:
+            self._driven.close()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """What Spark gives back to `latestOffset`, or ReadAllAvailable instead (Trigger.Once)."""
+        if self._options.max_offsets is not None:
+            return admission.ReadMaxRows(self._options.max_offsets)
+        if self._options.min_offsets is not None:
+            return admission.ReadMinRows(self._options.min_offsets)
+        return admission.ReadAllAvailable()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Where the logs ended when Spark asked last, for the progress of the query; None before."""
+        newest = self._driver.newest()
+        return None if newest is None else encode_offsets(newest)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """See `StreamDriver.fix_end`."""
+        self._driver.fix_end()
+
+    @property
+    def _driver(self) -> StreamDriver:
+        if self._driven is None:
+            self._driven = StreamDriver(self._options)
+        return self._driven
+
+    def _limits(self, limit: ReadLimit | None) -> Limits:
+        """Both bounds: Spark knows no limit made of two, so the other one is the option's."""
+        if limit is not None and isinstance(limit, admission.ReadAllAvailable):
+            return NO_LIMITS
+        return Limits(self._options.min_offsets, self._options.max_offsets)

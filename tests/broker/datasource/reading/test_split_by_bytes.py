@@ -1,0 +1,66 @@
+"""maxBytesPerPartition: tasks of about so many bytes, by what the log is like where it is looked at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.embedded import EmbeddedBroker
+from pyspark_kafkalog.datasource.batch.batch_reader import BatchReader
+from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
+from pyspark_kafkalog.types import NewRecord
+from tests.support.datasource.spark_topics import Topic
+from tests.support.protocol.raw_client import RawClient
+
+
+@pytest.fixture
+def rows(client: RawClient, topic: str) -> Topic:
+    return Topic(client, topic)
+
+
+def parts(broker: EmbeddedBroker, topic: Topic, **options: str) -> list[tuple[int, int, int]]:
+    given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic.name, **options}
+    tasks: list[Any] = list(BatchReader(parse_batch_options(given), ("offset",)).partitions())
+    return [(task.partition, task.start, task.end) for task in tasks]
+
+
+def fill(topic: Topic, batches: int, value_bytes: int, partition: int = 0) -> None:
+    """Batches of ten records."""
+    for _ in range(batches):
+        topic.add_records([NewRecord(bytes(value_bytes))] * 10, partition=partition)
+
+
+def test_a_large_partition_becomes_tasks_and_a_small_one_stays_whole(
+    running_broker: EmbeddedBroker, rows: Topic
+) -> None:
+    fill(rows, 40, 1000)
+    fill(rows, 1, 10, partition=1)
+    assert parts(running_broker, rows, maxBytesPerPartition="102000") == [
+        (0, -2, 100), (0, 100, 200), (0, 200, 300), (0, 300, -1), (1, -2, -1),
+    ]  # fmt: skip
+
+
+def test_where_values_are_large_tasks_have_fewer_offsets(running_broker: EmbeddedBroker, rows: Topic) -> None:
+    fill(rows, 16, 100)
+    fill(rows, 16, 9000)
+    found = parts(running_broker, rows, maxBytesPerPartition="380000")
+    assert [start for _, start, _ in found][:2] == [-2, found[0][2]]
+    first, *_, last = (end if end >= 0 else 320 for _, _, end in found)
+    assert 190 <= first <= 202
+    assert len(found) == 4
+    assert last == 320
+
+
+def test_what_is_left_is_cut_by_records_and_to_the_minimum(
+    running_broker: EmbeddedBroker, rows: Topic
+) -> None:
+    fill(rows, 40, 1000)
+    options = {"maxBytesPerPartition": "210000", "maxRecordsPerPartition": "150"}
+    assert [end for _, _, end in parts(running_broker, rows, **options)] == [100, 200, 300, -1]
+    options = {"maxBytesPerPartition": "210000", "minPartitions": "5"}
+    assert len(parts(running_broker, rows, **options)) == 6
+
+
+def test_an_empty_topic_has_no_task(running_broker: EmbeddedBroker, rows: Topic) -> None:
+    assert parts(running_broker, rows, maxBytesPerPartition="1000") == []

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import traceback
+
+import pytest
+
+from pyspark_kafkalog.datasource.source import DefaultSource
+from pyspark_kafkalog.errors import InvalidConfig
+
+READ = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
+
+
+def test_a_wrong_option_is_one_frame_and_its_text() -> None:
+    with pytest.raises(InvalidConfig) as raised:
+        DefaultSource(READ | {"startingtimestamp": "2026-01-01"}).schema()
+    error = raised.value
+    # Spark cuts away its own frames, which stand before ours.
+    shown = traceback.format_exception(type(error), error, error.__traceback__.tb_next)  # type: ignore[union-attr]
+    frames = [line for line in shown if line.lstrip().startswith("File ")]
+    assert len(frames) == 1
+    assert "".join(shown).count("InvalidConfig") == 1
+    assert shown[-1].startswith(
+        "pyspark_kafkalog.errors.InvalidConfig: startingTimestamp: Expected a single long value, got "
+        "2026-01-01; it is a time in milliseconds since the epoch, such as 1700000000000"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"kafka.sasl.mechanism": "PLAIN"}, "kafka.sasl.mechanism: TLS and SASL are not supported"),
+        ({"kafka.ssl.truststore.location": "/x"}, "set kafka.security.protocol=PLAINTEXT"),
+        ({"startingOfsets": "earliest"}, "Unknown option 'startingOfsets'. Did you mean 'startingOffsets'?"),
+        ({"Kafka.Key.Deserializer": "x"}, "Kafka option 'Kafka.Key.Deserializer' is not supported"),
+        ({"minPartitions": "some"}, "got 'some'; expected a whole number of 1 or more, such as 1000"),
+        ({"kafka.api.version.request": "false"}, "names of Kafka's properties begin with 'kafka.'"),
+        ({"protocol": "0.7", "zk.connect": "nowhere:x"}, "zk.connect=nowhere:x is not allowed"),
+        ({"protocol": "0.7", "zk.connect": "a:1", "kafka.sasl.password": "x"}, "kafka.sasl.password: TLS"),
+    ],
+)
+def test_errors_name_the_option_as_it_was_written(options: dict[str, str], said: str) -> None:
+    from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
+
+    base = {"subscribe": "t"} if "protocol" in options else READ
+    with pytest.raises(InvalidConfig) as raised:
+        parse_batch_options(base | options)
+    assert said in str(raised.value)
+
+
+def test_a_sink_refuses_credentials_without_a_protocol_too() -> None:
+    from pyspark_kafkalog.datasource.options.sink_options import parse_sink_options
+
+    options = {"kafka.bootstrap.servers": "a:1", "topic": "t", "kafka.sasl.jaas.config": "geheim"}
+    with pytest.raises(InvalidConfig, match=r"^kafka\.sasl\.jaas\.config: TLS and SASL") as raised:
+        parse_sink_options(options)
+    assert "geheim" not in str(raised.value)
+    parse_sink_options(options | {"kafka.security.protocol": "PLAINTEXT"})

@@ -1,0 +1,61 @@
+"""A stream's offsets in the checkpoint: their form has a version."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pyspark_kafkalog.datasource.stream.stream_offsets import decode_offsets, encode_offsets
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.types import TopicPartition
+
+OFFSETS = {TopicPartition("b", 1): 7, TopicPartition("a", 10): 3, TopicPartition("b", 0): 2**63 - 1}
+
+
+def test_s18_the_form_carries_its_version() -> None:
+    assert encode_offsets(OFFSETS) == {
+        "version": 1,
+        "offsets": {"a": {"10": 3}, "b": {"0": 2**63 - 1, "1": 7}},
+    }
+    assert decode_offsets(encode_offsets(OFFSETS)) == OFFSETS
+
+
+def test_equal_offsets_are_equal_text() -> None:
+    texts = {
+        json.dumps(encode_offsets(dict(items))) for items in (OFFSETS.items(), reversed(OFFSETS.items()))
+    }
+    assert len(texts) == 1
+
+
+def test_partitions_of_the_first_generation_are_their_brokers() -> None:
+    offsets = {TopicPartition("t", 0, 1): 300, TopicPartition("t", 0, 2): 5}
+    assert encode_offsets(offsets)["offsets"] == {"t": {"1-0": 300, "2-0": 5}}
+    assert decode_offsets(encode_offsets(offsets)) == offsets
+
+
+def test_s19_the_offsets_of_sparks_own_connector_are_version_0() -> None:
+    spark = '{"topic":{"0":23,"1":45},"version":{"0":1}}'
+    assert decode_offsets(json.loads(spark)) == {
+        TopicPartition("topic", 0): 23,
+        TopicPartition("topic", 1): 45,
+        TopicPartition("version", 0): 1,
+    }
+
+
+def test_s20_a_newer_version_is_refused_with_what_to_do() -> None:
+    with pytest.raises(InvalidConfig, match="have version 2, and this pyspark-kafkalog knows 1 at most"):
+        decode_offsets({"version": 2, "offsets": {}, "more": 1})
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        None, [], "x", {"version": 1}, {"version": 1, "offsets": []}, {"version": -1, "offsets": {}},
+        {"t": 5}, {"t": {"zero": 5}}, {"t": {"0": "5"}}, {"t": {"0": -2}}, {"t": {"0": 2**63}},
+        {"t": {"0": True}},
+    ],
+)  # fmt: skip
+def test_what_is_no_offset_is_refused(kept: object) -> None:
+    with pytest.raises(InvalidConfig, match="these are no offsets of kafkalog"):
+        decode_offsets(kept)
