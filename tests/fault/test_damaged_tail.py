@@ -99,7 +99,7 @@ def test_a_nonsense_length_takes_no_memory(tmp_path: Path) -> None:
     _recovers_to(tmp_path, FIRST_BATCH + LAST_BATCH, len(data), segment)
 
 
-def test_segments_behind_a_cut_are_moved_aside(tmp_path: Path) -> None:
+def test_segments_after_a_cut_are_moved_aside(tmp_path: Path) -> None:
     one = len(batch(b"0"))
     manager, log = open_log(tmp_path, segment_bytes=2 * one)
     for number in range(7):
@@ -144,7 +144,7 @@ def test_a_cleaned_log_may_have_gaps_below_where_the_cleaner_was(tmp_path: Path)
     assert (log.start_offset, log.end_offset) == (0, 4)
 
 
-def test_damage_is_told_apart_from_a_disk_that_cannot_be_read(tmp_path: Path) -> None:
+def test_damage_is_distinguished_from_a_disk_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "segment").write_bytes(bytes(batch(b"0")))
     file = OsFileSystem().open(tmp_path / "segment")
     frames: list[Frame] = []
@@ -171,7 +171,7 @@ def test_producers_are_replayed_from_what_survived(tmp_path: Path) -> None:
     assert values(log) == [b"0", b"1", b"2"]
 
 
-def test_damage_in_the_middle_of_what_was_synced_is_told_to_readers_and_stops_nobody_else(
+def test_damage_in_the_middle_of_synced_data_fails_its_readers_only(
     tmp_path: Path,
 ) -> None:
     config = {"segment_bytes": 4 * len(batch(b"0")), "flush_ms": 0, "retention_ms": 1000}

@@ -62,7 +62,7 @@ def test_a_failed_sync_takes_the_directory_offline_and_is_not_repeated(tmp_path:
     assert sorted(map(len, found)) == [1, 1, 2, 2]
 
 
-def test_a_producer_that_waits_for_the_disk_is_told_when_the_sync_fails(tmp_path: Path) -> None:
+def test_a_producer_that_waits_for_the_disk_gets_an_error_when_the_sync_fails(tmp_path: Path) -> None:
     files = FaultyFiles()
     _, log = open_log(tmp_path, files=files, flush_messages=1)
     files.sync_fails = _segment

@@ -78,7 +78,7 @@ def test_a_flipped_bit_in_what_the_checksum_covers_is_found(tmp_path: Path) -> N
         _recovers_to(tmp_path, FIRST_SET)
 
 
-def test_behind_a_damaged_segment_nothing_is_served(tmp_path: Path) -> None:
+def test_after_a_damaged_segment_nothing_is_served(tmp_path: Path) -> None:
     """Offsets are positions: what follows a hole would be found at offsets that are not its own."""
     manager, log = open_log(tmp_path, generation="0.7", flush_messages=1, segment_bytes=1)
     messages = [entry(b"message %d" % number) for number in range(4)]

@@ -87,9 +87,7 @@ def test_the_marker_of_a_clean_stop_does_not_come_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_whatever_a_kernel_had_written_of_the_rest_the_log_is_what_was_appended_up_to_some_point(
-    tmp_path: Path, seed: int
-) -> None:
+def test_after_a_power_cut_the_log_is_what_was_appended_up_to_some_point(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     root = tmp_path / "disk"
     root.mkdir()

@@ -28,7 +28,7 @@ by_name = pytest.mark.parametrize("writer", CLIENTS, ids=lambda client: client.n
 
 @by_name
 @pytest.mark.parametrize("codec", CODECS)
-def test_records_are_the_same_for_every_reader(
+def test_records_are_the_same_forevery_reader(
     servers: str, topic_name: str, writer: ForeignClient, codec: str
 ) -> None:
     writer.create_topic(servers, topic_name, 1)
@@ -40,7 +40,7 @@ def test_records_are_the_same_for_every_reader(
 
 
 @by_name
-def test_a_committed_offset_is_the_same_for_every_reader(
+def test_a_committed_offset_is_the_same_forevery_reader(
     servers: str, topic_name: str, writer: ForeignClient
 ) -> None:
     writer.create_topic(servers, topic_name, 1)

@@ -93,7 +93,7 @@ class TestReading:
             assert [message.value for message in found] == rest
 
     @each_client
-    def test_a_group_goes_on_behind_the_message_that_it_committed(
+    def test_a_group_continues_after_the_message_that_it_committed(
         self, servers: str, client: ForeignClient
     ) -> None:
         group = f"resumes-{client.name}"

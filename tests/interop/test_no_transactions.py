@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 
-def test_librdkafka_is_told_and_does_not_ask_for_ever(servers: str) -> None:
+def test_librdkafka_gets_an_error_and_stops_asking(servers: str) -> None:
     producer = Producer({"bootstrap.servers": servers, "transactional.id": "t", "log_level": 0})
     began = time.monotonic()
     with pytest.raises(KafkaException) as refused:

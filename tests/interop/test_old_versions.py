@@ -143,7 +143,7 @@ def test_a_topic_with_a_format_of_its_own_converts_what_is_written(
 
 
 @pytest.mark.parametrize("writer", [one for one in WRITERS if one.magic], ids=lambda one: one.name)
-def test_times_lead_to_offsets_whoever_wrote(servers: str, written: Written, writer: Dialect) -> None:
+def test_times_lead_to_offsets_for_any_writer(servers: str, written: Written, writer: Dialect) -> None:
     topic, codecs = written(writer)
     last = len(codecs) * EACH
     for number in (0, 1, EACH - 1):

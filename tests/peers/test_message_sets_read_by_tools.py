@@ -77,7 +77,7 @@ def test_kafka_reads_every_codec_of_both_formats(dumped: Callable[[bytes], str])
     assert ENTRY.findall(text) == [(codec, "true") for codec in codecs]
 
 
-def test_kafka_reads_batches_that_were_made_older_and_sets_that_were_made_batches(
+def test_kafka_reads_batches_and_sets_converted_either_way(
     dumped: Callable[[bytes], str],
 ) -> None:
     log, expected = b"", []

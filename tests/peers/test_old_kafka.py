@@ -180,7 +180,7 @@ def test_looking_for_a_topic_does_not_make_it(
         assert len(found[written[0].topic].partitions) == 1
 
 
-def test_who_is_not_told_what_the_broker_is_says_so(kafka: OldKafka) -> None:
+def test_an_unknown_kind_of_broker_is_an_error(kafka: OldKafka) -> None:
     config = ConsumerConfig(kafka.bootstrap_servers, connection_setup_timeout_ms=500, request_timeout_ms=600)
     cluster = Cluster(config)
     if kafka.version.startswith("0.10"):

@@ -159,7 +159,7 @@ def test_a_task_that_fails_leaves_nothing(servers: str, topic: str, query: Query
     settled(servers, topic, ["0/1/0", "0/1/1"])
 
 
-def test_rows_that_come_to_other_tasks_than_before_are_told(
+def test_rows_that_come_to_other_tasks_than_before_are_reported(
     servers: str, topic: str, query: Query, cluster: Cluster
 ) -> None:
     first = query.run(0, (6, 6))
@@ -169,7 +169,7 @@ def test_rows_that_come_to_other_tasks_than_before_are_told(
         query.run(0, (4, 4, 4))
 
 
-def test_rows_that_left_a_task_whose_rows_are_committed_are_told(
+def test_rows_that_left_a_task_whose_rows_are_committed_are_reported(
     servers: str, topic: str, query: Query, cluster: Cluster
 ) -> None:
     first = query.run(0, (2, 2))
@@ -179,7 +179,7 @@ def test_rows_that_left_a_task_whose_rows_are_committed_are_told(
         query.run(0, (4, 0))
 
 
-def test_fewer_tasks_than_a_committed_batch_had_are_told(servers: str, topic: str, query: Query) -> None:
+def test_fewer_tasks_than_a_committed_batch_had_are_reported(servers: str, topic: str, query: Query) -> None:
     query.commit(query.run(0, (2, 3, 4)), 0)
     again = query.run(0, (2, 3))
     with pytest.raises(
@@ -191,7 +191,7 @@ def test_fewer_tasks_than_a_committed_batch_had_are_told(servers: str, topic: st
     settled(servers, topic, rows_of(0, (2, 3, 4)) + rows_of(1, (2,)))
 
 
-def test_rows_that_came_to_a_task_that_had_none_are_told_before_anything_is_committed(
+def test_rows_that_came_to_a_task_that_had_none_are_reported_before_anything_is_committed(
     servers: str, topic: str, query: Query
 ) -> None:
     query.commit(query.run(0, (0, 5)), 0)
@@ -202,7 +202,7 @@ def test_rows_that_came_to_a_task_that_had_none_are_told_before_anything_is_comm
     settled(servers, topic, rows_of(0, (0, 5)))
 
 
-def test_a_checkpoint_that_was_set_back_is_told_and_another_query_begins_anew(
+def test_a_checkpoint_that_was_set_back_is_reported_and_another_query_starts_over(
     servers: str, topic: str, query: Query
 ) -> None:
     query.commit(query.run(5), 5)
@@ -230,7 +230,7 @@ def write_batch(servers: str, topic: str, *values: str, **options: str) -> TaskW
     return message
 
 
-def test_a_batch_write_is_done_anew_unless_it_has_an_id(servers: str, topic: str) -> None:
+def test_a_batch_write_is_repeated_unless_it_has_an_id(servers: str, topic: str) -> None:
     write_batch(servers, topic, "a")
     write_batch(servers, topic, "a")
     settled(servers, topic, ["a", "a"])
@@ -241,7 +241,7 @@ def test_a_batch_write_is_done_anew_unless_it_has_an_id(servers: str, topic: str
     settled(servers, topic, ["a", "a", "b", "c"])
 
 
-def test_a_longer_transaction_than_the_broker_allows_is_told(servers: str, topic: str) -> None:
+def test_a_longer_transaction_than_the_broker_allows_is_reported(servers: str, topic: str) -> None:
     with pytest.raises(
         ServerError, match=r"transaction\.timeout\.ms is above .* transaction\.max\.timeout\.ms"
     ):

@@ -176,7 +176,7 @@ def test_s75_and_s76_options_in_any_case(three: Topic, load: Load) -> None:
     assert frame.count() == 21
 
 
-def test_log_append_time_is_told(new_topic: NewTopic, load: Load) -> None:
+def test_log_append_time_is_reported(new_topic: NewTopic, load: Load) -> None:
     topic = new_topic(**{"message.timestamp.type": "LogAppendTime"})
     topic.add("x", timestamp=5)
     row = load(subscribe=topic.name).first()
@@ -320,7 +320,7 @@ def test_topics_by_pattern_and_partitions_by_assignment(new_topic: NewTopic, loa
     assert load(subscribePattern="nothing-is-called-so").count() == 0
 
 
-def test_r16_a_topic_that_is_not_there_is_told_by_name(load: Load) -> None:
+def test_r16_a_topic_that_is_not_there_is_named(load: Load) -> None:
     with pytest.raises(AnalysisException, match="topic 'not-there' is not on"):
         load(subscribe="not-there", **{"fetchOffset.numRetries": "0"}).collect()
 
@@ -380,7 +380,7 @@ def test_an_offset_that_is_gone_fails_the_read_unless_loss_is_allowed(
     assert load(subscribe=topic.name, failOnDataLoss="false", **beyond).count() == 0
 
 
-def test_c1_a_broker_that_is_not_there_is_told_by_address(load: Load) -> None:
+def test_c1_a_broker_that_is_not_there_is_reported_by_address(load: Load) -> None:
     with pytest.raises(AnalysisException, match=r"127\.0\.0\.1:9"):
         load(
             subscribe="t",

@@ -78,7 +78,7 @@ def test_a_batch_has_the_rows_and_is_split_into_tasks(
     }
 
 
-def test_what_is_wrong_is_told_by_driver_and_tasks(
+def test_what_is_wrong_is_reported_by_driver_and_tasks(
     do: Errand, new_topic: NewTopic, options: Callable[..., dict[str, str]]
 ) -> None:
     topic = new_topic()

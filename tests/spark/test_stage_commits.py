@@ -163,9 +163,7 @@ def test_a_write_that_fails_in_its_middle_is_read_again_whole(
     assert stage(subscribe=topic.name).count() == 1
 
 
-def test_of_two_readers_of_one_load_one_wins_and_the_other_is_told(
-    two: Topic, stage: Load, ledger: Ledger
-) -> None:
+def test_of_two_readers_of_one_load_one_wins(two: Topic, stage: Load, ledger: Ledger) -> None:
     one, other = stage(subscribe=two.name), stage(subscribe=two.name)
     assert (one.rdd.getNumPartitions(), other.rdd.getNumPartitions()) == (2, 2)
     assert values(one) == list(range(15))
@@ -228,7 +226,7 @@ def test_a_look_without_commit_writes_nothing(
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
-def test_committed_reads_go_on_behind_the_markers(spark: Any, tmp_path: Path, ledger: Ledger) -> None:
+def test_committed_reads_continue_after_the_markers(spark: Any, tmp_path: Path, ledger: Ledger) -> None:
     log = ScriptedLog(vector("v2-txn-log.bin").data, aborted=[(4000, 0)], at_once=True)
     with serving(log) as broker:
         frame = (
@@ -243,7 +241,7 @@ def test_committed_reads_go_on_behind_the_markers(spark: Any, tmp_path: Path, le
     assert positions(ledger) == {0: 9}
 
 
-def test_a_path_that_cannot_be_written_is_told(two: Topic, stage: Load, tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_written_is_reported(two: Topic, stage: Load, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     path = str(tmp_path / "file" / "offsets")
     with pytest.raises(AnalysisException) as raised:
@@ -277,7 +275,7 @@ def test_the_ledger_of_another_cluster_is_refused(two: Topic, stage: Load, ledge
     assert len(ledger.history()) == 1
 
 
-def test_a_topic_made_anew_is_refused_or_read_from_its_beginning(
+def test_a_topic_recreated_is_refused_or_read_from_its_beginning(
     two: Topic, stage: Load, server: EmbeddedBroker
 ) -> None:
     stage(subscribe=two.name).count()
@@ -292,7 +290,7 @@ def test_a_topic_made_anew_is_refused_or_read_from_its_beginning(
     assert values(stage(subscribe=two.name)) == [120]
 
 
-def test_offsets_that_aged_out_are_told_or_left_out(stage: Load, ledger: Ledger) -> None:
+def test_offsets_that_aged_out_are_reported_or_left_out(stage: Load, ledger: Ledger) -> None:
     log = ScriptedLog(batches(range(5), range(5, 10), range(10, 15)))
     with serving(log) as broker:
         scripted = {"subscribe": "t", "kafka.bootstrap.servers": broker.address}
@@ -313,7 +311,7 @@ def test_a_partition_that_came_later_is_read_whole(two: Topic, stage: Load, serv
     assert values(stage(subscribe=two.name, **first)) == [20, 21, 22]
 
 
-def test_the_group_is_told_and_a_read_may_begin_where_it_stands(
+def test_the_group_gets_the_offsets_and_a_read_may_begin_there(
     two: Topic, stage: Load, load: Load, server: EmbeddedBroker, ledger: Ledger
 ) -> None:
     group = f"group-of-{two.name}"

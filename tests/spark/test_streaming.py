@@ -193,7 +193,7 @@ def test_s21_times_make_windows_and_watermarks(new_topic: NewTopic, query: Query
     assert [value for batch in query.run(counted) for value in batch] == ["2"]
 
 
-def test_s25_and_s73_what_only_a_stream_or_a_batch_may_say_is_told_when_it_starts(
+def test_s25_and_s73_what_only_a_stream_or_a_batch_may_say_is_reported_when_it_starts(
     new_topic: NewTopic, query: Query
 ) -> None:
     topic = new_topic()

@@ -105,7 +105,7 @@ def test_wrong_options_fail_at_load(load: Load, options: Any, said: str) -> None
     assert said in str(raised.value)
 
 
-def test_a_start_within_a_message_is_told_with_its_partition(load: Load) -> None:
+def test_a_start_within_a_message_is_reported_with_its_partition(load: Load) -> None:
     start = json.dumps({"clicks": {"1-0": 5, "1-1": -2, "2-0": -2, "2-1": -2}})
     with pytest.raises(PythonException) as raised:
         load(subscribe="clicks", startingOffsets=start).collect()

@@ -14,7 +14,7 @@ from tests.support.client.scripted_broker import Layout, ScriptedBroker
 LAYOUT = JsonLayout("/kafka")
 
 
-def test_partitions_stand_in_the_order_of_their_numbers_whoever_leads_them(zookeeper_connect: str) -> None:
+def test_partitions_are_ordered_by_number_whichever_broker_leads_them(zookeeper_connect: str) -> None:
     with Session(zookeeper_connect) as session:
         for broker in (1, 2):
             node = BrokerNode(broker, "h", 9, 1)

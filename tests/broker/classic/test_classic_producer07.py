@@ -301,7 +301,7 @@ def test_what_was_queued_waits_for_a_broker_when_none_is_left(cluster: Cluster07
     assert sorted(again.payloads("t")) == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_brokers_come_and_go_and_every_event_is_delivered_or_told_to_be_lost(cluster: Cluster07) -> None:
+def test_brokers_come_and_go_and_every_event_is_delivered_or_reported_as_lost(cluster: Cluster07) -> None:
     lost: list[bytes] = []
 
     class Failures(CallbackHandler):

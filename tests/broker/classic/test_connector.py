@@ -224,7 +224,7 @@ def test_filters_join_topics_as_they_appear(
 
 
 @pytest.mark.parametrize(("reset", "expected"), [("smallest", b"old"), ("largest", b"new")])
-def test_a_group_without_offsets_begins_where_it_is_told(
+def test_a_group_without_offsets_begins_where_configured(
     connect: Connect,
     write: Write,
     protocol: str,

@@ -76,7 +76,7 @@ def test_all_partitions_are_asked_for_at_once_and_read_on_as_they_grow(broker: B
 
 
 @pytest.mark.parametrize(("reset", "begin"), [("smallest", 0), ("largest", 22)])
-def test_a_partition_without_an_offset_begins_as_told_and_that_is_kept(
+def test_a_partition_without_an_offset_begins_as_configured_and_that_is_kept(
     broker: Broker07, make: Make, stored: dict[str, int], reset: str, begin: int
 ) -> None:
     broker.append("t", 0, encode_set([b"a", b"b"]))
@@ -125,7 +125,7 @@ def test_an_offset_beyond_the_log_is_an_error_of_its_stream_where_no_reset_is_wa
     assert next(fine.stream)[0] == b"b"
 
 
-def test_what_cannot_be_read_is_told_and_not_passed_over(broker: Broker07, make: Make) -> None:
+def test_what_cannot_be_read_is_reported_and_not_passed_over(broker: Broker07, make: Make) -> None:
     broker.append("t", 0, b"\xff" * 40)
     broker.append("t", 1, encode_set([b"x" * 200]))
     corrupt, large = owned(0), owned(1)

@@ -205,7 +205,7 @@ def test_offsets_before_are_the_segments_the_largest_first() -> None:
         assert (read, position) == ([11, 11, 8], 1200), "a fetch ends where a segment does"
 
 
-def test_a_partition_that_is_not_there_is_told_by_a_closed_connection(
+def test_a_partition_that_is_not_there_is_reported_by_a_closed_connection(
     broker: Broker07, consumer: SimpleConsumer
 ) -> None:
     with pytest.raises(
@@ -225,7 +225,7 @@ def test_a_connection_lost_between_the_parts_of_a_call_fails_the_call(
     assert listed(consumer.fetch("t", 0, 0)) == [(b"one", 13)]
 
 
-def test_a_connection_that_broke_is_made_anew(broker: Broker07, consumer: SimpleConsumer) -> None:
+def test_a_connection_that_broke_is_recreated(broker: Broker07, consumer: SimpleConsumer) -> None:
     broker.append("t", 0, encode_set([b"one"]))
     consumer.fetch("t", 0, 0)
     broker.cut_connections()

@@ -107,7 +107,7 @@ def test_without_confirmation_what_is_refused_shows_at_the_next_send(broker: Bro
         producer.confirm()
 
 
-def test_a_connection_closed_while_nothing_was_sent_is_made_anew(broker: Broker07) -> None:
+def test_a_connection_closed_while_nothing_was_sent_is_recreated(broker: Broker07) -> None:
     with producer_of(broker) as producer:
         producer.send("t", [b"one"], 0)
         broker.cut_connections()

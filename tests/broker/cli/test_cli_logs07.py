@@ -131,7 +131,7 @@ def test_a_damaged_place_is_shown_where_it_is_and_reading_goes_on(
     assert of_kind(lines, "entry", "offset", "position", "size") == whole[:3] + whole[4:]
 
 
-def test_sound_and_damaged_logs_are_told(partition: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sound_and_damaged_logs_are_reported(partition: Path, capsys: pytest.CaptureFixture[str]) -> None:
     size = sum(path.stat().st_size for path in segments(partition))
     count = len(segments(partition))
     for arguments, known in (([], ""), (["--deep"], f" {MESSAGES_07} messages,")):

@@ -96,7 +96,7 @@ def test_a_note_of_an_earlier_process_is_not_believed(data: Path, capsys: pytest
         bystander.wait()
 
 
-def test_a_holder_without_a_name_is_told(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_holder_without_a_name_is_reported(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data.mkdir()
     held = hold(data / LOCK_NAME, b"")
     assert main(["stop", str(data)]) == 1
@@ -104,7 +104,7 @@ def test_a_holder_without_a_name_is_told(data: Path, capsys: pytest.CaptureFixtu
     assert "has not said which process it is" in capsys.readouterr().err
 
 
-def test_a_broker_that_does_not_stop_in_time_is_told(
+def test_a_broker_that_does_not_stop_in_time_is_reported(
     running: subprocess.Popen[str], data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     os.kill(running.pid, signal.SIGSTOP)

@@ -17,7 +17,9 @@ def verify(*places: Path | str) -> int:
     return main(["verify-log", *map(str, places)])
 
 
-def test_a_sound_directory_is_told_log_by_log(partition: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sound_directory_is_reported_log_by_log(
+    partition: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert verify(partition.parent) == 0
     size = sum(path.stat().st_size for path in segments(partition))
     told = f"{RECORDS // 2} batches, {RECORDS} records, {len(segments(partition))} segments, {size} bytes"
@@ -27,7 +29,7 @@ def test_a_sound_directory_is_told_log_by_log(partition: Path, capsys: pytest.Ca
     ]
 
 
-def test_damage_is_told_with_file_and_byte(partition: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damage_is_reported_with_file_and_byte(partition: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = segments(partition)[0]
     flip(first, 70)
     for place in (partition.parent, partition, first):

@@ -38,7 +38,7 @@ def values(client: RawClient, topic: str, partition: int = 0) -> list[bytes | No
 
 
 @pytest.mark.parametrize("command", ["consume", "offsets"])
-def test_a_full_disk_behind_the_output_is_one_line_and_exit_code_1(
+def test_a_full_disk_after_the_output_is_one_line_and_exit_code_1(
     server: str, client: RawClient, one: str, command: str
 ) -> None:
     client.produce(one, batch(b"a"))
@@ -141,7 +141,7 @@ def test_json_comes_out_as_it_went_in(server: str, client: RawClient, topic: str
         ),
     ],
 )
-def test_a_wrong_line_is_told_with_its_number_and_nothing_behind_it_is_sent(
+def test_a_wrong_line_is_reported_with_its_number_and_nothing_after_it_is_sent(
     server: str, client: RawClient, one: str, arguments: list[str], said: str, why: str
 ) -> None:
     ran = kafkalog("produce", one, *arguments, server=server, said=said)
@@ -152,7 +152,7 @@ def test_a_wrong_line_is_told_with_its_number_and_nothing_behind_it_is_sent(
     assert values(client, one) == [b"1", b"2"]
 
 
-def test_what_the_broker_refuses_is_told_with_the_lines_it_came_from(
+def test_what_the_broker_refuses_is_reported_with_the_lines_it_came_from(
     server: str, client: RawClient, topic_name: str
 ) -> None:
     client.create_topic(topic_name, configs={"max.message.bytes": "300"})
@@ -174,7 +174,7 @@ def test_a_topic_that_is_not_there_ends_both_commands() -> None:
         assert read.stderr == f"kafkalog: no topic is called 'not-there' on {broker.address}\n"
 
 
-def test_a_read_begins_and_ends_where_it_is_told(server: str, client: RawClient, one: str) -> None:
+def test_a_read_begins_and_ends_where_asked(server: str, client: RawClient, one: str) -> None:
     for i in range(10):
         client.produce(one, batch(b"%d" % i, timestamp=1_700_000_000_000 + i * 1000))
 

@@ -101,7 +101,7 @@ def test_a_broker_that_closes_the_connection_when_asked_for_its_versions_may_be_
 
 
 @pytest.mark.parametrize("step", [Close(), Silence()], ids=["closes", "says nothing"])
-def test_a_broker_that_does_not_tell_its_versions_is_of_the_release_that_was_told(
+def test_a_broker_without_api_versions_is_of_the_configured_release(
     broker: ScriptedBroker, step: object
 ) -> None:
     broker.script(ApiKey.API_VERSIONS, step)

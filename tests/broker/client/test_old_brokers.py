@@ -166,7 +166,7 @@ def test_looking_for_a_topic_does_not_make_it(cluster: Cluster, written: TopicPa
     assert all(topic.is_internal == name.startswith("__") for name, topic in every.items())
 
 
-def test_who_is_not_told_the_release_says_which_property_it_is(old_broker: EmbeddedBroker) -> None:
+def test_an_unknown_release_names_the_property_to_set(old_broker: EmbeddedBroker) -> None:
     servers = old_broker.bootstrap_servers
     cluster = Cluster(ConsumerConfig(bootstrap_servers=servers, request_timeout_ms=200))
     with pytest.raises(ConnectionLost, match=r"broker\.version\.fallback says which release it is: 0\.8\.0"):
@@ -187,7 +187,7 @@ def test_what_the_release_does_not_have_is_refused_with_a_way_out(
             sent.result(20)
 
 
-def test_the_command_line_is_told_by_a_variable(topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line_is_set_by_a_variable(topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKALOG_BROKER_VERSION", "0.9.0.1")
     with broker_of("0.9.0", {"log.retention.ms": -1}) as broker:
         servers = broker.bootstrap_servers

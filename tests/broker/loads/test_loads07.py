@@ -234,7 +234,7 @@ def test_a_load_neither_begins_nor_ends_inside_an_entry(loads: Loads, option: st
     assert loads.ledger.pending() is None
 
 
-def test_a_log_that_ends_before_the_position_is_a_topic_made_anew(loads: Loads, cluster: Cluster) -> None:
+def test_a_log_that_ends_before_the_position_is_a_topic_recreated(loads: Loads, cluster: Cluster) -> None:
     committed(loads, loads.begin())
     del cluster.brokers[14].logs["t", 0][SIZE:]
     with pytest.raises(TopicRecreated, match=rf"t-14-0: position \d+ is beyond the end of the log, {SIZE}"):
@@ -242,7 +242,7 @@ def test_a_log_that_ends_before_the_position_is_a_topic_made_anew(loads: Loads, 
     assert ranges(loads.begin(onTopicRecreated="earliest")) == [("t-14-0", 0, SIZE)]
 
 
-def test_a_log_in_which_no_message_begins_at_the_position_is_a_topic_made_anew(
+def test_a_log_in_which_no_message_begins_at_the_position_is_a_topic_recreated(
     loads: Loads, cluster: Cluster
 ) -> None:
     committed(loads, loads.begin())
@@ -280,7 +280,7 @@ def test_a_new_brokers_partitions_begin_at_their_earliest(loads: Loads, cluster:
     assert ranges(plan) == [("t-5-1", 0, SIZE)]
 
 
-def test_the_cluster_is_told_by_its_znode_where_it_has_one(
+def test_the_cluster_is_known_by_its_znode_where_it_has_one(
     session: Session, zookeeper_connect: str, tmp_path: Path
 ) -> None:
     nameless = Loads(tmp_path / "nameless", **{"zookeeper.connect": zookeeper_connect})
@@ -318,7 +318,9 @@ def test_the_mappers_files_begin_a_new_load_where_they_say(
     assert other.stage(startingOffsets=f"file:{mirror}") == ALL[3:]
 
 
-def test_a_file_of_a_broker_that_is_not_live_is_told(loads: Loads, cluster: Cluster, tmp_path: Path) -> None:
+def test_a_file_of_a_broker_that_is_not_live_is_reported(
+    loads: Loads, cluster: Cluster, tmp_path: Path
+) -> None:
     (tmp_path / "part-3-t-0").write_text("tcp://gone:9092\tt\t0\t0\n")
     with pytest.raises(InvalidConfig, match=r"part-3-t-0, line 1: no live broker is at 'tcp://gone:9092'"):
         loads.begin(startingOffsets=f"file:{tmp_path}")
@@ -341,9 +343,7 @@ def test_the_groups_znodes_follow_the_commit_and_a_load_may_begin_there(
     assert ranges(other.begin(startingOffsets="group")) == [("t-14-0", SIZE, end)]
 
 
-def test_a_group_that_cannot_be_told_is_a_warning_and_the_commit_stands(
-    loads: Loads, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_group_commit_that_fails_is_a_warning(loads: Loads, caplog: pytest.LogCaptureFixture) -> None:
     commit = committed(loads, loads.begin())
     nowhere = {"zookeeper.connect": "127.0.0.1:1", "kafka.zookeeper.connection.timeout.ms": "100"}
     always = {"protocol": "0.7", "subscribe": "t", "kafka.group.id": "g"}

@@ -68,7 +68,7 @@ def test_a_client_that_sends_and_never_reads_is_stopped_by_its_own_socket() -> N
         client.close()
 
 
-def test_requests_behind_a_parked_one_stay_in_the_kernel() -> None:
+def test_requests_after_a_parked_one_stay_in_the_kernel() -> None:
     parked: list[tuple[bytearray, Reply]] = []
     with serving(lambda request, reply: parked.append((request, reply))) as server:
         client = Client(server.port, timeout=0.3)

@@ -233,7 +233,7 @@ def test_partition_minus_1_is_one_at_random(wire: Wire07, topic: str) -> None:
     assert min(ends) > 0  # 1 in 10**12 that chance has it otherwise
 
 
-def test_of_a_multi_produce_the_parts_behind_the_bad_one_are_lost(
+def test_of_a_multi_produce_the_parts_after_the_bad_one_are_lost(
     wire: Wire07, broker: EmbeddedBroker, topic: str
 ) -> None:
     wire.send(multi_produce((topic, 0, ONE), (topic, 9, ONE), (topic, 1, ONE)))

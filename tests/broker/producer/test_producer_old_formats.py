@@ -129,7 +129,7 @@ def test_the_highest_version_that_takes_message_sets_is_used(
         ("v2", (0, 2), (0, 3), r"the broker is older than Kafka 0\.11 .*message\.format=v1 is for 0\.10"),
     ],
 )
-def test_a_broker_that_does_not_take_the_format_is_told_of(
+def test_a_broker_that_does_not_take_the_format_is_reported(
     broker: ScriptedBroker,
     make: Any,
     name: str,

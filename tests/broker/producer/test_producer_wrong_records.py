@@ -98,7 +98,7 @@ def test_arrow_columns_that_cannot_be_sent_are_refused(
     assert producer.send("t", b"after").result(10).offset >= 0
 
 
-def test_a_batch_that_cannot_be_made_into_bytes_is_told_and_nothing_waits_for_it(
+def test_a_batch_that_cannot_be_made_into_bytes_is_reported_and_nothing_waits_for_it(
     producer: Producer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def no_memory(*_: object) -> bytes:

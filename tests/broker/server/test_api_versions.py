@@ -56,7 +56,7 @@ def test_an_unknown_version_is_answered_in_the_body_of_version_0(running_broker:
 
 
 @pytest.mark.parametrize("name", ["", "-x", "a b", "x.", "é"])
-def test_a_client_without_a_proper_name_is_told_so(client: RawClient, name: str) -> None:
+def test_a_client_without_a_proper_name_gets_an_error(client: RawClient, name: str) -> None:
     request = ApiVersionsRequest(client_software_name=name, client_software_version="1")
     assert client.ask(request, 3).error_code == ErrorCode.INVALID_REQUEST
 

@@ -48,7 +48,7 @@ def test_a_topics_own_value_and_the_defaults_in_every_version(
         assert inherited.config_type == ConfigType.LIST
 
 
-def test_only_the_keys_asked_for_are_told(client: RawClient, topic: str) -> None:
+def test_only_the_keys_asked_for_are_answered(client: RawClient, topic: str) -> None:
     result = describe(client, ResourceType.TOPIC, topic, "segment.bytes", "no.such.key")
     assert [c.name for c in result.configs] == ["segment.bytes"]
 
@@ -101,7 +101,7 @@ def test_the_dynamic_defaults_of_all_brokers_are_none(client: RawClient) -> None
         (0, "", ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_is_not_there_is_refused_and_the_others_are_told(
+def test_what_is_not_there_is_refused_and_the_others_are_reported(
     client: RawClient, topic: str, kind: int, name: str, code: ErrorCode
 ) -> None:
     good = DescribeConfigsResource(ResourceType.TOPIC, topic)

@@ -263,7 +263,7 @@ def test_a_damaged_log_is_not_exported(
     assert nothing_left(target)
 
 
-def test_a_torn_tail_is_left_out_and_told(
+def test_a_torn_tail_is_left_out_and_reported(
     partition: Path, target: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     newest = segments(partition)[-1]

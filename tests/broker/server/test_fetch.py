@@ -74,7 +74,7 @@ class TestReading:
             (-2, ErrorCode.FENCED_LEADER_EPOCH),
         ],
     )
-    def test_a_client_that_knows_another_leader_is_told(
+    def test_a_client_with_an_old_leader_epoch_gets_an_error(
         self, client: RawClient, filled: str, epoch: int, code: ErrorCode
     ) -> None:
         want = FetchPartition(

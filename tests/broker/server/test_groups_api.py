@@ -71,7 +71,7 @@ def test_the_group_without_a_name_is_a_group_as_in_kafka(client: RawClient) -> N
     assert client.ask(DescribeGroupsRequest(("",))).groups == (DescribedGroup(group_state="Dead"),)
 
 
-def test_operations_are_told_when_they_are_asked_for(client: RawClient) -> None:
+def test_operations_are_answered_when_asked_for(client: RawClient) -> None:
     (asked,) = client.ask(DescribeGroupsRequest(("a",), include_authorized_operations=True)).groups
     (unasked,) = client.ask(DescribeGroupsRequest(("a",))).groups
     assert (asked.authorized_operations, unasked.authorized_operations) == (

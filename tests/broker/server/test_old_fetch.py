@@ -63,7 +63,7 @@ def test_the_answer_is_in_the_layout_of_its_version(client: RawClient, topic: st
 
 @pytest.mark.parametrize("version", OLD)
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
-def test_what_todays_producers_write_is_told_in_the_clients_format(
+def test_what_todays_producers_write_is_converted_to_the_clients_format(
     client: RawClient, topic: str, version: int, codec: Codec
 ) -> None:
     for n in range(3):

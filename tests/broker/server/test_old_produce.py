@@ -137,7 +137,7 @@ def test_acks_0_has_no_answer_and_closes_the_connection_on_an_error(client: RawC
     assert client.closed_by_broker()
 
 
-def test_log_append_time_is_told_in_version_2_and_kept(client: RawClient, topic_name: str) -> None:
+def test_log_append_time_is_reported_in_version_2_and_kept(client: RawClient, topic_name: str) -> None:
     client.create_topic(topic_name, configs={"message.timestamp.type": "LogAppendTime"})
     told = client.produce(topic_name, old(1, b"x", b"y", codec=Codec.GZIP), version=2).log_append_time_ms
     assert told > NOW_MS

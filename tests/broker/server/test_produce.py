@@ -148,7 +148,7 @@ def test_clients_cannot_write_to_the_offsets_topic(client: RawClient) -> None:
     assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_log_append_time_is_told_and_kept(client: RawClient, topic_name: str) -> None:
+def test_log_append_time_is_reported_and_kept(client: RawClient, topic_name: str) -> None:
     client.create_topic(topic_name, configs={"message.timestamp.type": "LogAppendTime"})
     result = client.produce(topic_name, batch(b"x"))
     assert result.log_append_time_ms > NOW_MS

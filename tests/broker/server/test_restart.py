@@ -118,14 +118,14 @@ def test_another_node_cannot_take_over_a_directory(tmp_path: Path) -> None:
         start_broker({"node.id": 2}, data_dir=tmp_path / "data")
 
 
-def test_a_port_in_use_is_told_by_name() -> None:
+def test_a_port_in_use_is_named() -> None:
     with start_broker() as broker:
         listeners = f"PLAINTEXT://127.0.0.1:{broker.port}"
         with pytest.raises(BrokerNotStarted, match=f"127.0.0.1:{broker.port}"):
             start_broker(listeners=listeners)
 
 
-def test_a_bad_property_is_told_by_name() -> None:
+def test_a_bad_property_is_named() -> None:
     with pytest.raises(BrokerNotStarted, match=r"num\.partitions"):
         start_broker(**{"num.partitions": "many"})
 

@@ -190,7 +190,7 @@ def _owners(session: Session) -> list[int]:
     return [node.owner for node in nodes if node is not None] if all(nodes) else []
 
 
-def test_a_rival_that_came_while_the_session_was_lost_is_told_and_outlasted(
+def test_a_rival_that_came_while_the_session_was_lost_is_reported_and_outlasted(
     session: Session, made: Made, zookeeper_connect: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     registration = made(protocols=("PLAINTEXT",))
@@ -337,7 +337,7 @@ def test_topics_that_were_made_while_zookeeper_was_away_are_registered_when_it_i
         assert brokers(session, PLAIN) == {}
 
 
-def test_no_zookeeper_is_told_at_the_start(own_zookeeper: ZooKeeperServer) -> None:
+def test_no_zookeeper_is_reported_at_the_start(own_zookeeper: ZooKeeperServer) -> None:
     own_zookeeper.kill()
     config = BrokerConfig(zookeeper_connect=own_zookeeper.connect, zookeeper_connection_timeout_ms=200)
     registration = Registration(config, ["PLAINTEXT"], SYSTEM_CLOCK)

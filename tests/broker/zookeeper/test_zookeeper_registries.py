@@ -56,7 +56,9 @@ def test_in_07_each_broker_brings_its_own_partitions(session: Session) -> None:
     assert [p.name for p in brokers.partitions(session, layout, "clicks")] == ["10-0", "2-0", "2-1"]
 
 
-def test_what_cannot_be_read_is_left_out_and_told(session: Session, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_read_is_left_out_and_reported(
+    session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
     layout = V07Layout()
     show(session, layout, BrokerNode(1, "a", 9092), clicks=1)
     session.create(layout.broker(2), b"nonsense")
@@ -101,7 +103,7 @@ def test_the_four_watches_of_a_producer(session: Session, other: Session) -> Non
     assert not changed.is_set()
 
 
-def test_what_went_and_came_back_while_nobody_could_look_is_told(
+def test_what_went_and_came_back_while_nobody_could_look_is_reported(
     session: Session, other: Session, layout: Layout
 ) -> None:
     """A broker at another port, a consumer that reads something else: under the same names as before."""

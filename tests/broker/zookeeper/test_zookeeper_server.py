@@ -104,7 +104,9 @@ def test_a_jvm_that_ends_by_itself_ends_the_command(start: Start, tmp_path: Path
     assert "ZooKeeper ended by itself with exit code -9" in errors
 
 
-def test_a_port_that_is_taken_is_told_and_nobody_else_is_taken_for_ours(start: Start, tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_reported_and_nobody_else_is_taken_for_ours(
+    start: Start, tmp_path: Path
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         process = start(clientPort=port)
@@ -120,7 +122,7 @@ def test_a_port_that_is_taken_is_told_and_nobody_else_is_taken_for_ours(start: S
         ({"tickTime": 1}, "tickTime=1 is not allowed; allowed: 10 to 60000"),
     ],
 )
-def test_a_wrong_property_is_told_before_anything_starts(
+def test_a_wrong_property_is_reported_before_anything_starts(
     start: Start, tmp_path: Path, properties: dict[str, object], told: str
 ) -> None:
     process = start(**properties)
@@ -130,7 +132,7 @@ def test_a_wrong_property_is_told_before_anything_starts(
     assert not (tmp_path / "data").exists()
 
 
-def test_the_file_in_conf_holds_the_defaults_and_an_unknown_name_is_told_with_the_nearest(
+def test_the_file_in_conf_holds_the_defaults_and_an_unknown_name_is_reported_with_the_nearest(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     assert ZooKeeperServerConfig.load(ROOT / "conf" / "zookeeper.properties") == ZooKeeperServerConfig()
@@ -140,7 +142,7 @@ def test_the_file_in_conf_holds_the_defaults_and_an_unknown_name_is_told_with_th
     assert "unknown property clientport is ignored; did you mean clientPort?" in caplog.text
 
 
-def test_it_listens_on_this_machine_only_unless_told_otherwise() -> None:
+def test_it_listens_on_this_machine_only_by_default() -> None:
     assert ZooKeeperServerConfig().client_port_address == "127.0.0.1"
 
 
@@ -159,13 +161,13 @@ def test_a_killed_server_comes_back_with_its_data_on_its_port(own_zookeeper: Zoo
         own_zookeeper.start()
 
 
-def test_a_data_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_data_directory_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
     with pytest.raises(ZooKeeperNotStarted, match=re.escape(f"dataDir {tmp_path / 'data'} cannot be used")):
         server_in(tmp_path).start()
 
 
-def test_damaged_data_is_told_with_what_the_server_said(tmp_path: Path) -> None:
+def test_damaged_data_is_reported_with_what_the_server_said(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "version-2").write_text("no directory")
     server = server_in(tmp_path)
@@ -174,7 +176,7 @@ def test_damaged_data_is_told_with_what_the_server_said(tmp_path: Path) -> None:
     assert not server.running
 
 
-def test_no_java_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_java_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import pyspark_kafkalog.java_runtime as runtime
 
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))

@@ -61,7 +61,7 @@ def test_ephemeral_nodes_go_with_the_session(session: Session, zookeeper_connect
     passing.close()  # again: nothing happens
 
 
-def test_children_are_told_at_first_and_after_each_change(session: Session, other: Session) -> None:
+def test_children_are_reported_at_first_and_after_each_change(session: Session, other: Session) -> None:
     told: queue.Queue[list[str]] = queue.Queue()
     watch = session.watch_children("/p/q", told.put)
     assert told.get(timeout=5) == []  # the node is not there yet
@@ -83,7 +83,7 @@ def test_children_are_told_at_first_and_after_each_change(session: Session, othe
     assert told.empty()
 
 
-def test_a_nodes_value_is_told_through_its_removal(session: Session, other: Session) -> None:
+def test_a_nodes_value_is_reported_through_its_removal(session: Session, other: Session) -> None:
     told: queue.Queue[bytes | None] = queue.Queue()
     session.watch_node("/v", told.put)
     assert told.get(timeout=5) is None
@@ -115,7 +115,7 @@ def test_callbacks_run_on_one_thread_may_use_the_session_and_may_fail(
     assert session.children("/copy") == ["0", "1"]
 
 
-def test_an_expired_session_is_told_renewed_and_its_watches_look_again(
+def test_an_expired_session_is_reported_renewed_and_its_watches_look_again(
     session: Session, other: Session
 ) -> None:
     events: queue.Queue[SessionEvent] = queue.Queue()

@@ -39,7 +39,7 @@ def pending(ledger: Ledger, tasks: int) -> Plan:
 
 
 @given(st.data(), st.integers(1, 4))
-def test_the_first_run_that_has_read_all_commits_and_the_others_are_told(
+def test_the_first_run_that_has_read_all_commits_and_the_others_are_reported(
     data: st.DataObject, tasks: int
 ) -> None:
     ledger = Ledger(MemoryStore(), "load")

@@ -45,7 +45,7 @@ def test_what_is_encoded_is_decoded(new, codec, base_offset, producer_id, transa
 
 
 @given(some_records, codecs, st.integers(0, 1 << 40))
-def test_log_append_time_stands_for_every_record_s_own(new, codec, base_offset) -> None:
+def test_log_append_time_stands_forevery_record_s_own(new, codec, base_offset) -> None:
     data = encode_batch(new, codec=codec, timestamp_type=TimestampType.LOG_APPEND_TIME)
     times = {r.timestamp for r in decode_records(data, 0, read_header(data), MAX_BYTES)}
     assert times == {max(r.timestamp for r in new)}
@@ -137,7 +137,7 @@ def test_garbage_raises_only_kafka_errors(data) -> None:
 
 @given(st.integers(0, 255), st.integers(0, 40), st.integers(0, 40), st.binary(max_size=200))
 @settings(max_examples=300)
-def test_garbage_behind_a_sound_header_raises_only_kafka_errors(attributes, count, last, block) -> None:
+def test_garbage_after_a_sound_header_raises_only_kafka_errors(attributes, count, last, block) -> None:
     data = bytearray(encode_batch([], last_offset_delta=last))
     struct.pack_into(">i", data, 8, HEADER_SIZE - 12 + len(block))
     struct.pack_into(">h", data, 21, attributes)

@@ -53,7 +53,7 @@ def test_frames_fed_byte_by_byte_come_out_whole(frames: list[bytes]) -> None:
 @given(
     bodies, st.binary(max_size=3) | st.integers(1, 40).map(lambda n: (n + 1).to_bytes(4, "big") + bytes(n))
 )
-def test_an_incomplete_frame_behind_whole_ones_is_kept(frames: list[bytes], tail: bytes) -> None:
+def test_an_incomplete_frame_after_whole_ones_is_kept(frames: list[bytes], tail: bytes) -> None:
     reader = FrameReader(1 << 20)
     assert reader.feed(stream_of(frames) + tail) == frames
     if len(tail) > 4:

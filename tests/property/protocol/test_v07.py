@@ -77,7 +77,7 @@ def test_an_answer_is_read_as_it_was_written(answer: tuple[RequestType, Any]) ->
 
 
 @given(requests, st.binary(max_size=3), st.data())
-def test_a_request_cut_or_with_bytes_behind_it_is_refused(
+def test_a_request_cut_or_with_bytes_after_it_is_refused(
     request_07: Any, more: bytes, data: st.DataObject
 ) -> None:
     frame = joined(encode_request(request_07))[4:]

@@ -140,7 +140,7 @@ def test_records_that_cannot_be_used_are_kept_as_they_were_with_the_reason(lake:
         load.dead_letters(load.df.select("topic", f.lit("x").alias("reason")))
 
 
-def test_what_was_loaded_formerly_is_read_again_from_the_topic_and_from_the_table(lake: Lake) -> None:
+def test_an_earlier_load_is_read_again_from_the_topic_and_from_the_table(lake: Lake) -> None:
     for values in (range(3), range(3, 5), range(5, 9)):
         lake.topic.add(*values)
         with lake.load() as load:

@@ -258,7 +258,7 @@ def test_without_receipts_the_same_ranges_are_read(lake: Lake) -> None:
     lake.assert_published(rows(1, range(2, 15)) + rows(2, range(15, 16)))
 
 
-def test_after_the_commit_the_group_is_told(lake: Lake) -> None:
+def test_after_the_commit_the_group_gets_the_offsets(lake: Lake) -> None:
     with lake.load(**{"kafka.group.id": "watchers"}) as load:
         load.write_parquet(lake.table)
         assert told(lake, "watchers") == {}
@@ -274,7 +274,7 @@ def told(lake: Lake, group: str) -> dict[int, int]:
     return {tp.partition: committed.offset for tp, committed in found.items()}
 
 
-def test_a_second_driver_is_told_who_has_the_load(lake: Lake) -> None:
+def test_a_second_driver_learns_who_has_the_load(lake: Lake) -> None:
     with lake.load() as first:
         said = rf"\.lock is held by process {os.getpid()} on .* since 20\d\d-\d\d-\d\dT"
         with pytest.raises(load_errors.LoadBusy, match=said), lake.load():
@@ -330,7 +330,7 @@ def load_without_spark(lake: Lake, n: int) -> None:
 # ---- bad input: a clear error, and nothing lost
 
 
-def test_a_topic_made_anew_stops_the_load(lake: Lake, client: RawClient) -> None:
+def test_a_topic_recreated_stops_the_load(lake: Lake, client: RawClient) -> None:
     lake.run()
     delete_topics(lake.servers, [lake.topic.name])
     assert client.create_topic(lake.topic.name, 2, {}).error_code == 0
@@ -463,7 +463,7 @@ def test_a_load_is_used_once_and_inside_its_block(lake: Lake) -> None:
         pass
 
 
-def test_of_two_drivers_that_start_at_once_one_loads_and_the_other_is_told(lake: Lake) -> None:
+def test_two_drivers_starting_together_commit_once(lake: Lake) -> None:
     outcomes: list[str] = []
     start = threading.Barrier(2, timeout=60)
 

@@ -187,7 +187,7 @@ def test_a_wrong_property_of_the_client_is_one_line(kafkalog: CommandLine) -> No
         (("--partition-by-time", "timestamp", "--grain", "week"), "grain is one of day, hour"),
     ],
 )
-def test_a_wrong_command_is_told_before_spark_starts(
+def test_a_wrong_command_is_reported_before_spark_starts(
     kafkalog: CommandLine, arguments: tuple[str, ...], said: str
 ) -> None:
     started = time.monotonic()

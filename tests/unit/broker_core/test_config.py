@@ -89,9 +89,7 @@ def test_anything_else_is_no_listener(text: str) -> None:
         ("PLAINTEXT://:9092", "PLAINTEXT://public:19092", "PLAINTEXT://public:19092"),
     ],
 )
-def test_clients_are_told_an_address_they_can_reach(
-    listeners: str, advertised: str | None, told: str
-) -> None:
+def test_clients_get_an_address_they_can_reach(listeners: str, advertised: str | None, told: str) -> None:
     config = BrokerConfig(listeners=listeners, advertised_listeners=advertised)
     assert str(config.advertised_endpoint(config.endpoints[0], 4711, "box")) == told
 

@@ -227,7 +227,7 @@ def test_a_hook_learns_that_there_was_no_room(handler: Recorder) -> None:
         handler.may_go.set()
 
 
-def test_a_handler_that_fails_loses_its_batch_which_is_told_and_logged(
+def test_a_handler_that_fails_loses_its_batch_and_is_logged(
     handler: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     hooks = Hooks()

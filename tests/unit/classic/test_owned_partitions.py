@@ -67,7 +67,7 @@ def test_what_is_read_on_while_the_others_are_waited_for_is_not_committed(stored
     assert stored.offsets == {KEY: 11}
 
 
-def test_whoever_is_asked_before_a_commit_can_prevent_it(stored: Stored) -> None:
+def test_a_check_before_the_commit_can_prevent_it(stored: Stored) -> None:
     def no() -> None:
         raise ConnectionLost("the target is gone")
 

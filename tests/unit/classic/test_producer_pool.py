@@ -84,7 +84,7 @@ def test_a_broker_at_another_address_has_another_channel() -> None:
     assert [channel.retired for channel in made.channels] == [1, 1, 0]
 
 
-def test_what_waits_for_a_broker_that_has_moved_is_handed_over_whoever_finds_it_out() -> None:
+def test_what_waits_for_a_moved_broker_is_handed_over() -> None:
     made = Made()
     made.pool.keep({1: node(1, "full")})
     made.pool.channel(node(1, "new"))

@@ -43,7 +43,7 @@ def test_the_rate_is_that_of_the_last_seconds(clock: ManualClock) -> None:
     assert rate.of(1600) == 150, "what was there four seconds ago counts, what was before does not"
 
 
-def test_each_source_is_told_with_what_came_and_what_is_left(clock: ManualClock) -> None:
+def test_each_source_reports_what_came_and_what_is_left(clock: ManualClock) -> None:
     running, rate = Running(), _Rate()
     expected = (
         "east: 1,200 messages, 4.5 kB, 3 partitions, lag 17; "

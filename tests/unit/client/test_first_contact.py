@@ -105,7 +105,7 @@ def test_a_cluster_that_has_answered_is_waited_for_as_long_as_its_restart_may_ta
     assert "still trying" in caplog.text
 
 
-def test_a_task_waits_as_long_since_the_cluster_answered_whoever_planned_it(
+def test_a_task_waits_as_long_since_the_cluster_answered_for_any_planner(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = ClientConfig(bootstrap_servers="planned:9092", answered_before=True)

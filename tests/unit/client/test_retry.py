@@ -73,7 +73,7 @@ def test_a_passing_error_is_waited_for_until_there_is_no_time() -> None:
     assert clock.monotonic() <= 2.0
 
 
-def test_an_error_of_another_kind_before_the_last_is_told_as_well() -> None:
+def test_an_error_of_another_kind_before_the_last_is_reported_as_well() -> None:
     clock = ManualClock(monotonic=0)
     attempts = _attempts(clock, 0.25)
     attempts.failed(ServerError(ErrorCode.LEADER_NOT_AVAILABLE, "wait"))

@@ -45,7 +45,7 @@ def test_rows_outside_the_range_are_dropped(engine: str) -> None:
     assert offsets(decode(data, engine, start=25, end=30)) == []
 
 
-def test_reading_goes_on_behind_what_was_read(engine: str) -> None:
+def test_reading_continues_after_what_was_read(engine: str) -> None:
     data = batch(10, 5) + batch(20, 5)
     assert decode(data, engine, start=12).next_offset == 25
     assert decode(data, engine, start=12, end=13).next_offset == 15
@@ -73,7 +73,7 @@ def test_an_incomplete_tail_is_left_for_the_next_answer(engine: str) -> None:
         assert (offsets(decoded), decoded.next_offset) == ([0, 1, 2], 3)
 
 
-def test_what_lies_behind_the_range_cannot_spoil_it(engine: str) -> None:
+def test_what_lies_after_the_range_cannot_spoil_it(engine: str) -> None:
     broken = bytearray(batch(5, 5))
     broken[-1] ^= 1
     data = batch(0, 5) + broken
@@ -105,7 +105,7 @@ def test_every_codec_gives_the_same_rows(engine: str, codec: Codec) -> None:
     assert column(decoded, "timestamp") == [i * 1000 for i in range(103)]
 
 
-def test_nulls_and_empty_values_are_told_apart(engine: str) -> None:
+def test_nulls_and_empty_values_are_distinguished(engine: str) -> None:
     records = [NewRecord(None, b""), NewRecord(b"", None), NewRecord(b"x", b"y"), NewRecord(None, None)]
     decoded = decode(encode_batch(records), engine)
     assert column(decoded, "key") == [b"", None, b"y", None]
@@ -267,7 +267,7 @@ def test_aborted_transactions_are_left_out_and_moved_over(engine: str) -> None:
     assert (decoded.batches, decoded.next_offset) == ([], 3)
 
 
-def test_interleaved_producers_are_told_apart(engine: str) -> None:
+def test_interleaved_producers_are_distinguished(engine: str) -> None:
     data = (
         transaction(1, 0, 1, None)
         + transaction(2, 1, 1, None)

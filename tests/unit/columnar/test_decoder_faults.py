@@ -49,7 +49,7 @@ def test_a_bad_record_is_named_and_described(engine: str, record: bytes, text: s
         assert f"t-0, record 1 of 3 in the batch at offset 70: {text}" in str(e.value)
 
 
-def test_bytes_behind_the_last_record_are_a_fault(engine: str) -> None:
+def test_bytes_after_the_last_record_are_a_fault(engine: str) -> None:
     with pytest.raises(CorruptMessage, match=r"record 1 of 1 .* 2 bytes follow the last record"):
         decode(raw_batch(good_record() + b"\0\0", 1), engine)
     with pytest.raises(CorruptMessage, match=r"record 0 of 0 .* 9 bytes follow"):

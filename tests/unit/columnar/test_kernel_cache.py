@@ -145,7 +145,7 @@ def outcome(toy: ModuleType) -> str:
     return "loaded" if kernel.stats.cache_hits else "compiled"
 
 
-def test_the_directory_that_numba_is_told_goes_first(
+def test_the_configured_numba_directory_goes_first(
     toy: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "own"))
@@ -189,7 +189,7 @@ DAMAGE: list[Callable[[bytes], bytes]] = [lambda b: b"", lambda b: b[: len(b) //
 
 @pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
 @pytest.mark.parametrize("damage", DAMAGE, ids=["empty", "half", "garbage"])
-def test_a_damaged_cache_is_made_anew(
+def test_a_damaged_cache_is_recreated(
     toy: ModuleType, tmp_path: Path, suffix: str, damage: Callable[[bytes], bytes]
 ) -> None:
     outcome(toy)

@@ -171,7 +171,7 @@ def test_messages_that_overlap_are_corrupt(engine: str, codec: Codec, magic: int
         decode(stored(0, 5, 1) + stored(3, 5, magic, codec), engine)
 
 
-def test_what_lies_behind_the_range_cannot_spoil_it(engine: str) -> None:
+def test_what_lies_after_the_range_cannot_spoil_it(engine: str) -> None:
     broken = bytearray(stored(5, 1, 1))
     broken[-1] ^= 1
     assert offsets(decode(stored(0, 5, 1) + broken, engine, end=5)) == [0, 1, 2, 3, 4]
@@ -215,7 +215,7 @@ def test_an_impossible_length_is_a_fault_also_where_the_answer_ends(engine: str)
             decode(stored(0, 1, 0) + entry[:size], engine)
 
 
-def test_faults_are_told_as_the_format_tells_them(engine: str) -> None:
+def test_faults_are_reported_in_the_format_s_words(engine: str) -> None:
     message = encode_message(NewRecord(b"v"), magic=1)
     inner = wrap_set(message, magic=1, codec=Codec.GZIP, last_offset=0)
     three = encode_set(numbered(0, 3), magic=1)
@@ -256,7 +256,7 @@ def test_codecs_that_came_later_are_refused(engine: str, codec: int, magic: int)
         decode(resealed(entry), engine)
 
 
-def test_a_time_fits_microseconds_or_is_told_with_its_message(engine: str) -> None:
+def test_a_time_fits_microseconds_or_is_reported_with_its_message(engine: str) -> None:
     for codec in (Codec.NONE, Codec.GZIP):
         for time in (LARGEST_MS, -LARGEST_MS):
             records = [NewRecord(b"", timestamp=0), NewRecord(b"", timestamp=time)]

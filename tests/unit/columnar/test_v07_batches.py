@@ -81,7 +81,7 @@ def test_only_0_7_has_an_inner_index() -> None:
 
 
 @both_engines
-def test_inner_messages_count_through_sets_within_sets_and_begin_anew_with_each_entry(engine: str) -> None:
+def test_inner_messages_count_through_sets_within_sets_and_start_over_with_each_entry(engine: str) -> None:
     inner = compressed(encode_set([b"b"]) + encode_set([b"c"], codec=Codec.SNAPPY), Codec.GZIP)
     first = compressed(encode_set([b"a"], magic=0) + inner + encode_set([b"d"]), Codec.SNAPPY)
     second = encode_set([b"e", b"f"], codec=Codec.GZIP)
@@ -178,7 +178,7 @@ def test_a_column_alone_is_what_it_is_among_all(engine: str, name: str) -> None:
 
 
 @both_engines
-def test_what_an_answer_becomes_is_bounded_and_reading_goes_on_behind_it(
+def test_what_an_answer_becomes_is_bounded_and_reading_continues_after_it(
     engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(v07_batches, "DECOMPRESSED_BYTES", 2500)
@@ -202,7 +202,7 @@ def test_an_entry_that_decompresses_to_more_than_the_limit_is_refused(engine: st
 
 
 @both_engines
-def test_the_limit_of_an_entry_counts_for_each_anew(engine: str) -> None:
+def test_the_limit_of_an_entry_counts_for_each_again(engine: str) -> None:
     one = encode_set([bytes(1000)], codec=Codec.GZIP)
     assert decode_07(one * 5, engine, max_entry_bytes=1010).records == 5
 
@@ -253,7 +253,7 @@ def test_a_fault_names_partition_and_offset(engine: str, data: bytes, why: str) 
 
 
 @both_engines
-def test_an_inner_entry_that_is_cut_is_left_out_behind_a_whole_one(engine: str) -> None:
+def test_an_inner_entry_that_is_cut_is_left_out_after_a_whole_one(engine: str) -> None:
     data = compressed(encode_set([b"whole", b"cut"])[:-1], Codec.GZIP) + encode_set([b"after"])
     assert values(decode_07(data, engine)) == [b"whole", b"after"]
 

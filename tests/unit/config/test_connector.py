@@ -39,7 +39,7 @@ def test_the_file_is_the_defaults_with_a_zookeeper_on_this_machine(caplog: pytes
     assert caplog.text == ""
 
 
-def test_an_unknown_name_is_told_with_the_nearest_one(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unknown_name_is_reported_with_the_nearest_one(caplog: pytest.LogCaptureFixture) -> None:
     config(autooffset_rest="largest")
     assert "unknown property autooffset.rest is ignored; did you mean autooffset.reset?" in caplog.text
 
@@ -54,7 +54,7 @@ def test_an_unknown_name_is_told_with_the_nearest_one(caplog: pytest.LogCaptureF
         ("dual.commit.enabled", "true", r"false, or protocol=0\.8"),
     ],
 )
-def test_what_is_not_allowed_is_told_with_what_is(name: str, value: str, allowed: str) -> None:
+def test_a_wrong_value_is_reported_with_the_allowed_ones(name: str, value: str, allowed: str) -> None:
     with pytest.raises(InvalidConfig, match=f"{name}={value} is not allowed.*{allowed}"):
         config(**{name.replace(".", "_"): value})
 

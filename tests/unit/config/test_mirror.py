@@ -113,7 +113,7 @@ def test_a_codec_that_is_named_goes_before_that_of_the_messages(
         ("target.queue.size", "unknown property target.queue.size is ignored"),
     ],
 )
-def test_an_unknown_name_is_told_with_the_nearest_one(
+def test_an_unknown_name_is_reported_with_the_nearest_one(
     name: str, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     configured(NEW | {name: "x"})

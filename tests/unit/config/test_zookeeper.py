@@ -43,7 +43,7 @@ def test_a_prefix_that_is_no_path_is_refused(name: str, value: str) -> None:
         parse(ZooKeeperConfig, {name: value}, source="test")
 
 
-def test_brokers_and_clients_look_in_the_same_places_unless_told_otherwise() -> None:
+def test_brokers_and_clients_look_in_the_same_places_by_default() -> None:
     for config in (ZooKeeperConfig(), BrokerConfig()):
         assert config.zookeeper_connect is None
         assert (config.zookeeper_prefix, config.zookeeper_prefix_07) == (JSON_PREFIX, V07_PREFIX)

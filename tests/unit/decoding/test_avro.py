@@ -180,7 +180,7 @@ def test_a_schema_that_is_no_column_is_refused(schema: Any, said: str) -> None:
         decoder(schema)
 
 
-def test_a_type_that_is_defined_nowhere_is_told() -> None:
+def test_a_type_that_is_defined_nowhere_is_reported() -> None:
     with pytest.raises(InvalidConfig, match="'null', which is no type"):
         arrow_types("null")
 

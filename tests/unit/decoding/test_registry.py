@@ -52,7 +52,7 @@ def test_a_registry_that_fails_is_asked_again_and_given_up_at_last(server: Schem
         Registry("http://127.0.0.1:1").by_id(7)
 
 
-def test_user_and_password_are_sent_and_never_told(server: SchemaRegistry) -> None:
+def test_user_and_password_are_sent_and_never_shown(server: SchemaRegistry) -> None:
     server.add('"long"', id=7)
     server.login = "me:s3cret@x"
     with_login = server.url.replace("http://", "http://me:s3cret%40x@")

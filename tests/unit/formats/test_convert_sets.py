@@ -54,7 +54,7 @@ def told(data: bytes | memoryview) -> list[tuple[int, int, bytes | None, bytes |
 
 @older
 @every_codec
-def test_a_batch_is_told_with_its_offsets_and_codec(magic: int, codec: Codec) -> None:
+def test_a_converted_batch_keeps_its_offsets_and_codec(magic: int, codec: Codec) -> None:
     data = encode_batch(NEW, codec=codec, base_offset=50, offset_deltas=[0, 2, 5], last_offset_delta=9)
     (piece,) = down(data, magic)
     assert piece.data == encode_set(NEW, magic=magic, codec=codec, offsets=[50, 52, 55])
@@ -235,7 +235,7 @@ def test_log_append_times_that_differ_do_not_share_a_batch() -> None:
 
 @older
 @every_codec
-def test_a_batch_is_told_in_an_older_format_of_the_topic_s(magic: int, codec: Codec) -> None:
+def test_a_batch_is_converted_to_an_older_format_of_the_topic(magic: int, codec: Codec) -> None:
     (piece,) = up(encode_batch(NEW, codec=codec), magic, base_offset=40)
     assert piece.data == encode_set(NEW, magic=magic, codec=codec, base_offset=40)
 
@@ -310,7 +310,7 @@ def cost(work: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-def test_a_batch_of_many_small_records_is_told_a_piece_at_a_time() -> None:
+def test_a_batch_of_many_small_records_is_converted_piece_by_piece() -> None:
     data = small_records(8_000, Codec.NONE)
     assert len(decode_records(data, 0, read_header(data), LIMIT)) == 8_000
     counts: list[int] = []
@@ -328,9 +328,7 @@ def test_a_batch_of_many_small_records_is_told_a_piece_at_a_time() -> None:
 
 @older
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4], ids=lambda codec: codec.name.lower())
-def test_a_compressed_batch_that_becomes_more_than_the_limit_is_told_in_several_sets(
-    magic: int, codec: Codec
-) -> None:
+def test_a_compressed_batch_above_the_limit_is_converted_to_several_sets(magic: int, codec: Codec) -> None:
     data = small_records(20_000, codec)
     # 180 kB of records are 680 kB of messages in v1: nearly four times as large for nothing but overhead.
     pieces = down(data, magic, max_bytes=200_000)

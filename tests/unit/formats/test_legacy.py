@@ -58,7 +58,7 @@ def test_a_message_is_laid_out_as_kafka_has_it(magic: int, expected: str) -> Non
 
 
 @both
-def test_null_and_empty_are_told_apart(magic: int) -> None:
+def test_null_and_empty_are_distinguished(magic: int) -> None:
     for new in NEW:
         data = encode_message(new, magic=magic)
         (found,) = messages(data, max_bytes=LIMIT)
@@ -75,7 +75,7 @@ def test_the_smallest_entry_of_v0_is_enough_for_any_header() -> None:
     )
 
 
-def test_bits_of_the_attributes_that_mean_nothing_are_let_be() -> None:
+def test_unknown_bits_of_the_attributes_are_ignored() -> None:
     assert read(entry(5, 1, b"x", attributes=0xF0 - 256, timestamp=9)) == [(5, 9, b"x")]
     (found,) = messages(entry(5, 0, b"x", attributes=0x08), max_bytes=LIMIT)
     assert found.timestamp_type is TimestampType.CREATE_TIME

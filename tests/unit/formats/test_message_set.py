@@ -138,7 +138,7 @@ def test_a_mixed_log_is_read_from_any_offset_on(start: int) -> None:
     assert next_offset_after(memoryview(MIXED), start) == 10
 
 
-def test_how_each_entry_is_compressed_is_told_with_its_records() -> None:
+def test_how_each_entry_is_compressed_is_reported_with_its_records() -> None:
     told = [
         (codec, len(list(found))) for codec, found in coded_records(MIXED, start_offset=0, max_bytes=LIMIT)
     ]

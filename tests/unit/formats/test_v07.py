@@ -95,7 +95,7 @@ def test_the_messages_of_an_entry_have_no_time_and_its_offset() -> None:
 
 
 @pytest.mark.parametrize("name", PRODUCED)
-def test_a_produced_set_holds_what_the_client_was_told_to_send(name: str) -> None:
+def test_a_produced_set_holds_what_the_client_sent(name: str) -> None:
     topic, _, magic, expected = PRODUCED[name]
     data = captured(name)[4 + 2 + 2 + len(topic) + 8 :]
     assert [text for text, _ in texts(data)] == expected
@@ -143,7 +143,7 @@ def test_a_message_is_written_as_the_real_broker_served_it(payload: bytes, magic
     assert texts(bytes.fromhex(expected)) == [(payload.decode(), len(bytes.fromhex(expected)))]
 
 
-def test_bits_of_the_attributes_that_mean_nothing_are_let_be() -> None:
+def test_unknown_bits_of_the_attributes_are_ignored() -> None:
     assert texts(bytes.fromhex("00000009 01 84 c3273dca 7a7a7a")) == [("zzz", 13)]
 
 
@@ -195,7 +195,7 @@ def test_all_levels_together_may_decompress_to_the_limit_and_no_further() -> Non
         list(messages(data, 0, max_bytes=total - 1))
 
 
-def test_the_limit_counts_for_each_entry_anew() -> None:
+def test_the_limit_counts_for_each_entry_again() -> None:
     one = encode_set([bytes(1000)], codec=Codec.GZIP)
     assert len(list(messages(one * 5, 0, max_bytes=1010))) == 5
 
@@ -290,7 +290,7 @@ def test_the_size_of_a_compressed_payload_counts_as_it_lies_there() -> None:
     assert check_produced(data, max_message_bytes=2000, max_bytes=MAX_BYTES) == (len(data), 1)
 
 
-def test_a_message_too_large_is_told_before_a_bad_checksum() -> None:
+def test_a_message_too_large_is_reported_before_a_bad_checksum() -> None:
     data = bytearray(encode_set([b"bad", bytes(2001)]))
     data[12] ^= 1
     with pytest.raises(MessageTooLarge):

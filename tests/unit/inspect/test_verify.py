@@ -119,7 +119,7 @@ def test_a_flipped_bit_in_the_middle_names_the_batch_and_what_is_missing(crashed
     assert what.endswith(f"offsets {first} to {first + 1} are missing")
 
 
-def test_every_damaged_place_is_told(clean: Path) -> None:
+def test_every_damaged_place_is_reported(clean: Path) -> None:
     first, second, *_, newest = segments(clean)
     flip(first, 70)
     overwrite(second, 300, bytes(200))
@@ -137,7 +137,7 @@ def test_a_segment_that_is_gone_leaves_a_gap(clean: Path) -> None:
     assert damages(checked(clean)) == [(following.name, None, told)]
 
 
-def test_a_segment_under_a_wrong_name_is_told(clean: Path) -> None:
+def test_a_segment_under_a_wrong_name_is_reported(clean: Path) -> None:
     second = segments(clean)[1]
     wrong = second.with_name(f"{int(second.stem) - 1:011d}.kafka")
     second.rename(wrong)
@@ -210,7 +210,7 @@ def remove(path: Path) -> None:
     ],
     ids=["removed", "cut", "flipped"],
 )
-def test_an_index_that_is_not_whole_is_told(
+def test_an_index_that_is_not_whole_is_reported(
     clean: Path, suffix: str, harm: Callable[[Path], None], is_damage: bool, what: str
 ) -> None:
     index = segments(clean)[0].with_suffix(suffix)

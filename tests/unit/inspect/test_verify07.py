@@ -104,7 +104,7 @@ def test_a_flipped_bit_in_the_middle_names_the_entry_and_what_is_missing(crashed
     assert what.endswith(f"sound again at byte {size}: offsets {first} to {first + size - 1} are missing")
 
 
-def test_every_damaged_place_is_told(clean: Path) -> None:
+def test_every_damaged_place_is_reported(clean: Path) -> None:
     first, second, *_, newest = segments(clean)
     flip(first, 12)
     overwrite(second, 0, b"\xff" * 20)
@@ -161,7 +161,7 @@ def test_names_that_only_07_allows_are_checked_too(tmp_path: Path) -> None:
 # Which generation it is.
 
 
-def test_the_record_of_the_topic_tells_the_generation_then_the_metadata_then_the_user(clean: Path) -> None:
+def test_the_topic_record_decides_the_generation_then_metadata_then_the_user(clean: Path) -> None:
     record = clean.parent / ".topics" / "my_topic.topic"
     metadata = clean / "partition.metadata"
 

@@ -54,7 +54,7 @@ def test_opened_its_records_are_counted(clean: Path) -> None:
     assert report.record_count == MIXED_RECORDS
 
 
-def test_indexes_that_were_built_anew_are_those_of_the_appends(clean: Path) -> None:
+def test_indexes_that_were_rebuilt_are_those_of_the_appends(clean: Path) -> None:
     built = {path: path.read_bytes() for path in clean.glob("*index")}
     assert any(len(data) > 60 for data in built.values())
     for path in built:
@@ -88,7 +88,7 @@ def test_a_flipped_bit_names_the_entry(clean: Path, magic: int, packed: bool) ->
     assert what.startswith(f"wrong checksum of the batch with offsets {offset} to {offset}: ")
 
 
-def test_behind_nonsense_the_next_entry_is_found(clean: Path) -> None:
+def test_after_nonsense_the_next_entry_is_found(clean: Path) -> None:
     second = segments(clean)[1]
     all_places = places(second)
     lost = all_places[2]
@@ -113,7 +113,7 @@ def test_a_gap_before_a_compressed_set_shows_although_only_opening_it_tells(tmp_
         assert (position, what) == (sets[-1], f"offsets {offset - 2} to {offset + 7} are missing")
 
 
-def test_an_offset_that_no_set_can_reach_is_told_and_cut_off(tmp_path: Path) -> None:
+def test_an_offset_that_no_set_can_reach_is_reported_and_cut_off(tmp_path: Path) -> None:
     path = write_mixed_log(tmp_path / "data", clean=False)
     newest = segments(path)[-1]
     place = places(newest, magic=0, packed=True)[-1]
@@ -143,7 +143,7 @@ def test_a_torn_tail_is_cut_by_the_next_start(tmp_path: Path) -> None:
     assert checked(path, deep=True).findings == []
 
 
-def test_zeros_and_small_numbers_behind_damage_cost_no_long_search(tmp_path: Path) -> None:
+def test_zeros_and_small_numbers_after_damage_cost_no_long_search(tmp_path: Path) -> None:
     path = tmp_path / "00000000000.kafka"
     # As a table of numbers looks: offsets and lengths that may be, magic 0 everywhere.
     path.write_bytes(b"\xff" * 30 + b"\0\0\0\0\0\0\0\x01\0\x03\0\0" * 50_000)

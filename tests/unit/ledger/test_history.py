@@ -84,7 +84,7 @@ def test_a_time_means_the_newest_commit_not_after_it(ledger: Ledger) -> None:
         last_of(ledger, Former(as_of_ms=times[1] - 1))
 
 
-def test_what_was_rewound_over_or_made_anew_between_is_told(ledger: Ledger, clock: ManualClock) -> None:
+def test_what_was_rewound_over_or_recreated_between_is_reported(ledger: Ledger, clock: ManualClock) -> None:
     ledger.rewind(1, "run")
     assert [c.number for c in ledger.lineage()] == [1, 4]
     assert [c.number for c in ledger.lineage(3)] == [1, 2, 3]

@@ -157,7 +157,7 @@ def test_a_run_has_marks_of_its_own(ledger: Ledger) -> None:
 # ---- races and second attempts
 
 
-def test_the_second_driver_to_plan_is_told(ledger: Ledger) -> None:
+def test_the_second_driver_to_plan_gets_an_error(ledger: Ledger) -> None:
     plan = begun(ledger)
     with pytest.raises(
         LostRace, match=r"another driver began load 1 of memory/flights first; its plan counts"
@@ -175,7 +175,7 @@ def test_a_plan_that_comes_after_the_commit_of_its_number_is_refused(ledger: Led
         ledger.write_plan(late)
 
 
-def test_a_run_that_commits_again_gets_its_own_commit_and_another_run_is_told(ledger: Ledger) -> None:
+def test_a_run_that_commits_again_gets_its_own_commit_and_another_run_an_error(ledger: Ledger) -> None:
     plan = begun(ledger)
     read_all(ledger, plan)
     commit = ledger.commit(plan, mode="stage", run="run-1")
@@ -228,7 +228,7 @@ def test_a_discarded_plan_leaves_the_positions_and_takes_a_number(ledger: Ledger
     assert ledger.verify() == []
 
 
-def test_after_the_first_plan_is_discarded_the_first_load_begins_anew(ledger: Ledger) -> None:
+def test_after_the_first_plan_is_discarded_the_first_load_starts_over(ledger: Ledger) -> None:
     assert ledger.discard(begun(ledger), "run").positions == ()
     plan = plan_of(MORE, ledger.head(), first_starts={P0: 6, P1: 0})
     assert plan is not None

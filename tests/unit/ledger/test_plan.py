@@ -30,7 +30,7 @@ def planned(plan: Plan | None, key: TopicPartition = P0) -> PlannedPartition:
     return next(p for p in plan.partitions if p.key == key)
 
 
-def test_the_first_load_begins_where_it_is_told_and_ends_at_the_end() -> None:
+def test_the_first_load_begins_where_configured_and_ends_at_the_end() -> None:
     plan = plan_of({P1: facts(0, 4), P0: facts(2, 12)}, first_starts={P0: 5, P1: 0})
     assert plan is not None
     assert plan.partitions == (

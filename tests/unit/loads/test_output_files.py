@@ -150,7 +150,7 @@ def test_only_files_of_commits_in_effect_are_published(ledger: Ledger, table: Pa
     ]  # fmt: skip
 
 
-def test_after_a_rewind_the_directories_behind_it_are_not_published(ledger: Ledger, table: Path) -> None:
+def test_after_a_rewind_the_directories_after_it_are_not_published(ledger: Ledger, table: Path) -> None:
     for name in "abc":
         load(ledger, table, f"{name}.parquet")
     ledger.rewind(1, "a-run")
@@ -198,7 +198,7 @@ def test_a_path_belongs_to_the_load_that_claimed_it(ledger: Ledger, table: Path,
     assert output_files.ledger_of(table).location == ledger.location
 
 
-def test_a_ledger_made_anew_does_not_get_the_old_ones_path(
+def test_a_ledger_recreated_does_not_get_the_old_ones_path(
     ledger: Ledger, table: Path, tmp_path: Path
 ) -> None:
     output_files.claim(table, ledger)
@@ -221,7 +221,7 @@ def test_a_copy_of_a_ledger_does_not_write_over_the_files_of_the_other(
     assert output_files.claim(table, copied) == claimed
 
 
-def test_partitioning_is_told_by_the_columns_own_names() -> None:
+def test_partitioning_is_reported_by_the_columns_own_names() -> None:
     file = OutputFile("at%3Autc=00%3A15/a%25b=1/a.parquet", 1, 1)
     assert output_files.partition_columns(Output("/t", "load=00000001", (file,))) == ("at:utc", "a%b")
 
@@ -233,7 +233,7 @@ def test_directories_of_loads_that_nobody_claimed_are_left_alone(ledger: Ledger,
     assert (table / "load=00000001" / "a.parquet").exists()
 
 
-def test_a_claim_that_was_removed_is_made_anew_by_the_load_that_wrote_there(
+def test_a_claim_that_was_removed_is_recreated_by_the_load_that_wrote_there(
     ledger: Ledger, table: Path
 ) -> None:
     load(ledger, table, "a.parquet")

@@ -82,7 +82,7 @@ def test_a_url_that_cannot_be_opened_is_refused_by_what_can(url: str, text: str)
     assert "ss-word" not in str(raised.value)
 
 
-def test_what_a_driver_says_is_told_without_secrets_and_not_chained() -> None:
+def test_what_a_driver_says_is_reported_without_secrets_and_not_chained() -> None:
     def connect() -> Any:
         raise OSError(f"no: me:{SECRET} or p@ss-word at postgresql://me:{SECRET}@db/lake, password='else'")
 
@@ -181,7 +181,7 @@ def test_sqlite_keeps_dates_as_texts_that_its_functions_read() -> None:
         assert db.execute("SELECT strftime('%H:%M', ?)", (first["at"],)).fetchone() == ("22:13",)
 
 
-def test_a_value_that_cannot_be_stored_is_told_with_its_column_and_record() -> None:
+def test_a_value_that_cannot_be_stored_is_reported_with_its_column_and_record() -> None:
     batch = pa.record_batch(
         {
             "n": pa.array([1, 2**63, 2**64 - 1], pa.uint64()),
@@ -198,7 +198,7 @@ def test_a_value_that_cannot_be_stored_is_told_with_its_column_and_record() -> N
             dialect.stored(batch.select(["n", "topic"]))
 
 
-def test_a_time_that_python_has_not_is_told_with_its_column(tmp_path: Path) -> None:
+def test_a_time_that_python_has_not_is_reported_with_its_column(tmp_path: Path) -> None:
     late = pa.record_batch({"at": pa.array([0, 300_000_000_000], pa.timestamp("s"))})
     connect = partial(sqlite3.connect, tmp_path / "db")
     with database_of("mysql://any", connect).session() as session:

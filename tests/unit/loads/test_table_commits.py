@@ -111,7 +111,7 @@ def test_what_lies_between_a_version_and_the_one_that_it_restored_does_not_count
     assert list(lake_table.not_undone(history)) == counts
 
 
-def test_a_ledger_that_lags_behind_its_table_is_an_old_copy(ledger: Ledger) -> None:
+def test_a_ledger_that_lags_after_its_table_is_an_old_copy(ledger: Ledger) -> None:
     plan = begun(ledger)
     for commit in (
         replace(noted(ledger, plan, 5), number=2),
@@ -121,13 +121,13 @@ def test_a_ledger_that_lags_behind_its_table_is_an_old_copy(ledger: Ledger) -> N
             lake_table.commit_of_plan("t", [commit], ledger, plan)
 
 
-def test_a_plan_that_is_there_twice_is_told(ledger: Ledger) -> None:
+def test_a_plan_that_is_there_twice_is_reported(ledger: Ledger) -> None:
     plan = begun(ledger)
     with pytest.raises(LoadError, match="more than once, in versions 9, 8"):
         lake_table.commit_of_plan("t", [noted(ledger, plan, 9), noted(ledger, plan, 8)], ledger, plan)
 
 
-def test_a_load_that_a_dead_driver_wrote_again_after_its_commit_is_told_to_the_next_one(
+def test_a_load_rewritten_by_a_dead_driver_after_its_commit_is_reported(
     ledger: Ledger,
 ) -> None:
     first = ledger.plan(loaded(ledger).number)

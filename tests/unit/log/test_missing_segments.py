@@ -256,7 +256,7 @@ def test_without_recovery_points_full_segments_are_missed_all_the_same(tmp_path:
         open_log(tmp_path, **CONFIG)
 
 
-def test_a_newest_segment_of_which_nothing_was_on_the_disk_is_told_as_lost(
+def test_a_newest_segment_of_which_nothing_was_on_the_disk_is_reported_as_lost(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = write(tmp_path, clean=False, flushed=False)

@@ -83,7 +83,7 @@ def _noted(walked: list[Frame]) -> Callable[[Frame], Frame]:
     return lambda frame: walked.append(frame) or frame  # type: ignore[func-returns-value]
 
 
-def test_at_the_end_there_is_nothing_and_beyond_it_the_valid_range_is_told(tmp_path: Path) -> None:
+def test_at_the_end_there_is_nothing_and_beyond_it_the_error_has_the_range(tmp_path: Path) -> None:
     _, log = open_log(tmp_path)
     assert contents(log.read(0, 100, at_least_one=True)) == b""
     _three_each(log, 1)

@@ -32,7 +32,7 @@ def test_by_age_segments_go_from_the_oldest_on_until_one_is_young_enough(now: in
 
 
 @pytest.mark.parametrize(("limit", "count"), [(61, 0), (60, 0), (50, 1), (49, 1), (30, 2), (29, 2), (0, 3)])
-def test_by_size_segments_go_while_those_behind_them_are_enough(limit: int, count: int) -> None:
+def test_by_size_segments_go_while_those_after_them_are_enough(limit: int, count: int) -> None:
     segments = _facts((10, 0), (20, 0), (30, 0))
     assert BySize(limit).expired(segments, 0) == count
 
@@ -99,7 +99,7 @@ HOUR = 3_600_000
         (60_000, 90 * 24 * HOUR, BySize(0), False),  # it went because of its size
     ],
 )
-def test_segments_just_written_that_go_because_of_their_records_times_are_told(
+def test_segments_just_written_that_go_because_of_their_records_times_are_reported(
     written_ms_ago: int, age_ms: int, policy: ByAge | BySize, told: bool
 ) -> None:
     now = 1_700_000_000_000

@@ -69,7 +69,7 @@ def test_a_flipped_bit_costs_one_batch(path: Path) -> None:
         (0, b"\x02" * 61, {3}),
     ],
 )
-def test_behind_nonsense_the_scan_finds_the_next_batch(
+def test_after_nonsense_the_scan_finds_the_next_batch(
     path: Path, at: int, junk: bytes, lost: set[int]
 ) -> None:
     whole = batches()
@@ -95,7 +95,7 @@ def test_a_batch_inside_damage_that_cannot_belong_there_is_not_taken_for_one(pat
 
 
 @pytest.mark.parametrize("left", [1, 11, 12, 60, 61, 100])
-def test_an_end_that_is_cut_short_is_told_with_its_place(path: Path, left: int) -> None:
+def test_an_end_that_is_cut_short_is_reported_with_its_place(path: Path, left: int) -> None:
     whole = batches(3)
     found = scanned(path, whole[0] + whole[1] + whole[2][:left])
     assert offsets(found) == [0, 1, "damage"]

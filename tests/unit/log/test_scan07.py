@@ -93,7 +93,7 @@ def test_a_flipped_bit_of_a_payload_costs_one_entry(path: Path) -> None:
         (30, b"\xab" * 60, 2),
     ],
 )
-def test_behind_nonsense_the_scan_finds_the_next_entry(path: Path, at: int, junk: bytes, lost: int) -> None:
+def test_after_nonsense_the_scan_finds_the_next_entry(path: Path, at: int, junk: bytes, lost: int) -> None:
     whole = entries()
     size = len(whole[0])
     data = bytearray(b"".join(whole))
@@ -114,14 +114,14 @@ def test_what_looks_like_an_empty_message_within_damage_is_not_taken_for_one(pat
     assert [state for _, _, state in found] == ["sound", "damage", "sound", "sound"]
 
 
-def test_damage_of_zeros_is_told_as_such(path: Path) -> None:
+def test_damage_of_zeros_is_reported_as_such(path: Path) -> None:
     found = scanned(path, entries(1)[0] + bytes(5000))
     assert isinstance(found[1], Damage)
     assert (found[1].reason, found[1].end) == ("zeros where an entry should begin", len(entries(1)[0]) + 5000)
 
 
 @pytest.mark.parametrize("left", [1, 4, 5, 6, 9, 10, 50])
-def test_an_end_that_is_cut_short_is_told_with_its_place(path: Path, left: int) -> None:
+def test_an_end_that_is_cut_short_is_reported_with_its_place(path: Path, left: int) -> None:
     whole = entries(3)
     found = scanned(path, whole[0] + whole[1] + whole[2][:left])
     size = len(whole[0])
@@ -130,7 +130,7 @@ def test_an_end_that_is_cut_short_is_told_with_its_place(path: Path, left: int) 
     assert found[2].reason
 
 
-def test_behind_much_that_is_no_entry_the_next_one_is_found_soon(path: Path) -> None:
+def test_after_much_that_is_no_entry_the_next_one_is_found_soon(path: Path) -> None:
     noise = random.Random(7).randbytes(2 << 20)
     last = entry(b"last")
     started = time.monotonic()

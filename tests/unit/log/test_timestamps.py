@@ -23,7 +23,7 @@ def test_the_first_record_with_the_time_or_a_later_one_is_found(tmp_path: Path) 
     ]  # fmt: skip
 
 
-def test_the_largest_time_is_told_with_the_first_record_that_has_it(tmp_path: Path) -> None:
+def test_the_largest_time_is_reported_with_the_first_record_that_has_it(tmp_path: Path) -> None:
     _, log = open_log(tmp_path, segment_bytes=200)
     assert log.max_timestamp() is None
     log.append(batch(b"0", b"1", timestamps=[5, 9]))

@@ -34,7 +34,7 @@ def test_requests_are_taken_in_order_one_at_a_time() -> None:
     assert not channel.muted
 
 
-def test_requests_that_arrive_behind_waiting_ones_stay_behind_them() -> None:
+def test_requests_that_arrive_after_waiting_ones_stay_after_them() -> None:
     channel = Channel(LIMIT)
     put(channel, frame(b"1") + frame(b"2"))
     assert channel.take() == b"1"
@@ -120,7 +120,7 @@ def test_a_large_answer_or_a_region_takes_the_held_ones_along() -> None:
         assert channel.take() == b"3"
 
 
-def test_answers_behind_one_that_is_half_sent_are_not_begun() -> None:
+def test_answers_after_one_that_is_half_sent_are_not_begun() -> None:
     channel = Channel(LIMIT)
     put(channel, frame(b"1") + frame(b"2"))
     channel.take()
@@ -140,7 +140,7 @@ def test_held_answers_are_bounded() -> None:
     assert channel.muted
 
 
-def test_reading_goes_on_behind_a_request_in_hand_up_to_the_limit() -> None:
+def test_reading_continues_after_a_request_in_hand_up_to_the_limit() -> None:
     channel = Channel(LIMIT)
     put(channel, frame(b"in hand"))
     assert channel.take() == b"in hand"
@@ -160,7 +160,7 @@ def test_reading_goes_on_behind_a_request_in_hand_up_to_the_limit() -> None:
     assert waiting == behind // len(small)
 
 
-def test_half_a_large_request_behind_one_in_hand_stops_reading_too() -> None:
+def test_half_a_large_request_after_one_in_hand_stops_reading_too() -> None:
     channel = Channel(LIMIT)
     put(channel, frame(b"in hand"))
     assert channel.take() == b"in hand"

@@ -64,7 +64,7 @@ class TestRequestMemory:
         assert memory.reserve(LARGE, _never).granted
         assert memory.reserve(MIB, _never).granted
 
-    def test_who_leaves_makes_room_for_those_behind_it(self) -> None:
+    def test_who_leaves_makes_room_for_the_next(self) -> None:
         memory = RequestMemory(32 * MIB, largest_bytes=LARGE)
         held = memory.reserve(20 * MIB, _never)
         woken: list[str] = []
@@ -267,7 +267,7 @@ class TestProcessor:
             assert _closed(slow)
             assert memory.reserved_bytes == 0
 
-    def test_requests_that_are_whole_in_time_begin_anew(self) -> None:
+    def test_requests_that_are_whole_in_time_restart_the_clock(self) -> None:
         with _rounds() as running:
             steady = running.connect()
             running.run()

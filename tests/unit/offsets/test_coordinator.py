@@ -81,7 +81,7 @@ def test_the_topic_is_made_on_first_need_and_once(bench: Bench) -> None:
     assert bench.created == 1
 
 
-def test_a_commit_is_one_batch_and_is_told_to_those_who_wait(bench: Bench) -> None:
+def test_a_commit_is_one_batch_and_wakes_those_who_wait(bench: Bench) -> None:
     coordinator = bench.coordinator()
     coordinator.commit("g", {A: bench.offset(1), B: bench.offset(2)})
     assert bench.log_end() == 2

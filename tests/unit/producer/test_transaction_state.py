@@ -143,7 +143,7 @@ def test_a_batch_that_used_up_numbers_takes_another_epoch() -> None:
     assert not it.renewing
 
 
-def test_the_first_failure_is_the_one_that_is_told() -> None:
+def test_the_first_failure_is_the_one_that_is_reported() -> None:
     it = machine(State.OPEN)
     first = failure(ErrorCode.MESSAGE_TOO_LARGE)
     it.failed(Step.PRODUCE, first)
@@ -180,7 +180,7 @@ def test_a_commit_that_ran_out_of_time_stays_a_commit() -> None:
         it.call("abort_transaction()", State.ABORTING)
 
 
-def test_what_fails_while_a_transaction_is_prepared_is_told() -> None:
+def test_what_fails_while_a_transaction_is_prepared_is_reported() -> None:
     it = machine(State.PREPARING)
     it.failed(Step.PRODUCE, failure(ErrorCode.MESSAGE_TOO_LARGE))
     with pytest.raises(TransactionAbortable):

@@ -119,7 +119,7 @@ def test_frames_of_one_size_are_received_with_one_read_each() -> None:
 @pytest.mark.parametrize(
     "sizes", [(65_000, 64_000, 66_000), (65_000, 10, 0, 65_000), (65_000, 40_000, 20_000)]
 )
-def test_frames_of_other_sizes_behind_a_large_one_come_out_whole(sizes: tuple[int, ...]) -> None:
+def test_frames_of_other_sizes_after_a_large_one_come_out_whole(sizes: tuple[int, ...]) -> None:
     reader = FrameReader(MIB)
     bodies = [bytes([number]) * size for number, size in enumerate(sizes)]
     assert receive(reader, b"".join(map(frame, bodies)))[0] == bodies
@@ -150,7 +150,7 @@ def test_memory_made_ready_for_a_frame_is_given_up_at_rest_but_not_its_first_byt
     assert reader.feed(frame(bytes(50_000))[2:]) == [bytes(50_000)]
 
 
-def test_a_bad_size_behind_a_large_frame_is_found() -> None:
+def test_a_bad_size_after_a_large_frame_is_found() -> None:
     reader = FrameReader(MIB)
     reader.feed(frame(bytes(50_000)))
     with pytest.raises(FrameTooLarge, match="frame of -1 bytes"):

@@ -31,7 +31,7 @@ class _Reply:
         (ApiKey.METADATA, StorageError("x"), 0, ErrorCode.KAFKA_STORAGE_ERROR),
     ],
 )
-def test_clients_are_told_codes_that_they_know_and_all_are_counted_by_what_happened(
+def test_clients_get_error_codes_they_know_and_all_are_counted(
     key: ApiKey, error: KafkaError, version: int, told: ErrorCode
 ) -> None:
     services = _Services()

@@ -73,7 +73,7 @@ def test_an_answer_to_many_fetches_is_cut_where_its_size_would_not_fit(
     assert {part.error_code for part in answer.responses} == {ErrorCode.NONE}
 
 
-def test_an_answer_with_more_parts_than_files_begins_anywhere_so_that_none_is_left_out_for_ever(
+def test_an_answer_with_more_parts_than_files_begins_anywhere(
     services: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(services.logs._logs._pool, "max_open", 2)

@@ -64,7 +64,7 @@ def test_what_is_kept_is_bounded() -> None:
     assert ("t99", 4, NOT_ASKED) in topics._kept
 
 
-def test_what_other_brokers_have_registered_is_told_as_soon_as_it_is_known() -> None:
+def test_what_other_brokers_have_registered_is_reported_as_soon_as_it_is_known() -> None:
     ownership = Ownership()
     topics = WrittenTopics(0, ownership)
 

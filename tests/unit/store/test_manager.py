@@ -114,7 +114,7 @@ def test_a_topic_is_made_only_once(tmp_path: Path) -> None:
     assert manager.topics()["t"].topic_id == ID
 
 
-def test_unknown_topics_and_partitions_are_told_apart_from_offline_ones(tmp_path: Path) -> None:
+def test_unknown_topics_and_partitions_are_distinguished_from_offline_ones(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
     manager.create_topic("t", ID, 1, {})
     for partition in (TopicPartition("u", 0), TopicPartition("t", 1), TopicPartition("t", -1)):
@@ -281,7 +281,7 @@ def test_new_partitions_go_where_the_fewest_are(tmp_path: Path) -> None:
     assert [len(list((tmp_path / place).glob("?_?"))) for place in "ab"] == [3, 3]
 
 
-def test_what_a_creation_left_behind_is_removed_but_data_is_left_alone(tmp_path: Path) -> None:
+def test_leftovers_of_a_creation_are_removed_but_data_is_left_alone(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
     manager.create_topic("half", ID, 2, {})
     manager.create_topic("lost", uuid4(), 1, {})

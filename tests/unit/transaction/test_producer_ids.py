@@ -58,7 +58,7 @@ def test_threads_share_without_doubles(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"12x", b"-5", str((1 << 63) - 1).encode()])
-def test_a_damaged_file_is_refused_rather_than_started_anew(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_file_is_refused_rather_than_started_over(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
     with pytest.raises(StorageError, match=r"producer\.ids"):
         ProducerIds([tmp_path], OsFileSystem()).next()

@@ -119,14 +119,14 @@ def test_brokers_of_other_versions_are_read(data: bytes, address: tuple[str, int
 @pytest.mark.parametrize(
     "data", [b"", b"host", b"host:", b":9092", b"a:b:c", b"a:b:70000", b"\xff:1", b"a::9092", b"x:host:0"]
 )
-def test_what_is_no_address_is_told(data: bytes) -> None:
+def test_what_is_no_address_is_reported(data: bytes) -> None:
     for layout in (PLAIN, JSON):
         with pytest.raises(MalformedNode):
             layout.read_broker(1, data)
 
 
 @pytest.mark.parametrize("data", [b"{", b"[]", b"{}", b'{"host":1,"port":9}', b'{"host":"h","port":true}'])
-def test_json_without_an_address_is_told(data: bytes) -> None:
+def test_json_without_an_address_is_reported(data: bytes) -> None:
     with pytest.raises(MalformedNode):
         JSON.read_broker(1, data)
 
@@ -138,7 +138,7 @@ def test_partitions_are_read_as_brokers_wrote_them() -> None:
     assert JSON.read_partitions("4", state.replace(b":3,", b":-1,")) == []
 
 
-def test_partitions_that_cannot_be_are_told() -> None:
+def test_partitions_that_cannot_be_are_reported() -> None:
     for layout, child, data in (
         (PLAIN, "3", b"two"),
         (PLAIN, "3", b"-1"),
@@ -176,7 +176,7 @@ def test_a_subscription_in_json() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"*x*a", b"*1!a", b"*0*a", b'{"a": 0}', b'{"a": true}', b'{"a": "1"}', b"[1]", b"\xff"]
 )
-def test_what_is_no_subscription_is_told(data: bytes) -> None:
+def test_what_is_no_subscription_is_reported(data: bytes) -> None:
     for layout in (PLAIN, JSON):
         with pytest.raises(MalformedNode):
             layout.read_subscription(data)

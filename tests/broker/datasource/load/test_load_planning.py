@@ -193,21 +193,21 @@ def test_a_proposal_is_the_plan_and_nothing_is_written(
     assert tree(tmp_path) == before
 
 
-def test_an_end_behind_the_log_is_told_or_cut(loads: Loads) -> None:
+def test_an_end_after_the_log_is_reported_or_cut(loads: Loads) -> None:
     beyond = {"endingOffsets": '{"t":{"0":45}}'}
     with pytest.raises(DataLoss, match=r"offsets \[30, 45\) of t-0: the log holds \[3, 30\)"):
         loads.begin(**beyond)
     assert ranges(loads.begin(failOnDataLoss="false", **beyond)) == [("t-0", 3, 30)]
 
 
-def test_a_first_start_before_the_log_is_told_or_cut(loads: Loads) -> None:
+def test_a_first_start_before_the_log_is_reported_or_cut(loads: Loads) -> None:
     before = {"startingOffsets": '{"t":{"0":1}}'}
     with pytest.raises(DataLoss, match=r"offsets \[1, 3\) of t-0: the log holds \[3, 30\)"):
         loads.begin(**before)
     assert ranges(loads.begin(failOnDataLoss="false", **before)) == [("t-0", 3, 30)]
 
 
-def test_a_first_start_behind_its_end_is_an_error(loads: Loads) -> None:
+def test_a_first_start_after_its_end_is_an_error(loads: Loads) -> None:
     with pytest.raises(InvalidConfig, match="start offset 45 is greater than the resolved end offset 30"):
         loads.begin(startingOffsets='{"t":{"0":45}}')
 
@@ -258,7 +258,7 @@ def with_topic_id(broker: ScriptedBroker, topic_id: uuid.UUID) -> None:
     broker.default(ApiKey.METADATA, described)
 
 
-def test_a_topic_made_anew_is_not_read_on_in_silence(
+def test_a_topic_recreated_is_not_read_on_in_silence(
     loads: Loads, broker: ScriptedBroker, log: ScriptedLog
 ) -> None:
     with_topic_id(broker, uuid.UUID(int=1))
@@ -303,7 +303,7 @@ def test_the_ledger_of_another_cluster_is_refused(loads: Loads, broker: Scripted
             ask()
 
 
-def test_a_topic_deleted_and_made_anew_on_a_real_broker_is_another(
+def test_a_topic_deleted_and_recreated_on_a_real_broker_is_another(
     real: tuple[Loads, Topic], client: RawClient, running_broker: EmbeddedBroker
 ) -> None:
     loads, rows = real
@@ -344,7 +344,7 @@ def test_a_partition_that_is_left_out_for_once_goes_on_where_it_was(
     assert loads.load(subscribe=rows.name) == [(f"{rows.name}-0", 5, 7)]
 
 
-def test_the_group_is_told_the_next_offsets_and_a_read_may_begin_there(
+def test_the_group_gets_the_next_offsets_and_a_read_may_begin_there(
     real: tuple[Loads, Topic], running_broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
     loads, rows = real
@@ -366,7 +366,7 @@ def test_the_group_is_told_the_next_offsets_and_a_read_may_begin_there(
     assert ranges(other.begin(**at_group)) == [(f"{rows.name}-0", 4, 5)]
 
 
-def test_a_group_that_cannot_be_told_is_a_warning_and_the_commit_stands(
+def test_a_group_commit_that_fails_is_a_warning(
     loads: Loads, broker: ScriptedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     commit = loads.commit(loads.begin())

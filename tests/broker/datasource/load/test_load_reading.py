@@ -97,7 +97,7 @@ def test_the_task_that_completes_the_reading_commits(broker: ScriptedBroker, led
     assert planned(reader(broker, ledger)) == []
 
 
-def test_a_frame_that_is_planned_twice_is_one_run_before_and_behind_its_commit(
+def test_a_frame_that_is_planned_twice_is_one_run_before_and_after_its_commit(
     broker: ScriptedBroker, ledger: Ledger
 ) -> None:
     options = reader(broker, ledger)._options
@@ -195,9 +195,7 @@ def test_what_an_earlier_run_read_does_not_complete_a_later_one(
     assert [(t.start, t.end) for t in planned(reader(broker, ledger))] == [(15, 20)]
 
 
-def test_of_two_runs_at_once_one_commits_and_the_other_is_told(
-    broker: ScriptedBroker, ledger: Ledger
-) -> None:
+def test_of_two_runs_at_once_one_commits(broker: ScriptedBroker, ledger: Ledger) -> None:
     one, two = reader(broker, ledger), reader(broker, ledger)
     ones, twos = planned(one), planned(two)
     assert [(t.plan, t.start, t.end) for t in ones] == [(t.plan, t.start, t.end) for t in twos]
@@ -311,7 +309,7 @@ def test_a_load_that_another_driver_holds_is_not_planned(broker: ScriptedBroker,
     assert len(planned(reader(broker, ledger))) == 3
 
 
-def test_a_ledger_that_tasks_do_not_see_is_told(broker: ScriptedBroker, ledger: Ledger) -> None:
+def test_a_ledger_that_tasks_do_not_see_is_reported(broker: ScriptedBroker, ledger: Ledger) -> None:
     source = reader(broker, ledger)
     tasks = planned(source)
     shutil.rmtree(ledger.location)
@@ -319,7 +317,7 @@ def test_a_ledger_that_tasks_do_not_see_is_told(broker: ScriptedBroker, ledger: 
         offsets(source, tasks[0])
 
 
-def test_a_ledger_that_was_replaced_meanwhile_is_told(
+def test_a_ledger_that_was_replaced_meanwhile_is_reported(
     broker: ScriptedBroker, log: ScriptedLog, ledger: Ledger
 ) -> None:
     source = reader(broker, ledger)
@@ -331,7 +329,7 @@ def test_a_ledger_that_was_replaced_meanwhile_is_told(
         offsets(source, tasks[0])
 
 
-def test_a_topic_made_anew_after_planning_is_not_read(broker: ScriptedBroker, ledger: Ledger) -> None:
+def test_a_topic_recreated_after_planning_is_not_read(broker: ScriptedBroker, ledger: Ledger) -> None:
     source = reader(broker, ledger)
     task = replace(planned(source)[0], topic_id="AAAAAAAAAAAAAAAAAAAAAQ")
     answer = broker.layout.metadata

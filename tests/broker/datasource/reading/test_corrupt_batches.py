@@ -145,7 +145,9 @@ def test_one_batch_is_left_out_whatever_is_wrong_with_it(
 
 @both
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_format_goes_on_behind_a_wrong_checksum_and_a_wrong_length(reading: Reading, name: str) -> None:
+def test_every_format_continues_after_a_wrong_checksum_and_a_wrong_length(
+    reading: Reading, name: str
+) -> None:
     good = entries(name)
     each = END // len(good)
     at = len(good) // 2

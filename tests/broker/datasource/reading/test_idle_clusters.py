@@ -98,7 +98,7 @@ def test_of_too_many_the_one_that_waits_longest_is_closed(idle: IdleClusters, co
     assert sum(idle.take(config) in clusters for _ in clusters) == CAPACITY
 
 
-def test_a_broker_that_came_back_is_connected_to_anew() -> None:
+def test_a_broker_that_came_back_is_reconnected() -> None:
     idle = IdleClusters()
     with start_broker() as running:
         config = ConsumerConfig(bootstrap_servers=running.bootstrap_servers)

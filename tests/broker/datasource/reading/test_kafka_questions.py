@@ -123,7 +123,7 @@ def test_placeholders_are_asked_for_and_numbers_are_not(broker: ScriptedBroker, 
     assert lookup.log_range(T0) == (3, 30)
 
 
-def test_a_lost_connection_during_a_look_up_is_made_anew(broker: ScriptedBroker, lookup: Lookup) -> None:
+def test_a_lost_connection_during_a_look_up_is_recreated(broker: ScriptedBroker, lookup: Lookup) -> None:
     broker.script(ApiKey.LIST_OFFSETS, Close())
     assert lookup.offsets({T0: -1}) == {T0: 30}
     assert broker.connection_count == 2
@@ -161,7 +161,7 @@ def test_a_partition_without_a_leader_is_read_once_there_is_one(broker: Scripted
     assert [offset for batch in rows for offset in batch["offset"].to_pylist()] == list(range(10, 20))
 
 
-def test_a_partition_that_never_gets_a_leader_is_told_when_time_is_up(broker: ScriptedBroker) -> None:
+def test_a_partition_that_never_gets_a_leader_is_reported_when_time_is_up(broker: ScriptedBroker) -> None:
     patience = options(broker, **{"kafkaConsumer.pollTimeoutMs": "150"})
     rows = BatchReader(patience, ("offset",)).read(KafkaInputPartition("t", 1, 10, 20, -1))
     with pytest.raises(KafkaError, match="t-1: no broker leads it"):

@@ -36,7 +36,7 @@ def odd_reader(broker: Broker07, **options: str) -> Any:
     return reader07(**{"broker.list": f"1:127.0.0.1:{broker.port}", "subscribe": "t", **options})
 
 
-def test_a_lost_connection_is_made_anew_where_the_reading_stood(odd: Broker07) -> None:
+def test_a_lost_connection_is_recreated_where_the_reading_stood(odd: Broker07) -> None:
     reader = odd_reader(odd, **{"kafka.fetch.size": "11"})
     planned = tasks(reader)
     odd.script(
@@ -60,7 +60,7 @@ def test_a_log_that_ends_before_the_range_is_lost(odd: Broker07) -> None:
     assert len(rows(odd_reader(odd, **quick, failOnDataLoss="false"))) == 3
 
 
-def test_a_damaged_message_behind_the_start_is_told_with_its_entry(odd: Broker07) -> None:
+def test_a_damaged_message_after_the_start_is_reported_with_its_entry(odd: Broker07) -> None:
     odd.append("t", 0, entry(b"bad", crc=1))
     with pytest.raises(CorruptMessage, match="t-1-0, entry at offset 33"):
         rows(odd_reader(odd))

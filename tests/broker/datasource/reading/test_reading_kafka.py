@@ -275,7 +275,7 @@ def test_c1_what_went_wrong_is_in_the_text_with_the_partition() -> None:
             offsets(reader(broker).read(task(0, 15)))
 
 
-def test_s33_a_time_beyond_microseconds_is_told_with_its_record() -> None:
+def test_s33_a_time_beyond_microseconds_is_reported_with_its_record() -> None:
     nanoseconds = encode_batch(
         [NewRecord(b"x", timestamp=1), NewRecord(b"x", timestamp=1_700_000_000 * 10**9)]
     )

@@ -163,7 +163,9 @@ def test_a_set_that_holds_too_much_is_an_error(
         rows(reader07(**at, **{"kafka.max.decompressed.bytes": "40000"}))
 
 
-def test_a_start_within_an_entry_is_told(kafka: EmbeddedBroker, at: dict[str, str], topic_name: str) -> None:
+def test_a_start_within_an_entry_is_reported(
+    kafka: EmbeddedBroker, at: dict[str, str], topic_name: str
+) -> None:
     looks_good = entry(b"an entry in an entry", crc=1)
     put(kafka, topic_name, entry(b"aaaaaaaaaa"), entry(bytes(10) + looks_good), entry(b"end"))
     for inside in (3, 12, 22, 35, 40, 69, 82):
@@ -304,7 +306,7 @@ def test_zookeeper_is_asked_by_the_planner_alone(zookeeper_connect: str, topic_n
         rows(gone, planned)
 
 
-def test_a_broker_that_has_gone_with_its_partitions_left_behind_is_named(
+def test_a_broker_that_has_gone_with_its_partitions_left_after_is_named(
     session: Session, zookeeper_connect: str
 ) -> None:
     session.create("/kept/brokers/topics/t/9", b"2")

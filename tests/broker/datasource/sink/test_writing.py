@@ -153,7 +153,7 @@ def test_w9_headers_keep_nulls_repeats_and_their_order(
     assert [r.headers for r in client.read(other)[4:]] == [()] * 4
 
 
-def test_a_header_without_a_name_is_told(server: EmbeddedBroker, other: str) -> None:
+def test_a_header_without_a_name_is_reported(server: EmbeddedBroker, other: str) -> None:
     headers = pa.array([[(None, b"1")]], HEADER)
     with pytest.raises(InvalidRecord, match="a header's name must be str"):
         write(server, rows(value=["v"], headers=headers), topic=other)
@@ -182,7 +182,7 @@ def test_rows_without_a_key_are_spread(server: EmbeddedBroker, client: RawClient
     assert {where.partition for where in written.partitions} == {0, 1}
 
 
-def test_a_partition_that_is_not_there_is_told(server: EmbeddedBroker, topic: str) -> None:
+def test_a_partition_that_is_not_there_is_reported(server: EmbeddedBroker, topic: str) -> None:
     for number in (2, -1):
         with pytest.raises(UnknownTopicOrPartition, match=f"{topic}-{number}: no such partition"):
             write(server, rows(value=["v"], partition=numbers(number)), topic=topic)

@@ -58,7 +58,7 @@ def ends(coordinator: FakeTransactions) -> dict[str, list[str]]:
     ((0, 2), (2,), 1),  # they moved to a task that has no mark of this batch
     ((0, 2), (0,), 1),
 ])  # fmt: skip
-def test_a_batch_that_is_run_again_with_fewer_tasks_is_told_before_anything_is_committed(
+def test_a_batch_that_is_run_again_with_fewer_tasks_is_reported_before_anything_is_committed(
     writer: Any, coordinator: FakeTransactions, before: Sequence[int], now: Sequence[int], missing: int
 ) -> None:
     writer.commit(run(writer, 0, *before), 0)

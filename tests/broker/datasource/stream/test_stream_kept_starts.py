@@ -92,7 +92,7 @@ def test_a_repeated_first_batch_whose_start_nobody_kept_is_data_loss(
     assert "where it began was kept nowhere" in caplog.text
 
 
-def test_a_query_with_a_new_checkpoint_begins_anew(
+def test_a_query_with_a_new_checkpoint_starts_over(
     new_topic: NewTopic, start: Start, kept: dict[str, str]
 ) -> None:
     topic = new_topic()
@@ -191,7 +191,7 @@ def test_s6_a_start_that_was_kept_by_half_is_none(
     assert values(start(checkpoint, **options)) == [[3], [4]]
 
 
-def test_a_start_that_an_earlier_release_kept_counts_and_a_later_ones_is_told(
+def test_a_start_that_an_earlier_release_kept_counts_and_a_later_ones_is_reported(
     new_topic: NewTopic, start: Start, cluster: Cluster, topic_name: str
 ) -> None:
     topic = new_topic(2)
@@ -241,7 +241,7 @@ def test_a_damaged_start_stops_the_query(new_topic: NewTopic, start: Start, tmp_
         start(Checkpoint(), **options).batch()
 
 
-def test_the_group_is_told_each_batch_once_it_is_done(
+def test_the_group_gets_the_offsets_of_each_finished_batch(
     new_topic: NewTopic, start: Start, cluster: Cluster, topic_name: str
 ) -> None:
     topic, checkpoint = new_topic(2), Checkpoint()
@@ -259,7 +259,7 @@ def test_the_group_is_told_each_batch_once_it_is_done(
     assert committed(cluster, topic_name) == {"0": (6, ""), "1": (0, "")}
 
 
-def test_without_commit_offsets_nothing_is_told(
+def test_without_commit_offsets_nothing_is_committed(
     new_topic: NewTopic, start: Start, cluster: Cluster, topic_name: str
 ) -> None:
     topic = new_topic()
@@ -307,7 +307,7 @@ def progress(end: str, latest: str) -> Any:
     return SimpleNamespace(progress=SimpleNamespace(id="q", name=None, batchId=0, sources=[source]))
 
 
-def test_a_group_that_cannot_be_told_does_not_stop_the_query(
+def test_a_group_commit_that_fails_does_not_stop_the_query(
     new_topic: NewTopic, start: Start, topic_name: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     topic = new_topic()

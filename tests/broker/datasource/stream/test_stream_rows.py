@@ -106,7 +106,9 @@ def test_s30_keys_and_values_may_be_null(new_topic: NewTopic, start: Start) -> N
     assert [(row["key"], row["value"]) for row in found] == [(b"k", None), (None, b"v"), (None, None)]
 
 
-def test_s33_a_time_beyond_microseconds_is_told_in_a_stream_too(new_topic: NewTopic, start: Start) -> None:
+def test_s33_a_time_beyond_microseconds_is_reported_in_a_stream_too(
+    new_topic: NewTopic, start: Start
+) -> None:
     topic = new_topic(**{"message.timestamp.after.max.ms": str(2**63 - 1)})
     topic.add_records([record(b"fine"), record(b"wrong", timestamp=1_700_000_000_123_456_789)])
     with pytest.raises(KafkaError, match="KAFKA_MALFORMED_RECORD_TIMESTAMP") as raised:

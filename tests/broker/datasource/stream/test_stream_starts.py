@@ -48,7 +48,7 @@ def filled(topic: Topic) -> Topic:
 @pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
 @pytest.mark.parametrize("begins", list(STARTS))
 @pytest.mark.parametrize("subscribes", ["assign", "subscribe", "subscribePattern"])
-def test_s39_to_s68_a_stream_begins_where_it_is_told_and_goes_on_there(
+def test_s39_to_s68_a_stream_begins_where_configured_and_continues(
     new_topic: NewTopic, start: Start, subscribes: str, begins: str, fail_on_data_loss: str
 ) -> None:
     topic = filled(new_topic(5))

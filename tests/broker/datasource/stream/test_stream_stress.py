@@ -134,7 +134,7 @@ def test_s78_topics_partitions_and_records_come_while_the_query_stops_and_starts
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_s79_topics_are_deleted_and_made_anew_and_the_query_never_fails(
+def test_s79_topics_are_deleted_and_recreated_and_the_query_never_fails(
     seed: int, start: Start, client: RawClient, running_broker: EmbeddedBroker, topic_name: str
 ) -> None:
     stressed(

@@ -156,7 +156,7 @@ def test_a_database_that_refuses_leaves_neither_rows_nor_offsets(either: Warehou
     assert either.query(f'SELECT COUNT(*) FROM "{either.table}"') == [(16,)]
 
 
-def test_a_value_that_cannot_be_stored_is_told_with_the_range_that_it_is_of(warehouse: Warehouse) -> None:
+def test_a_value_that_cannot_be_stored_is_reported_with_the_range_that_it_is_of(warehouse: Warehouse) -> None:
     def too_large(batch: pa.RecordBatch) -> pa.RecordBatch:
         return pa.record_batch({"n": pa.array([2**64 - 1] * batch.num_rows, pa.uint64())})
 

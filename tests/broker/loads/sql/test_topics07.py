@@ -14,7 +14,7 @@ from tests.support.loads.local_spark import LocalSpark
 from tests.support.protocol.wire07 import entry, zipped
 
 
-def test_two_brokers_partitions_of_one_number_are_told_apart(tmp_path: Path) -> None:
+def test_two_brokers_partitions_of_one_number_are_distinguished(tmp_path: Path) -> None:
     url, spark = f"sqlite:///{tmp_path}/old.db", cast("Any", LocalSpark())
     one, packed = entry(b"one"), zipped(entry(b"p1"), entry(b"p2"))
     with Broker07(partitions=1) as first, Broker07(partitions=1) as second:

@@ -91,7 +91,7 @@ def test_a_callback_may_use_the_producer(broker: ScriptedBroker, log: FakeLog, m
     assert log.values() == [b"first", b"second"]
 
 
-def test_flush_waits_for_what_was_sent_and_not_longer_than_told(
+def test_flush_waits_for_what_was_sent_up_to_the_timeout(
     broker: ScriptedBroker, log: FakeLog, make: Any
 ) -> None:
     producer = make(linger_ms=5000)
@@ -139,7 +139,7 @@ def test_closing_settles_what_it_cannot_deliver_in_time(broker: ScriptedBroker, 
     assert len(heard) == 1
 
 
-def test_a_result_is_not_waited_for_longer_than_told(broker: ScriptedBroker, make: Any) -> None:
+def test_a_result_is_waited_for_up_to_the_timeout(broker: ScriptedBroker, make: Any) -> None:
     broker.default(ApiKey.PRODUCE, Silence())
     producer = make()
     with pytest.raises(TimeoutError):

@@ -17,7 +17,7 @@ ZOOKEEPER = {"zookeeper.connect": "zk:2181/chroot"}
 LOAD = {"loadName": "flights", "offsetsPath": "/lake/offsets"}
 
 
-def test_brokers_keep_the_offsets_on_todays_wire_unless_told_otherwise() -> None:
+def test_brokers_keep_the_offsets_on_todays_wire_by_default() -> None:
     assert parse_batch_options({**TODAYS, **GROUP}).group_store is None
     assert parse_batch_options({**TODAYS, **GROUP, "offsetStore": "Kafka"}).group_store is None
 
@@ -80,6 +80,6 @@ def test_in_07_it_is_the_zookeeper_of_the_brokers() -> None:
         ),
     ],
 )
-def test_a_store_that_is_not_there_is_told(given: dict[str, str], said: str) -> None:
+def test_a_store_that_is_not_there_is_reported(given: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidConfig, match=said):
         parse_batch_options(given)

@@ -91,7 +91,7 @@ def test_a_plan_is_named_by_its_number() -> None:
         ({"kafka.enable.auto.commit": "true"}, "commitOffsets=stage, with loadName and offsetsPath"),
     ],
 )
-def test_what_does_not_go_together_is_told_with_what_does(given: dict[str, str], said: str) -> None:
+def test_conflicting_options_are_reported_with_what_is_allowed(given: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidConfig) as raised:
         parse_batch_options({**READ, **given})
     assert said in str(raised.value)

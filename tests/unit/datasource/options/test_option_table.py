@@ -28,7 +28,7 @@ def test_every_test_that_the_checklist_names_exists() -> None:
     assert named - defined == set()
 
 
-def test_every_line_of_the_checklist_is_held_or_told_to_be_different() -> None:
+def test_every_line_of_the_checklist_is_held_or_listed_as_different() -> None:
     told = re.sub(r"R3 to R11", " ".join(f"R{n}" for n in range(3, 12)), PARITY)
     told = re.sub(r"S39 to S68", " ".join(f"S{n}" for n in range(39, 69)), told)
     lines = [f"B{n}" for n in range(1, 23)] + [f"R{n}" for n in range(1, 19)] + [f"C{n}" for n in range(1, 7)]

@@ -181,7 +181,7 @@ def test_b15_the_global_timestamp_beats_those_by_partition_which_beat_offsets() 
         ({"subscribe": "t", "startingOffsets": '{"t":{"2147483648":0}}'}, "got {'2147483648': 0}"),
     ],
 )
-def test_b17_wrong_options_are_told_by_name(given: dict[str, str], said: str) -> None:
+def test_b17_wrong_options_are_named(given: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidConfig) as raised:
         parse_batch_options({**SERVERS, **given})
     assert said in str(raised.value)
@@ -221,7 +221,7 @@ def test_options_of_streams_are_ignored_with_a_warning(caplog: pytest.LogCapture
     assert "maxOffsetsPerTrigger has no meaning in a batch read" in caplog.text
 
 
-def test_an_edge_is_told_from_offsets_that_look_like_one() -> None:
+def test_an_edge_is_reported_from_offsets_that_look_like_one() -> None:
     assert parse_batch_options({**SERVERS, "subscribe": "t", "startingOffsets": " EARLIEST "}).start == Edge(
         -2
     )

@@ -119,7 +119,7 @@ def test_partitions_are_named_by_broker_and_number() -> None:
         ({**TODAY, "columns": "innerIndex"}, "columns are some of key, value,"),
     ],
 )
-def test_wrong_options_are_told_by_name(given: dict[str, str], said: str) -> None:
+def test_wrong_options_are_named(given: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidConfig) as raised:
         parse_batch_options(given)
     assert said in str(raised.value)

@@ -65,7 +65,7 @@ def test_properties_go_to_the_producer_under_todays_and_older_names() -> None:
         ({**SERVERS, "path": "t"}, "Unknown option 'path'. The option 'topic' says where rows go"),
     ],
 )  # fmt: skip
-def test_wrong_options_are_told_by_name(given: dict[str, str], said: str) -> None:
+def test_wrong_options_are_named(given: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidConfig, match=re.escape(said)):
         parse_sink_options(given)
 

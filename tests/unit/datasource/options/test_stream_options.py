@@ -90,7 +90,7 @@ def test_s32_min_partitions_may_be_given_or_not(value: str | None, expected: int
         ({"maxOffsetPerTrigger": "1"}, "Did you mean 'maxOffsetsPerTrigger'"),
     ],
 )
-def test_s73_wrong_options_are_told_by_name(options: dict[str, str], said: str) -> None:
+def test_s73_wrong_options_are_named(options: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidConfig, match=said):
         parsed(**options)
 
@@ -155,13 +155,13 @@ def test_a_start_is_kept_in_a_directory_under_a_name(tmp_path: Path) -> None:
     assert options.start_place == StartPlace(str(tmp_path), "clicks")
 
 
-def test_what_means_nothing_in_a_stream_or_a_batch_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_means_nothing_in_a_stream_or_a_batch_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     parse_batch_options({**GIVEN, "maxOffsetsPerTrigger": "5", "topic": "t"})
     assert "option maxOffsetsPerTrigger has no meaning in a batch read and is ignored" in caplog.messages
     assert "option topic has no meaning in a read and is ignored" in caplog.messages
 
 
-def test_the_schema_is_told_of_options_for_a_batch_and_for_a_stream(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_schema_depends_on_options_for_a_batch_and_for_a_stream(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     assert isinstance(parse_either_options({**GIVEN, "endingOffsets": "latest"}), BatchOptions)
     assert isinstance(parse_either_options({**GIVEN, "startingOffsets": "latest"}), StreamOptions)

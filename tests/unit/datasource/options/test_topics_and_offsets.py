@@ -102,7 +102,7 @@ def test_b20_start_and_end_must_have_the_same_partitions() -> None:
         (True, "The resolved start offset 3 is greater than the resolved end offset 1 for topic t partition"),
     ],
 )
-def test_b21_and_b22_a_start_after_its_end_is_told_with_both(resolved: bool, words: str) -> None:
+def test_b21_and_b22_a_start_after_its_end_is_reported_with_both(resolved: bool, words: str) -> None:
     with pytest.raises(InvalidConfig, match=words):
         check_order({T0: 3}, {T0: 1}, resolved=resolved)
 

@@ -54,7 +54,7 @@ def test_two_lines_may_say_the_same_but_not_otherwise(tmp_path: Path) -> None:
         "tcp://h:1\tt\t2147483648\t5",
     ],
 )
-def test_a_line_that_is_none_is_told_with_its_place(tmp_path: Path, line: str) -> None:
+def test_a_line_that_is_none_is_reported_with_its_place(tmp_path: Path, line: str) -> None:
     directory = write(tmp_path, part_a=f"tcp://h:1\tt\t1\t5\n{line}\n")
     with pytest.raises(InvalidConfig, match="part-a, line 2 is not 'tcp://host:port TAB topic TAB partition"):
         read_offset_files(directory)
@@ -77,7 +77,7 @@ def test_in_07_the_address_says_whose_partition_a_line_is_of(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("uri", ["tcp://node-c:9092", "tcp://node-a:9093", "node-a:9092"])
-def test_in_07_an_address_that_nobody_has_is_told_with_its_place_and_who_is_live(
+def test_in_07_an_address_that_nobody_has_is_reported_with_its_place_and_who_is_live(
     tmp_path: Path, uri: str
 ) -> None:
     directory = write(tmp_path, part_a=f"tcp://node-a:9092\tt\t0\t5\n{uri}\tt\t0\t9\n")
@@ -95,7 +95,7 @@ def test_a_directory_without_parts_is_not_read_as_earliest(tmp_path: Path) -> No
         read_offset_files(str(tmp_path / "missing"))
 
 
-def test_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
+def test_bytes_that_are_no_text_are_reported(tmp_path: Path) -> None:
     (tmp_path / "part-a").write_bytes(b"tcp://h:1\tt\xff\t1\t5\n")
     with pytest.raises(InvalidConfig, match="cannot be read"):
         read_offset_files(str(tmp_path))

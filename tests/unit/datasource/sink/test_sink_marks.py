@@ -24,6 +24,6 @@ def test_the_text_of_a_mark_is_the_one_that_is_in_use() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "7", "null", "{}", '{"v": 2, "unit": "a", "batch": 1, "rows": 1}'])
-def test_what_another_program_committed_is_told(text: str) -> None:
+def test_what_another_program_committed_is_reported(text: str) -> None:
     with pytest.raises(WrittenOtherwise, match="must be this query's own"):
         Mark.parse(text)

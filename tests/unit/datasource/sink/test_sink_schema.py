@@ -65,7 +65,7 @@ def test_names_are_compared_letter_by_letter() -> None:
         ({"value": TEXT}, {"topic": "t", "includeTimestamp": "true"}, "needs a column 'timestamp'"),
     ],
 )
-def test_w4_a_missing_topic_or_value_is_told(
+def test_w4_a_missing_topic_or_value_is_reported(
     columns: dict[str, DataType], options: dict[str, str], said: str
 ) -> None:
     with pytest.raises(InvalidConfig, match=re.escape(said)):
@@ -89,7 +89,9 @@ def test_w4_a_missing_topic_or_value_is_told(
         ),
     ],
 )
-def test_w5_wrong_types_are_told_in_the_words_of_sparks_sink(changed: dict[str, DataType], said: str) -> None:
+def test_w5_wrong_types_are_reported_in_the_words_of_sparks_sink(
+    changed: dict[str, DataType], said: str
+) -> None:
     with pytest.raises(InvalidConfig, match=re.escape(said)):
         written({**ROW, **changed})
 
@@ -98,7 +100,7 @@ def test_a_column_that_is_not_written_may_be_of_any_type() -> None:
     assert written({"topic": INT, "value": TEXT, "timestamp": INT}, topic="t") == ("value",)
 
 
-def test_a_column_that_is_there_twice_is_told() -> None:
+def test_a_column_that_is_there_twice_is_reported() -> None:
     twice = StructType([StructField("value", TEXT), StructField("value", TEXT)])
     with pytest.raises(InvalidConfig, match="each may be there once"):
         check_sink_schema(twice, parse_sink_options({**SERVERS, "topic": "t"}))
@@ -127,7 +129,7 @@ def test_w1_and_w3_rows_go_where_the_column_says_unless_the_option_does() -> Non
     assert by_topic([]) == []
 
 
-def test_w11_a_row_without_a_topic_is_told_and_nothing_of_its_batch_goes_anywhere() -> None:
+def test_w11_a_row_without_a_topic_is_reported_and_nothing_of_its_batch_goes_anywhere() -> None:
     with pytest.raises(NullTopic, match=r"\[KAFKA_NULL_TOPIC_IN_DATA\].*contains a null topic"):
         by_topic(["a", None])
     with pytest.raises(NullTopic):

@@ -28,7 +28,9 @@ def sent(magic: int, codec: Codec) -> bytearray:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("came", [0, 1, 2])
 @pytest.mark.parametrize("kept", [0, 1, 2])
-def test_what_comes_is_told_in_the_topics_format(tmp_path: Path, came: int, kept: int, codec: Codec) -> None:
+def test_produced_records_are_converted_to_the_topics_format(
+    tmp_path: Path, came: int, kept: int, codec: Codec
+) -> None:
     _, log = open_log(tmp_path, message_format_version=VERSIONS[kept])
     log.append(sent(kept, Codec.NONE))
     result = log.append(sent(came, codec))

@@ -93,7 +93,7 @@ def test_a_wrapper_of_v1_gets_the_largest_of_its_times(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("offsets", [[0, 0, 0], [1, 2, 3], [0, 2, 1], [5, 5, 9]])
-def test_offsets_in_a_set_of_v1_that_do_not_count_from_0_are_written_anew(
+def test_offsets_in_a_set_of_v1_that_do_not_count_from_0_are_rewritten(
     tmp_path: Path, offsets: list[int]
 ) -> None:
     _, log = open_log(tmp_path)

@@ -77,7 +77,7 @@ def test_a_batch_that_unfolds_beyond_the_limit_is_refused_before_it_takes_the_me
     assert log.size_bytes == 0
 
 
-def test_a_compressed_batch_is_checked_in_steps_and_what_unfolds_is_decompressed_as_a_job(
+def test_a_compressed_batch_is_checked_in_steps_and_decompressed_as_a_job(
     tmp_path: Path,
 ) -> None:
     _, log = open_log(tmp_path)

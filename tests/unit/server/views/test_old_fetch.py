@@ -77,7 +77,7 @@ def magics(found: Entries) -> set[int]:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_a_log_of_v0_is_sent_from_the_file_to_whoever_knows_no_more(tmp_path: Path, version: int) -> None:
+def test_a_log_of_v0_is_sent_from_the_file_to_old_clients(tmp_path: Path, version: int) -> None:
     log = log_of(tmp_path, old(0, b"a", b"b"), old(0, b"c", codec=Codec.GZIP))
     found = read(log, version)
     assert isinstance(found, FileSlice)
@@ -147,7 +147,7 @@ def test_old_entries_before_a_newer_one_are_sent_from_the_file_alone(tmp_path: P
 
 @pytest.mark.parametrize(("version", "most"), [(0, 0), (1, 0), (2, 1), (3, 1)])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
-def test_batches_are_told_in_the_newest_format_that_the_client_knows(
+def test_batches_are_converted_to_the_newest_format_that_the_client_knows(
     tmp_path: Path, version: int, most: int, codec: Codec
 ) -> None:
     log = log_of(tmp_path, *[batch(b"%d" % n, b"x" * 50, codec=codec) for n in range(3)])
@@ -189,7 +189,7 @@ def test_control_batches_are_left_out_and_passed_over(tmp_path: Path) -> None:
     assert len(read(log, 2, 3002)) == 0
 
 
-def test_a_fetch_inside_a_batch_is_told_the_rest_of_it(tmp_path: Path) -> None:
+def test_a_fetch_inside_a_batch_gets_the_rest_of_it(tmp_path: Path) -> None:
     log = log_of(tmp_path, batch(b"a", b"b", b"c", codec=Codec.GZIP), batch(b"d"))
     assert values(read(log, 2, 2)) == [(2, b"c"), (3, b"d")]
 
@@ -215,7 +215,7 @@ def test_an_answer_goes_over_the_ends_of_segments(tmp_path: Path) -> None:
     assert values(read(log, 1)) == [(n, b"%d" % n) for n in range(6)]
 
 
-def test_damage_is_told_where_it_begins_an_answer_and_ends_it_elsewhere(tmp_path: Path) -> None:
+def test_damage_is_an_error_where_it_begins_an_answer_and_ends_it_elsewhere(tmp_path: Path) -> None:
     log = log_of(tmp_path, batch(b"a"), batch(b"bbbb"), batch(b"c"))
     path = next(tmp_path.glob("*/*.kafka"))
     data = bytearray(path.read_bytes())
@@ -269,7 +269,7 @@ def test_each_of_many_partitions_gets_a_little_until_the_request_has_had_twice_i
     assert min(sizes[:begun]) <= 4 << 10
 
 
-def test_a_log_of_07_is_told_in_old_messages_from_any_byte(tmp_path: Path) -> None:
+def test_a_log_of_07_is_converted_to_old_messages_from_any_byte(tmp_path: Path) -> None:
     log = open_log(tmp_path, generation="0.7")[1]
     log.append(entry(b"one") + zipped(entry(b"two"), entry(b"three")) + entry(b"four"))
     log.flush()

@@ -124,7 +124,7 @@ def test_a_view_ends_where_the_disk_does(tmp_path: Path) -> None:
     assert (seen.readable_end, values(read(log, 13))) == (26, [(13, b"one")])
 
 
-def test_what_cannot_be_told_is_refused_after_what_can(
+def test_what_cannot_be_converted_is_refused_after_what_can(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     crowd = zipped(*[entry(b"")] * 3000)
@@ -144,7 +144,7 @@ def test_what_cannot_be_told_is_refused_after_what_can(
     assert values(read(log, behind, view=view)) == [(behind, b"one")]
 
 
-def test_a_damaged_message_is_refused_and_what_is_behind_it_is_not(tmp_path: Path) -> None:
+def test_a_damaged_message_is_refused_and_what_is_after_it_is_not(tmp_path: Path) -> None:
     log = open_first(tmp_path, ONE * 3)
     path = log.path / "00000000000.kafka"
     data = bytearray(path.read_bytes())

@@ -179,7 +179,7 @@ def test_numbers_that_are_refused_are_never_replaced_within_a_transaction(
     assert coordinator.ids["loads-1"].ends == ["abort", "commit"]
 
 
-def test_a_commit_without_an_answer_is_repeated_by_whoever_asked(
+def test_a_commit_without_an_answer_is_repeated_by_its_caller(
     broker: ScriptedBroker, coordinator: FakeTransactions, make: Make
 ) -> None:
     producer = make(request_timeout_ms=200, max_block_ms=400)
@@ -217,7 +217,7 @@ def test_a_failed_producer_id_goes_on_under_another_epoch(
     assert coordinator.ids["loads-1"].ends == ["commit"]
 
 
-def test_a_failure_is_told_by_prepare(broker: ScriptedBroker, make: Make) -> None:
+def test_a_failure_is_reported_by_prepare(broker: ScriptedBroker, make: Make) -> None:
     producer = make(linger_ms=5000)
     broker.script(ApiKey.PRODUCE, refusal(ErrorCode.MESSAGE_TOO_LARGE))
     producer.begin_transaction()

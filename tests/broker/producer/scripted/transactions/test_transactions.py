@@ -217,7 +217,7 @@ def test_many_threads_send_in_one_transaction(
     assert coordinator.ids["loads-1"].ends == ["commit"] * 3
 
 
-def test_a_broker_without_transactions_is_told_of_at_once(make: Make, broker: ScriptedBroker) -> None:
+def test_a_broker_without_transactions_is_reported_at_once(make: Make, broker: ScriptedBroker) -> None:
     for key in (ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN):
         del broker.versions[key]
     producer = make(init=False)
