@@ -188,7 +188,7 @@ def history(
     if partitions:
         _show_partitions(ledger, limit, as_json=as_json)
         return
-    from pyspark_kafkalog.ledger.plan import encode_position
+    from pyspark_kafkalog.ledger.records import entry
 
     in_effect = {commit.number for commit in ledger.lineage()}
     shown = ledger.history()[-limit if limit else 0 :]
@@ -196,7 +196,7 @@ def history(
         rows = [
             {
                 **asdict(commit),
-                "positions": [encode_position(p) for p in commit.positions],
+                "positions": [entry(p) for p in commit.positions],
                 "in_effect": commit.number in in_effect,
             }
             for commit in shown

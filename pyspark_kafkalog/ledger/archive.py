@@ -1,40 +1,61 @@
-"""Reading a ledger back: its plans, receipts and commits, and which of them are in effect."""
+"""Reading a ledger: its plans, receipts and commits, which of them are in effect, and its hints."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from pyspark_kafkalog.ledger.commit import LOAD_MODES, Commit, decode_commit
+from pyspark_kafkalog.config.client07 import PROTOCOL_08
+from pyspark_kafkalog.ledger.commit import LOAD_MODES, Commit
 from pyspark_kafkalog.ledger.ledger_store import Store
 from pyspark_kafkalog.ledger.load_errors import DamagedRecord, IncompleteLoad, LoadError, ReceiptMismatch
-from pyspark_kafkalog.ledger.plan import Plan, PlannedRange, Position, decode_plan
-from pyspark_kafkalog.ledger.receipts import Receipt, Summary, decode_receipt, decode_summary
+from pyspark_kafkalog.ledger.plan import Plan, PlannedRange, Position
+from pyspark_kafkalog.ledger.receipts import Receipt, Summary
 from pyspark_kafkalog.ledger.records import (
     COMMITS,
     HEAD,
     LOAD,
     MIRROR,
+    OF_BROKERS,
+    SEAL,
+    LedgerRecord,
     commit_name,
+    decode,
     mark_name,
     mirror_name,
     number_of,
     plan_name,
     receipt_name,
     summary_name,
-    unseal,
 )
 
-_TOLD_COUNT = 3
+logger = logging.getLogger(__name__)
+
+_NAMED_COUNT = 3
 """How many ranges a message names."""
 
 
-class Archive:
-    """The records of one load. *Thread-safe: it keeps nothing but where they are.*
+@dataclass(frozen=True, slots=True)
+class LoadRecord(LedgerRecord):
+    """``load.json``: what a ledger was begun with. Its seal is the ledger's identity."""
 
-    Every method raises `DamagedRecord` where a record it needs is torn, edited or missing, `NewerFormat`
-    where it cannot know that, and `LoadError` where the store fails.
+    kind = "load"
+
+    name: str
+    created: str
+    cluster_id: str
+    options: Mapping[str, str]
+    protocol: str = field(default=PROTOCOL_08, metadata=OF_BROKERS)
+    sha256: str = field(default="", metadata=SEAL)
+
+
+class Archive:
+    """The records of one load. *Thread-safe: its only state is their location.*
+
+    Every method raises `DamagedRecord` if a record it needs is torn, edited or missing, `NewerFormat` if a
+    newer release wrote it, and `LoadError` if the store fails.
     """
 
     def __init__(self, store: Store) -> None:
@@ -47,12 +68,17 @@ class Archive:
         return self.store.exists(LOAD)
 
     def identity(self) -> str:
-        """The seal of ``load.json``, which no other ledger has; "" before this one was begun."""
+        """The seal of ``load.json``, unique to this ledger; "" before it was begun."""
+        begun = self.begun()
+        return "" if begun is None else begun.sha256
+
+    def begun(self) -> LoadRecord | None:
+        """What this load was begun with; None before that."""
         data = self.store.read(LOAD)
-        return "" if data is None else str(unseal("load", data, self.where(LOAD))["sha256"])
+        return None if data is None else decode(LoadRecord, data, self.where(LOAD))
 
     def head(self) -> Commit | None:
-        """The newest commit. With ``HEAD.json`` the cost does not grow with the number of commits."""
+        """The newest commit. Thanks to ``HEAD.json`` the cost does not grow with the number of commits."""
         hinted = newest_hinted(self.store.read(HEAD))
         newest = self.commit_of(hinted) if hinted else None
         if newest is None:
@@ -63,12 +89,12 @@ class Archive:
         return newest
 
     def head_number(self) -> int:
-        """The number of the newest commit, 0 while there is none."""
+        """The number of the newest commit, 0 before the first."""
         newest = self.head()
         return newest.number if newest else 0
 
     def pending(self) -> Plan | None:
-        """The plan after the newest commit, if there is one: it was begun and not committed."""
+        """The plan after the newest commit: begun and not committed. None if there is none."""
         number = self.head_number() + 1
         return self.plan(number) if self.store.exists(plan_name(number)) else None
 
@@ -79,7 +105,7 @@ class Archive:
         if data is None:
             raise DamagedRecord(f"{where} is missing. {_set_aside(number)}")
         try:
-            plan = decode_plan(data, where)
+            plan = decode(Plan, data, where)
         except DamagedRecord as e:
             raise DamagedRecord(f"{e}. {_set_aside(number)}") from e
         if plan.number != number or plan.parent != number - 1:
@@ -90,12 +116,12 @@ class Archive:
         return plan
 
     def commit_of(self, number: int) -> Commit | None:
-        """The commit of this number; None while there is none."""
+        """The commit of this number; None if there is none."""
         data = self.store.read(commit_name(number))
         if data is None:
             return None
         where = self.where(commit_name(number))
-        commit = decode_commit(data, where)
+        commit = decode(Commit, data, where)
         if commit.number != number:
             raise DamagedRecord(
                 f"{where} is commit {commit.number}: a copy. Restore the file from a copy of it"
@@ -103,18 +129,18 @@ class Archive:
         return commit
 
     def commit_at(self, number: int) -> Commit:
-        """The commit of this number, which must be there."""
+        """The commit of this number, which must exist."""
         commit = self.commit_of(number)
         if commit is None:
             raise DamagedRecord(f"{self.where(commit_name(number))} is missing. Restore it from a copy")
         return commit
 
     def history(self) -> list[Commit]:
-        """All commits, oldest first, those that were rewound over included."""
+        """All commits, oldest first, including those that a rewind undid."""
         return [self.commit_at(number) for number in range(1, self.head_number() + 1)]
 
     def lineage(self, newest: int | None = None) -> list[Commit]:
-        """The commits in effect, oldest first: by ``parent`` from the newest, or from the one that was."""
+        """The commits in effect, oldest first; with ``newest``, those that were when it was the newest."""
         chain = []
         at = self.head() if newest is None else self.commit_at(newest)
         while at is not None:
@@ -123,26 +149,27 @@ class Archive:
         return chain[::-1]
 
     def first_starts(self, newest: int) -> tuple[Position, ...]:
-        """Where the oldest load of commits 1 to ``newest`` began; nothing where none of them is a load."""
+        """Where the oldest load of commits 1 to ``newest`` began; empty if none of them is a load."""
         for number in range(1, newest + 1):
             if self.commit_at(number).mode in LOAD_MODES:
                 return tuple(self.plan(number).starts.values())
         return ()
 
     def receipt(self, plan: Plan, planned: PlannedRange) -> Receipt | None:
-        """The receipt for a range of a plan; None while there is none.
+        """The receipt for a range of a plan; None if there is none.
 
         Raises:
-            ReceiptMismatch: there is one, for another plan or range.
+            ReceiptMismatch: it is for another plan or range.
         """
         name = receipt_name(plan.number, planned.key, planned.start, planned.end)
         data = self.store.read(name)
         if data is None:
             return None
-        receipt = decode_receipt(data, self.where(name))
-        if (receipt.plan, receipt.plan_sha256) != (plan.number, plan.sha256) or planned != PlannedRange(
-            receipt.topic, receipt.partition, receipt.topic_id, receipt.start, receipt.end, receipt.broker
-        ):
+        receipt = decode(Receipt, data, self.where(name))
+        theirs = receipt.key, receipt.topic_id, receipt.start, receipt.end
+        if (receipt.plan, receipt.plan_sha256) != (plan.number, plan.sha256) or theirs != (
+            planned.key, planned.topic_id, planned.start, planned.end
+        ):  # fmt: skip
             raise ReceiptMismatch(
                 f"{self.where(name)} is not for this range of {self.where(plan_name(plan.number))}: delete "
                 "the receipt and load again; the plan stays pending, and nothing is lost"
@@ -167,20 +194,20 @@ class Archive:
         return found
 
     def summary(self, number: int) -> Summary | None:
-        """What took the place of a committed load's receipts; None while those are there, or nothing is."""
+        """The summary that replaced a committed load's receipts; None if there is none."""
         data = self.store.read(summary_name(number))
         if data is None:
             return None
         where = self.where(summary_name(number))
-        found = decode_summary(data, where)
+        found = decode(Summary, data, where)
         if found.plan != number or found.plan_sha256 != self.plan(number).sha256:
             raise DamagedRecord(
-                f"{where} is not of this plan: a copy of another. Delete it; audits then know less"
+                f"{where} is the summary of another plan. Delete it; audits then show less of this load"
             )
         return found
 
     def first_missing(self, plan: Plan, after: int = 0) -> PlannedRange | None:
-        """A range without receipt, the first from index ``after`` on, then from 0; None if all have one."""
+        """A range without a receipt, searched from index ``after`` on, then from 0; None if all have one."""
         ranges = plan.ranges
         for r in (*ranges[after:], *ranges[:after]):
             if not self.store.exists(receipt_name(plan.number, r.key, r.start, r.end)):
@@ -188,16 +215,16 @@ class Archive:
         return None
 
     def first_unread(self, plan: Plan, run: str, after: int = 0) -> int | None:
-        """The index of a range that ``run`` has not marked as read, in the order of `first_missing`."""
+        """The index of a range that ``run`` has not marked as read, searched as `first_missing` does."""
         return next(self._unread(plan, run, after), None)
 
     def check_read(self, plan: Plan, run: str) -> None:
-        """See that ``run`` read every range of a plan to its end.
+        """Check that ``run`` read every range of a plan to its end.
 
-        Receipts do not say so: those of an earlier run that died lie beside its own.
+        Receipts do not prove that: some may be of an earlier run that died.
 
         Raises:
-            IncompleteLoad: some were not.
+            IncompleteLoad: it did not.
         """
         ranges = plan.ranges
         unread = [ranges[index] for index in self._unread(plan, run, 0)]
@@ -212,7 +239,7 @@ class Archive:
                 yield index
 
     def _incomplete(self, plan: Plan, missing: Sequence[PlannedRange], what: str) -> IncompleteLoad:
-        named = ", ".join(f"{r.key} [{r.start}, {r.end})" for r in missing[:_TOLD_COUNT])
+        named = ", ".join(f"{r.key} [{r.start}, {r.end})" for r in missing[:_NAMED_COUNT])
         return IncompleteLoad(
             f"load {plan.number} of {self.location} was not read to its end: {len(missing)} of "
             f"{len(plan.ranges)} ranges {what}, first {named}. The plan stays pending: load again, and it is "
@@ -231,42 +258,42 @@ class Archive:
 def _set_aside(number: int) -> str:
     return (
         f"If there is no copy of it, and load {number} is not committed, `kafkalog rewind` to commit "
-        f"{number - 1} sets the plan aside; the next load then plans anew from the same positions"
+        f"{number - 1} sets the plan aside; the next load makes a new one from the same positions"
     )
 
 
-logger = logging.getLogger(__name__)
+# ---- hints: they may be stale or missing
 
 _PREFIX = "part-"
 _NUMBER_MAX = (1 << 63) - 1
 
 
 def newest_hinted(data: bytes | None) -> int:
-    """The number of the newest commit that ``HEAD.json`` tells; 0 where it tells none."""
+    """The number of the newest commit according to ``HEAD.json``; 0 if it names none."""
     try:
         newest = json.loads(data or b"")["newest"]
     except (ValueError, TypeError, KeyError, RecursionError):
         return 0
-    # Beyond that the number is no name of a file.
+    # A larger number cannot be in the name of a file.
     return newest if type(newest) is int and 0 < newest <= _NUMBER_MAX else 0
 
 
 def write_hints(store: Store, commit: Commit) -> None:
-    """Write the hints after a commit. Failing is logged only: the load is committed, readers need none."""
+    """Write the hints after a commit. A failure is only logged: readers work without them."""
     try:
         if store.exists(commit_name(commit.number + 1)):
-            return  # somebody is further, and writes those hints
+            return  # another driver is ahead, and writes the hints of its commit
         store.replace(HEAD, b'{"newest": %d}\n' % commit.number)
         lines = {mirror_name(p.leader, p.topic, p.partition): mirror_line(p) for p in commit.positions}
         for name, line in lines.items():
             store.replace(name, line)
-        for name in store.names(MIRROR):  # of partitions whose leader is another one now
+        for name in store.names(MIRROR):  # of partitions whose leader changed
             if name.startswith(_PREFIX) and f"{MIRROR}/{name}" not in lines:
                 store.remove(f"{MIRROR}/{name}")
     except LoadError as e:
-        logger.warning("commit %d is made, but not the hints that go with it: %s", commit.number, e)
+        logger.warning("commit %d was made, but its hints could not be written: %s", commit.number, e)
 
 
 def mirror_line(position: Position) -> bytes:
-    """Broker, topic, partition and next offset, separated by tabs: the line of Kafka's Hadoop loaders."""
+    """Broker, topic, partition and next offset, separated by tabs, as Kafka's Hadoop loaders write them."""
     return f"tcp://{position.address}\t{position.topic}\t{position.partition}\t{position.next}\n".encode()

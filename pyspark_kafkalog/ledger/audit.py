@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark_kafkalog.ledger.commit import LOAD_MODES, NOT_COUNTED, Commit
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.load_errors import IncompleteLoad
-from pyspark_kafkalog.ledger.receipts import PartitionSummary, count_offsets, summarize
+from pyspark_kafkalog.ledger.receipts import Found, count_offsets, summarize
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _rows(ledger: Ledger, commit: Commit, in_effect: bool) -> list[AuditRow]:
     return rows
 
 
-def _found(ledger: Ledger, commit: Commit) -> dict[TopicPartition, PartitionSummary]:
+def _found(ledger: Ledger, commit: Commit) -> dict[TopicPartition, Found]:
     """What the load's tasks told, by partition; nothing where they left no receipts, or these are gone."""
     if commit.records == NOT_COUNTED:
         return {}

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pyspark_kafkalog.ledger.commit import LOAD_MODES, NOT_COUNTED
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.load_errors import LoadError
-from pyspark_kafkalog.ledger.receipts import Summary, encode_summary, summarize
-from pyspark_kafkalog.ledger.records import RECEIPTS, RUNS, marks_name, receipts_name, summary_name
+from pyspark_kafkalog.ledger.receipts import Summary, summarize
+from pyspark_kafkalog.ledger.records import RECEIPTS, RUNS, encode, marks_name, receipts_name, summary_name
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ def _summarize(ledger: Ledger, number: int) -> None:
         return
     plan = ledger.plan(number)
     summary = Summary(number, plan.sha256, summarize(ledger.receipts(plan)))
-    ledger.store.create(summary_name(number), encode_summary(summary))
+    ledger.store.create(summary_name(number), encode(summary))
 
 
 def _files(ledger: Ledger, directory: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The ledger of a load: the steps from a plan over receipts to a commit, each a record created once."""
+"""The ledger of a load: from a plan to its receipts to a commit, each a record that is created once."""
 
 from __future__ import annotations
 
@@ -11,15 +11,8 @@ from contextlib import AbstractContextManager
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.ledger.archive import Archive, write_hints
-from pyspark_kafkalog.ledger.commit import (
-    LOAD_MODES,
-    NOT_COUNTED,
-    Commit,
-    Output,
-    decode_commit,
-    encode_commit,
-)
+from pyspark_kafkalog.ledger.archive import Archive, LoadRecord, write_hints
+from pyspark_kafkalog.ledger.commit import LOAD_MODES, NOT_COUNTED, Commit, Output
 from pyspark_kafkalog.ledger.ledger_store import Below, Store, open_store, prove
 from pyspark_kafkalog.ledger.load_errors import (
     DamagedRecord,
@@ -28,25 +21,18 @@ from pyspark_kafkalog.ledger.load_errors import (
     LostRace,
     ReceiptMismatch,
 )
-from pyspark_kafkalog.ledger.plan import Plan, decode_plan, encode_plan
-from pyspark_kafkalog.ledger.receipts import (
-    Receipt,
-    count_offsets,
-    decode_receipt,
-    disagreement,
-    encode_receipt,
-)
+from pyspark_kafkalog.ledger.plan import Plan
+from pyspark_kafkalog.ledger.receipts import Receipt, count_offsets, disagreement
 from pyspark_kafkalog.ledger.records import (
     LOAD,
     LOCK,
-    Fields,
     commit_name,
+    decode,
+    encode,
     mark_name,
     plan_name,
     receipt_name,
     receipts_name,
-    seal,
-    unseal,
     utc_text,
 )
 from pyspark_kafkalog.ledger.verification import verify
@@ -60,17 +46,17 @@ _SUBSCRIPTION = ("assign", "subscribe", "subscribepattern")
 
 
 class Ledger(Archive):
-    """One load's ledger. *Thread-safe: it keeps nothing but where it is.*
+    """One load's ledger. *Thread-safe: its only state is its location.*
 
-    Of drivers that race for a step one wins, and the others get `LostRace`; a step that a crash cut off can
-    be done again, by any driver.
+    If drivers race for a step, one wins and the others get `LostRace`; any driver can repeat a step that a
+    crash interrupted.
     """
 
     def __init__(self, store: Store, name: str, clock: Clock = SYSTEM_CLOCK) -> None:
         """The ledger of load ``name`` in a store of ledgers; nothing is read or written yet.
 
         Raises:
-            InvalidConfig: the name cannot be that of a directory.
+            InvalidConfig: the name is not fit for a directory.
         """
         if not _NAME.fullmatch(name) or name in (".", ".."):
             raise InvalidConfig(
@@ -87,68 +73,58 @@ class Ledger(Archive):
         return cls(open_store(location), name)
 
     def identify(self, cluster_id: str, options: Mapping[str, str], *, protocol: str = PROTOCOL_08) -> None:
-        """Begin the ledger, after trying the store out, or check that it is of this cluster.
+        """Begin the ledger, after testing the store, or check that it belongs to this cluster.
 
-        ``cluster_id`` is "" where the brokers tell none; of the options the subscription is noted.
-        ``protocol`` is `PROTOCOL_07` where partitions belong to brokers and offsets are bytes.
+        ``cluster_id`` is "" if the brokers have none; of ``options`` the subscription is noted.
+        ``protocol`` is `PROTOCOL_07` if partitions belong to brokers and offsets are byte positions.
 
         Raises:
-            ForeignCluster: the ledger is of another cluster, or of offsets of the other kind.
+            ForeignCluster: the ledger belongs to another cluster, or holds the other kind of offsets.
             UnsafeStore: the store cannot keep a ledger.
         """
         subscription = {
             name.lower(): options[name] for name in sorted(options) if name.lower() in _SUBSCRIPTION
         }
-        data = self.store.read(LOAD)
-        if data is None:
+        begun = self.begun()
+        if begun is None:
             prove(self.store)
-            fields: dict[str, object] = {
-                "name": self.name,
-                "created": self._now(),
-                "cluster_id": cluster_id,
-                "options": subscription,
-            }
-            of_brokers = protocol == PROTOCOL_07
-            if of_brokers:
-                fields["protocol"] = protocol
-            if self.store.create(LOAD, seal("load", fields, of_brokers=of_brokers)):
+            record = LoadRecord(self.name, self._now(), cluster_id, subscription, protocol)
+            if self.store.create(LOAD, encode(record)):
                 return
-            data = self.store.read(LOAD) or b""
-        known = Fields(unseal("load", data, self.where(LOAD)), self.where(LOAD))
-        begun_with = known.optional_text("protocol") or PROTOCOL_08
-        if begun_with != protocol:
+            begun = self.begun() or record
+        if begun.protocol != protocol:
             raise ForeignCluster(
-                f"{self.location} was begun with protocol={begun_with} and is now read with "
-                f"protocol={protocol}: offsets of the one mean nothing to the other. Use another loadName"
+                f"{self.location} was begun with protocol={begun.protocol} and is now read with "
+                f"protocol={protocol}, whose offsets mean something else. Use another loadName"
             )
-        theirs = known.text("cluster_id")
+        theirs = begun.cluster_id
         if theirs and cluster_id and theirs != cluster_id:
             where = "zookeeper.connect" if protocol == PROTOCOL_07 else "kafka.bootstrap.servers"
             raise ForeignCluster(
                 f"{self.location} holds the offsets of cluster {theirs}, but the brokers are of "
                 f"{cluster_id}: check {where}, or use another loadName for this cluster"
             )
-        if known.texts("options") != subscription:
+        if begun.options != subscription:
             logger.warning(
-                "%s was begun with %s and is now read with %s: partitions that are new begin at their "
-                "earliest offset, those left out keep their position",
-                self.location, known.texts("options"), subscription,
+                "%s was begun with %s and is now read with %s: new partitions begin at their "
+                "earliest offset, omitted ones keep their position",
+                self.location, begun.options, subscription,
             )  # fmt: skip
 
     def hold(self, holder: str) -> AbstractContextManager[None]:
-        """Keep other drivers out while the context, or this process, lasts.
+        """Lock the load against other drivers until the context, or this process, ends.
 
         Raises:
-            LoadBusy: another driver has it; the message has its ``holder`` text.
+            LoadBusy: another driver holds it; the message has its ``holder`` text.
         """
         return self.store.hold(LOCK, holder)
 
     def verify(self) -> list[str]:
-        """What is wrong with the ledger, in words; nothing if it is sound. Reads all, writes nothing."""
+        """What is wrong with the ledger, in words; empty if it is sound. Reads all, writes nothing."""
         return verify(self, self.store)
 
     def write_plan(self, plan: Plan) -> Plan:
-        """Write the plan of the next load down; it is returned with its ``sha256``, as it will be read.
+        """Store the plan of the next load; it is returned with its ``sha256``, as it will be read.
 
         Raises:
             LostRace: there is a plan or a commit of this number.
@@ -156,25 +132,25 @@ class Ledger(Archive):
         if plan.number != plan.parent + 1:
             raise ValueError(f"plan {plan.number} cannot follow commit {plan.parent}")
         self._needs_parent(plan)
-        path, data = plan_name(plan.number), encode_plan(plan)
-        written = decode_plan(data, self.where(path))
+        path, data = plan_name(plan.number), encode(plan)
+        written = decode(Plan, data, self.where(path))
         if not self.store.create(path, data) or self.store.exists(commit_name(plan.number)):
             raise LostRace(
-                f"another driver began load {plan.number} of {self.location} first; its plan counts"
+                f"another driver began load {plan.number} of {self.location} first, and its plan is in effect"
             )
         return written
 
     def leave_receipt(self, receipt: Receipt) -> None:
-        """Store a receipt, or compare it with that of an earlier attempt, which stays.
+        """Store a receipt, or compare it with that of an earlier attempt, which is kept.
 
         Raises:
             ReceiptMismatch: the earlier attempt saw something else.
         """
         path = receipt_name(receipt.plan, receipt.key, receipt.start, receipt.end)
-        if self.store.create(path, encode_receipt(receipt)):
+        if self.store.create(path, encode(receipt)):
             return
         data = self.store.read(path) or b""
-        differ = disagreement(receipt, decode_receipt(data, self.where(path)))
+        differ = disagreement(receipt, decode(Receipt, data, self.where(path)))
         if differ is not None:
             raise ReceiptMismatch(
                 f"{self.where(path)}: an earlier attempt read other records ({differ}). The log changed "
@@ -184,8 +160,9 @@ class Ledger(Archive):
             )
 
     def mark_read(self, plan: Plan, index: int, run: str) -> None:
-        """Note that ``run`` read the range of this index to its end, whoever left the receipt. A hint: a mark
-        that is lost is only a commit that is not made. ``run`` is part of a path.
+        """Note that ``run`` read the range of this index to its end, whoever left the receipt.
+
+        A lost mark only prevents a commit. ``run`` is part of a path.
         """
         self.store.replace(mark_name(plan.number, run, index), b"")
 
@@ -201,8 +178,8 @@ class Ledger(Archive):
     ) -> Commit:
         """Publish a load. With the same ``run`` a second call returns what the first one made.
 
-        Without ``receipts`` nothing proves that all was read but the caller's word; the commit then counts
-        the rows of the outputs, or `NOT_COUNTED` where it has none.
+        Without ``receipts`` nothing but the caller says that all was read; the commit then counts the rows of
+        the outputs, or has `NOT_COUNTED` without outputs.
 
         Raises:
             LostRace: the load has a commit by another run.
@@ -217,8 +194,8 @@ class Ledger(Archive):
         self._needs_parent(plan)
         if self.plan(plan.number).sha256 != plan.sha256:
             raise DamagedRecord(
-                f"{self.where(plan_name(plan.number))} is not the plan that was read: it was exchanged "
-                "since. Nothing was committed; load again, which replays the plan that is there"
+                f"{self.where(plan_name(plan.number))} is not the plan that was read: it was replaced "
+                "since. Nothing was committed; load again to replay the stored plan"
             )
         found = self.receipts(plan) if receipts else ()
         records, size = self._totals(found, outputs, receipts)
@@ -242,7 +219,7 @@ class Ledger(Archive):
         )
 
     def discard(self, plan: Plan, run: str) -> Commit:
-        """Give a pending plan up: a commit of its number that leaves the positions where they were.
+        """Give up a pending plan, by a commit of its number that leaves the positions as they were.
 
         Raises:
             LostRace: the load has a commit by another run.
@@ -264,9 +241,9 @@ class Ledger(Archive):
         )
 
     def rewind(self, target: int, run: str) -> Commit:
-        """Go back to where commit ``target`` ended, 0 for before the first, by a new commit.
+        """Return to where commit ``target`` ended, 0 for before the first, by a new commit.
 
-        Nothing is removed. A plan that is pending, even one that can no longer be read, is superseded.
+        Nothing is removed. A pending plan, even an unreadable one, is superseded.
 
         Raises:
             LoadError: there is no such commit.
@@ -294,14 +271,14 @@ class Ledger(Archive):
 
     def _publish(self, commit: Commit) -> Commit:
         """Create a commit and write the hints that go with it."""
-        name, data = commit_name(commit.number), encode_commit(commit)
+        name, data = commit_name(commit.number), encode(commit)
         if not self.store.create(name, data):
             return self._same(self.commit_at(commit.number), commit.mode, commit.run)
         write_hints(self.store, commit)
-        return decode_commit(data, self.where(name))
+        return decode(Commit, data, self.where(name))
 
     def _same(self, made: Commit, mode: str, run: str) -> Commit:
-        """A commit that is there already: ours, or that of whom we lost the race to."""
+        """A commit that exists already: ours, or the one that we lost the race to."""
         if (made.mode, made.run) != (mode, run):
             raise LostRace(
                 f"another driver made commit {made.number} of {self.location} ({made.mode}, {made.created}) "
@@ -312,7 +289,7 @@ class Ledger(Archive):
     def _needs_parent(self, plan: Plan) -> None:
         if plan.parent and not self.store.exists(commit_name(plan.parent)):
             raise DamagedRecord(
-                f"{self.where(commit_name(plan.parent))} is missing, which plan {plan.number} follows: "
+                f"{self.where(commit_name(plan.parent))} is missing, and plan {plan.number} follows it: "
                 "restore it from a copy"
             )
 

@@ -1,16 +1,16 @@
-"""A plan: the ranges of a load, decided once and written down before anything is read. Pure.
+"""A plan: the ranges of a load, decided once and written before anything is read. Pure.
 
-`make_plan` has the rules: where each partition goes on, and what is refused rather than lost in silence.
+`make_plan` decides where each partition continues, and what is an error rather than a silent loss.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from pyspark_kafkalog.ledger.load_errors import LoadError, OffsetsAgedOut, TopicRecreated
-from pyspark_kafkalog.ledger.records import Fields, seal, unseal
+from pyspark_kafkalog.ledger.records import OF_BROKERS, SEAL, LedgerRecord, at_least
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -19,23 +19,23 @@ Range = tuple[TopicPartition, int, int]
 """Offsets ``[start, end)`` of a partition."""
 
 Split = Callable[[Sequence[Range]], Sequence[Range]]
-"""Cuts ranges, none of them empty, into those of the tasks: each partition's in order, tiling it."""
+"""Cuts ranges, none of them empty, into the tasks' ranges: in order, tiling each partition."""
 
 UNKNOWN = -1
-"""Earliest, latest or leader epoch of a partition that nobody asked about; leader where none is."""
+"""Earliest, latest or leader epoch of a partition that nobody asked about; the leader if there is none."""
 
 _NEARLY_GONE = 0.05
-"""A position in the first part of the log of this size may soon be deleted."""
+"""A position in the first part of the log, of this share, may soon be deleted."""
 
-_TOLD_COUNT = 5
+_NAMED_COUNT = 5
 """How many partitions a message names."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """What the cluster says of a partition at planning; ``topic_id`` is "" where the broker tells none.
+    """A partition as the cluster describes it at planning; ``topic_id`` is "" if the broker has no ids.
 
-    ``is_other_log`` is what was found out where there are no ids: the stored position is of another log.
+    ``is_other_log``: without ids, it was found that the stored position is of another log.
     """
 
     topic_id: str
@@ -48,102 +48,110 @@ class PartitionFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class OfPartition(LedgerRecord):
+    """Base of what belongs to one partition."""
+
+    topic: str
+    partition: int
+    broker: int = field(default=NO_BROKER, kw_only=True, metadata=OF_BROKERS)
+
+    @property
+    def key(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition, self.broker)
+
+
+@dataclass(frozen=True, slots=True)
+class Position(OfPartition):
     """Where the next load of a partition begins; leader and ``address`` (host:port) are those at planning."""
 
-    topic: str
-    partition: int
     topic_id: str
     next: int
-    leader: int
+    leader: int = field(metadata=at_least(UNKNOWN))
     address: str
-    broker: int = NO_BROKER
-
-    @property
-    def key(self) -> TopicPartition:
-        """Which partition it is of."""
-        return TopicPartition(self.topic, self.partition, self.broker)
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedRange:
+class PlannedRange(OfPartition):
     """What one task reads: offsets ``[start, end)``."""
 
-    topic: str
-    partition: int
     topic_id: str
     start: int
     end: int
-    broker: int = NO_BROKER
-
-    @property
-    def key(self) -> TopicPartition:
-        """Which partition it is of."""
-        return TopicPartition(self.topic, self.partition, self.broker)
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedPartition:
-    """A partition in a plan: what is read of it, and why where that is not plain.
+class PlannedPartition(OfPartition):
+    """A partition in a plan: what is read of it, and why if that is not obvious.
 
-    ``ranges`` tile ``[start, end)``; there is none where nothing is read. ``earliest`` and ``latest`` are
-    what the log held at planning, `UNKNOWN` where nobody asked.
+    ``ranges`` tile ``[start, end)``; there is none if nothing is read. ``earliest`` and ``latest`` are the
+    ends of the log at planning, `UNKNOWN` if nobody asked.
     """
 
-    topic: str
-    partition: int
     topic_id: str
-    leader: int
+    leader: int = field(metadata=at_least(UNKNOWN))
     address: str
-    leader_epoch: int
+    leader_epoch: int = field(metadata=at_least(UNKNOWN))
     start: int
     end: int
-    earliest: int
-    latest: int
+    earliest: int = field(metadata=at_least(UNKNOWN))
+    latest: int = field(metadata=at_least(UNKNOWN))
     reason: str
     ranges: tuple[tuple[int, int], ...]
-    broker: int = NO_BROKER
 
-    @property
-    def key(self) -> TopicPartition:
-        """Which partition it is."""
-        return TopicPartition(self.topic, self.partition, self.broker)
+    def flaw(self) -> str | None:
+        """Ranges that do not tile."""
+        if tiles(self.ranges, self.start, self.end):
+            return None
+        return f"the ranges {list(self.ranges)} do not tile [{self.start}, {self.end})"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(LedgerRecord):
     """The load of this number; every partition that was ever loaded or is subscribed to is in it."""
 
-    number: int
+    kind = "plan"
+
+    number: int = field(metadata=at_least(1))
     parent: int
     created: str
     cluster_id: str
     isolation_level: str
     partitions: tuple[PlannedPartition, ...]
-    sha256: str = ""
+    sha256: str = field(default="", metadata=SEAL)
 
     @property
     def ranges(self) -> tuple[PlannedRange, ...]:
-        """The tasks' ranges, in order: a task's index is its place here. Made anew each time."""
+        """The tasks' ranges, in order: a task's index is its place here. Computed at each call."""
         return tuple(
-            PlannedRange(p.topic, p.partition, p.topic_id, start, end, p.broker)
+            PlannedRange(p.topic, p.partition, p.topic_id, start, end, broker=p.broker)
             for p in self.partitions
             for start, end in p.ranges
         )
 
     @property
     def starts(self) -> dict[TopicPartition, Position]:
-        """Where this load begins: the positions while it is not committed. Made anew each time."""
+        """Where this load begins: the positions while it is not committed. Computed at each call."""
         starts = {p.key: p.start for p in self.partitions}
         return {key: replace(at, next=starts[key]) for key, at in self.positions.items()}
 
     @property
     def positions(self) -> dict[TopicPartition, Position]:
-        """Where the next load begins once this one is committed. Made anew each time."""
+        """Where the next load begins once this one is committed. Computed at each call."""
         return {
-            p.key: Position(p.topic, p.partition, p.topic_id, p.end, p.leader, p.address, p.broker)
+            p.key: Position(p.topic, p.partition, p.topic_id, p.end, p.leader, p.address, broker=p.broker)
             for p in self.partitions
         }
+
+    def flaw(self) -> str | None:
+        """Partitions out of order."""
+        return unsorted(self.partitions)
+
+
+def unsorted(entries: Sequence[OfPartition]) -> str | None:
+    """The flaw of entries whose partitions are not in order; None if they are."""
+    keys = [one.key for one in entries]
+    return None if keys == sorted(set(keys)) else "its partitions are not in order, or one appears twice"
 
 
 def make_plan(
@@ -161,10 +169,10 @@ def make_plan(
     on_topic_recreated: str,
     split: Split,
 ) -> Plan | None:
-    """The plan of the next load; None where there is no offset to read in any partition.
+    """The plan of the next load; None if no partition has an offset to read.
 
-    ``stored`` are the positions of the newest commit, empty before the first; ``facts`` and ``ends`` are of
-    the partitions subscribed to. ``first_starts`` are used only while nothing is stored.
+    ``stored`` has the positions of the newest commit, empty before the first; ``facts`` and ``ends`` cover
+    the partitions subscribed to. ``first_starts`` apply only while nothing is stored.
 
     Raises:
         TopicRecreated: a topic has another id, or ends before its position; see ``on_topic_recreated``.
@@ -197,12 +205,12 @@ def _planned(
     *,
     first: bool,
 ) -> PlannedPartition:
-    """One partition subscribed to; ``fresh`` is where it begins if it is not stored."""
+    """A partition subscribed to; ``fresh`` is where it begins if it is not stored."""
     topic_id, start = now.topic_id, fresh
     if was is None:
         reason = "first load" if first else "new partition"
     elif _is_recreated(was, now) and policy == "skip":
-        # The old id stays, so that the next load sees again that the topic is another one.
+        # The old id stays, so that the next load notices the recreated topic as well.
         topic_id, start, end, reason = was.topic_id, was.next, was.next, "topic recreated: skipped"
     elif _is_recreated(was, now):
         start, reason = now.earliest, f"topic recreated: position {was.next} given up"
@@ -214,16 +222,16 @@ def _planned(
         end, reason = start, "; ".join(filter(None, [reason, f"asked to end at {end}"]))
     return PlannedPartition(
         key.topic, key.partition, topic_id, now.leader, now.address, now.leader_epoch,
-        start, end, now.earliest, now.latest, reason, (), key.broker,
+        start, end, now.earliest, now.latest, reason, (), broker=key.broker,
     )  # fmt: skip
 
 
 def _carried(was: Position) -> PlannedPartition:
-    """A partition that is not there, or not subscribed to now: its position is kept for when it is again."""
+    """A partition that is missing, or not subscribed to now: its position stays in the plan."""
     reason = "not subscribed" if was.broker == NO_BROKER else "not subscribed, or its broker is away"
     return PlannedPartition(
         was.topic, was.partition, was.topic_id, was.leader, was.address, UNKNOWN,
-        was.next, was.next, UNKNOWN, UNKNOWN, reason, (), was.broker,
+        was.next, was.next, UNKNOWN, UNKNOWN, reason, (), broker=was.broker,
     )  # fmt: skip
 
 
@@ -235,45 +243,45 @@ def _is_recreated(was: Position, now: PartitionFacts) -> bool:
 def _refuse_recreated(
     stored: Mapping[TopicPartition, Position], facts: Mapping[TopicPartition, PartitionFacts], policy: str
 ) -> None:
-    told = []
+    changed = []
     for key in stored.keys() & facts.keys():
         was, now = stored[key], facts[key]
         if not _is_recreated(was, now):
             continue
         if was.next > now.latest and was.topic_id == now.topic_id:
-            told.append(f"{key}: position {was.next} is beyond the end of the log, {now.latest}")
+            changed.append(f"{key}: position {was.next} is beyond the end of the log, {now.latest}")
         elif now.is_other_log:
-            told.append(f"{key}: no message begins at position {was.next}")
+            changed.append(f"{key}: no message begins at position {was.next}")
         else:
-            told.append(f"{key}: topic id {was.topic_id or 'unknown'} is now {now.topic_id or 'unknown'}")
-    if told and policy == "fail":
+            changed.append(f"{key}: topic id {was.topic_id or 'unknown'} is now {now.topic_id or 'unknown'}")
+    if changed and policy == "fail":
         raise TopicRecreated(
-            f"not the topic that was loaded before: {_some(told)}. onTopicRecreated=earliest reads the new "
-            "one from its beginning, onTopicRecreated=skip leaves it out; or use another loadName"
+            f"not the topic that was loaded before: {_some(changed)}. onTopicRecreated=earliest reads the "
+            "new one from its beginning, onTopicRecreated=skip omits it; or use another loadName"
         )
 
 
 def _refuse_aged_out(
     stored: Mapping[TopicPartition, Position], facts: Mapping[TopicPartition, PartitionFacts], fail: bool
 ) -> None:
-    told, lost = [], 0
+    gone, lost = [], 0
     for key in stored.keys() & facts.keys():
         was, now = stored[key], facts[key]
         if not _is_recreated(was, now) and was.next < now.earliest:
-            told.append(f"{key}: {now.earliest - was.next} offsets, [{was.next}, {now.earliest})")
+            gone.append(f"{key}: {now.earliest - was.next} offsets, [{was.next}, {now.earliest})")
             lost += now.earliest - was.next
-    if told and fail:
+    if gone and fail:
         raise OffsetsAgedOut(
-            f"{lost} offsets were deleted before they were loaded: {_some(told)}. failOnDataLoss=false "
-            "goes on at what is left and notes the loss in the plan; load more often, or let the topic "
-            "keep more"
+            f"{lost} offsets were deleted before they were loaded: {_some(gone)}. failOnDataLoss=false "
+            "continues with what is left and notes the loss in the plan; load more often, or raise the "
+            "topic's retention"
         )
-    if told:
-        logger.warning("%d offsets were deleted before they were loaded: %s", lost, _some(told))
+    if gone:
+        logger.warning("%d offsets were deleted before they were loaded: %s", lost, _some(gone))
 
 
 def _warn_of_age(planned: Sequence[PlannedPartition], stored: Mapping[TopicPartition, Position]) -> None:
-    told = [
+    aging = [
         f"{p.key}: position {p.start}, the log begins at {p.earliest}"
         for p in planned
         if p.key in stored
@@ -281,24 +289,24 @@ def _warn_of_age(planned: Sequence[PlannedPartition], stored: Mapping[TopicParti
         and p.start - p.earliest < _NEARLY_GONE * (p.latest - p.earliest)
         and not p.reason
     ]
-    if told:
-        logger.warning("close to being aged out, load more often: %s", _some(told))
+    if aging:
+        logger.warning("retention will soon delete unread offsets, load more often: %s", _some(aging))
 
 
 def _with_ranges(planned: Sequence[PlannedPartition], split: Split) -> tuple[PlannedPartition, ...]:
-    """The partitions with their tasks' ranges; a split that does not tile them is a mistake of ours."""
+    """The partitions with their tasks' ranges; a split that does not tile them is a bug."""
     ranges: dict[TopicPartition, list[tuple[int, int]]] = {p.key: [] for p in planned}
     for key, start, end in split([(p.key, p.start, p.end) for p in planned if p.start < p.end]):
         ranges[key].append((start, end))
     whole = tuple(replace(p, ranges=tuple(ranges[p.key])) for p in planned)
     for p in whole:
-        if not tiles(p.ranges, p.start, p.end):
-            raise LoadError(f"{p.key}: the tasks' ranges {p.ranges} do not tile [{p.start}, {p.end})")
+        if (flaw := p.flaw()) is not None:
+            raise LoadError(f"{p.key}: {flaw}")
     return whole
 
 
 def tiles(ranges: Sequence[tuple[int, int]], start: int, end: int) -> bool:
-    """Whether ranges, in this order, cover ``[start, end)`` without gap, overlap or an empty one."""
+    """Whether ranges, in this order, cover ``[start, end)`` without a gap, an overlap or an empty range."""
     at = start
     for first, last in ranges:
         if first != at or last <= first:
@@ -307,106 +315,6 @@ def tiles(ranges: Sequence[tuple[int, int]], start: int, end: int) -> bool:
     return at == end
 
 
-def _some(told: Sequence[str]) -> str:
-    named = sorted(told)[:_TOLD_COUNT]
-    return "; ".join(named) + (f"; and {len(told) - len(named)} more" if len(told) > len(named) else "")
-
-
-_PARTITION_FIELDS = (
-    "topic_id", "leader", "address", "leader_epoch",
-    "start", "end", "earliest", "latest", "reason", "ranges",
-)  # fmt: skip
-
-
-def encode_plan(plan: Plan) -> bytes:
-    """The sealed record of a plan."""
-    return seal(
-        "plan",
-        {
-            "number": plan.number,
-            "parent": plan.parent,
-            "created": plan.created,
-            "cluster_id": plan.cluster_id,
-            "isolation_level": plan.isolation_level,
-            "partitions": [
-                key_fields(p.key) | {name: getattr(p, name) for name in _PARTITION_FIELDS}
-                for p in plan.partitions
-            ],
-        },
-        of_brokers=of_brokers(plan.partitions),
-    )
-
-
-def key_fields(key: TopicPartition) -> dict[str, object]:
-    """The fields of a record that say of which partition it, or an entry of it, is."""
-    fields: dict[str, object] = {"topic": key.topic, "partition": key.partition}
-    return fields if key.broker == NO_BROKER else {**fields, "broker": key.broker}
-
-
-def of_brokers(entries: Iterable[PlannedPartition | Position]) -> bool:
-    """Whether partitions belong to brokers, as in 0.7."""
-    return any(one.broker != NO_BROKER for one in entries)
-
-
-def decode_plan(data: bytes, where: str) -> Plan:
-    """The plan in a record.
-
-    Raises:
-        DamagedRecord: it is torn or edited, or holds what no plan does.
-    """
-    values = unseal("plan", data, where)
-    fields = Fields(values, where)
-    partitions = tuple(_decode_planned(one) for one in fields.entries("partitions"))
-    keys = [p.key for p in partitions]
-    if keys != sorted(set(keys)):
-        raise fields.refuse("its partitions are not in order, or one is there twice")
-    return Plan(
-        number=fields.number("number", 1),
-        parent=fields.number("parent"),
-        created=fields.text("created"),
-        cluster_id=fields.text("cluster_id"),
-        isolation_level=fields.text("isolation_level"),
-        partitions=partitions,
-        sha256=fields.text("sha256"),
-    )
-
-
-def _decode_planned(fields: Fields) -> PlannedPartition:
-    p = PlannedPartition(
-        topic=fields.text("topic"),
-        partition=fields.number("partition"),
-        topic_id=fields.text("topic_id"),
-        leader=fields.number("leader", UNKNOWN),
-        address=fields.text("address"),
-        leader_epoch=fields.number("leader_epoch", UNKNOWN),
-        start=fields.number("start"),
-        end=fields.number("end"),
-        earliest=fields.number("earliest", UNKNOWN),
-        latest=fields.number("latest", UNKNOWN),
-        reason=fields.text("reason"),
-        ranges=fields.pairs("ranges"),
-        broker=fields.broker(),
-    )
-    if not tiles(p.ranges, p.start, p.end):
-        raise fields.refuse(f"the ranges {list(p.ranges)} do not tile [{p.start}, {p.end})")
-    return p
-
-
-def encode_position(position: Position) -> dict[str, object]:
-    """A position as an entry of a commit record."""
-    return key_fields(position.key) | {
-        name: getattr(position, name) for name in ("topic_id", "next", "leader", "address")
-    }
-
-
-def decode_position(fields: Fields) -> Position:
-    """The position in an entry of a commit record."""
-    return Position(
-        topic=fields.text("topic"),
-        partition=fields.number("partition"),
-        topic_id=fields.text("topic_id"),
-        next=fields.number("next"),
-        leader=fields.number("leader", UNKNOWN),
-        address=fields.text("address"),
-        broker=fields.broker(),
-    )
+def _some(facts: Sequence[str]) -> str:
+    named = sorted(facts)[:_NAMED_COUNT]
+    return "; ".join(named) + (f"; and {len(facts) - len(named)} more" if len(facts) > len(named) else "")

@@ -1,4 +1,6 @@
-"""The ledger's records as text: JSON that a person can read, with a seal that shows damage. Pure.
+"""The ledger's records: their names, and frozen dataclasses as sealed JSON and back. Pure.
+
+    plans/00000042.json    {"record": "plan", "version": 1, ..., "sha256": "..."}
 
 ``sha256`` is the last field: SHA-256, in hexadecimal, of the canonical JSON of all others (keys sorted, no
 blanks, UTF-8). docs/loads.md, "The ledger as a format", describes each record.
@@ -9,185 +11,25 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields
 from datetime import datetime, timedelta, timezone
-from typing import NoReturn, TypeGuard
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, TypeGuard, TypeVar, get_args, get_type_hints
 
 from pyspark_kafkalog.ledger.load_errors import DamagedRecord, LoadError, NewerFormat
-from pyspark_kafkalog.types import NO_BROKER, TopicPartition
+from pyspark_kafkalog.types import TopicPartition
 
 FORMAT_VERSION = 1
 """The version of a record of today's partitions."""
 
 BROKERS_VERSION = 2
-"""The version of a record of 0.7's partitions, which says ``broker`` of each; the newest that we read.
+"""The version of a record of 0.7's partitions, each with its ``broker``; the newest that we read.
 
-Two brokers' partitions may have one number: who passed over the field would take one for the other.
+Two brokers may have partitions of the same number: a reader that ignores the field would mix them up.
 """
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-
-
-def seal(kind: str, fields: Mapping[str, object], *, of_brokers: bool = False) -> bytes:
-    """The record of this kind with these fields, as the bytes to store.
-
-    ``of_brokers``: its partitions belong to brokers.
-
-    Raises:
-        LoadError: a text in it cannot be written as UTF-8, for example a file's name that is not.
-    """
-    body = {"record": kind, "version": BROKERS_VERSION if of_brokers else FORMAT_VERSION, **fields}
-    try:
-        body["sha256"] = _digest(body)
-        return (_spread(body) + "\n").encode()
-    except UnicodeEncodeError as e:
-        raise LoadError(f"cannot write a {kind} record: {e.object!r} is not Unicode; rename it") from e
-
-
-def unseal(kind: str, data: bytes, where: str) -> dict[str, object]:
-    """The fields of a sealed record, ``sha256`` included; ``where`` is its path, for messages.
-
-    Raises:
-        DamagedRecord: it is torn, was edited, or is a record of another kind.
-        NewerFormat: a newer release wrote it.
-    """
-    try:
-        body = json.loads(data)
-        if not isinstance(body, dict):
-            raise DamagedRecord(f"{where} is not a record: JSON, but no object. {_REMEDY}")
-        version = body.get("version")
-        if type(version) is int and version > BROKERS_VERSION:
-            raise NewerFormat(
-                f"{where} has format version {version}; this release reads up to {BROKERS_VERSION}: "
-                "update pyspark-kafkalog"
-            )
-        digest = _digest({name: value for name, value in body.items() if name != "sha256"})
-    except (ValueError, RecursionError) as e:  # also UnicodeDecodeError and JSONDecodeError
-        raise DamagedRecord(f"{where} is torn or not a record ({e}). {_REMEDY}") from e
-    if body.get("sha256") != digest:
-        raise DamagedRecord(f"{where} was changed after it was written: its sha256 does not fit. {_REMEDY}")
-    if body.get("record") != kind or version not in (FORMAT_VERSION, BROKERS_VERSION):
-        raise DamagedRecord(
-            f"{where} is a record {body.get('record')!r} of version {version!r}, not {kind!r} of version "
-            f"{FORMAT_VERSION} or {BROKERS_VERSION}. {_REMEDY}"
-        )
-    return body
-
-
-_REMEDY = "Restore the file from a copy; docs/loads.md, 'Damaged records', says what else can be done"
-
-
-class Fields:
-    """A record's fields, each read as what it must be. *Not changed after it was made.*
-
-    A seal proves that nobody changed a record, not that whoever sealed it knew the format: so a field that is
-    missing or of another type is a `DamagedRecord` as well.
-    """
-
-    def __init__(self, values: Mapping[str, object], where: str) -> None:
-        self._values = values
-        self.where = where
-
-    def text(self, name: str) -> str:
-        """A string."""
-        value = self._values.get(name)
-        return value if isinstance(value, str) else self._wrong(name, "a text")
-
-    def optional_text(self, name: str) -> str | None:
-        """A string or null; null where it is missing."""
-        return None if self._values.get(name) is None else self.text(name)
-
-    def number(self, name: str, minimum: int = 0) -> int:
-        """A whole number, ``minimum`` or more."""
-        value = self._values.get(name)
-        if type(value) is int and value >= minimum:  # a bool is an int, but no number
-            return value
-        return self._wrong(name, f"a whole number from {minimum} on")
-
-    def optional_number(self, name: str) -> int | None:
-        """A whole number of any sign, or null."""
-        value = self._values.get(name)
-        if value is None or type(value) is int:
-            return value
-        return self._wrong(name, "a whole number or null")
-
-    def broker(self) -> int:
-        """Whose partition this is of; `NO_BROKER` where it is no broker's."""
-        return self.number("broker") if "broker" in self._values else NO_BROKER
-
-    def texts(self, name: str) -> dict[str, str]:
-        """An object whose values are strings."""
-        value = self._values.get(name)
-        if isinstance(value, dict) and all(isinstance(one, str) for one in value.values()):
-            return value
-        return self._wrong(name, "an object of texts")
-
-    def facts(self, name: str) -> dict[str, str | int]:
-        """An object whose values are strings and whole numbers."""
-        value = self._values.get(name)
-        if isinstance(value, dict) and all(type(one) in (str, int) for one in value.values()):
-            return value
-        return self._wrong(name, "an object of texts and whole numbers")
-
-    def pairs(self, name: str) -> tuple[tuple[int, int], ...]:
-        """A list of ranges ``[start, end]``, in order, none empty and none overlapping another."""
-        value, found, last = self._values.get(name), [], 0
-        for pair in value if isinstance(value, list) else self._wrong(name, "a list"):
-            start, end = pair if isinstance(pair, list) and len(pair) == 2 else (None, None)
-            if type(start) is not int or type(end) is not int or not last <= start < end:
-                self._wrong(name, "a list of ranges [start, end] in order")
-            found.append((start, end))
-            last = end
-        return tuple(found)
-
-    def optional_pairs(self, name: str) -> tuple[tuple[int, int], ...]:
-        """The same; none where it is missing."""
-        return self.pairs(name) if name in self._values else ()
-
-    def entries(self, name: str) -> list[Fields]:
-        """A list of objects."""
-        value = self._values.get(name)
-        if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
-            self._wrong(name, "a list of objects")
-        return [Fields(one, f"{self.where}, {name}[{at}]") for at, one in enumerate(value)]
-
-    def refuse(self, why: str) -> DamagedRecord:
-        """The error that says why this record cannot be right."""
-        return DamagedRecord(f"{self.where}: {why}. {_REMEDY}")
-
-    def _wrong(self, name: str, wanted: str) -> NoReturn:
-        raise self.refuse(f"{name!r} is {self._values.get(name)!r}, where {wanted} must be")
-
-
-def utc_text(time_ms: int) -> str:
-    """Milliseconds since the epoch as ISO 8601 in UTC: ``2026-11-21T18:00:00.123Z``."""
-    moment = _EPOCH + timedelta(milliseconds=time_ms)
-    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
-
-
-def _digest(body: Mapping[str, object]) -> str:
-    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()
-
-
-def _spread(value: object, indent: str = "") -> str:
-    """JSON with one line for each field of the record and each object in a list."""
-    inner = indent + "  "
-    if isinstance(value, dict) and (not indent or any(map(_is_spread, value.values()))):
-        lines = [f"{inner}{_plain(name)}: {_spread(one, inner)}" for name, one in value.items()]
-        return "{\n" + ",\n".join(lines) + "\n" + indent + "}"
-    if _is_spread(value):
-        return "[\n" + ",\n".join(inner + _spread(one, inner) for one in value) + "\n" + indent + "]"
-    return _plain(value)
-
-
-def _is_spread(value: object) -> TypeGuard[list[object]]:
-    return isinstance(value, list) and any(isinstance(one, dict) for one in value)
-
-
-def _plain(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
-
+# ---- names, relative to the ledger's directory
 
 LOAD = "load.json"
 HEAD = "HEAD.json"
@@ -223,7 +65,7 @@ def receipt_name(plan: int, where: TopicPartition, start: int, end: int) -> str:
 
 
 def summary_name(plan: int) -> str:
-    """The record that takes the place of a plan's receipts."""
+    """The record that replaces a plan's receipts."""
     return f"{SUMMARIES}/{plan:08d}.json"
 
 
@@ -243,6 +85,304 @@ def mirror_name(broker: int, topic: str, partition: int) -> str:
 
 
 def number_of(name: str) -> int | None:
-    """The number that a plan's or commit's file is named by; None for another file."""
+    """The number in the name of a plan's or commit's file; None for another file."""
     match = _NUMBERED.fullmatch(name)
     return int(match[1]) if match else None
+
+
+# ---- dataclasses as records
+
+ADDED = {"added": FORMAT_VERSION}
+"""Metadata of a field that older records lack: left out where it has its default."""
+
+OF_BROKERS = {"added": BROKERS_VERSION}
+"""The same; a record that has the field is of `BROKERS_VERSION`."""
+
+SEAL = {"seal": True}
+"""Metadata of the field for the record's ``sha256``: read, and computed when it is written."""
+
+
+def at_least(minimum: int) -> dict[str, int]:
+    """Metadata of a whole number that may be below 0."""
+    return {"minimum": minimum}
+
+
+def only_if(name: str, values: tuple[str, ...], *, holds: bool = True) -> dict[str, object]:
+    """Metadata of a field that a record has only if an earlier field is, or is not, one of ``values``."""
+    return {"if": (name, values, holds)}
+
+
+class LedgerRecord:
+    """Base of the frozen dataclasses that are records, or entries in them.
+
+    JSON has the fields in their order, after those that ``json_order`` names. Their types say what is read:
+    ``int`` is 0 or more, ``int | None`` any whole number or null; pairs are ranges ``[start, end]`` in order.
+    """
+
+    __slots__ = ()
+    kind: ClassVar[str] = ""
+    json_order: ClassVar[str] = ""
+
+    def flaw(self) -> str | None:
+        """What is wrong with the values together; None if nothing is."""
+        return None
+
+
+R = TypeVar("R", bound=LedgerRecord)
+
+
+def encode(record: LedgerRecord) -> bytes:
+    """The sealed record, as the bytes to store.
+
+    Raises:
+        LoadError: a text in it is not Unicode, for example the name of a file.
+    """
+    values, version = _to_json(record)
+    return seal(record.kind, values, version=version)
+
+
+def decode(cls: type[R], data: bytes, where: str) -> R:
+    """The record in sealed bytes; ``where`` is its path, for messages.
+
+    A seal proves that nobody changed a record, not that its writer knew the format: so a field that is
+    missing or of another type is damage as well.
+
+    Raises:
+        DamagedRecord: it is torn, was edited, is a record of another kind, or has a wrong field.
+        NewerFormat: a newer release wrote it.
+    """
+    return _from_json(cls, unseal(cls.kind, data, where), where)
+
+
+def entry(record: LedgerRecord) -> dict[str, object]:
+    """A dataclass as it stands in a list of a record."""
+    return _to_json(record)[0]
+
+
+def _to_json(record: LedgerRecord) -> tuple[dict[str, object], int]:
+    """The fields, and the version of a record with them."""
+    found: dict[str, object] = {}
+    version = FORMAT_VERSION
+    for field in _fields_of(type(record)):
+        if field.is_seal or (field.condition and not field.applies(getattr(record, field.condition[0]))):
+            continue
+        value = getattr(record, field.name)
+        if field.added is not None:
+            if value == field.default:
+                continue
+            version = max(version, field.added)
+        if field.entries is not None:
+            entries = [_to_json(one) for one in value]
+            version = max([version, *(needed for _, needed in entries)])
+            value = [one for one, _ in entries]
+        found[field.name] = value
+    return found, version
+
+
+def _from_json(cls: type[R], values: Mapping[str, object], where: str) -> R:
+    found: dict[str, Any] = {}
+    for field in _fields_of(cls):
+        if field.condition and not field.applies(found[field.condition[0]]):
+            continue
+        if field.added is not None and field.name not in values:
+            found[field.name] = field.default
+            continue
+        value = values.get(field.name)
+        try:
+            if field.entries is None:
+                found[field.name] = field.read(value)
+            else:
+                found[field.name] = _read_entries(field.entries, value, f"{where}, {field.name}")
+        except _Unfit as e:
+            raise _damaged(where, f"{field.name!r} is {value!r}, expected {e}") from None
+    record = cls(**found)
+    flaw = record.flaw()
+    if flaw is not None:
+        raise _damaged(where, flaw)
+    return record
+
+
+class _Field(NamedTuple):
+    """How a field of a dataclass is written and read: by ``read``, or as ``entries`` of this class."""
+
+    name: str
+    read: Callable[[object], object]
+    entries: type[LedgerRecord] | None
+    default: object
+    added: int | None
+    condition: tuple[str, tuple[str, ...], bool] | None
+    is_seal: bool
+
+    def applies(self, value: object) -> bool:
+        """Whether a record has the field if the one in its ``condition`` is ``value``."""
+        assert self.condition is not None
+        _, values, holds = self.condition
+        return (value in values) is holds
+
+
+_FIELDS: dict[object, list[_Field]] = {}
+
+
+def _fields_of(cls: type[LedgerRecord]) -> list[_Field]:
+    """The fields of a dataclass in the order of its JSON. Computed once for each class."""
+    if cls not in _FIELDS:
+        hints, known = get_type_hints(cls), {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
+        names = dict.fromkeys([*cls.json_order.split(), *known])
+        _FIELDS[cls] = [_field(known[name], hints[name]) for name in names]
+    return _FIELDS[cls]
+
+
+def _field(field: Field[Any], hint: Any) -> _Field:
+    about, of = field.metadata, get_args(hint)
+    entries = (
+        of[0] if of[1:] == (...,) and isinstance(of[0], type) and issubclass(of[0], LedgerRecord) else None
+    )
+    read = partial(_number, about.get("minimum", 0)) if hint is int or entries else _READERS[hint]
+    default = None if field.default is MISSING else field.default
+    return _Field(field.name, read, entries, default, about.get("added"), about.get("if"), "seal" in about)
+
+
+class _Unfit(Exception):
+    """A value is not what its field needs, which the text names."""
+
+
+def _number(minimum: int, value: object) -> int:
+    if type(value) is int and value >= minimum:  # a bool is an int, but no number
+        return value
+    raise _Unfit(f"a whole number, {minimum} or more")
+
+
+def _optional_number(value: object) -> int | None:
+    if value is None or type(value) is int:
+        return value
+    raise _Unfit("a whole number or null")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    raise _Unfit("a string")
+
+
+def _optional_text(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    raise _Unfit("a string or null")
+
+
+def _texts(value: object) -> dict[str, str]:
+    if isinstance(value, dict) and all(isinstance(one, str) for one in value.values()):
+        return value
+    raise _Unfit("an object of strings")
+
+
+def _facts(value: object) -> dict[str, str | int]:
+    if isinstance(value, dict) and all(type(one) in (str, int) for one in value.values()):
+        return value
+    raise _Unfit("an object of strings and whole numbers")
+
+
+def _pairs(value: object) -> tuple[tuple[int, int], ...]:
+    found, last = [], 0
+    for pair in value if isinstance(value, list) else [None]:
+        start, end = pair if isinstance(pair, list) and len(pair) == 2 else (None, None)
+        if type(start) is not int or type(end) is not int or not last <= start < end:
+            raise _Unfit("a list of ranges [start, end] in order")
+        found.append((start, end))
+        last = end
+    return tuple(found)
+
+
+def _read_entries(cls: type[R], value: object, where: str) -> tuple[R, ...]:
+    if isinstance(value, list) and all(isinstance(one, dict) for one in value):
+        return tuple(_from_json(cls, one, f"{where}[{at}]") for at, one in enumerate(value))
+    raise _Unfit("a list of objects")
+
+
+_READERS: dict[object, Callable[[object], object]] = {
+    str: _text,
+    str | None: _optional_text,
+    int | None: _optional_number,
+    Mapping[str, str]: _texts,
+    Mapping[str, str | int]: _facts,
+    tuple[tuple[int, int], ...]: _pairs,
+}
+"""By the type of the field; `_number` and `_read_entries` take more than a value."""
+
+
+# ---- sealed JSON
+
+
+def seal(kind: str, values: Mapping[str, object], *, version: int = FORMAT_VERSION) -> bytes:
+    """The record of this kind with these fields, as `encode` returns it."""
+    body = {"record": kind, "version": version, **values}
+    try:
+        body["sha256"] = _digest(body)
+        return (_spread(body) + "\n").encode()
+    except UnicodeEncodeError as e:
+        raise LoadError(f"cannot write a {kind} record: {e.object!r} is not Unicode; rename it") from e
+
+
+def unseal(kind: str, data: bytes, where: str) -> dict[str, object]:
+    """The fields of a sealed record, ``sha256`` included, whatever they are. Raises as `decode`."""
+    try:
+        body = json.loads(data)
+        if not isinstance(body, dict):
+            raise DamagedRecord(f"{where} is not a record: JSON, but not an object. {_REMEDY}")
+        version = body.get("version")
+        if type(version) is int and version > BROKERS_VERSION:
+            raise NewerFormat(
+                f"{where} has format version {version}; this release reads up to {BROKERS_VERSION}: "
+                "update pyspark-kafkalog"
+            )
+        digest = _digest({name: value for name, value in body.items() if name != "sha256"})
+    except (ValueError, RecursionError) as e:  # also UnicodeDecodeError and JSONDecodeError
+        raise DamagedRecord(f"{where} is torn or not a record ({e}). {_REMEDY}") from e
+    if body.get("sha256") != digest:
+        raise DamagedRecord(f"{where} was changed after it was written: its sha256 does not match. {_REMEDY}")
+    if body.get("record") != kind or version not in (FORMAT_VERSION, BROKERS_VERSION):
+        raise DamagedRecord(
+            f"{where} is a record {body.get('record')!r} of version {version!r}, not {kind!r} of version "
+            f"{FORMAT_VERSION} or {BROKERS_VERSION}. {_REMEDY}"
+        )
+    return body
+
+
+_REMEDY = "Restore the file from a copy; docs/loads.md, 'Damaged records', says what else can be done"
+
+
+def _damaged(where: str, why: str) -> DamagedRecord:
+    return DamagedRecord(f"{where}: {why}. {_REMEDY}")
+
+
+def _digest(body: Mapping[str, object]) -> str:
+    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _spread(value: object, indent: str = "") -> str:
+    """JSON with one line for each field of the record and each object in a list."""
+    inner = indent + "  "
+    if isinstance(value, dict) and (not indent or any(map(_is_spread, value.values()))):
+        lines = [f"{inner}{_plain(name)}: {_spread(one, inner)}" for name, one in value.items()]
+        return "{\n" + ",\n".join(lines) + "\n" + indent + "}"
+    if _is_spread(value):
+        return "[\n" + ",\n".join(inner + _spread(one, inner) for one in value) + "\n" + indent + "]"
+    return _plain(value)
+
+
+def _is_spread(value: object) -> TypeGuard[list[object]]:
+    return isinstance(value, list) and any(isinstance(one, dict) for one in value)
+
+
+def _plain(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def utc_text(time_ms: int) -> str:
+    """Milliseconds since the epoch as ISO 8601 in UTC: ``2026-11-21T18:00:00.123Z``."""
+    moment = _EPOCH + timedelta(milliseconds=time_ms)
+    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"

@@ -15,7 +15,8 @@ from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger.commit import LOAD_MODES, Output
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.load_errors import LoadError
-from pyspark_kafkalog.ledger.plan import Plan, encode_position
+from pyspark_kafkalog.ledger.plan import Plan
+from pyspark_kafkalog.ledger.records import entry
 from pyspark_kafkalog.loads.target import Work
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def encode_table_commit(ledger: Ledger, plan: Plan, run: str) -> str:
         "number": plan.number,
         "plan_sha256": plan.sha256,
         "run": run,
-        "positions": [encode_position(p) for p in plan.positions.values()],
+        "positions": [entry(p) for p in plan.positions.values()],
     }
     return json.dumps({_KIND: fields}, separators=(",", ":"), ensure_ascii=False)
 

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -22,11 +22,10 @@ from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Commit, Output, OutputF
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.ledger_store import open_store
 from pyspark_kafkalog.ledger.load_errors import LoadError
-from pyspark_kafkalog.ledger.records import Fields, seal, unseal
+from pyspark_kafkalog.ledger.records import ADDED, LedgerRecord, decode, encode
 
 CLAIM = "_kafkalog.json"
 """Spark does not take names that begin with ``_`` for data."""
-_KIND = "output"
 _GLOB = set("*?[]{}\\")
 _FSYNCS_AT_ONCE = 8
 _SPARK_NAME = re.compile(r"part-[0-9]+-([0-9a-f]{8}-[0-9a-f-]{27})")
@@ -34,14 +33,16 @@ _SPARK_NAME = re.compile(r"part-[0-9]+-([0-9a-f]{8}-[0-9a-f-]{27})")
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """Whose an output path is. ``path`` is its name when it was claimed: commits know it by that."""
+class Claim(LedgerRecord):
+    """Which load an output path belongs to. ``path`` is its name when it was claimed, as commits list it."""
 
-    name: str
+    kind = "output"
+
+    load: str
     offsets: str
     ledger: str
     path: str
-    format: str = PARQUET
+    format: str = field(default=PARQUET, metadata=ADDED)
 
 
 def local_path(path: str | os.PathLike[str]) -> Path:
@@ -85,33 +86,23 @@ def claim(path: str | os.PathLike[str], ledger: Ledger, format: str = PARQUET) -
     if found is None:
         _refuse_unclaimed(where, ledger)
         inside = Path(offsets).is_relative_to(where)
-        record = {
-            "load": ours.name,
-            "offsets": os.path.relpath(offsets, where) if inside else offsets,
-            "ledger": ours.ledger,
-            "path": ours.path,
-            **({"format": format} if format != PARQUET else {}),
-        }
-        open_store(where).create(CLAIM, seal(_KIND, record))
+        stored = replace(ours, offsets=os.path.relpath(offsets, where) if inside else offsets)
+        open_store(where).create(CLAIM, encode(stored))
         found = read_claim(where)
         if found is None:
-            raise LoadError(f"{where / CLAIM} was made and is gone: does something else clean {where}?")
-    if (found.name, found.ledger) != (ours.name, ours.ledger):
-        same = found.name == ours.name
+            raise LoadError(f"{where / CLAIM} was created and is gone: does another program clean {where}?")
+    if (found.load, found.ledger) != (ours.load, ours.ledger):
+        recreated = f": the ledger was created again since; if it is the right one, delete {CLAIM}. "
         raise LoadError(
-            f"{where} belongs to load {found.name!r} with its offsets in {found.offsets}, not to load "
-            f"{ours.name!r} with its offsets in {offsets}"
-            + (
-                f": the ledger was made anew since; if it is the right one, delete {CLAIM}. "
-                if same
-                else ". "
-            )
-            + "One path belongs to one load: write somewhere else; what is there stays readable"
+            f"{where} belongs to load {found.load!r} with its offsets in {found.offsets}, not to load "
+            f"{ours.load!r} with its offsets in {offsets}"
+            + (recreated if found.load == ours.load else ". ")
+            + "One path belongs to one load: write to another path; what is here stays readable"
         )
     refuse_a_copy(found, ledger)
     if found.format != format:
         raise LoadError(
-            f"{where} holds {found.format} files of load {found.name!r}, and {format} is to be written: one "
+            f"{where} holds {found.format} files of load {found.load!r}, and {format} is to be written: one "
             "table has one format. Write to another path"
         )
     return found
@@ -123,7 +114,7 @@ def refuse_a_copy(found: Claim, ledger: Ledger) -> None:
     Raises:
         LoadError: the one that claimed the output is still there, and ``ledger`` is another.
     """
-    theirs = Ledger.at(found.offsets, found.name)
+    theirs = Ledger.at(found.offsets, found.load)
     if theirs.identity() == found.ledger and not Path(theirs.location).samefile(ledger.location):
         raise LoadError(
             f"{found.path} belongs to the ledger {theirs.location}, of which {ledger.location} is a copy: go "
@@ -152,16 +143,8 @@ def read_claim(path: str | os.PathLike[str]) -> Claim | None:
     data = open_store(where).read(CLAIM)
     if data is None:
         return None
-    said = f"{where / CLAIM}"
-    record = Fields(unseal(_KIND, data, said), said)
-    offsets = os.path.normpath(where / record.text("offsets"))
-    return Claim(
-        record.text("load"),
-        offsets,
-        record.text("ledger"),
-        record.text("path"),
-        record.optional_text("format") or PARQUET,
-    )
+    found = decode(Claim, data, f"{where / CLAIM}")
+    return replace(found, offsets=os.path.normpath(where / found.offsets))
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
@@ -182,10 +165,10 @@ def ledger_of(path: str | os.PathLike[str], offsets: str | os.PathLike[str] | No
             f"{local_path(path)} is not the output of a load: there is no {CLAIM}. Loads make it with "
             "write_parquet and write_orc; other files are read with spark.read"
         )
-    ledger = Ledger.at(found.offsets if offsets is None else offsets, found.name)
+    ledger = Ledger.at(found.offsets if offsets is None else offsets, found.load)
     if not ledger.known():
         raise LoadError(
-            f"{local_path(path)} is the output of load {found.name!r}, and its ledger is not at "
+            f"{local_path(path)} is the output of load {found.load!r}, and its ledger is not at "
             f"{ledger.location}: where the offsets path was moved, say so: read_load(..., offsets=...)"
         )
     return ledger

@@ -41,7 +41,7 @@ def test_the_lines_of_a_ledger_of_07_are_read_as_they_were_written(
     with tempfile.TemporaryDirectory() as directory:
         for number, (where, offset) in enumerate(offsets.items()):
             of = where.broker
-            position = Position(where.topic, where.partition, "", offset, of, address[of], of)
+            position = Position(where.topic, where.partition, "", offset, of, address[of], broker=of)
             (Path(directory) / f"part-{number}").write_bytes(mirror_line(position))
         assert read_offset_files(directory, _brokers) == offsets
 

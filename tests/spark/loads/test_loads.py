@@ -24,8 +24,7 @@ from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger import load_errors
 from pyspark_kafkalog.ledger.commit import Output
-from pyspark_kafkalog.ledger.receipts import encode_receipt
-from pyspark_kafkalog.ledger.records import seal
+from pyspark_kafkalog.ledger.records import encode, seal
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.datasource.spark_topics import Topic
@@ -389,7 +388,7 @@ def test_a_receipt_that_disagrees_stops_the_load(lake: Lake) -> None:
         load.keep()
     receipt = lake.ledger.receipts(load.plan)[0]
     path = next(Path(lake.ledger.location, "receipts", "00000001", lake.topic.name, "0").iterdir())
-    path.write_bytes(encode_receipt(replace(receipt, records=9)))
+    path.write_bytes(encode(replace(receipt, records=9)))
     with pytest.raises(Exception, match=r"ReceiptMismatch.*records: 9 then, 10 now"), lake.load() as load:
         load.write_parquet(lake.table)
     assert lake.ledger.head() is None

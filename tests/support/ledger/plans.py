@@ -43,7 +43,7 @@ MORE = {P0: facts(0, 15), P1: facts(0, 4)}
 def position(key: TopicPartition, next_offset: int, *, topic_id: str = TOPIC_ID) -> Position:
     leader = 1 if key.broker == NO_BROKER else key.broker
     return Position(
-        key.topic, key.partition, topic_id, next_offset, leader, f"broker-{leader}:9092", key.broker
+        key.topic, key.partition, topic_id, next_offset, leader, f"broker-{leader}:9092", broker=key.broker
     )
 
 

@@ -11,12 +11,11 @@ from pyspark_kafkalog.ledger.cleaning import leftovers, sweep
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.load_errors import DamagedRecord
 from pyspark_kafkalog.ledger.receipts import (
-    PartitionSummary,
+    Found,
     Summary,
-    decode_summary,
-    encode_summary,
     summarize,
 )
+from pyspark_kafkalog.ledger.records import decode, encode
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.ledger.memory_store import Crash, MemoryStore, WatchedStore
 from tests.support.ledger.plans import B1, B2, P0, P1, begun, facts, facts07, loaded, plan_of, read, read_all
@@ -133,25 +132,26 @@ def test_a_summary_of_another_plan_is_refused(ledger: Ledger) -> None:
     sweep(ledger)
     summaries = Path(ledger.location, "summaries")
     (summaries / "00000002.json").write_bytes((summaries / "00000001.json").read_bytes())
-    with pytest.raises(DamagedRecord, match=r"00000002\.json is not of this plan"):
+    with pytest.raises(DamagedRecord, match=r"00000002\.json is the summary of another plan"):
         audit_rows(ledger)
-    assert any("is not of this plan" in finding for finding in ledger.verify())
+    assert any("is the summary of another plan" in finding for finding in ledger.verify())
 
 
 def test_a_summary_is_read_as_it_was_written() -> None:
-    def summary_of(key: TopicPartition, count: int, *found: int | None, lost: Pairs = ()) -> PartitionSummary:
+    def summary_of(key: TopicPartition, count: int, *found: int | None, lost: Pairs = ()) -> Found:
         first, last, *times = found
-        return PartitionSummary(
-            key=key, records=count, bytes=4 * count, first_offset=first, last_offset=last,
-            first_timestamp_ms=times[0], last_timestamp_ms=times[1], lost=lost,
+        return Found(
+            topic=key.topic, partition=key.partition, broker=key.broker, records=count, bytes=4 * count,
+            first_offset=first, last_offset=last, lost=lost,
+            first_timestamp_ms=times[0], last_timestamp_ms=times[1],
         )  # fmt: skip
 
     p = summary_of(P0, 3, 1, 9, None, 7, lost=((2, 4), (6, 7)))
     of_brokers = Summary(2, "seal", (summary_of(B1, 0, None, None, None, None),))
     for summary in (Summary(1, "seal", (p,)), of_brokers):
-        assert decode_summary(encode_summary(summary), "") == summary
+        assert decode(Summary, encode(summary), "") == summary
     with pytest.raises(DamagedRecord, match="not in order"):
-        decode_summary(encode_summary(Summary(1, "seal", (p, p))), "")
+        decode(Summary, encode(Summary(1, "seal", (p, p))), "")
 
 
 def test_two_brokers_partitions_of_one_number_are_two_rows() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.ledger.commit import NOT_COUNTED, Commit, Output, OutputFile, encode_commit
+from pyspark_kafkalog.ledger.commit import NOT_COUNTED, Commit, Output, OutputFile
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.load_errors import (
     DamagedRecord,
@@ -17,6 +17,7 @@ from pyspark_kafkalog.ledger.load_errors import (
     LostRace,
     ReceiptMismatch,
 )
+from pyspark_kafkalog.ledger.records import encode
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.ledger.memory_store import MemoryStore, counting
 from tests.support.ledger.plans import (
@@ -116,7 +117,7 @@ def test_hints_that_cannot_be_written_do_not_fail_the_load(
     monkeypatch.setattr(store, "replace", full)
     commit = loaded(ledger)
     assert ledger.head() == commit
-    assert "commit 1 is made, but not the hints that go with it: cannot write HEAD.json" in caplog.text
+    assert "commit 1 was made, but its hints could not be written: cannot write HEAD.json" in caplog.text
 
 
 def test_without_receipts_the_commit_counts_the_rows_of_its_outputs_or_nothing(ledger: Ledger) -> None:
@@ -160,7 +161,7 @@ def test_a_run_has_marks_of_its_own(ledger: Ledger) -> None:
 def test_the_second_driver_to_plan_gets_an_error(ledger: Ledger) -> None:
     plan = begun(ledger)
     with pytest.raises(
-        LostRace, match=r"another driver began load 1 of memory/flights first; its plan counts"
+        LostRace, match=r"another driver began load 1 of memory/flights first, and its plan is in effect"
     ):
         ledger.write_plan(replace(plan, created="later"))
     assert ledger.pending() == plan
@@ -296,7 +297,7 @@ def with_commits(count: int) -> MemoryStore:
     commit = loaded(ledger)
     for number in range(2, count + 1):
         next_one = replace(commit, number=number, parent=number - 1)
-        store.files[f"flights/commits/{number:08d}.json"] = encode_commit(next_one)
+        store.files[f"flights/commits/{number:08d}.json"] = encode(next_one)
     store.files["flights/HEAD.json"] = b'{"newest": %d}\n' % count
     return store
 

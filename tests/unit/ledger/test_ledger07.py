@@ -9,7 +9,7 @@ import pytest
 from pyspark_kafkalog.config.client07 import PROTOCOL_07
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.load_errors import DamagedRecord, ForeignCluster, ReceiptMismatch, TopicRecreated
-from pyspark_kafkalog.ledger.records import seal
+from pyspark_kafkalog.ledger.records import BROKERS_VERSION, seal
 from tests.support.ledger.memory_store import MemoryStore
 from tests.support.ledger.plans import (
     B1,
@@ -167,6 +167,6 @@ def test_a_broker_that_is_no_number_is_damage(ledger: Ledger, store: MemoryStore
     fields = record(store, "commits/00000001.json")
     rest = {name: value for name, value in fields.items() if name not in ("record", "version", "sha256")}
     rest["positions"] = [{**one, "broker": -1} for one in rest["positions"]]  # type: ignore[attr-defined]
-    store.files["flights/commits/00000001.json"] = seal("commit", rest, of_brokers=True)
-    with pytest.raises(DamagedRecord, match=r"'broker' is -1, where a whole number from 0 on must be"):
+    store.files["flights/commits/00000001.json"] = seal("commit", rest, version=BROKERS_VERSION)
+    with pytest.raises(DamagedRecord, match=r"'broker' is -1, expected a whole number, 0 or more"):
         ledger.head()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.ledger.commit import Commit, encode_commit
+from pyspark_kafkalog.ledger.commit import Commit
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.load_errors import (
     DamagedRecord,
@@ -20,8 +20,7 @@ from pyspark_kafkalog.ledger.load_errors import (
     ReceiptMismatch,
     UnsafeStore,
 )
-from pyspark_kafkalog.ledger.plan import encode_plan
-from pyspark_kafkalog.ledger.receipts import encode_receipt
+from pyspark_kafkalog.ledger.records import encode
 from tests.support.ledger.memory_store import ForgetfulStore, MemoryStore
 from tests.support.ledger.plans import MORE, P0, P1, begun, facts, loaded, plan_of, position, read, read_all
 
@@ -89,8 +88,8 @@ def test_an_edited_plan_is_refused_and_nothing_is_committed(ledger: Ledger, stor
 def test_a_plan_exchanged_for_another_good_one_is_refused(ledger: Ledger, store: MemoryStore) -> None:
     plan = begun(ledger)
     read_all(ledger, plan)
-    store.files["flights/plans/00000001.json"] = encode_plan(replace(plan, created="another"))
-    with pytest.raises(DamagedRecord, match="is not the plan that was read: it was exchanged"):
+    store.files["flights/plans/00000001.json"] = encode(replace(plan, created="another"))
+    with pytest.raises(DamagedRecord, match="is not the plan that was read: it was replaced"):
         ledger.commit(plan, mode="job", run="run")
 
 
@@ -148,7 +147,7 @@ def test_a_receipt_of_another_plan_is_refused(ledger: Ledger, store: MemoryStore
     plan = begun(ledger)
     read_all(ledger, plan)
     name = "flights/receipts/00000001/clicks/0/0-5.json"
-    store.files[name] = encode_receipt(replace(read(plan, plan.ranges[0]), plan_sha256="0" * 64))
+    store.files[name] = encode(replace(read(plan, plan.ranges[0]), plan_sha256="0" * 64))
     with pytest.raises(ReceiptMismatch, match=r"0-5.json is not for this range of .*delete the receipt"):
         ledger.commit(plan, mode="job", run="run")
     assert ledger.head() is None
@@ -194,7 +193,7 @@ def test_receipts_of_a_committed_load_may_be_deleted_as_a_whole_but_not_in_part(
 
 
 def rewritten(store: MemoryStore, commit: Commit, **changes: Any) -> None:
-    store.files[f"flights/commits/{commit.number:08d}.json"] = encode_commit(replace(commit, **changes))
+    store.files[f"flights/commits/{commit.number:08d}.json"] = encode(replace(commit, **changes))
 
 
 @pytest.mark.parametrize(

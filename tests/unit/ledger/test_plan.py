@@ -14,9 +14,8 @@ from pyspark_kafkalog.ledger.plan import (
     PlannedPartition,
     PlannedRange,
     Position,
-    decode_plan,
-    encode_plan,
 )
+from pyspark_kafkalog.ledger.records import decode, encode
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.ledger.plans import P0, P1, TOPIC_ID, facts, plan_of, position
 
@@ -158,19 +157,21 @@ def test_a_position_close_to_the_beginning_of_the_log_is_warned_about(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         plan_of({P0: facts(1000, 1100), P1: facts(0, 9)}, after(position(P0, start), position(P1, 0)))
-    assert ("close to being aged out, load more often: clicks-0: position" in caplog.text) is warned
+    assert (
+        "retention will soon delete unread offsets, load more often: clicks-0: position" in caplog.text
+    ) is warned
     assert "clicks-1" not in caplog.text
 
 
 def test_a_split_that_leaves_offsets_out_is_refused() -> None:
-    with pytest.raises(LoadError, match=r"clicks-0: the tasks' ranges .* do not tile \[0, 12\)"):
+    with pytest.raises(LoadError, match=r"clicks-0: the ranges .* do not tile \[0, 12\)"):
         plan_of({P0: facts(0, 12)}, split=lambda ranges: [(P0, 0, 5), (P0, 6, 12)])
 
 
 def test_a_plan_is_read_back_as_it_was_written() -> None:
     plan = plan_of({P0: facts(0, 20), P1: facts(0, 9)}, after(position(P0, 12), position(P1, 4)))
     assert plan is not None
-    decoded = decode_plan(encode_plan(plan), "here")
+    decoded = decode(Plan, encode(plan), "here")
     assert len(decoded.sha256) == 64
     assert replace(decoded, sha256="") == plan
 
@@ -181,11 +182,11 @@ def test_a_plan_whose_ranges_do_not_tile_is_damaged_though_it_is_sealed(ranges: 
     assert plan is not None
     wrong = replace(plan, partitions=(replace(plan.partitions[0], ranges=ranges),))
     with pytest.raises(DamagedRecord, match=r"here, partitions\[0\]: the ranges .* do not tile \[0, 12\)"):
-        decode_plan(encode_plan(wrong), "here")
+        decode(Plan, encode(wrong), "here")
 
 
 def test_a_plan_with_a_partition_twice_is_damaged_though_it_is_sealed() -> None:
     plan = plan_of({P0: facts(0, 12)})
     assert plan is not None
-    with pytest.raises(DamagedRecord, match="not in order, or one is there twice"):
-        decode_plan(encode_plan(replace(plan, partitions=plan.partitions * 2)), "here")
+    with pytest.raises(DamagedRecord, match="not in order, or one appears twice"):
+        decode(Plan, encode(replace(plan, partitions=plan.partitions * 2)), "here")

@@ -12,10 +12,9 @@ from pyspark_kafkalog.ledger.receipts import (
     LISTED_GAPS,
     Receipt,
     Tally,
-    decode_receipt,
     disagreement,
-    encode_receipt,
 )
+from pyspark_kafkalog.ledger.records import decode, encode
 from tests.support.ledger.plans import P0, TOPIC_ID, Row, batch, facts, plan_of, read
 
 ROWS: list[Row] = [
@@ -78,7 +77,7 @@ def test_what_was_lost_or_skipped_is_not_missing_as_well() -> None:
     found = tally.receipt(plan, plan.ranges[0], attempt=0, host="", duration_ms=0)
     assert (found.lost, found.skipped) == (((0, 2),), ((4, 7),))
     assert (found.missing, found.gaps) == (3, ((2, 3), (7, 8), (9, 10)))
-    assert decode_receipt(encode_receipt(found), "here") == found
+    assert decode(Receipt, encode(found), "here") == found
 
 
 def test_of_many_gaps_the_first_are_named() -> None:
@@ -98,9 +97,9 @@ def test_a_retry_that_skips_other_offsets_disagrees() -> None:
 
 def test_a_receipt_of_an_older_release_is_read() -> None:
     older = replace(receipt(ROWS), missing=None, gaps=())
-    data = encode_receipt(older)
+    data = encode(older)
     assert not any(name in data for name in (b"skipped", b"missing", b"gaps"))
-    assert decode_receipt(data, "here") == older
+    assert decode(Receipt, data, "here") == older
 
 
 def test_a_slice_of_a_batch_counts_its_own_rows_only() -> None:
@@ -165,11 +164,11 @@ def test_attempts_that_lost_other_offsets_disagree() -> None:
 
 def test_a_receipt_is_read_back_as_it_was_written() -> None:
     one = replace(receipt(ROWS), lost=((0, 3),))
-    assert decode_receipt(encode_receipt(one), "here") == one
+    assert decode(Receipt, encode(one), "here") == one
     none = receipt([])
-    assert decode_receipt(encode_receipt(none), "here") == none
+    assert decode(Receipt, encode(none), "here") == none
 
 
 def test_a_receipt_that_ends_elsewhere_is_damaged_though_it_is_sealed() -> None:
     with pytest.raises(DamagedRecord, match=r"here: next 8 is not the end of \[0, 10\)"):
-        decode_receipt(encode_receipt(replace(receipt(ROWS), next=8)), "here")
+        decode(Receipt, encode(replace(receipt(ROWS), next=8)), "here")

@@ -192,7 +192,7 @@ def test_a_path_belongs_to_the_load_that_claimed_it(ledger: Ledger, table: Path,
     assert output_files.claim(table, ledger) == first
     other = made(tmp_path / "offsets", "trains")
     with pytest.raises(
-        LoadError, match=r"belongs to load 'flights'.*not to load 'trains'.*write somewhere else"
+        LoadError, match=r"belongs to load 'flights'.*not to load 'trains'.*write to another path"
     ):
         output_files.claim(table, other)
     assert output_files.ledger_of(table).location == ledger.location
@@ -203,7 +203,7 @@ def test_a_ledger_recreated_does_not_get_the_old_ones_path(
 ) -> None:
     output_files.claim(table, ledger)
     again = made(tmp_path / "elsewhere", "flights")
-    with pytest.raises(LoadError, match="the ledger was made anew since"):
+    with pytest.raises(LoadError, match="the ledger was created again since"):
         output_files.claim(table, again)
 
 
