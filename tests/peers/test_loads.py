@@ -168,7 +168,7 @@ def test_committed_loads_go_past_markers_and_aborts_and_stop_at_an_open_transact
     assert lake.is_sound()
 
 
-def test_a_topic_recreated_is_known_by_its_id_though_it_is_as_long_as_before(lake: Lake) -> None:
+def test_a_recreated_topic_is_known_by_its_id_though_it_is_as_long_as_before(lake: Lake) -> None:
     lake.run()
     was = topic_id(lake)
     delete_topics(lake.servers, [lake.topic])

@@ -182,7 +182,7 @@ def test_s14_s17_topics_that_come_while_a_pattern_runs_are_read_whole(
     assert sum(len(batch.rows) for batch in streams.run()) == 8
 
 
-def test_s16_a_topic_recreated_with_fewer_records_is_reported_alike(
+def test_s16_a_recreated_topic_with_fewer_records_is_reported_alike(
     both: Both, topic: ParityTopic, tmp_path: Path
 ) -> None:
     streams = BothStreams(both, tmp_path, subscribe=topic.name)

@@ -275,7 +275,7 @@ def test_the_ledger_of_another_cluster_is_refused(two: Topic, stage: Load, ledge
     assert len(ledger.history()) == 1
 
 
-def test_a_topic_recreated_is_refused_or_read_from_its_beginning(
+def test_a_recreated_topic_is_refused_or_read_from_its_beginning(
     two: Topic, stage: Load, server: EmbeddedBroker
 ) -> None:
     stage(subscribe=two.name).count()

@@ -225,7 +225,7 @@ def test_a_load_of_todays_topics_has_no_lag_in_those_of_07(tmp_path: Path) -> No
     assert "load 'loaded' is not of topics of Kafka 0.7: leave --option protocol=0.7 out" in shown.stderr
 
 
-def test_the_position_of_a_load_in_a_topic_recreated_counts_for_nothing(
+def test_the_position_of_a_load_in_a_recreated_topic_counts_for_nothing(
     server: str, filled: str, tmp_path: Path
 ) -> None:
     ledger_at(tmp_path, filled, "AAAAAAAAAAAAAAAAAAAAAA", {0: 2})

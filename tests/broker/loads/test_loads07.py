@@ -234,7 +234,7 @@ def test_a_load_neither_begins_nor_ends_inside_an_entry(loads: Loads, option: st
     assert loads.ledger.pending() is None
 
 
-def test_a_log_that_ends_before_the_position_is_a_topic_recreated(loads: Loads, cluster: Cluster) -> None:
+def test_a_log_that_ends_before_the_position_is_a_recreated_topic(loads: Loads, cluster: Cluster) -> None:
     committed(loads, loads.begin())
     del cluster.brokers[14].logs["t", 0][SIZE:]
     with pytest.raises(TopicRecreated, match=rf"t-14-0: position \d+ is beyond the end of the log, {SIZE}"):
@@ -242,7 +242,7 @@ def test_a_log_that_ends_before_the_position_is_a_topic_recreated(loads: Loads, 
     assert ranges(loads.begin(onTopicRecreated="earliest")) == [("t-14-0", 0, SIZE)]
 
 
-def test_a_log_in_which_no_message_begins_at_the_position_is_a_topic_recreated(
+def test_a_log_in_which_no_message_begins_at_the_position_is_a_recreated_topic(
     loads: Loads, cluster: Cluster
 ) -> None:
     committed(loads, loads.begin())

@@ -115,7 +115,7 @@ def test_callbacks_run_on_one_thread_may_use_the_session_and_may_fail(
     assert session.children("/copy") == ["0", "1"]
 
 
-def test_an_expired_session_is_reported_renewed_and_its_watches_look_again(
+def test_an_expired_session_is_reported_and_renewed_and_its_watches_look_again(
     session: Session, other: Session
 ) -> None:
     events: queue.Queue[SessionEvent] = queue.Queue()

@@ -329,7 +329,7 @@ def load_without_spark(lake: Lake, n: int) -> None:
 # ---- bad input: a clear error, and nothing lost
 
 
-def test_a_topic_recreated_stops_the_load(lake: Lake, client: RawClient) -> None:
+def test_a_recreated_topic_stops_the_load(lake: Lake, client: RawClient) -> None:
     lake.run()
     delete_topics(lake.servers, [lake.topic.name])
     assert client.create_topic(lake.topic.name, 2, {}).error_code == 0

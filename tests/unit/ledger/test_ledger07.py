@@ -131,7 +131,7 @@ def test_a_broker_that_is_away_keeps_its_position_and_goes_on_when_it_is_back(le
     assert [(r.key, r.start, r.end) for r in back.ranges] == [(B2, 400, 450), (B2, 450, 500)]
 
 
-def test_without_topic_ids_a_log_that_ends_before_its_position_is_a_topic_recreated(ledger: Ledger) -> None:
+def test_without_topic_ids_a_log_that_ends_before_its_position_is_a_recreated_topic(ledger: Ledger) -> None:
     head = loaded(ledger, BOTH)
     anew = {B1: facts07(1000, 1), B2: facts07(80, 2)}
     with pytest.raises(TopicRecreated, match=r"clicks-2-0: position 400 is beyond the end of the log, 80"):

@@ -198,7 +198,7 @@ def test_a_path_belongs_to_the_load_that_claimed_it(ledger: Ledger, table: Path,
     assert output_files.ledger_of(table).location == ledger.location
 
 
-def test_a_ledger_recreated_does_not_get_the_old_ones_path(
+def test_a_recreated_ledger_does_not_get_the_old_ones_path(
     ledger: Ledger, table: Path, tmp_path: Path
 ) -> None:
     output_files.claim(table, ledger)

@@ -111,7 +111,7 @@ def test_what_lies_between_a_version_and_the_one_that_it_restored_does_not_count
     assert list(lake_table.not_undone(history)) == counts
 
 
-def test_a_ledger_that_lags_after_its_table_is_an_old_copy(ledger: Ledger) -> None:
+def test_a_ledger_that_lags_behind_its_table_is_an_old_copy(ledger: Ledger) -> None:
     plan = begun(ledger)
     for commit in (
         replace(noted(ledger, plan, 5), number=2),

@@ -258,7 +258,7 @@ def with_topic_id(broker: ScriptedBroker, topic_id: uuid.UUID) -> None:
     broker.default(ApiKey.METADATA, described)
 
 
-def test_a_topic_recreated_is_not_read_on_in_silence(
+def test_a_recreated_topic_is_not_read_on_in_silence(
     loads: Loads, broker: ScriptedBroker, log: ScriptedLog
 ) -> None:
     with_topic_id(broker, uuid.UUID(int=1))

@@ -329,7 +329,7 @@ def test_a_ledger_that_was_replaced_meanwhile_is_reported(
         offsets(source, tasks[0])
 
 
-def test_a_topic_recreated_after_planning_is_not_read(broker: ScriptedBroker, ledger: Ledger) -> None:
+def test_a_recreated_topic_after_planning_is_not_read(broker: ScriptedBroker, ledger: Ledger) -> None:
     source = reader(broker, ledger)
     task = replace(planned(source)[0], topic_id="AAAAAAAAAAAAAAAAAAAAAQ")
     answer = broker.layout.metadata

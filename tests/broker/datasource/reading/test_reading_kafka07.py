@@ -306,7 +306,7 @@ def test_zookeeper_is_asked_by_the_planner_alone(zookeeper_connect: str, topic_n
         rows(gone, planned)
 
 
-def test_a_broker_that_has_gone_with_its_partitions_left_after_is_named(
+def test_a_broker_that_has_gone_with_its_partitions_left_behind_is_named(
     session: Session, zookeeper_connect: str
 ) -> None:
     session.create("/kept/brokers/topics/t/9", b"2")

@@ -30,7 +30,7 @@ def values(run: Run) -> list[list[int]]:
     return [b.values for b in run.batches()]
 
 
-def test_s3_available_now_and_a_topic_recreated_with_fewer_partitions(
+def test_s3_available_now_and_a_recreated_topic_with_fewer_partitions(
     new_topic: NewTopic, start: Start, delete: Callable[[Topic], None]
 ) -> None:
     topic = new_topic(3)
@@ -43,7 +43,7 @@ def test_s3_available_now_and_a_topic_recreated_with_fewer_partitions(
         run.batch()
 
 
-def test_s4_available_now_and_a_topic_recreated_with_fewer_records(
+def test_s4_available_now_and_a_recreated_topic_with_fewer_records(
     new_topic: NewTopic, start: Start, delete: Callable[[Topic], None]
 ) -> None:
     topic = new_topic()
@@ -142,7 +142,7 @@ def test_a_topic_that_is_not_there_fails_the_start(start: Start, topic_name: str
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_s16_a_topic_recreated_with_fewer_records(
+def test_s16_a_recreated_topic_with_fewer_records(
     new_topic: NewTopic, start: Start, delete: Callable[[Topic], None], restarts: bool
 ) -> None:
     topic, checkpoint = new_topic(), Checkpoint()
@@ -243,7 +243,7 @@ def test_s22_a_topic_deleted_while_a_batch_runs(
 
 
 @pytest.mark.parametrize("patience_ms", ["300", "700", "1200"])
-def test_s22_a_topic_recreated_with_fewer_records_while_a_batch_runs(
+def test_s22_a_recreated_topic_with_fewer_records_while_a_batch_runs(
     new_topic: NewTopic, start: Start, delete: Callable[[Topic], None], patience_ms: str
 ) -> None:
     """The broker waits half a second for records that do not come; that is no broker that says nothing."""

@@ -221,7 +221,7 @@ def test_options_of_streams_are_ignored_with_a_warning(caplog: pytest.LogCapture
     assert "maxOffsetsPerTrigger has no meaning in a batch read" in caplog.text
 
 
-def test_an_edge_is_reported_from_offsets_that_look_like_one() -> None:
+def test_an_edge_is_distinguished_from_offsets_that_look_like_one() -> None:
     assert parse_batch_options({**SERVERS, "subscribe": "t", "startingOffsets": " EARLIEST "}).start == Edge(
         -2
     )
