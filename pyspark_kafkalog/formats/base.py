@@ -34,9 +34,6 @@ class Frame(NamedTuple):
 class MessageFormat(Protocol):
     """Bytes to frames to records. Implementations are pure and hold no state."""
 
-    header_size: int
-    """So many bytes of a frame are enough for `frame_at`; a whole frame may have fewer."""
-
     min_frame_size: int
     """No frame has fewer bytes."""
 

@@ -431,7 +431,7 @@ def assign(
 class V2Format:
     """v2 batches as a log's `MessageFormat`: one frame is one batch."""
 
-    header_size = min_frame_size = HEADER_SIZE
+    min_frame_size = HEADER_SIZE
 
     def frame_at(self, buf: memoryview, pos: int, offset: int) -> Frame | None:  # noqa: ARG002  (0.7 needs it)
         """The batch that begins at ``pos``; None while its header is incomplete."""

@@ -548,7 +548,7 @@ class LegacyFormat:
     is known. ``max_timestamp`` is the entry's own, which producers need not set in a wrapper; brokers do.
     """
 
-    header_size = min_frame_size = MIN_ENTRY_BYTES
+    min_frame_size = MIN_ENTRY_BYTES
 
     def frame_at(self, buf: memoryview, pos: int, offset: int) -> Frame | None:  # noqa: ARG002  (0.7 needs it)
         """The entry that begins at ``pos``; None while its header is incomplete."""

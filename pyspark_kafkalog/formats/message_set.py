@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError, MessageTooLarge
 from pyspark_kafkalog.formats.base import Frame, MessageFormat
-from pyspark_kafkalog.formats.batch import BATCH_OVERHEAD, HEADER_SIZE, MAGIC, V2Format
+from pyspark_kafkalog.formats.batch import BATCH_OVERHEAD, MAGIC, V2Format
 from pyspark_kafkalog.formats.batch import codec_at as batch_codec_at
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import MIN_ENTRY_BYTES, LegacyFormat, messages
@@ -91,7 +91,6 @@ _FORMATS: tuple[MessageFormat, ...] = (_LEGACY, _LEGACY, V2Format())
 class MixedFormat:
     """What logs since Kafka 0.8 hold, entries of v0, v1 and v2 in any order, as one `MessageFormat`."""
 
-    header_size = HEADER_SIZE
     min_frame_size = MIN_ENTRY_BYTES
 
     def frame_at(self, buf: memoryview, pos: int, offset: int) -> Frame | None:

@@ -325,7 +325,6 @@ class V07Format:
     All of an entry's bytes are its offsets: ``last_offset`` is that of its last byte.
     """
 
-    header_size = 6
     min_frame_size = MIN_ENTRY_BYTES
 
     def frame_at(self, buf: memoryview, pos: int, offset: int) -> Frame | None:

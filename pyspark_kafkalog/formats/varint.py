@@ -90,24 +90,6 @@ def write_uvarint(out: bytearray, value: int) -> None:
     out += _encode(value)
 
 
-def write_varint(out: bytearray, value: int) -> None:
-    """Append a signed number of at most 32 bits.
-
-    Raises:
-        InvalidRecord: ``value`` is outside [-2**31, 2**31).
-    """
-    out += varint_bytes(value)
-
-
-def write_varlong(out: bytearray, value: int) -> None:
-    """Append a signed number of at most 64 bits.
-
-    Raises:
-        InvalidRecord: ``value`` is outside [-2**63, 2**63).
-    """
-    out += varlong_bytes(value)
-
-
 def varint_bytes(value: int) -> bytes:
     """``value`` as a varint.
 

@@ -206,16 +206,8 @@ class Archive:
             )
         return found
 
-    def first_missing(self, plan: Plan, after: int = 0) -> PlannedRange | None:
-        """A range without a receipt, searched from index ``after`` on, then from 0; None if all have one."""
-        ranges = plan.ranges
-        for r in (*ranges[after:], *ranges[:after]):
-            if not self.store.exists(receipt_name(plan.number, r.key, r.start, r.end)):
-                return r
-        return None
-
     def first_unread(self, plan: Plan, run: str, after: int = 0) -> int | None:
-        """The index of a range that ``run`` has not marked as read, searched as `first_missing` does."""
+        """The first index of a range that ``run`` has not marked as read, from ``after`` on, then from 0."""
         return next(self._unread(plan, run, after), None)
 
     def check_read(self, plan: Plan, run: str) -> None:

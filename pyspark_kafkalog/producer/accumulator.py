@@ -242,11 +242,6 @@ class Accumulator:
             self.changed.notify_all()
             self._wake_sender(0.0)
 
-    @property
-    def buffered_bytes(self) -> int:
-        """What the records not yet settled take of the buffer."""
-        return self._used
-
     def append(
         self,
         queue: PartitionQueue,

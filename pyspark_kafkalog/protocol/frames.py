@@ -19,8 +19,8 @@ _WHOLE_BYTES = 256 << 10
 class FrameReader:
     """*Not thread-safe: one per connection, used by the thread that reads it.* Does no I/O.
 
-    Bytes go in either through `buffer` and `received` (for ``recv_into``, without a copy of large
-    frames) or through `feed`. Frames come out whole, without their size, in memory of their own.
+    Bytes go in through `buffer` and `received`, as ``recv_into`` takes them. Frames come out whole, without
+    their size, in memory of their own.
 
     Memory follows the bytes that came and never the size that was claimed: a frame's memory begins
     at 4 KiB and doubles as it fills; a connection that has already delivered a frame of some
@@ -106,17 +106,6 @@ class FrameReader:
                 given out first: then the next call of any method raises.
         """
         frames = self._take(count) if self.failure is None else []
-        if self.failure is not None and not frames:
-            raise self.failure
-        return frames
-
-    def feed(self, data: bytes | bytearray | memoryview) -> list[bytearray]:
-        """Take ``data`` by copying; the frames that are complete now.
-
-        Raises:
-            FrameTooLarge: as in `received`.
-        """
-        frames = self._cut(memoryview(data)) if self.failure is None else []
         if self.failure is not None and not frames:
             raise self.failure
         return frames

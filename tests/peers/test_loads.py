@@ -18,7 +18,7 @@ from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.load_errors import TopicRecreated
 from pyspark_kafkalog.loads import output_files
 from tests.support.foreign.apache_kafka import ApacheKafka
-from tests.support.frame_rows import assert_rows
+from tests.support.spark.frame_rows import assert_rows
 
 NAME = "events"
 WAIT_SECONDS = 30.0

@@ -32,7 +32,7 @@ from tests.support.foreign.old_clients import (
 )
 from tests.support.foreign.old_java import OldJava
 from tests.support.foreign.old_kafka import FORMATS, OldKafka
-from tests.support.frame_rows import assert_rows
+from tests.support.spark.frame_rows import assert_rows
 from tests.support.zookeeper import until
 
 MESSAGES = [m._replace(headers=()) for m in messages(30)]

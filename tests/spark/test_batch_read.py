@@ -14,8 +14,8 @@ from pyspark.sql.functions import window
 from broker.embedded import start_broker
 from pyspark_kafkalog.formats.compression import Codec
 from tests.support.datasource.spark_topics import Topic, record
-from tests.support.frame_rows import assert_rows
 from tests.support.protocol.raw_client import RawClient
+from tests.support.spark.frame_rows import assert_rows
 from tests.support.zookeeper import until
 
 NewTopic = Callable[..., Topic]

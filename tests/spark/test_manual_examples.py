@@ -14,7 +14,7 @@ import pytest
 import pyspark_kafkalog as kafkalog
 from broker.embedded import EmbeddedBroker
 from tests.support.datasource.spark_topics import Topic
-from tests.support.frame_rows import assert_rows
+from tests.support.spark.frame_rows import assert_rows
 
 NewTopic = Callable[..., Topic]
 Run = Callable[[str], dict[str, Any]]

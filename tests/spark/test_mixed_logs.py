@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.client.scripted_log import ScriptedLog, serving
 from tests.support.formats.upgraded_log import EXPECTED, expected_rows, stored_log
-from tests.support.frame_rows import assert_rows
+from tests.support.spark.frame_rows import assert_rows
 
 
 @pytest.mark.parametrize("options", [{}, {"minPartitions": "5"}], ids=["one task", "five tasks"])

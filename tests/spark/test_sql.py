@@ -10,7 +10,7 @@ import pytest
 
 from broker.embedded import EmbeddedBroker
 from tests.support.datasource.spark_topics import Topic
-from tests.support.frame_rows import assert_rows
+from tests.support.spark.frame_rows import assert_rows
 
 
 @pytest.fixture

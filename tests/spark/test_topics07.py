@@ -10,8 +10,8 @@ import pytest
 from pyspark.errors import AnalysisException, PythonException
 
 from tests.support.classic.two_brokers07 import TwoBrokers07
-from tests.support.frame_rows import assert_rows
 from tests.support.protocol.wire07 import entry, zipped
+from tests.support.spark.frame_rows import assert_rows
 
 PACKED = zipped(entry(b"g1"), entry(b"g2"))
 ROWS = [

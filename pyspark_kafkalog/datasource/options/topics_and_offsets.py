@@ -271,14 +271,6 @@ def parse_partitions(option: str, text: str) -> list[TopicPartition]:
     return sorted(found)
 
 
-def format_offsets(offsets: Mapping[TopicPartition, int]) -> str:
-    """The JSON that `parse_offsets` reads: sorted, without blanks."""
-    by_topic: dict[str, dict[str, int]] = {}
-    for partition, offset in sorted(offsets.items()):
-        by_topic.setdefault(partition.topic, {})[partition.number] = offset
-    return json.dumps(by_topic, separators=(",", ":"))
-
-
 def _json_object(expected: str, text: str) -> dict[str, object]:
     try:
         value = json.loads(text)

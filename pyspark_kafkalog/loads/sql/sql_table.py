@@ -15,7 +15,6 @@ from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.columnar.columns import COLUMNS_07, arrow_schema
 from pyspark_kafkalog.datasource.load.load_reader import LoadInputPartition, LoadReader
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.ledger.archive import Archive
 from pyspark_kafkalog.ledger.commit import Output
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.load_errors import DatabaseFailed, IncompleteLoad, LoadError, ReceiptMismatch
@@ -26,7 +25,6 @@ from pyspark_kafkalog.loads.sql.database import (
     LOAD_COLUMN,
     SQLITE,
     Connect,
-    Database,
     Session,
     TableName,
     database_of,
@@ -316,20 +314,6 @@ class SqlTable:
         return Output(
             self.database.name, format=SQL_FORMAT, evidence={"table": str(self.table), "rows": count}
         )
-
-
-def remove_superseded(database: Database, table: TableName, archive: Archive) -> list[int]:
-    """Remove from a table the rows of loads that no longer count, now and not at the next load.
-
-    Returns their numbers. The caller holds the load's lock.
-
-    Raises:
-        LoadError: as `sql_cleaning.clean` says.
-    """
-    with database.session() as session:
-        tables = OffsetTables(session, table)
-        claim = tables.claimed() if tables.exist() else None
-        return clean(tables, archive, claim, archive.head_number()) if claim is not None else []
 
 
 def _place(ledger: Ledger) -> str:

@@ -19,7 +19,6 @@ from pyspark_kafkalog.datasource.options.stream_options import parse_either_opti
 from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     PartitionTimestamps,
     SpecificOffsets,
-    format_offsets,
     parse_offsets,
     parse_partition_timestamps,
     parse_partitions,
@@ -42,14 +41,21 @@ _texts = (
 )
 
 
+def json_of(offsets: dict[TopicPartition, int]) -> str:
+    by_topic: dict[str, dict[str, int]] = {}
+    for partition, offset in offsets.items():
+        by_topic.setdefault(partition.topic, {})[partition.number] = offset
+    return json.dumps(by_topic)
+
+
 @given(st.dictionaries(_partitions, st.integers(-2, 2**63 - 1), max_size=6))
 def test_offsets_are_read_as_they_were_written(offsets: dict[TopicPartition, int]) -> None:
-    assert parse_offsets("startingOffsets", format_offsets(offsets)) == SpecificOffsets(offsets)
+    assert parse_offsets("startingOffsets", json_of(offsets)) == SpecificOffsets(offsets)
 
 
 @given(st.dictionaries(_partitions, st.integers(0, 2**63 - 1), max_size=6))
 def test_timestamps_are_read_as_they_were_written(times: dict[TopicPartition, int]) -> None:
-    read = parse_partition_timestamps("startingOffsetsByTimestamp", format_offsets(times))
+    read = parse_partition_timestamps("startingOffsetsByTimestamp", json_of(times))
     assert read == PartitionTimestamps(times)
 
 

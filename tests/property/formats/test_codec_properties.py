@@ -13,9 +13,9 @@ from pyspark_kafkalog.formats.varint import (
     read_uvarint,
     read_varint,
     read_varlong,
+    varint_bytes,
+    varlong_bytes,
     write_uvarint,
-    write_varint,
-    write_varlong,
 )
 from tests.support.formats.batches import codecs
 
@@ -31,8 +31,7 @@ portable_crc32c = _portable_crc32c()
 def test_numbers_come_back_from_any_position(unsigned, signed, long) -> None:
     out = bytearray(b"?")
     write_uvarint(out, unsigned)
-    write_varint(out, signed)
-    write_varlong(out, long)
+    out += varint_bytes(signed) + varlong_bytes(long)
     value, pos = read_uvarint(out, 1)
     assert value == unsigned
     value, pos = read_varint(out, pos)

@@ -134,7 +134,7 @@ class Model(RuleBasedStateMachine):
             if self.accumulator.drained:
                 break
         assert self.accumulator.drained
-        assert self.accumulator.buffered_bytes == 0
+        assert self.accumulator._used == 0
         for partition in range(PARTITIONS):
             values = [value for value, _ in self.sent[partition]]
             stored = set(self.stored[partition])

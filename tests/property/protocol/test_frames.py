@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import FrameTooLarge
 from pyspark_kafkalog.protocol.frames import FrameReader
+from tests.support.network.fed_frames import feed
 
 bodies = st.lists(st.binary(max_size=50) | st.integers(4000, 20000).map(bytes), max_size=8)
 
@@ -18,27 +19,13 @@ def stream_of(frames: list[bytes]) -> bytes:
     return b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
 
 
-def through_buffer(reader: FrameReader, data: bytes) -> list[bytearray]:
-    """As a socket does it: each read as much as fits."""
-    got = []
-    while data:
-        room = reader.buffer()
-        assert len(room) > 0
-        count = min(len(room), len(data))
-        room[:count] = data[:count]
-        data = data[count:]
-        got += reader.received(count)
-    return got
-
-
 @given(bodies, st.data())
 def test_frames_do_not_depend_on_how_the_stream_is_cut(frames: list[bytes], data: st.DataObject) -> None:
     stream = stream_of(frames)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=10)))
     reader, got = FrameReader(1 << 20), []
     for start, stop in pairwise([0, *cuts, len(stream)]):
-        piece = stream[start:stop]
-        got += reader.feed(piece) if data.draw(st.booleans()) else through_buffer(reader, piece)
+        got += feed(reader, stream[start:stop])
     assert got == frames
 
 
@@ -46,7 +33,7 @@ def test_frames_do_not_depend_on_how_the_stream_is_cut(frames: list[bytes], data
 def test_frames_fed_byte_by_byte_come_out_whole(frames: list[bytes]) -> None:
     reader, got = FrameReader(1 << 20), []
     for byte in stream_of(frames):
-        got += reader.feed(bytes([byte]))
+        got += feed(reader, bytes([byte]))
     assert got == frames
 
 
@@ -55,9 +42,9 @@ def test_frames_fed_byte_by_byte_come_out_whole(frames: list[bytes]) -> None:
 )
 def test_an_incomplete_frame_after_whole_ones_is_kept(frames: list[bytes], tail: bytes) -> None:
     reader = FrameReader(1 << 20)
-    assert reader.feed(stream_of(frames) + tail) == frames
+    assert feed(reader, stream_of(frames) + tail) == frames
     if len(tail) > 4:
-        assert reader.feed(b"!") == [tail[4:] + b"!"]
+        assert feed(reader, b"!") == [tail[4:] + b"!"]
 
 
 @given(bodies, st.integers(-(1 << 31), -1) | st.integers((1 << 20) + 1, (1 << 31) - 1), st.data())
@@ -68,7 +55,7 @@ def test_whole_frames_come_out_before_a_bad_size_is_reported(
     cut = data.draw(st.integers(0, len(stream)))
     reader = FrameReader(1 << 20)
     assert frames_before_failure(reader, [stream[:cut], stream[cut:]]) == frames
-    for call in (reader.buffer, lambda: reader.received(0), lambda: reader.feed(b"x")):
+    for call in (reader.buffer, lambda: reader.received(0), lambda: feed(reader, b"x")):
         with pytest.raises(FrameTooLarge, match=f"frame of {size} bytes; the limit is 1048576"):
             call()
 
@@ -77,7 +64,7 @@ def frames_before_failure(reader: FrameReader, pieces: list[bytes]) -> list[byte
     got: list[bytearray] = []
     try:
         for piece in pieces:
-            got += reader.feed(piece)
+            got += feed(reader, piece)
     except FrameTooLarge:
         pass
     return got

@@ -27,6 +27,7 @@ from pyspark_kafkalog.protocol.v07 import (
     encode_request,
     encode_response,
 )
+from tests.support.network.fed_frames import feed
 
 int32 = st.integers(-(1 << 31), (1 << 31) - 1)
 int64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -107,5 +108,5 @@ def test_requests_do_not_depend_on_how_the_stream_is_cut(sent: list[Any], data: 
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
     reader, got = FrameReader(1 << 20), []
     for start, stop in pairwise([0, *cuts, len(stream)]):
-        got += [decode_request(frame) for frame in reader.feed(stream[start:stop])]
+        got += [decode_request(frame) for frame in feed(reader, stream[start:stop])]
     assert got == sent

@@ -13,7 +13,7 @@ from pyspark_kafkalog import decoding
 from tests.support.datasource.spark_topics import Topic
 from tests.support.foreign.schema_registry import running_registry
 from tests.support.formats.avro_bytes import avro_bytes
-from tests.support.frame_rows import assert_rows
+from tests.support.spark.frame_rows import assert_rows
 
 FLIGHT = {
     "type": "record", "name": "Flight",

@@ -16,8 +16,8 @@ from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger.load_errors import LoadError, TooManyDead
 from pyspark_kafkalog.loads import output_files
 from tests.support.datasource.spark_topics import Topic, record
-from tests.support.frame_rows import assert_rows
 from tests.support.loads.file_lake import Lake
+from tests.support.spark.frame_rows import assert_rows
 
 
 @pytest.fixture

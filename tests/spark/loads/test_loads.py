@@ -28,10 +28,10 @@ from pyspark_kafkalog.ledger.records import encode, seal
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.datasource.spark_topics import Topic
-from tests.support.frame_rows import assert_rows
 from tests.support.loads.dying_driver import die_before_the_commit
 from tests.support.loads.file_lake import NAME, Lake
 from tests.support.protocol.raw_client import RawClient
+from tests.support.spark.frame_rows import assert_rows
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from pyspark_kafkalog.zookeeper.groups import group_offsets
 from pyspark_kafkalog.zookeeper.paths import V07Layout
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.classic.two_brokers07 import TwoBrokers07
-from tests.support.frame_rows import assert_rows
 from tests.support.protocol.wire07 import entry, zipped
+from tests.support.spark.frame_rows import assert_rows
 
 NAME, GROUP = "old", "loaders"
 SIZE = len(entry(b"a"))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pyspark_kafkalog.protocol.frames import FrameReader
+from tests.support.network.fed_frames import feed
 
 HOST = "127.0.0.1"
 
@@ -101,7 +102,7 @@ class ScriptedServer(ABC):
         reader = FrameReader(100 << 20)
         try:
             while data := sock.recv(1 << 20):
-                if not all(self.answer(sock, frame) for frame in reader.feed(data)):
+                if not all(self.answer(sock, frame) for frame in feed(reader, data)):
                     return
         except OSError:
             pass

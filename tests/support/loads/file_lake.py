@@ -9,7 +9,7 @@ from typing import Any
 
 import pyspark_kafkalog as kafkalog
 from tests.support.datasource.spark_topics import Topic
-from tests.support.frame_rows import assert_rows
+from tests.support.spark.frame_rows import assert_rows
 
 NAME = "events"
 

@@ -67,7 +67,7 @@ def test_null_and_empty_are_distinguished(magic: int) -> None:
 
 def test_the_smallest_entry_of_v0_is_enough_for_any_header() -> None:
     data = memoryview(encode_message(NewRecord(None), magic=0, offset=3))
-    assert len(data) == MIN_ENTRY_BYTES == FORMAT.header_size == FORMAT.min_frame_size
+    assert len(data) == MIN_ENTRY_BYTES == FORMAT.min_frame_size
     assert FORMAT.frame_at(data, 0, 0) == Frame(0, 26, 3, 3, 4, NO_TIMESTAMP)
     assert FORMAT.frame_at(data[:25], 0, 0) is None
     assert FORMAT.frame_at(memoryview(encode_message(NEW[0], magic=1, offset=3))[:26], 0, 0) == Frame(

@@ -129,18 +129,6 @@ def test_without_receipts_the_commit_counts_the_rows_of_its_outputs_or_nothing(l
     assert ledger.verify() == []
 
 
-def test_the_first_missing_range_is_looked_for_from_a_task_on_and_round(ledger: Ledger) -> None:
-    plan = begun(ledger)
-    ranges = plan.ranges
-    assert len(ranges) == 4
-    assert ledger.first_missing(plan, 2) == ranges[2]
-    for at, expected in [(2, ranges[3]), (3, ranges[0]), (0, ranges[1])]:
-        ledger.leave_receipt(read(plan, ranges[at]))
-        assert ledger.first_missing(plan, 2) == expected
-    ledger.leave_receipt(read(plan, ranges[1]))
-    assert ledger.first_missing(plan, 2) is None
-
-
 def test_a_run_has_marks_of_its_own(ledger: Ledger) -> None:
     plan = begun(ledger)
     read_all(ledger, plan)

@@ -6,6 +6,7 @@ import pytest
 
 from pyspark_kafkalog.errors import FrameTooLarge
 from pyspark_kafkalog.protocol.frames import FrameReader
+from tests.support.network.fed_frames import feed
 
 MIB = 1 << 20
 
@@ -16,29 +17,29 @@ def frame(body: bytes) -> bytes:
 
 def test_nothing_comes_out_before_the_frame_is_whole() -> None:
     reader = FrameReader(100)
-    assert reader.feed(b"\0\0\0\5hell") == []
-    assert reader.feed(b"o") == [b"hello"]
+    assert feed(reader, b"\0\0\0\5hell") == []
+    assert feed(reader, b"o") == [b"hello"]
 
 
 def test_many_frames_in_one_read_come_out_in_order() -> None:
-    assert FrameReader(100).feed(frame(b"a") + frame(b"") + frame(b"ccc")) == [b"a", b"", b"ccc"]
+    assert feed(FrameReader(100), frame(b"a") + frame(b"") + frame(b"ccc")) == [b"a", b"", b"ccc"]
 
 
 def test_a_frame_of_exactly_the_limit_is_taken() -> None:
-    assert FrameReader(5000).feed(frame(bytes(5000))) == [bytes(5000)]
+    assert feed(FrameReader(5000), frame(bytes(5000))) == [bytes(5000)]
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 101, 2**31 - 1])
 def test_a_size_outside_the_limits_is_refused_before_its_body_arrives(size: int) -> None:
     with pytest.raises(FrameTooLarge, match=rf"frame of {size} bytes; the limit is 100"):
-        FrameReader(100).feed(size.to_bytes(4, "big", signed=True))
+        feed(FrameReader(100), size.to_bytes(4, "big", signed=True))
 
 
 def test_frames_are_writable_and_belong_to_the_caller() -> None:
     reader = FrameReader(100)
-    (first,) = reader.feed(frame(b"abc"))
+    (first,) = feed(reader, frame(b"abc"))
     first[0:1] = b"X"
-    (second,) = reader.feed(frame(b"abc"))
+    (second,) = feed(reader, frame(b"abc"))
     assert (first, second) == (b"Xbc", b"abc")
     first += b"grown"
     assert isinstance(first, bytearray)
@@ -46,7 +47,7 @@ def test_frames_are_writable_and_belong_to_the_caller() -> None:
 
 def test_a_large_frame_is_received_where_it_stays() -> None:
     reader = FrameReader(MIB)
-    assert reader.feed(frame(bytes(MIB))[: MIB // 2]) == []
+    assert feed(reader, frame(bytes(MIB))[: MIB // 2]) == []
     view = reader.buffer()
     view[:] = b"\1" * len(view)
     done = reader.received(len(view))
@@ -62,7 +63,7 @@ def test_a_large_frame_is_received_where_it_stays() -> None:
 def peak_bytes(reader: FrameReader, data: bytes) -> int:
     tracemalloc.start()
     try:
-        assert reader.feed(data) == []
+        assert feed(reader, data) == []
         reader.buffer()
         return tracemalloc.get_traced_memory()[1]
     finally:
@@ -77,22 +78,22 @@ def test_memory_follows_the_bytes_that_came_not_the_size_claimed() -> None:
 
 def test_a_peer_that_sent_large_frames_gets_as_much_at_once_and_no_more() -> None:
     reader = FrameReader(2**31 - 1)
-    reader.feed(frame(bytes(MIB)))
-    reader.feed((2000 * MIB).to_bytes(4, "big"))
+    feed(reader, frame(bytes(MIB)))
+    feed(reader, (2000 * MIB).to_bytes(4, "big"))
     assert MIB - 8192 < len(reader.buffer()) <= MIB
 
 
 def test_a_small_frame_ends_the_trust_in_large_ones() -> None:
     reader = FrameReader(2**31 - 1)
-    reader.feed(frame(bytes(MIB)) + frame(bytes(5000)))
-    reader.feed((2000 * MIB).to_bytes(4, "big"))
+    feed(reader, frame(bytes(MIB)) + frame(bytes(5000)))
+    feed(reader, (2000 * MIB).to_bytes(4, "big"))
     assert len(reader.buffer()) <= 8192
 
 
 def test_receiving_nothing_changes_nothing() -> None:
     reader = FrameReader(100)
     assert reader.received(0) == []
-    assert reader.feed(frame(b"a")) == [b"a"]
+    assert feed(reader, frame(b"a")) == [b"a"]
 
 
 def receive(reader: FrameReader, data: bytes) -> tuple[list[bytearray], int]:
@@ -111,7 +112,7 @@ def receive(reader: FrameReader, data: bytes) -> tuple[list[bytearray], int]:
 
 def test_frames_of_one_size_are_received_with_one_read_each() -> None:
     reader = FrameReader(MIB)
-    reader.feed(frame(bytes(65_000)))
+    feed(reader, frame(bytes(65_000)))
     bodies = [bytes([number]) * 65_000 for number in range(5)]
     assert receive(reader, b"".join(map(frame, bodies))) == (bodies, 5)
 
@@ -127,7 +128,7 @@ def test_frames_of_other_sizes_after_a_large_one_come_out_whole(sizes: tuple[int
 
 def test_a_frame_is_whole_although_its_buffer_is_still_held() -> None:
     reader = FrameReader(MIB)
-    reader.feed(frame(bytes(10_000)))
+    feed(reader, frame(bytes(10_000)))
     room = reader.buffer()
     room[:] = frame(b"x" * 10_000)
     assert reader.received(len(room)) == [b"x" * 10_000]
@@ -135,7 +136,7 @@ def test_a_frame_is_whole_although_its_buffer_is_still_held() -> None:
 
 def test_memory_made_ready_for_a_frame_is_given_up_at_rest_but_not_its_first_bytes() -> None:
     reader = FrameReader(MIB)
-    reader.feed(frame(bytes(50_000)))
+    feed(reader, frame(bytes(50_000)))
     tracemalloc.start()
     try:
         assert len(reader.buffer()) == 50_004
@@ -147,12 +148,12 @@ def test_memory_made_ready_for_a_frame_is_given_up_at_rest_but_not_its_first_byt
     reader.buffer()[:2] = frame(bytes(50_000))[:2]
     assert reader.received(2) == []
     reader.rest()
-    assert reader.feed(frame(bytes(50_000))[2:]) == [bytes(50_000)]
+    assert feed(reader, frame(bytes(50_000))[2:]) == [bytes(50_000)]
 
 
 def test_a_bad_size_after_a_large_frame_is_found() -> None:
     reader = FrameReader(MIB)
-    reader.feed(frame(bytes(50_000)))
+    feed(reader, frame(bytes(50_000)))
     with pytest.raises(FrameTooLarge, match="frame of -1 bytes"):
         receive(reader, b"\xff" * 4)
 
@@ -164,9 +165,9 @@ def _frame(fill: int, size: int) -> bytes:
 @pytest.mark.parametrize("later", [300_000, 299_000, 100, 301_000, 900_000])
 def test_memory_given_back_serves_a_later_frame_whatever_its_size(later: int) -> None:
     reader = FrameReader(1 << 20)
-    (first,) = reader.feed(_frame(1, 300_000))
+    (first,) = feed(reader, _frame(1, 300_000))
     reader.recycle(first)
-    (second,) = reader.feed(_frame(2, later))
+    (second,) = feed(reader, _frame(2, later))
     assert second == bytes([2]) * later
     if later in (300_000, 299_000):
         assert second is first
@@ -174,10 +175,10 @@ def test_memory_given_back_serves_a_later_frame_whatever_its_size(later: int) ->
 
 def test_frames_that_vary_a_little_share_the_same_memory() -> None:
     reader = FrameReader(1 << 20)
-    (frame,) = reader.feed(_frame(1, 320_000))
+    (frame,) = feed(reader, _frame(1, 320_000))
     for number, size in enumerate((300_000, 310_000, 319_000, 305_000, 320_000)):
         reader.recycle(frame)
-        (following,) = reader.feed(_frame(number, size))
+        (following,) = feed(reader, _frame(number, size))
         assert following is frame
         assert frame == bytes([number]) * size
 
@@ -185,10 +186,10 @@ def test_frames_that_vary_a_little_share_the_same_memory() -> None:
 @pytest.mark.parametrize("later", [300_000, 299_000])
 def test_memory_that_somebody_looks_at_is_not_used_again(later: int) -> None:
     reader = FrameReader(1 << 20)
-    (first,) = reader.feed(_frame(1, 300_000))
+    (first,) = feed(reader, _frame(1, 300_000))
     looked_at = memoryview(first)[100:200]
     reader.recycle(first)
-    (second,) = reader.feed(_frame(2, later))
+    (second,) = feed(reader, _frame(2, later))
     assert second == bytes([2]) * later
     assert looked_at == bytes([1]) * 100
     assert len(first) == 300_000

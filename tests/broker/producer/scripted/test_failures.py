@@ -211,7 +211,7 @@ def test_a_batch_too_large_for_the_topic_is_sent_in_parts(
     producer.flush(5)
     assert told == list(range(100))
     assert max(log.partitions["t", 0].batch_sizes) <= 2000
-    assert producer._accumulator.buffered_bytes == 0
+    assert producer._accumulator._used == 0
 
 
 def test_a_record_too_large_for_the_topic_fails_alone(

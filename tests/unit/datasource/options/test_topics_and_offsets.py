@@ -15,9 +15,7 @@ from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     SpecificOffsets,
     check_batch_edges,
     check_order,
-    format_offsets,
     locate,
-    parse_offsets,
 )
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.types import TopicPartition
@@ -121,9 +119,3 @@ def test_times_of_one_partition_must_be_in_order_too() -> None:
 def test_placeholders_are_not_compared() -> None:
     check_order({T0: 3, T1: -2}, {T0: -1, T1: 0}, resolved=False)
     check_order({T0: 3}, {T0: 3}, resolved=True)
-
-
-def test_offsets_are_written_as_they_are_read() -> None:
-    text = format_offsets({T1: -1, T0: 23, S0: 0})
-    assert text == '{"s":{"0":0},"t":{"0":23,"1":-1}}'
-    assert parse_offsets("startingOffsets", text) == SpecificOffsets({T0: 23, T1: -1, S0: 0})
