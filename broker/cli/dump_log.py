@@ -152,7 +152,7 @@ class _Dump:
     def index(self, path: Path) -> None:
         """The rows of an index of ours. Raises `OSError`."""
         from broker.disk.filesystem import read_file
-        from broker.log.index import OFFSET_COLUMNS, TIME_COLUMNS, parse_index
+        from broker.log.offset_scheme import OFFSET_COLUMNS, TIME_COLUMNS, parse_index
 
         by_offset = path.suffix == ".index"
         try:

@@ -1,4 +1,12 @@
-"""One directory of ``log.dirs``: who holds it, whom it belongs to, and whether its disk still works."""
+"""One directory of ``log.dirs``: who holds it, whom it belongs to, and whether its disk still works.
+
+It keeps small tables about its logs as text: a row a line, a checksum in the last, by which a torn file is
+recognized::
+
+    kafkalog 1
+    <partition directory> <number> <number> ...
+    crc32c <eight hex digits, of all lines before>
+"""
 
 from __future__ import annotations
 
@@ -10,11 +18,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.disk.filesystem import FileSystem, read_file, read_table, replace_file, write_table
+from broker.disk.filesystem import FileSystem, read_file, replace_file
 from broker.disk.process_lock import Closeable, holder_of
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.config.properties import format_properties, parse_properties
 from pyspark_kafkalog.errors import InvalidConfig, StorageError
+from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.types import encode_id
 
 LOCK_NAME = ".lock"
@@ -31,11 +40,41 @@ _REFUSALS_LOGGED_SECONDS = 10.0
 
 _logger = logging.getLogger(__name__)
 
+_FIRST_LINE = "kafkalog 1"
+
+
+def write_table(files: FileSystem, path: Path, rows: Mapping[str, tuple[int, ...]], *, durable: bool) -> None:
+    """Replace the table at ``path``. Raises `OSError`."""
+    lines = [_FIRST_LINE]
+    lines += [" ".join((name, *map(str, numbers))) for name, numbers in rows.items()]
+    body = ("\n".join(lines) + "\n").encode("ascii")
+    replace_file(files, path, body + b"crc32c %08x\n" % crc32c(body), durable=durable)
+
+
+def read_table(files: FileSystem, path: Path) -> dict[str, tuple[int, ...]] | None:
+    """The table at ``path``; None when there is none or it is not whole. Raises `OSError`."""
+    try:
+        data = read_file(files, path)
+    except FileNotFoundError:
+        return None
+    body, mark, seal = data.rpartition(b"crc32c ")
+    if not mark or seal != b"%08x\n" % crc32c(body):
+        return None
+    first, *lines = body.decode("ascii").splitlines()
+    if first != _FIRST_LINE:
+        return None
+    table = {}
+    for line in lines:
+        name, *numbers = line.split(" ")
+        table[name] = tuple(map(int, numbers))
+    return table
+
+
 Table = Mapping[str, tuple[int, ...]]
 
 
 class DataDirectory:
-    """*Thread-safe.* A data directory. ``_lock`` guards ``_failure``, which is set once and never cleared,
+    """*Thread-safe.* A data directory. ``_lock`` guards ``failure``, which is set once and never cleared,
     what was logged of refusals that may pass, and the count of names made; ``_syncing_names`` guards how many
     of them are known to be on the disk.
 
@@ -50,7 +89,8 @@ class DataDirectory:
         self._refusal_logged: float | None = None
         self._refusals_unlogged = 0
         self._held: Closeable | None = None
-        self._failure: str | None = None
+        self.failure: str | None = None
+        """Why it is offline; set once, under ``_lock``."""
         self._noted: Table | None = None
         """The recovery points that were written last."""
         self._lock = threading.Lock()
@@ -60,7 +100,7 @@ class DataDirectory:
     @property
     def online(self) -> bool:
         """Whether its logs can be used."""
-        return self._failure is None
+        return self.failure is None
 
     @property
     def held(self) -> bool:
@@ -69,8 +109,8 @@ class DataDirectory:
 
     def check(self) -> None:
         """Raises `StorageError` when the directory is offline."""
-        if self._failure is not None:
-            raise StorageError(self._failure)
+        if self.failure is not None:
+            raise StorageError(self.failure)
 
     def may_pass(self, error: OSError) -> bool:
         """Whether a refusal says nothing of the disk's health: it is full, or there is no descriptor left."""
@@ -106,10 +146,10 @@ class DataDirectory:
     def failed(self, doing: str, error: OSError) -> StorageError:
         """Take the directory offline; the error says why."""
         with self._lock:
-            if self._failure is None:
-                self._failure = f"{self.path} is offline: {doing} failed: {error}"
-                _logger.error("%s", self._failure)
-            return StorageError(self._failure)
+            if self.failure is None:
+                self.failure = f"{self.path} is offline: {doing} failed: {error}"
+                _logger.error("%s", self.failure)
+            return StorageError(self.failure)
 
     def open(self) -> None:
         """Make the directory if need be, and hold it.

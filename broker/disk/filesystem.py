@@ -1,24 +1,19 @@
-"""The few calls through which the log touches the disk, so that tests can make each of them fail; and what is
-built from them alone: whole files that are read or replaced, and small sealed tables.
-
-A table is text: a row a line, a checksum in the last, so that a torn file is recognized::
-
-    kafkalog 1
-    <partition directory> <number> <number> ...
-    crc32c <eight hex digits, of all lines before>
+"""The few calls through which the broker touches the disk, so that tests can make each of them fail; and a
+bounded number of open descriptors for any number of segment files.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Mapping
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from broker.disk.process_lock import Closeable, hold, own_mark
-from pyspark_kafkalog.formats.checksum import crc32c
 
 Data = bytes | bytearray | memoryview
 
@@ -324,31 +319,112 @@ def remove_tree(files: FileSystem, directory: Path) -> None:
     files.remove_directory(directory)
 
 
-_FIRST_LINE = "kafkalog 1"
+class OpenFile:
+    """A file in the pool with the number of those who use it just now; the pool's lock guards it."""
+
+    __slots__ = ("file", "leases", "path", "retired")
+
+    def __init__(self, path: Path, file: File) -> None:
+        self.path = path
+        self.file = file
+        self.leases = 0
+        self.retired = False
 
 
-def write_table(files: FileSystem, path: Path, rows: Mapping[str, tuple[int, ...]], *, durable: bool) -> None:
-    """Replace the table at ``path``. Raises `OSError`."""
-    lines = [_FIRST_LINE]
-    lines += [" ".join((name, *map(str, numbers))) for name, numbers in rows.items()]
-    body = ("\n".join(lines) + "\n").encode("ascii")
-    replace_file(files, path, body + b"crc32c %08x\n" % crc32c(body), durable=durable)
+class OpenFiles:
+    """*Thread-safe.* Keeps the files used last open, at most ``max_open`` of them.
 
+    A file in use is never closed, even if the pool holds more than ``max_open`` for that time: so an
+    answer on its way to a slow reader keeps its segment, also when retention has removed the name.
+    Every call costs the same however many files are open: those in use and those not are kept apart.
+    ``_lock`` guards the tables and every `OpenFile`. It may be taken again by its holder: the garbage
+    collector can end a forgotten slice, and so call `release`, in the middle of any other call.
+    """
 
-def read_table(files: FileSystem, path: Path) -> dict[str, tuple[int, ...]] | None:
-    """The table at ``path``; None when there is none or it is not whole. Raises `OSError`."""
-    try:
-        data = read_file(files, path)
-    except FileNotFoundError:
-        return None
-    body, mark, seal = data.rpartition(b"crc32c ")
-    if not mark or seal != b"%08x\n" % crc32c(body):
-        return None
-    first, *lines = body.decode("ascii").splitlines()
-    if first != _FIRST_LINE:
-        return None
-    table = {}
-    for line in lines:
-        name, *numbers = line.split(" ")
-        table[name] = tuple(map(int, numbers))
-    return table
+    def __init__(self, files: FileSystem, max_open: int) -> None:
+        if max_open < 1:
+            raise ValueError(f"at least one file must be open; {max_open} allowed")
+        self._files = files
+        self.max_open = max_open
+        """Files that may be open while fewer than so many are in use."""
+        self._open: dict[Path, OpenFile] = {}
+        self._unused: OrderedDict[Path, OpenFile] = OrderedDict()
+        """Those of ``_open`` that nobody uses, the one given back first at the front."""
+        self._lock = threading.RLock()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def in_use(self) -> int:
+        """Files that somebody uses just now, those without a name left aside."""
+        return len(self._open) - len(self._unused)
+
+    def acquire(self, path: Path, *, create: bool = False) -> OpenFile:
+        """The file at ``path``, open until `release`.
+
+        Raises:
+            FileNotFoundError: there is none, and ``create`` was not asked for.
+            OSError: it cannot be opened.
+        """
+        with self._lock:
+            entry = self._open.get(path)
+            if entry is not None:
+                entry.leases += 1  # first of all: a slice that is collected now must not close it
+                if not entry.retired:
+                    self._unused.pop(path, None)
+                    return entry
+            entry = OpenFile(path, self._open_file(path, create))
+            entry.leases = 1
+            self._open[path] = entry
+            self._close_unused(self.max_open)
+            return entry
+
+    def release(self, entry: OpenFile) -> None:
+        """Give a lease back; a forgotten file is closed with its last one."""
+        with self._lock:
+            entry.leases -= 1
+            if entry.leases:
+                return
+            if entry.retired:
+                entry.file.close()
+                return
+            self._unused[entry.path] = entry
+            self._close_unused(self.max_open)
+
+    def forget(self, path: Path) -> None:
+        """The name now means another file or none: let go of this one when its users have."""
+        with self._lock:
+            entry = self._open.pop(path, None)
+            if entry is not None:
+                self._retire(entry)
+
+    def close(self) -> None:
+        """Close all files; those in use when their users have done."""
+        with self._lock:
+            entries = list(self._open.values())
+            self._open.clear()
+            for entry in entries:
+                self._retire(entry)
+
+    def _open_file(self, path: Path, create: bool) -> File:
+        try:
+            return self._files.open(path, create=create)
+        except OSError as e:
+            if e.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            self._close_unused(0)  # sockets need descriptors too, and have taken the last one
+            return self._files.open(path, create=create)
+
+    def _retire(self, entry: OpenFile) -> None:
+        entry.retired = True
+        if not entry.leases:
+            self._unused.pop(entry.path, None)
+            entry.file.close()
+
+    def _close_unused(self, keep: int) -> None:
+        while len(self._open) > keep and self._unused:
+            path, entry = self._unused.popitem(last=False)
+            if not entry.leases:
+                del self._open[path]
+                self._retire(entry)

@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.disk.data_directory import CLEAN_SHUTDOWN_NAME, META_NAME, RECOVERY_POINTS_NAME
-from broker.disk.filesystem import FileSystem, read_table
+from broker.disk.data_directory import CLEAN_SHUTDOWN_NAME, META_NAME, RECOVERY_POINTS_NAME, read_table
+from broker.disk.filesystem import FileSystem
 from broker.log.segment import SUFFIX
 from broker.store.topic_store import TOPICS_DIRECTORY, partition_of
 from pyspark_kafkalog.errors import InvalidConfig

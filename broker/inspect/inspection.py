@@ -14,8 +14,7 @@ from types import MappingProxyType
 from broker.disk.filesystem import FileSystem, read_file
 from broker.inspect.directory_listing import SegmentPlace, partition_place
 from broker.log.generations import SINCE_08, V07, family_of
-from broker.log.index import OFFSET_COLUMNS, TIME_COLUMNS, IndexFile, parse_index
-from broker.log.offset_scheme import MAX_RELATIVE
+from broker.log.offset_scheme import MAX_RELATIVE, OFFSET_COLUMNS, TIME_COLUMNS, IndexFile, parse_index
 from broker.log.salvage import Found, Scan
 from broker.store.topic_store import (
     PARTITION_METADATA,

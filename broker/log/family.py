@@ -1,4 +1,5 @@
-"""What the logs of one family do in their own way (`LogFamily`), and what they share (`LogTools`).
+"""What the logs of one family do in their own way (`LogFamily`), what is said of an append, and what all logs
+share (`LogTools`).
 
 Two families: 0.7, whose offsets count bytes, and 0.8 onwards, whose offsets count records. The tables
 themselves are in `generations`. Code that has a log asks its table, and never which generation it has.
@@ -9,19 +10,77 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from broker.config import LogConfig
-from broker.disk.filesystem import FileSystem
-from broker.disk.open_files import OpenFiles
-from broker.log.append.validation import AppendGuard, CheckedBatch
+from broker.disk.filesystem import FileSystem, OpenFiles
 from broker.log.batch_times import BatchTimes
 from broker.log.offset_scheme import LoadedSchemes, OffsetScheme
 from broker.log.salvage import Scan
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.formats.base import Frame, MessageFormat
+from pyspark_kafkalog.formats.batch import (
+    MAGIC,
+    BatchHeader,
+)
 from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
+
+MAX_DECOMPRESSED_BYTES = 32 << 20
+"""One batch, when it must be opened to answer for a timestamp, or to be let in at all: 32 times what
+``max.message.bytes`` lets in by default, and still little memory for the broker."""
+
+
+class AppendResult(NamedTuple):
+    """Where an append went.
+
+    ``log_append_time_ms`` is -1 where records keep their producer's time. A ``duplicate`` was appended by
+    an earlier request, and the offsets are those it got then; it adds no ``record_count``.
+    ``converted_count`` of the records were written anew, which made ``converted_bytes``: in the topic's
+    format, or because compressed sets of v0 and v1 hold offsets.
+    """
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    start_offset: int
+    record_count: int
+    duplicate: bool = False
+    converted_count: int = 0
+    converted_bytes: int = 0
+
+
+class Unnumbered(NamedTuple):
+    """What a compressed set of v0 or v1 holds, decompressed; with its offsets it may be ``largest`` bytes."""
+
+    block: memoryview
+    largest: int
+
+
+class CheckedBatch(NamedTuple):
+    """What is left to know of a batch that may be appended; ``header`` only where a producer is named.
+
+    ``offset_count`` offsets go to it: one for each record, or in a log of 0.7 one for each byte. The offset
+    that names it is ``named_delta`` above the first: a compressed set of v0 or v1 is named by its last one.
+    ``rewritten``: its records are made anew. ``inner`` is given where that waits for the offsets, since they
+    stand in what is compressed.
+    """
+
+    size: int
+    record_count: int
+    offset_count: int
+    max_timestamp: int
+    header: BatchHeader | None
+    magic: int = MAGIC
+    named_delta: int = 0
+    rewritten: bool = False
+    inner: Unnumbered | None = None
+
+
+def rewritten(batches: Sequence[CheckedBatch]) -> tuple[int, int]:
+    """How many records of ``batches`` were made anew, and the bytes of those that hold them."""
+    anew = [batch for batch in batches if batch.rewritten]
+    return sum(batch.record_count for batch in anew), sum(batch.size for batch in anew)
 
 
 class Check(Protocol):
@@ -139,7 +198,8 @@ class LogFamily:
     check_in_steps: CheckInSteps
     number: Number
     number_in_steps: NumberInSteps
-    producers: Callable[[AppendGuard, Path, FileSystem], Producers]
+    producers: Callable[[Path, FileSystem, int], Producers]
+    """For a log's directory; forgets a producer so many ms after its last append."""
     readable_end: Callable[[int, int], int]
     """Of the log's end and of the end of what is known to be on the disk, the one that readers see."""
     is_full: Callable[[int, int, int], bool]
@@ -167,5 +227,7 @@ class LogTools:
     """Told how many seconds each flush kept the disk busy."""
     times: BatchTimes
     """What is known of batches that were opened for their times."""
+    producer_expiration_ms: int
+    """So long after its last append a producer is forgotten."""
     grown: Grown
     """Told of a log that a flush made more of readable, and by how many bytes."""

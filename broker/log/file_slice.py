@@ -8,7 +8,7 @@ import os
 import socket
 from pathlib import Path
 
-from broker.disk.open_files import OpenFile, OpenFiles
+from broker.disk.filesystem import OpenFile, OpenFiles
 from pyspark_kafkalog.formats.batch import MAGIC
 
 
@@ -127,18 +127,19 @@ class KnownFormats:
     entries, from its beginning on: so each is walked over once, however many read it.
     """
 
-    __slots__ = ("_bounds", "_newest")
+    __slots__ = ("_bounds", "newest")
 
     def __init__(self, size_bytes: int) -> None:
         """The segment has so many bytes of which nothing is known."""
-        self._newest: int | None = None if size_bytes else 0
+        self.newest: int | None = None if size_bytes else 0
+        """No entry is of a later format; None where that is not known. Changed under the log's lock."""
         self._bounds = [0] * MAGIC
         # By magic: the position before which no entry is of a later format. A race costs another walk.
 
     def appended(self, magic: int) -> None:
-        """An entry is about to be written; before its bytes can be read."""
-        if self._newest is not None and magic > self._newest:
-            self._newest = magic
+        """An entry later than ``newest`` is about to be written; before its bytes can be read."""
+        if self.newest is not None and magic > self.newest:
+            self.newest = magic
 
     def learn(self, magic: int, start: int, end: int) -> None:
         """No entry in bytes ``[start, end)`` is of a later format than ``magic``."""
@@ -147,8 +148,8 @@ class KnownFormats:
 
     def newest_before(self, end: int) -> int | None:
         """A format than which no entry before byte ``end`` is later; None where none is known."""
-        if self._newest is not None:
-            return self._newest
+        if self.newest is not None:
+            return self.newest
         return next((magic for magic, known in enumerate(self._bounds) if known >= end), None)
 
 

@@ -11,22 +11,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from broker.disk.filesystem import FileSystem
-from broker.disk.open_files import OpenFiles
+from broker.disk.filesystem import FileSystem, OpenFiles
 from broker.log.append.byte_validation import (
     check_messages,
     check_messages_in_steps,
     leave_as_they_are,
     leave_as_they_are_in_steps,
 )
-from broker.log.append.message_sets import (
+from broker.log.append.producers import GuardedProducers, NoProducers
+from broker.log.append.validation import (
     check_entries,
     check_entries_in_steps,
     number_entries,
     number_entries_in_steps,
     take_long,
 )
-from broker.log.append.producers import GuardedProducers, NoProducers
 from broker.log.batch_times import BatchTimes
 from broker.log.family import LOADED_INDEX_BYTES, Grown, LogFamily, LogTools
 from broker.log.offset_scheme import ByteOffsets, LoadedSchemes, LogicalOffsets
@@ -48,8 +47,8 @@ SINCE_08 = LogFamily(
     number=number_entries,
     number_in_steps=number_entries_in_steps,
     producers=GuardedProducers,
-    readable_end=lambda end, _flushed: end,
-    is_full=lambda size, more, limit: size + more > limit,
+    readable_end=LogicalOffsets.readable_end,
+    is_full=LogicalOffsets.is_full,
     check_name=check_name,
 )
 """Kafka 0.8 and later: offsets count records; v0, v1, v2 entries may be mixed."""
@@ -64,9 +63,9 @@ V07 = LogFamily(
     check_in_steps=check_messages_in_steps,
     number=leave_as_they_are,
     number_in_steps=leave_as_they_are_in_steps,
-    producers=lambda _guard, _path, _files: NoProducers(),
-    readable_end=lambda _end, flushed: flushed,
-    is_full=lambda size, _more, limit: size > limit,
+    producers=lambda _path, _files, _expiration_ms: NoProducers(),
+    readable_end=ByteOffsets.readable_end,
+    is_full=ByteOffsets.is_full,
     check_name=check_first_name,
 )
 """Kafka 0.7: offsets count bytes, readers see what is on the disk."""
@@ -88,11 +87,18 @@ def family_of(generation: str) -> LogFamily:
 
 
 def tools_of_all(
-    files: FileSystem, pool: OpenFiles, clock: Clock, flushed: Callable[[float], object], grown: Grown
+    files: FileSystem,
+    pool: OpenFiles,
+    clock: Clock,
+    flushed: Callable[[float], object],
+    producer_expiration_ms: int,
+    grown: Grown,
 ) -> dict[str, LogTools]:
     """The tools of each generation's logs: they share the disk, its open files, the memory for indexes."""
     schemes, times = LoadedSchemes(LOADED_INDEX_BYTES), BatchTimes()
     return {
-        generation: LogTools(files, pool, clock, family, schemes, flushed, times, grown)
+        generation: LogTools(
+            files, pool, clock, family, schemes, flushed, times, producer_expiration_ms, grown
+        )
         for generation, family in FAMILIES.items()
     }

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from broker.config import LogConfig
 from broker.disk.data_directory import DataDirectory
-from broker.log.append.validation import AppendGuard, AppendResult, CheckedBatch, rewritten
-from broker.log.family import LogFamily, LogTools
+from broker.log.family import AppendResult, CheckedBatch, LogFamily, LogTools, rewritten
 from broker.log.file_slice import FileSlice
 from broker.log.loading import CleanState, new_segment
 from broker.log.retention import RetentionPolicy, SegmentFacts, count_expired, just_written
@@ -54,7 +53,6 @@ class Log:
         config: LogConfig,
         directory: DataDirectory,
         tools: LogTools,
-        guard: AppendGuard,
         *,
         flushed_offset: int,
         listed: SegmentList | None = None,
@@ -68,7 +66,7 @@ class Log:
         self.directory = directory
         self._tools = tools
         self._family = tools.family
-        self._producers = tools.family.producers(guard, path, tools.files)
+        self._producers = tools.family.producers(path, tools.files, tools.producer_expiration_ms)
         self._segments: tuple[Segment, ...] = tuple(segments)
         self._end_offset = segments[-1].next_offset
         self._flushed_offset = min(flushed_offset, self._end_offset)
@@ -469,7 +467,8 @@ class Log:
     def _check_open(self) -> None:
         if self._closed is not None:
             raise self._closed()
-        self.directory.check()
+        if self.directory.failure is not None:
+            raise StorageError(self.directory.failure)
 
     def _write(self, view: memoryview, batches: list[CheckedBatch], now_ms: int) -> int:
         """Append to the active segment, a new one if that is due. All or nothing; returns the new end."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from broker.disk.filesystem import File
-from broker.log.append.validation import MAX_DECOMPRESSED_BYTES
+from broker.log.family import MAX_DECOMPRESSED_BYTES
 from broker.log.salvage import Damage, Window, salvage
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.base import Frame

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from broker.disk.filesystem import write_all
-from broker.log.append.validation import MAX_DECOMPRESSED_BYTES, CheckedBatch
 from broker.log.batch_times import Rises, rises_of
-from broker.log.family import LogTools
+from broker.log.family import MAX_DECOMPRESSED_BYTES, CheckedBatch, LogTools
 from broker.log.file_slice import FileSlice, KnownFormats
 from broker.log.offset_scheme import OffsetScheme, Wanted
 from broker.log.recovery import Survivors, check_segment
@@ -134,12 +133,13 @@ class Segment:
         if not position:
             self._first_timestamp = batches[0].max_timestamp
         # A set of v0 or v1 may have 262,144 of them, and others wait for it: as little as can be for each.
-        on_append, magic = scheme.on_append, -1
+        on_append, formats, magic = scheme.on_append, self._formats, -1
         for size, _, offset_count, max_timestamp, _, batch_magic, named_delta, _, _ in batches:
             on_append(position, size, offset + named_delta, max_timestamp)
             if batch_magic != magic:
                 magic = batch_magic
-                self._formats.appended(magic)
+                if formats.newest is not None and magic > formats.newest:
+                    formats.appended(magic)
             position += size
             offset += offset_count
         self.modified_ms = now_ms

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.disk.filesystem import FileSystem, read_table, write_table
+from broker.disk.data_directory import read_table, write_table
+from broker.disk.filesystem import FileSystem
 from broker.log.segment import Segment, base_offset_of, segment_name
 
 SEGMENT_LIST_NAME = "segments.list"

@@ -50,7 +50,7 @@ def walk_frames(
             frame = fmt.frame_at(buf, 0, offset)
             if frame is None:
                 raise CorruptMessage(f"the file ends inside the header at byte {position}")
-        position = origin + frame.end
+        position = origin + frame.position + frame.size
         if position > end:
             raise CorruptMessage(f"the frame at byte {origin + frame.position} ends beyond byte {end}")
         yield moved(frame, origin + frame.position)

@@ -13,9 +13,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol, TypeVar, cast
 
-from broker.network.channel import Channel
+from broker.network.channel import Channel, RequestMemory
 from broker.network.reply import Outcome, Part, Reply
-from broker.network.request_memory import RequestMemory
 from broker.network.wakeup import Wakeup
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import FrameTooLarge

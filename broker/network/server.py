@@ -6,8 +6,8 @@ import logging
 from dataclasses import dataclass
 
 from broker.network.acceptor import Acceptor, listen, peer_name
+from broker.network.channel import RequestMemory
 from broker.network.processor import Handler, NetworkMetrics, Processor
-from broker.network.request_memory import RequestMemory
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 
 _log = logging.getLogger(__name__)

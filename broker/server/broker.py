@@ -19,22 +19,21 @@ from broker.endpoint import KAFKA07, PLAINTEXT, Endpoint
 from broker.log.family import LogFamily
 from broker.log.generations import SINCE_08, V07
 from broker.metrics import Metrics
+from broker.network.channel import RequestMemory
 from broker.network.processor import Handler
-from broker.network.request_memory import RequestMemory
 from broker.network.server import NetworkConfig, SocketServer
 from broker.offsets.coordinator import OffsetCoordinator
 from broker.offsets.offset_records import OFFSETS_TOPIC
 from broker.scheduler import Scheduler
 from broker.server import handlers as _handlers  # noqa: F401  (importing them fills the registry)
-from broker.server.context import Services
 from broker.server.delayed_fetch import DelayedFetches, FetchTurns
-from broker.server.dispatch import Dispatcher, Dispatcher07
+from broker.server.dispatch import Dispatcher, Services
+from broker.server.handlers07 import Dispatcher07
 from broker.server.served_logs import ServedLogs, Views
 from broker.server.topics import Topics, WrittenTopics
 from broker.server.views.view07 import View07
 from broker.store.manager import LogManager
 from broker.transaction.producer_ids import ProducerIds
-from broker.transaction.producer_state import ProducerState
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ class Broker:
             defaults=config.log_defaults(),
             clock=clock,
             files=files,
-            guard_factory=lambda: ProducerState(config.producer_id_expiration_ms),
+            producer_expiration_ms=config.producer_id_expiration_ms,
             max_open_files=_open_files(config.log_open_files_max),
             node_id=config.node_id,
             name_cluster=self._registration.agree_on_cluster if self._registration else keep_or_make,

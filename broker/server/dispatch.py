@@ -1,25 +1,235 @@
-"""From a request's bytes to its handler and back: what the socket server calls."""
+"""From a request's bytes to its handler and back: what the socket server calls, what a handler gets besides
+its request, and how it is registered with the versions that it serves.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Sequence
-from types import GeneratorType
-from typing import cast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import GeneratorType, MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from broker.config import BrokerConfig
+from broker.metrics import Metrics
 from broker.network.reply import Part, Reply
-from broker.server.context import LATER, REGISTRY, CloseConnection, Context, Registration, Services
-from broker.server.handlers.api_versions import unsupported
-from broker.server.handlers07 import HANDLERS
-from broker.server.request_limits import NARROW_BYTES, check_elements, check_width
-from pyspark_kafkalog.errors import KafkaError, UnsupportedVersion
-from pyspark_kafkalog.protocol.exchange import ApiKey, RequestHeader, decode_header, decode_request
-from pyspark_kafkalog.protocol.v07 import RequestType, Response
-from pyspark_kafkalog.protocol.v07 import decode_request as decode_request07
-from pyspark_kafkalog.protocol.v07 import encode_response as encode_response07
+from broker.offsets.coordinator import OffsetCoordinator
+from broker.server.delayed_fetch import DelayedFetches, FetchTurns
+from broker.server.request_limits import FEW_BYTES, NARROW_BYTES, check_elements, check_width
+from broker.server.served_logs import Ownership, ServedLogs
+from broker.server.topics import Topics, WrittenTopics
+from broker.transaction.producer_ids import ProducerIds
+from pyspark_kafkalog.clock import Clock
+from pyspark_kafkalog.errors import ErrorCode, KafkaError, UnsupportedVersion
+from pyspark_kafkalog.protocol.exchange import (
+    ApiKey,
+    RequestHeader,
+    decode_header,
+    decode_request,
+    encode_response,
+)
 from pyspark_kafkalog.steps import Steps, continued
 
+if TYPE_CHECKING:
+    from broker.offsets.zookeeper_offsets import ZooKeeperOffsets
+
+_OLDER_CODES = {
+    (ApiKey.PRODUCE, ErrorCode.INVALID_RECORD): (3, ErrorCode.CORRUPT_MESSAGE),
+    (ApiKey.PRODUCE, ErrorCode.KAFKA_STORAGE_ERROR): (4, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    (ApiKey.FETCH, ErrorCode.KAFKA_STORAGE_ERROR): (6, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+}
+"""Codes that came later than the API: the first version whose clients know it, and what brokers told those
+before it.
+"""
+
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """*Thread-safe: every part is.* The broker's parts, as the handlers see them.
+
+    ``endpoint`` tells host and port that clients are to use; it is a call because port 0 becomes a number
+    only when the socket is bound. With a ZooKeeper there are ``zookeeper_offsets`` and an ``ownership``.
+    """
+
+    config: BrokerConfig
+    clock: Clock
+    metrics: Metrics
+    logs: ServedLogs
+    topics: Topics
+    fetches: DelayedFetches
+    turns: FetchTurns
+    written_topics: WrittenTopics
+    offsets: OffsetCoordinator
+    producer_ids: ProducerIds
+    cluster_id: str
+    endpoint: Callable[[], tuple[str, int]]
+    zookeeper_offsets: ZooKeeperOffsets | None = None
+    ownership: Ownership | None = None
+
+
+class Context:
+    """*Not thread-safe: one request's.* Its surroundings, and the way back to its client."""
+
+    __slots__ = ("header", "reply", "services", "version")
+
+    def __init__(self, services: Services, header: RequestHeader, reply: Reply) -> None:
+        self.services = services
+        self.header = header
+        self.reply = reply
+        self.version = header.api_version
+        """The version of the API that the client asked in, and is answered in."""
+
+    def answer(self, response: Any, version: int | None = None) -> None:
+        """Send the answer, in the request's version unless told. For `LATER`: from any thread.
+
+        Raises:
+            InvalidRequest: the version cannot say this; nothing was sent.
+        """
+        self.reply.send(self.encode(response, version))
+
+    def encode(self, response: Any, version: int | None = None) -> Sequence[Part]:
+        """The answer as parts, in the request's version unless told.
+
+        Raises:
+            InvalidRequest: the version cannot say this.
+        """
+        parts = encode_response(
+            response,
+            version=self.version if version is None else version,
+            correlation_id=self.header.correlation_id,
+        )
+        # The protocol knows only a part's length; that a record set is bytes or a region is ours to know.
+        return cast("Sequence[Part]", parts)
+
+    def answering(self, handling: Steps[Any]) -> Steps[None]:
+        """The steps of a handler, and at their end its answer, `LATER` or none, given to the client."""
+        reply = self.reply
+        try:
+            response = yield from handling
+            parts = self.encode(response) if response is not None and response is not LATER else None
+        except (CloseConnection, KafkaError) as e:
+            _log.info("closing the connection of %s: %s", reply.peer, e)
+            reply.close()
+            return
+        if parts is not None:
+            reply.send(parts)
+        elif response is None:
+            reply.no_answer()
+
+    def go_on(self, handling: Steps[Any]) -> None:
+        """Answer with what the steps of a handler come to. For `LATER`: from any thread, which takes the
+        first step; the others wait for their turns.
+
+        Raises:
+            KafkaError, CloseConnection: as the first step.
+        """
+        try:
+            wanted = next(handling)
+        except StopIteration as e:
+            if e.value is not LATER:
+                self.answer(e.value)
+        else:
+            self.reply.go_on_with(self.answering(continued(wanted, handling)))
+
+    def later(self, answer: Callable[[], Any]) -> Callable[[], None]:
+        """Work for another thread: sends what ``answer`` returns, or closes the connection if it fails."""
+
+        def work() -> None:
+            if self.reply.closed:
+                return
+            try:
+                self.answer(answer())
+            except Exception:
+                _log.exception("request of %s (%s)", self.header.client_id, self.reply.peer)
+                self.reply.close()
+
+        return work
+
+    def refused(self, error: KafkaError) -> ErrorCode:
+        """The code that answers ``error`` in the request's version, counted.
+
+        Its text goes to the log where the answer has no room.
+        """
+        api = ApiKey(self.header.api_key)
+        self.services.metrics.request_errors(api.name, error.code.name).inc()
+        _log.debug("%s of %s (%s) refused: %s", api.name, self.header.client_id, self.reply.peer, error)
+        since, older = _OLDER_CODES.get((api, error.code), (0, error.code))
+        return error.code if self.version >= since else older
+
+
+class CloseConnection(Exception):
+    """A handler raises this where only the end of the connection can tell the client what went wrong."""
+
+
+class _Later:
+    """The type of `LATER` alone."""
+
+    def __repr__(self) -> str:
+        return "LATER"
+
+
+LATER = _Later()
+"""A handler returns this where it will answer through its `Context` itself, now or from another thread."""
+
+Handler = Callable[[Any, "Context"], Any]
+"""``(request, context) -> response``, or None for no answer, or `LATER`; may raise `CloseConnection`.
+
+Where it takes longer than some ms the function is a generator, a `pyspark_kafkalog.steps.Steps` of that: it
+is taken on in turns with other connections' requests.
+"""
+
+ShortCut = Callable[[bytearray, int, "Context"], "Sequence[Part] | None"]
+"""``(frame, position of the body, context) -> answer``, or None where the handler is to have the request."""
+
+_H = TypeVar("_H", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """One API as this broker serves it, and says so in ApiVersions. The range of versions is inclusive.
+
+    A ``short_cut`` is asked before the request is decoded, and does the same as the handler where it does it.
+    ``unknown_version`` gives the answer, in version 0, to a version that is not served; without it such a
+    request closes its connection.
+    """
+
+    key: ApiKey
+    versions: tuple[int, int]
+    handler: Handler
+    short_cut: ShortCut | None = None
+    unknown_version: Callable[[], Any] | None = None
+
+
+_registrations: dict[ApiKey, Registration] = {}
+
+REGISTRY: Mapping[ApiKey, Registration] = MappingProxyType(_registrations)
+"""Filled when `broker.server.handlers` is imported; read-only after that."""
+
+
+def handles(
+    key: ApiKey,
+    *,
+    versions: tuple[int, int],
+    short_cut: ShortCut | None = None,
+    unknown_version: Callable[[], Any] | None = None,
+) -> Callable[[_H], _H]:
+    """Register the decorated function as the handler of ``key``.
+
+    Raises:
+        ValueError: the key has a handler already (a mistake in the code).
+    """
+
+    def register(handler: _H) -> _H:
+        if key in _registrations:
+            raise ValueError(f"{key.name} has a handler already")
+        _registrations[key] = Registration(key, versions, handler, short_cut, unknown_version)
+        return handler
+
+    return register
+
+
 _request_log = logging.getLogger("broker.requests")
 
 
@@ -69,13 +279,18 @@ class Dispatcher:
         context = Context(self._services, header, reply)
         low, high = entry.versions
         if not low <= header.api_version <= high:
-            return _answer_unknown_version(entry, context)
+            if entry.unknown_version is None:  # nobody knows the layout in which to answer it
+                raise UnsupportedVersion(
+                    f"{entry.key.name} version {context.version}; served are {low} to {high}"
+                )
+            return context.encode(entry.unknown_version(), version=0)
         if entry.short_cut is not None:
             parts = entry.short_cut(frame, pos, context)
             if parts is not None:
                 return parts
         request = decode_request(header, frame, pos)
-        check_elements(entry.key, len(frame), request)
+        if len(frame) > FEW_BYTES:
+            check_elements(entry.key, len(frame), request)
         response = entry.handler(request, context)
         if type(response) is GeneratorType:
             # Most are done with their first step, and need no turns.
@@ -92,80 +307,3 @@ class Dispatcher:
             reply.no_answer()
             return None
         return context.encode(response)
-
-
-def _answer_unknown_version(entry: Registration, context: Context) -> Sequence[Part]:
-    """ApiVersions has an answer for it; of the others nobody knows the layout.
-
-    Raises:
-        UnsupportedVersion: the connection is to be closed.
-    """
-    if entry.key is ApiKey.API_VERSIONS:
-        return context.encode(unsupported(), version=0)
-    low, high = entry.versions
-    raise UnsupportedVersion(f"{entry.key.name} version {context.version}; served are {low} to {high}")
-
-
-class Dispatcher07:
-    """*Thread-safe: it changes nothing of its own.* Decodes requests, calls handlers, encodes answers.
-
-    There is no correlation id: the channel keeps answers in the order of the requests. A request that cannot
-    be read, or fails where it has no answer, closes its connection.
-    """
-
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._served = {
-            kind: (handler, services.metrics.requests(f"{number.name} 0.7"))
-            for kind, (number, handler) in HANDLERS.items()
-        }
-
-    def __call__(self, frame: bytearray, reply: Reply) -> Sequence[Part] | None:
-        """Handle one request; called in a processor thread. Never raises for what a client sent."""
-        try:
-            request = decode_request07(frame)
-            handler, count = self._served[type(request)]
-            count.inc()
-            if _request_log.isEnabledFor(logging.DEBUG):
-                _request_log.debug("%s %s 0.7: %d bytes", reply.peer, _name_of(frame), len(frame))
-            response = handler(request, self._services)
-        except KafkaError as e:
-            self._refused(_name_of(frame), e, reply)
-            return None
-        if isinstance(response, Generator):
-            reply.go_on_with(self._in_steps(response, _name_of(frame), reply))
-            return None
-        if response is None:
-            reply.no_answer()
-            return None
-        return _encoded(response)
-
-    def _in_steps(self, handling: Steps[Response | None], name: str, reply: Reply) -> Steps[None]:
-        """What a handler's steps come to, given to the client."""
-        try:
-            response = yield from handling
-        except KafkaError as e:
-            self._refused(name, e, reply)
-            return
-        if response is None:
-            reply.no_answer()
-        else:
-            reply.send(_encoded(response))
-
-    def _refused(self, name: str, error: KafkaError, reply: Reply) -> None:
-        """All that can be done for a request that failed."""
-        self._services.metrics.request_errors(name, error.code.name).inc()
-        _log.info("closing the connection of %s: %s", reply.peer, error)
-        reply.close()
-
-
-def _encoded(response: Response) -> Sequence[Part]:
-    return cast("Sequence[Part]", encode_response07(response))
-
-
-def _name_of(frame: bytearray) -> str:
-    """The API that a frame asks for, as the metrics have it."""
-    try:
-        return f"{RequestType(int.from_bytes(frame[:2], 'big')).name} 0.7"
-    except ValueError:
-        return "unknown 0.7"

@@ -14,7 +14,7 @@ from broker.disk.data_directory import new_cluster_id
 from broker.endpoint import KAFKA07, PLAINTEXT
 from broker.offsets.offset_records import INTERNAL_TOPICS
 from broker.offsets.zookeeper_offsets import ZooKeeperOffsets
-from broker.server.leadership import Ownership, RegisteredElsewhere
+from broker.server.served_logs import Ownership, RegisteredElsewhere
 from broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, InvalidConfig, KafkaError, ServerError

@@ -1,4 +1,7 @@
-"""The logs that one protocol can serve: those of one family as they are, those of others by a view if any."""
+"""The logs that a listener's protocol can serve: those of one family as they are, others by a view if
+there is one; whether another broker owns a partition; and how much work one request may ask of a thread that
+serves others.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,153 @@ from broker.log.family import LogFamily
 from broker.log.log import Log
 from broker.log.retention import SegmentFacts
 from broker.network.reply import Region
-from broker.server.leadership import Ownership
-from broker.server.request_limits import Allowance
 from broker.store.manager import LogManager
-from pyspark_kafkalog.errors import ErrorCode, ServerError
+from pyspark_kafkalog.clock import Clock
+from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
+
+
+class RegisteredElsewhere(KafkaError):
+    """A partition of today's wire belongs to another broker, or its owner is not known yet."""
+
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class Ownership:
+    """*Thread-safe: what it holds is replaced as a whole.* Who owns the partitions in our logs.
+
+    Brokers do not share topics on today's wire yet: if two served the same partition, each would have half of
+    its records. `Registration` updates this from ZooKeeper; whoever serves a partition asks it. Topics
+    of 0.7 are exempt: there each broker has its own partitions.
+    """
+
+    def __init__(self) -> None:
+        self._others: Mapping[TopicPartition, int] | None = None
+
+    def update(self, others: Mapping[TopicPartition, int]) -> None:
+        """The partitions in our logs that another broker has registered, and the ids of those brokers."""
+        self._others = others
+
+    @property
+    def known(self) -> bool:
+        """Whether there was an update yet."""
+        return self._others is not None
+
+    @property
+    def version(self) -> object:
+        """A different object after each update: what was derived from an older one is out of date."""
+        return self._others
+
+    def is_ours(self, partition: TopicPartition) -> bool:
+        """Whether this broker may serve the partition."""
+        others = self._others
+        return others is not None and partition not in others
+
+    def check(self, partition: TopicPartition) -> None:
+        """Refuse a partition that is not ours.
+
+        Raises:
+            RegisteredElsewhere: another broker has the partition, or there was no update yet.
+        """
+        others = self._others
+        if others is None:
+            raise RegisteredElsewhere(f"{partition}: this broker is not registered in ZooKeeper yet")
+        if partition in others:
+            raise RegisteredElsewhere(
+                f"{partition} is not served here: broker {others[partition]} has registered it in ZooKeeper"
+            )
+
+
+LEADER_EPOCH = 0
+
+_NOT_GIVEN = -1
+
+
+def check_leader_epoch(partition: TopicPartition, epoch: int) -> None:
+    """Refuse a client that knows of another leader than us; -1 is a client that does not say.
+
+    Raises:
+        ServerError: UNKNOWN_LEADER_EPOCH above ours, FENCED_LEADER_EPOCH below.
+    """
+    if epoch in (_NOT_GIVEN, LEADER_EPOCH):
+        return
+    code = ErrorCode.UNKNOWN_LEADER_EPOCH if epoch > LEADER_EPOCH else ErrorCode.FENCED_LEADER_EPOCH
+    raise ServerError(code, f"{partition}: leader epoch {epoch}; the leader's is {LEADER_EPOCH}")
+
+
+REQUEST_BYTES = 2 << 20
+"""Read or made in Python for one request, half of it for its first partition: with messages of 100 bytes
+some tens of ms for each MiB (benchmarks/view07.py).
+"""
+
+
+LONGEST_SECONDS = 60.0
+"""No part of a request is begun later than that: clients wait for 10 to 30 s, and then send it again."""
+
+
+class TimeAllowance:
+    """*Not thread-safe: one request's.* What a request of many parts may take, turns of others included."""
+
+    __slots__ = ("_clock", "_deadline")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._deadline = clock.monotonic() + LONGEST_SECONDS
+
+    def check(self) -> None:
+        """To be called before a part is begun.
+
+        Raises:
+            ServerError: REQUEST_TIMED_OUT: the request has taken too long already.
+        """
+        if self._clock.monotonic() > self._deadline:
+            raise ServerError(
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"not begun within {LONGEST_SECONDS:g} s, for the parts before it; send smaller requests",
+            )
+
+
+class Allowance:
+    """*Not thread-safe: one request's.* What may still be read and made for it, in bytes.
+
+    What is begun is finished, so it may be overdrawn by one message set. Bytes that the kernel sends without
+    our reading them cost nothing.
+    """
+
+    __slots__ = ("_left", "_size", "_whole", "short")
+
+    def __init__(self, size_bytes: int = REQUEST_BYTES, whole: Allowance | None = None) -> None:
+        self._left = self._size = size_bytes
+        self._whole = whole
+        self.short = False
+        """Whether one of its parts was spent, or told of more: there may be more to be had than was found."""
+
+    @property
+    def spent(self) -> bool:
+        """Whether there is nothing left: the client is to be answered with what there is, and asks again."""
+        return self._left <= 0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the whole of it was overdrawn by as much as it was: nothing more is to be begun."""
+        whole = self if self._whole is None else self._whole
+        return whole._left <= -whole._size
+
+    def part(self) -> Allowance:
+        """Half of what is left, for one partition: so the first one does not keep all others from theirs."""
+        return Allowance(self._left // 2, self)
+
+    def tell_of_more(self) -> None:
+        """There is more than this answer is given: the client is to have it now, and asks again."""
+        (self if self._whole is None else self._whole).short = True
+
+    def take(self, size_bytes: int) -> None:
+        """So many bytes were read or made."""
+        self._left -= size_bytes
+        if self._whole is not None:
+            self._whole.take(size_bytes)
+            self._whole.short |= self.spent
 
 
 class Entries(Region, Protocol):

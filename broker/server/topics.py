@@ -16,7 +16,7 @@ from broker.config import BrokerConfig
 from broker.log.family import LogFamily
 from broker.log.generations import SINCE_08, family_of
 from broker.offsets.offset_records import INTERNAL_TOPICS
-from broker.server.leadership import LEADER_EPOCH, Ownership
+from broker.server.served_logs import LEADER_EPOCH, Ownership
 from broker.store.manager import LogManager
 from broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.errors import (

@@ -14,9 +14,7 @@ from uuid import UUID, uuid4
 
 from broker.config import LogConfig
 from broker.disk.data_directory import DataDirectory, Meta, agree_on_meta, keep_or_make
-from broker.disk.filesystem import FileSystem, OsFileSystem, remove_tree
-from broker.disk.open_files import OpenFiles
-from broker.log.append.validation import AppendGuard
+from broker.disk.filesystem import FileSystem, OpenFiles, OsFileSystem, remove_tree
 from broker.log.family import Grown
 from broker.log.generations import SINCE_08, family_of, tools_of_all
 from broker.log.log import Log
@@ -62,7 +60,7 @@ class LogManager:
         dirs: Sequence[Path],
         *,
         defaults: LogConfig,
-        guard_factory: Callable[[], AppendGuard],
+        producer_expiration_ms: int,
         clock: Clock = SYSTEM_CLOCK,
         files: FileSystem | None = None,
         max_open_files: int = MAX_OPEN_FILES,
@@ -80,12 +78,11 @@ class LogManager:
         self._files = files if files is not None else OsFileSystem()
         self._directories = [DataDirectory(Path(path).absolute(), self._files, clock) for path in dirs]
         self._defaults = defaults
-        self._guard_factory = guard_factory
         self._clock = clock
         self._agree = partial(agree_on_meta, node_id=node_id, name_cluster=name_cluster)
         self._retention = retention
         self._pool = OpenFiles(self._files, max_open_files)
-        self._tools = tools_of_all(self._files, self._pool, clock, flushed, grown)
+        self._tools = tools_of_all(self._files, self._pool, clock, flushed, producer_expiration_ms, grown)
         self._topics: Mapping[str, StoredTopic] = MappingProxyType({})
         self._stores: dict[str, DataDirectory] = {}
         self._logs: dict[TopicPartition, Log] = {}
@@ -128,7 +125,7 @@ class LogManager:
                 except OSError as e:
                     raise StorageError(f"meta.properties: {e}") from e
                 found = Startup(
-                    list(opened), self._defaults, self._files, self._tools, self._guard_factory,
+                    list(opened), self._defaults, self._files, self._tools,
                     truncate_missing=self._truncate_missing,
                 ).run(all_online=len(opened) == len(self._directories))  # fmt: skip
             except BaseException:
@@ -408,7 +405,7 @@ class LogManager:
                 self._files.make_directory(path)
                 write_partition_metadata(self._files, path, topic)
                 made[partition] = open_partition(
-                    directory, partition, config, self._tools[topic.generation], self._guard_factory(),
+                    directory, partition, config, self._tools[topic.generation],
                     clean=None, recovery_point=0,
                 )  # fmt: skip
             except OSError as e:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +11,6 @@ from broker.config import LogConfig
 from broker.disk.data_directory import DataDirectory
 from broker.disk.filesystem import FileSystem, remove_tree
 from broker.log.append.producers import SNAPSHOT_NAME
-from broker.log.append.validation import AppendGuard
 from broker.log.family import LogTools
 from broker.log.loading import CleanState, MissingSegments, load_segments
 from broker.log.log import Log
@@ -84,7 +83,6 @@ class Startup:
         defaults: LogConfig,
         files: FileSystem,
         tools: Mapping[str, LogTools],
-        guard_factory: Callable[[], AppendGuard],
         *,
         truncate_missing: bool = False,
     ) -> None:
@@ -93,7 +91,6 @@ class Startup:
         self._defaults = defaults
         self._tools = tools
         self._files = files
-        self._guard_factory = guard_factory
         self._truncate_missing = truncate_missing
         self._contents: dict[DataDirectory, _Contents] = {}
 
@@ -196,7 +193,7 @@ class Startup:
                 self._make_again(directory, partition, max(clean.end_offset if clean else 0, point))
             self._own(directory.path / name, partition, topic)
             log = open_partition(
-                directory, partition, config, self._tools[topic.generation], self._guard_factory(),
+                directory, partition, config, self._tools[topic.generation],
                 clean=clean, recovery_point=point, truncate_missing=self._truncate_missing,
             )  # fmt: skip
         except MissingSegments as e:
@@ -265,7 +262,6 @@ def open_partition(
     partition: TopicPartition,
     config: LogConfig,
     tools: LogTools,
-    guard: AppendGuard,
     *,
     clean: CleanState | None,
     recovery_point: int,
@@ -282,7 +278,7 @@ def open_partition(
         path, config, tools, clean=clean, recovery_point=recovery_point, truncate_missing=truncate_missing
     )
     log = Log(
-        partition, path, loaded.segments, config, directory, tools, guard,
+        partition, path, loaded.segments, config, directory, tools,
         flushed_offset=loaded.flushed_offset, listed=loaded.listed,
     )  # fmt: skip
     if clean is None:

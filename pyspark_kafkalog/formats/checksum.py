@@ -8,14 +8,18 @@ slower; it is also the tests' oracle.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
-from typing import cast
+from typing import Protocol, cast
 
 from pyspark_kafkalog.formats.varint import Buffer
 
-_Checksum = Callable[[Buffer, int], int]
+
+class _Checksum(Protocol):
+    def __call__(self, data: Buffer, value: int = 0, /) -> int:
+        """The checksum of ``data``, unsigned; ``value`` is the checksum of what went before it."""
+        ...
+
 
 CRC32C_IMPLEMENTATION: str
 """``crc32c`` or ``crcmod``: which package computes `crc32c` here."""
@@ -46,29 +50,24 @@ def _hardware_crc32c() -> _Checksum:
     return cast(_Checksum, module.crc32c)
 
 
-_crc32c: _Checksum
+crc32c: _Checksum
+"""CRC-32C. Not wrapped in a function of ours: it is called for every batch."""
 try:
-    _crc32c = _hardware_crc32c()
+    crc32c = _hardware_crc32c()
     CRC32C_IMPLEMENTATION = "crc32c"
 except ImportError:
-    _crc32c = _portable_crc32c()
+    crc32c = _portable_crc32c()
     CRC32C_IMPLEMENTATION = "crcmod"
 
+crc32: _Checksum
+"""CRC-32."""
 try:
-    from isal.isal_zlib import crc32 as _crc32
+    from isal.isal_zlib import crc32 as _isal_crc32
 
+    crc32 = _isal_crc32
     CRC32_IMPLEMENTATION = "isal"
 except ImportError:
-    from zlib import crc32 as _crc32
+    from zlib import crc32 as _zlib_crc32
 
+    crc32 = _zlib_crc32
     CRC32_IMPLEMENTATION = "zlib"
-
-
-def crc32c(data: Buffer, value: int = 0) -> int:
-    """CRC-32C of ``data``, unsigned; ``value`` is the checksum of what went before it."""
-    return _crc32c(data, value)
-
-
-def crc32(data: Buffer, value: int = 0) -> int:
-    """CRC-32 of ``data``, unsigned; ``value`` is the checksum of what went before it."""
-    return _crc32(data, value)

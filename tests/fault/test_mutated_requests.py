@@ -17,7 +17,7 @@ import pytest
 
 from broker.embedded import EmbeddedBroker, start_broker
 from broker.server import handlers
-from broker.server.context import REGISTRY
+from broker.server.dispatch import REGISTRY
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest

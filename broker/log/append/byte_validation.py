@@ -7,7 +7,7 @@ refused before anything else is looked at; then each message, inner ones too, mu
 from __future__ import annotations
 
 from broker.config import LogConfig
-from broker.log.append.validation import MAX_DECOMPRESSED_BYTES, CheckedBatch
+from broker.log.family import MAX_DECOMPRESSED_BYTES, CheckedBatch
 from pyspark_kafkalog.formats.v07 import check_produced_in_steps
 from pyspark_kafkalog.steps import Steps, finished
 from pyspark_kafkalog.types import NO_TIMESTAMP

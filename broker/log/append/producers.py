@@ -1,23 +1,191 @@
-"""A log's guard over its producers: loaded when first needed, saved when a segment is full.
+"""What a log knows of its idempotent producers: asked before an append, loaded when first needed, saved when
+a segment is full.
 
-``producers.snapshot``: version:1 = 1, offset:8, crc32c:4 of the rest and of the fields before, then what the
-guard dumped. It is a shortcut: when it is missing or damaged the log itself is read.
+The rules are Kafka's (KIP-98, KIP-360): a batch follows its producer's last one without a gap, a batch that
+is one of the last five is answered with its old offsets, an older epoch is refused, a newer epoch begins at
+sequence 0. A producer of whom nothing is known (new, expired, or its records deleted) may begin anywhere.
+
+``producers.snapshot``: version:1 = 1, offset:8, crc32c:4 of the rest and of the fields before, then what
+`ProducerState.dump` gave. It is a shortcut: when it is missing or damaged the log itself is read.
 """
 
 from __future__ import annotations
 
 import logging
 import struct
+from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from broker.disk.filesystem import FileSystem, read_file, replace_file
-from broker.log.append.validation import AppendGuard, CheckedBatch
-from pyspark_kafkalog.errors import CorruptMessage
+from broker.log.family import CheckedBatch
+from pyspark_kafkalog.errors import CorruptMessage, InvalidProducerEpoch, OutOfOrderSequence
 from pyspark_kafkalog.formats.base import Frame
-from pyspark_kafkalog.formats.batch import MAGIC, read_header
+from pyspark_kafkalog.formats.batch import MAGIC, BatchHeader, read_header
 from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.message_set import magic_at
+
+REMEMBERED_BATCHES = 5
+"""A producer may have five batches in flight, so a retry is one of the last five."""
+
+MAX_SEQUENCE = (1 << 31) - 1
+"""After this sequence comes 0."""
+
+_SNAPSHOT_VERSION = 1
+_SNAPSHOT_HEAD = struct.Struct(">bI")
+_SNAPSHOT_PRODUCER = struct.Struct(">qhqB")
+_SNAPSHOT_BATCH = struct.Struct(">iiqq")
+
+
+class _Batch(NamedTuple):
+    """One remembered batch: its sequences and the offsets it was given, all inclusive."""
+
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+
+
+class _Producer:
+    """*Not thread-safe: owned by its `ProducerState`.* One producer id's epoch and last batches."""
+
+    __slots__ = ("batches", "epoch", "last_timestamp_ms")
+
+    def __init__(self, epoch: int, last_timestamp_ms: int) -> None:
+        self.epoch = epoch
+        self.last_timestamp_ms = last_timestamp_ms
+        self.batches: deque[_Batch] = deque(maxlen=REMEMBERED_BATCHES)
+
+
+class ProducerState:
+    """*Not thread-safe: called under the lock of the log that owns it.* Producers of one partition.
+
+    ``expiration_ms``: so long after its last append a producer is forgotten (``producer.id.expiration.ms``).
+    """
+
+    def __init__(self, expiration_ms: int) -> None:
+        self._expiration_ms = expiration_ms
+        self._producers: dict[int, _Producer] = {}
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def check(self, header: BatchHeader) -> tuple[int, int] | None:
+        """First and last offset of the batch this one repeats; None where it may be appended.
+
+        Raises:
+            InvalidProducerEpoch: a newer instance of the producer has written already.
+            OutOfOrderSequence: the batch does not follow the producer's last one.
+        """
+        if header.producer_id < 0 or header.is_control:
+            return None
+        known = self._producers.get(header.producer_id)
+        if header.base_sequence < 0:
+            raise OutOfOrderSequence(f"producer {header.producer_id} sent sequence {header.base_sequence}")
+        if known is None:
+            return None
+        if header.producer_epoch < known.epoch:
+            raise InvalidProducerEpoch(
+                f"producer {header.producer_id}: epoch {known.epoch}; the batch has {header.producer_epoch}"
+            )
+        if header.producer_epoch > known.epoch:
+            if header.base_sequence != 0:
+                raise OutOfOrderSequence(
+                    f"producer {header.producer_id} begins epoch {header.producer_epoch} with sequence "
+                    f"{header.base_sequence} instead of 0"
+                )
+            return None
+        last_sequence = header.last_sequence
+        for batch in known.batches:
+            if batch.base_sequence == header.base_sequence and batch.last_sequence == last_sequence:
+                return batch.base_offset, batch.last_offset
+        if known.batches:
+            expected = next_sequence(known.batches[-1].last_sequence)
+            if header.base_sequence != expected:
+                raise OutOfOrderSequence(
+                    f"producer {header.producer_id} epoch {known.epoch}: expected sequence {expected}, "
+                    f"got {header.base_sequence}"
+                )
+        return None
+
+    def record(self, header: BatchHeader, base_offset: int, last_offset: int, timestamp: int) -> None:
+        """Remember an appended batch. ``timestamp`` in ms decides when the producer is forgotten.
+
+        Also called for every batch when a log is recovered, so it takes what the log holds, unchecked.
+        """
+        if header.producer_id < 0 or header.is_control:
+            return
+        producer = self._producers.get(header.producer_id)
+        if producer is None or producer.epoch != header.producer_epoch:
+            producer = self._producers[header.producer_id] = _Producer(header.producer_epoch, timestamp)
+        producer.last_timestamp_ms = max(producer.last_timestamp_ms, timestamp)
+        producer.batches.append(_Batch(header.base_sequence, header.last_sequence, base_offset, last_offset))
+
+    def clear(self) -> None:
+        """Forget everything: the log is about to replay its batches."""
+        self._producers.clear()
+
+    def forget_before(self, now_ms: int) -> None:
+        """Forget the producers whose last append is ``expiration_ms`` or more before ``now_ms``."""
+        limit = now_ms - self._expiration_ms
+        expired = [pid for pid, p in self._producers.items() if p.last_timestamp_ms <= limit]
+        for producer_id in expired:
+            del self._producers[producer_id]
+
+    def dump(self) -> bytes:
+        """The state as bytes for `restore`: ``version:1 count:4`` then each producer; empty for no producers.
+
+        A producer is ``id:8 epoch:2 last_timestamp_ms:8 batches:1`` and its batches, oldest first, each
+        ``base_sequence:4 last_sequence:4 base_offset:8 last_offset:8``. The log adds a checksum.
+        """
+        if not self._producers:
+            return b""
+        out = bytearray(_SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, len(self._producers)))
+        for producer_id, producer in self._producers.items():
+            out += _SNAPSHOT_PRODUCER.pack(
+                producer_id, producer.epoch, producer.last_timestamp_ms, len(producer.batches)
+            )
+            for batch in producer.batches:
+                out += _SNAPSHOT_BATCH.pack(*batch)
+        return bytes(out)
+
+    def restore(self, data: bytes) -> None:
+        """Replace the state by what `dump` wrote.
+
+        Raises:
+            CorruptMessage: the bytes are cut or of another version; the state is then empty.
+        """
+        self.clear()
+        if data:
+            try:
+                self._producers = _parse(data)
+            except struct.error as e:
+                raise CorruptMessage(f"producer snapshot of {len(data)} bytes: {e}") from e
+
+
+def next_sequence(sequence: int) -> int:
+    """The sequence after ``sequence``; 2^31-1 wraps to 0."""
+    return 0 if sequence == MAX_SEQUENCE else sequence + 1
+
+
+def _parse(data: bytes) -> dict[int, _Producer]:
+    version, count = _SNAPSHOT_HEAD.unpack_from(data)
+    if version != _SNAPSHOT_VERSION:
+        raise CorruptMessage(f"producer snapshot of version {version}; known is {_SNAPSHOT_VERSION}")
+    producers: dict[int, _Producer] = {}
+    pos = _SNAPSHOT_HEAD.size
+    for _ in range(count):
+        producer_id, epoch, timestamp, batches = _SNAPSHOT_PRODUCER.unpack_from(data, pos)
+        pos += _SNAPSHOT_PRODUCER.size
+        producer = producers[producer_id] = _Producer(epoch, timestamp)
+        for _ in range(batches):
+            producer.batches.append(_Batch(*_SNAPSHOT_BATCH.unpack_from(data, pos)))
+            pos += _SNAPSHOT_BATCH.size
+    if pos != len(data):
+        raise CorruptMessage(f"producer snapshot has {len(data) - pos} bytes after its end")
+    return producers
+
 
 SNAPSHOT_NAME = "producers.snapshot"
 
@@ -56,8 +224,8 @@ class NoProducers:
 class GuardedProducers:
     """*Not thread-safe: the log's lock guards it.*"""
 
-    def __init__(self, guard: AppendGuard, directory: Path, files: FileSystem) -> None:
-        self._guard = guard
+    def __init__(self, directory: Path, files: FileSystem, expiration_ms: int) -> None:
+        self._state = ProducerState(expiration_ms)
         self._directory = directory
         self._files = files
         self.loaded = False
@@ -65,12 +233,12 @@ class GuardedProducers:
         """Offset and checksum of what was noted last."""
 
     def check(self, batches: Sequence[CheckedBatch]) -> tuple[int, int] | None:
-        """First and last offset of the batch that is repeated; None when all are new. Raises as the guard."""
+        """First and last offset of the batch that is repeated; None when all are new."""
         if batches[0].magic != MAGIC:
             return None  # message sets of v0 and v1 name no producer
         for batch in batches:
             if batch.header is not None and batch.header.producer_id >= 0:
-                duplicate = self._guard.check(batch.header)
+                duplicate = self._state.check(batch.header)
                 if duplicate is not None:
                     return duplicate
         return None
@@ -82,13 +250,13 @@ class GuardedProducers:
         for batch in batches:
             last_offset = base_offset + batch.offset_count - 1
             if batch.header is not None and batch.header.producer_id >= 0:
-                self._guard.record(batch.header, base_offset, last_offset, now_ms)
+                self._state.record(batch.header, base_offset, last_offset, now_ms)
             base_offset = last_offset + 1
 
     def forget_before(self, now_ms: int) -> None:
         """Forget those who have been silent for too long."""
         if self.loaded:
-            self._guard.forget_before(now_ms)
+            self._state.forget_before(now_ms)
 
     def replay(self, heads: Iterable[tuple[Frame, bytes]], now_ms: int) -> None:
         """Learn the producers of these batches, from what stands at the beginning of each.
@@ -100,7 +268,7 @@ class GuardedProducers:
                 continue  # message sets of v0 and v1 name no producer
             header = read_header(head)
             if header.producer_id >= 0:
-                self._guard.record(header, frame.first_offset, frame.last_offset, now_ms)
+                self._state.record(header, frame.first_offset, frame.last_offset, now_ms)
 
     def save(self, end_offset: int) -> None:
         """Note what is known of everything before ``end_offset``.
@@ -109,7 +277,7 @@ class GuardedProducers:
         """
         if not self.loaded:
             return
-        dump = self._guard.dump()
+        dump = self._state.dump()
         noted = (end_offset, crc32c(dump))
         if noted == self._noted:
             return
@@ -122,16 +290,16 @@ class GuardedProducers:
 
     def restore(self, end_offset: int) -> int:
         """Take over what was noted; returns the offset from which the log tells more. Raises `OSError`."""
-        self._guard.clear()
+        self._state.clear()
         noted = read_snapshot(self._files, self._directory)
         if noted is None or noted[0] > end_offset:
             return 0
         try:
-            self._guard.restore(noted[1])
+            self._state.restore(noted[1])
             self._noted = (noted[0], crc32c(noted[1]))
         except CorruptMessage as e:
             _logger.warning("%s: the log is replayed: %s", self._directory, e)
-            self._guard.clear()
+            self._state.clear()
             return 0
         return noted[0]
 

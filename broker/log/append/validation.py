@@ -1,4 +1,7 @@
-"""What an append must be before anything of it is written. Pure.
+"""What an append to a log of 0.8 onwards must be before anything of it is written. Pure.
+
+Entries are checked by the rules of their own format (`message_sets` has those of v0 and v1), converted where
+the topic wants another one (``message.format.version``), and numbered.
 
 The rules are Kafka's for batches that a client sends (``LogValidator``, ``UnifiedLog``): one bad batch
 refuses the whole request. Where Kafka reads every record, this reads less: docs/formats.md says
@@ -8,9 +11,11 @@ what that leaves to readers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from broker.config import LogConfig
+from broker.log.append.message_sets import check_count, check_sets_in_steps, number_sets_in_steps
+from broker.log.family import MAX_DECOMPRESSED_BYTES, CheckedBatch
 from pyspark_kafkalog.errors import (
     CorruptMessage,
     ErrorCode,
@@ -32,6 +37,11 @@ from pyspark_kafkalog.formats.batch import (
 )
 from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.compression import Codec, decompress_in_steps
+from pyspark_kafkalog.formats.convert import PIECE_BYTES, Piece, for_topic_in_steps
+from pyspark_kafkalog.formats.legacy import (
+    MAGIC_POSITION,
+)
+from pyspark_kafkalog.formats.message_set import magic_at
 from pyspark_kafkalog.formats.record import check_first_lengths, check_keys, check_lengths
 from pyspark_kafkalog.steps import Steps, finished
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
@@ -39,9 +49,6 @@ from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
 LEADER_EPOCH = 0
 """Written into every batch: without replicas there is only one leader, and one epoch."""
 
-MAX_DECOMPRESSED_BYTES = 32 << 20
-"""One batch, when it must be opened to answer for a timestamp, or to be let in at all: 32 times what
-``max.message.bytes`` lets in by default, and still little memory for the broker."""
 
 _LAST_CODEC = int(max(Codec))
 
@@ -55,85 +62,6 @@ much as everything else that the broker does for a batch of 64 KiB in records of
 
 _MANY_KEYS_BYTES = 32 << 10
 """A batch up to this has so few records that all of their keys are looked at within 2 ms."""
-
-
-class AppendResult(NamedTuple):
-    """Where an append went.
-
-    ``log_append_time_ms`` is -1 where records keep their producer's time. A ``duplicate`` was appended by
-    an earlier request, and the offsets are those it got then; it adds no ``record_count``.
-    ``converted_count`` of the records were written anew, which made ``converted_bytes``: in the topic's
-    format, or because compressed sets of v0 and v1 hold offsets.
-    """
-
-    base_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    start_offset: int
-    record_count: int
-    duplicate: bool = False
-    converted_count: int = 0
-    converted_bytes: int = 0
-
-
-class AppendGuard(Protocol):
-    """Keeps idempotent producers' batches in order and single. Called under the log's lock only."""
-
-    def check(self, header: BatchHeader) -> tuple[int, int] | None:
-        """The base and last offset of the batch that this one repeats; None when it is new and in order.
-
-        Raises:
-            OutOfOrderSequence: batches are missing between the producer's last one and this.
-            InvalidProducerEpoch: a newer instance of the producer has written here.
-        """
-        ...
-
-    def record(self, header: BatchHeader, base_offset: int, last_offset: int, timestamp: int) -> None:
-        """The batch was appended, at ``timestamp`` ms by the broker's clock."""
-        ...
-
-    def clear(self) -> None:
-        """Forget all producers: the log is about to be replayed."""
-        ...
-
-    def forget_before(self, now_ms: int) -> None:
-        """Forget producers that have been silent for too long at ``now_ms``."""
-        ...
-
-    def dump(self) -> bytes:
-        """Everything that is remembered, for `restore`; empty when that is nothing."""
-        ...
-
-    def restore(self, data: bytes) -> None:
-        """Take over what `dump` gave. Raises `CorruptMessage` when it is not that."""
-        ...
-
-
-class Unnumbered(NamedTuple):
-    """What a compressed set of v0 or v1 holds, decompressed; with its offsets it may be ``largest`` bytes."""
-
-    block: memoryview
-    largest: int
-
-
-class CheckedBatch(NamedTuple):
-    """What is left to know of a batch that may be appended; ``header`` only where a producer is named.
-
-    ``offset_count`` offsets go to it: one for each record, or in a log of 0.7 one for each byte. The offset
-    that names it is ``named_delta`` above the first: a compressed set of v0 or v1 is named by its last one.
-    ``rewritten``: its records are made anew. ``inner`` is given where that waits for the offsets, since they
-    stand in what is compressed.
-    """
-
-    size: int
-    record_count: int
-    offset_count: int
-    max_timestamp: int
-    header: BatchHeader | None
-    magic: int = MAGIC
-    named_delta: int = 0
-    rewritten: bool = False
-    inner: Unnumbered | None = None
 
 
 class _Closed(NamedTuple):
@@ -292,12 +220,6 @@ def assign_offsets(
     return [batch._replace(max_timestamp=log_append_time_ms) for batch in batches]
 
 
-def rewritten(batches: Sequence[CheckedBatch]) -> tuple[int, int]:
-    """How many records of ``batches`` were made anew, and the bytes of those that hold them."""
-    anew = [batch for batch in batches if batch.rewritten]
-    return sum(batch.record_count for batch in anew), sum(batch.size for batch in anew)
-
-
 def _check_contents(header: BatchHeader) -> None:
     """The header agrees with itself."""
     if header.record_count < 1:
@@ -309,7 +231,8 @@ def _check_contents(header: BatchHeader) -> None:
     floor = header.record_count * _SMALLEST_RECORD if header.attributes & CODEC_BITS == 0 else 1
     if header.size - HEADER_SIZE < floor:
         raise InvalidRecord(f"{header.record_count} records cannot be in {header.size - HEADER_SIZE} bytes")
-    _ = header.codec  # raises where there is no such codec
+    if header.attributes & CODEC_BITS > _LAST_CODEC:
+        _ = header.codec  # raises: there is no such codec
 
 
 def _check_sender(header: BatchHeader) -> None:
@@ -340,3 +263,105 @@ def _check_times(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
     for timestamp in (header.base_timestamp, header.max_timestamp):
         if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
             raise InvalidTimestamp(f"timestamp {timestamp} is outside [{earliest}, {latest}]")
+
+
+def take_long(data: memoryview, config: LogConfig) -> bool:
+    """Whether messages in ``data`` must be looked at one by one, or be decompressed: it is of v0 or v1, or is
+    to become that, or it is a batch v2 that must be opened.
+    """
+    return (
+        config.magic not in (None, MAGIC)
+        or (len(data) > MAGIC_POSITION and data[MAGIC_POSITION] != MAGIC)
+        or opens_records(data, config)
+    )
+
+
+def check_entries(
+    data: memoryview, config: LogConfig, now_ms: int, *, internal: bool
+) -> tuple[memoryview, list[CheckedBatch]]:
+    """`check_entries_in_steps`, all of them here and now. Raises the same."""
+    is_v2 = not len(data) or (len(data) > MAGIC_POSITION and data[MAGIC_POSITION] == MAGIC)
+    if is_v2 and (internal or config.magic in (None, MAGIC)):
+        return data, check_batches(data, config, now_ms, internal=internal)
+    return finished(check_entries_in_steps(data, config, now_ms, internal=internal))
+
+
+def check_entries_in_steps(
+    data: memoryview, config: LogConfig, now_ms: int, *, internal: bool
+) -> Steps[tuple[memoryview, list[CheckedBatch]]]:
+    """``data`` and the entries in it, or what was made of it for a topic that wants another format.
+
+    What the broker itself appends (``internal``) stays as it is: it is read by the broker alone.
+
+    Raises:
+        KafkaError: as `check_batches` and `check_sets_in_steps`; or what comes cannot be told in the topic's
+            format: ServerError UNSUPPORTED_FOR_MESSAGE_FORMAT for an idempotent producer's batch and for
+            headers, UnsupportedCompression for zstd, MessageTooLarge for what becomes larger than is allowed
+            or has too many messages to be converted one by one.
+    """
+    magic = magic_at(data, 0) if len(data) else MAGIC
+    if magic == MAGIC:
+        batches = yield from check_batches_in_steps(data, config, now_ms, internal=internal)
+    else:
+        batches = yield from check_sets_in_steps(data, config, now_ms, internal=internal)
+    wanted = config.magic
+    if wanted is None or wanted == magic or internal:
+        return data, batches
+    check_count(sum(batch.record_count for batch in batches))
+    return (yield from _converted(data, wanted, config, now_ms))
+
+
+def number_entries(
+    data: memoryview, batches: list[CheckedBatch], base_offset: int, log_append_time_ms: int | None
+) -> tuple[memoryview, list[CheckedBatch]]:
+    """`number_entries_in_steps`, all of them here and now. Raises the same."""
+    if batches[0].magic == MAGIC:
+        return data, assign_offsets(data, batches, base_offset, log_append_time_ms)
+    return finished(number_sets_in_steps(data, batches, base_offset, log_append_time_ms))
+
+
+def number_entries_in_steps(
+    data: memoryview, batches: list[CheckedBatch], base_offset: int, log_append_time_ms: int | None
+) -> Steps[tuple[memoryview, list[CheckedBatch]]]:
+    """Number the entries from ``base_offset`` on; record batches and v1 in place, v0 unless it is compressed.
+
+    Raises:
+        MessageTooLarge: as `number_sets_in_steps`.
+    """
+    if batches[0].magic == MAGIC:
+        return data, assign_offsets(data, batches, base_offset, log_append_time_ms)
+    return (yield from number_sets_in_steps(data, batches, base_offset, log_append_time_ms))
+
+
+def _converted(
+    data: memoryview, magic: int, config: LogConfig, now_ms: int
+) -> Steps[tuple[memoryview, list[CheckedBatch]]]:
+    """What was checked, in format ``magic``; it is checked again, for what numbering wants to know."""
+    largest = config.max_message_bytes
+    piece_bytes = max(1, min(PIECE_BYTES, largest))
+    joined = bytearray()  # which can be written: numbering changes it in place
+
+    def take(piece: Piece) -> None:
+        joined.extend(piece.data)
+
+    yield from for_topic_in_steps(
+        data, magic, take, max_bytes=MAX_DECOMPRESSED_BYTES, piece_bytes=piece_bytes
+    )
+    made = memoryview(joined)
+    if magic == MAGIC:
+        checked = check_batches(made, config, now_ms, internal=True)
+    else:
+        checked = yield from check_sets_in_steps(made, config, now_ms, internal=True)
+    batches = [
+        batch._replace(
+            rewritten=True,
+            inner=None if batch.inner is None else batch.inner._replace(largest=largest),
+        )
+        for batch in checked
+    ]
+    for batch in batches:
+        if batch.size > largest:
+            raise MessageTooLarge(
+                f"in message format v{magic} it has {batch.size} bytes; max.message.bytes is {largest}"
+            )
+    return made, batches

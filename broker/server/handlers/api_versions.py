@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from broker.server.context import REGISTRY, Context, handles
+from broker.server.dispatch import REGISTRY, Context, handles
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
@@ -16,18 +16,18 @@ from pyspark_kafkalog.protocol.exchange import ApiKey
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 
 
-@handles(ApiKey.API_VERSIONS, versions=(0, 4))
+def unsupported() -> ApiVersionsResponse:
+    """The answer, to be encoded as version 0, for a version of ApiVersions that we do not know."""
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_table())
+
+
+@handles(ApiKey.API_VERSIONS, versions=(0, 4), unknown_version=unsupported)
 def api_versions(request: ApiVersionsRequest, ctx: Context) -> ApiVersionsResponse:
     """The table; from version 3 the client must name itself in legal characters (KIP-511)."""
     named = _SOFTWARE.match(request.client_software_name) and _SOFTWARE.match(request.client_software_version)
     if ctx.version >= 3 and not named:
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     return ApiVersionsResponse(api_keys=_table())
-
-
-def unsupported() -> ApiVersionsResponse:
-    """The answer, to be encoded as version 0, for a version of ApiVersions that we do not know."""
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_table())
 
 
 def _table() -> tuple[ApiVersion, ...]:

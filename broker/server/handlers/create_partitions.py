@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from broker.offsets.offset_records import INTERNAL_TOPICS
-from broker.server.context import Context, handles
-from broker.server.leadership import RegisteredElsewhere
+from broker.server.dispatch import Context, handles
+from broker.server.served_logs import RegisteredElsewhere
 from pyspark_kafkalog.errors import (
     ErrorCode,
     InvalidPartitions,

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from broker.offsets.offset_records import INTERNAL_TOPICS
 from broker.server.configs import topic_entries
-from broker.server.context import Context, handles
-from broker.server.leadership import RegisteredElsewhere
+from broker.server.dispatch import Context, handles
+from broker.server.served_logs import RegisteredElsewhere
 from broker.server.topics import family_and_properties
 from pyspark_kafkalog.errors import (
     ErrorCode,

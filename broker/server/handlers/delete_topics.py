@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from broker.server.context import Context, handles
+from broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api.delete_topics import (
     DeletableTopicResult,

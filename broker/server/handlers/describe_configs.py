@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from broker.log.topic_names import check_name
 from broker.server.configs import ConfigEntry, broker_entries, topic_entries
-from broker.server.context import Context, handles
+from broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError
 from pyspark_kafkalog.protocol.api.describe_configs import (
     DescribeConfigsRequest,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.server.context import Context, handles
+from broker.server.dispatch import Context, handles
 from broker.server.handlers.list_groups import EMPTY
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.protocol.api.describe_groups import (

@@ -17,11 +17,9 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, cast
 
-from broker.server.context import LATER, Context, handles
 from broker.server.delayed_fetch import ParkedFetch
-from broker.server.leadership import check_leader_epoch
-from broker.server.request_limits import Allowance
-from broker.server.served_logs import Entries, ReadableLog
+from broker.server.dispatch import LATER, Context, handles
+from broker.server.served_logs import Allowance, Entries, ReadableLog, check_leader_epoch
 from broker.server.views.old_fetch import ZSTD_SINCE, OlderReader
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from pyspark_kafkalog.protocol.api.fetch import (

@@ -7,7 +7,7 @@ other it asks again, for ever. Kafka's own client takes it for final too.
 
 from __future__ import annotations
 
-from broker.server.context import Context, handles
+from broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError, StorageError
 from pyspark_kafkalog.protocol.api.find_coordinator import (
     Coordinator,

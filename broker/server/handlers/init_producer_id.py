@@ -6,7 +6,7 @@ one it had. Left out: transactional ids.
 
 from __future__ import annotations
 
-from broker.server.context import Context, handles
+from broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
 from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey

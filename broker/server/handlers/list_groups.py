@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.server.context import Context, handles
+from broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.protocol.api.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey

@@ -8,9 +8,8 @@ goes by when segments were last changed, and answers with several offsets.
 from __future__ import annotations
 
 from broker.log.retention import offsets_before
-from broker.server.context import Context, handles
-from broker.server.leadership import LEADER_EPOCH, check_leader_epoch
-from broker.server.request_limits import Allowance, TimeAllowance
+from broker.server.dispatch import Context, handles
+from broker.server.served_logs import LEADER_EPOCH, Allowance, TimeAllowance, check_leader_epoch
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, UnsupportedVersion
 from pyspark_kafkalog.protocol.api.list_offsets import (
     ListOffsetsPartition,

@@ -12,7 +12,7 @@ from typing import cast
 from uuid import UUID
 
 from broker.offsets.offset_records import INTERNAL_TOPICS
-from broker.server.context import Context, handles
+from broker.server.dispatch import Context, handles
 from broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
 from pyspark_kafkalog.protocol.api.metadata import (

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from broker.offsets.offset_records import NO_EXPIRY, CommittedOffset
-from broker.server.context import LATER, Context, handles
+from broker.server.dispatch import LATER, Context, handles
 from pyspark_kafkalog.config.definition import LONG_MAX
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api.offset_commit import (

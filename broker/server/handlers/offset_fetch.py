@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from broker.offsets.offset_records import CommittedOffset
-from broker.server.context import LATER, Context, handles
+from broker.server.dispatch import LATER, Context, handles
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
 from pyspark_kafkalog.protocol.api.offset_fetch import (
     OffsetFetchRequest,

@@ -10,12 +10,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from broker.log.append.validation import AppendResult
+from broker.log.family import AppendResult
 from broker.log.log import Log
 from broker.network.reply import Part
 from broker.offsets.offset_records import INTERNAL_TOPICS
-from broker.server.context import CloseConnection, Context, handles
-from broker.server.request_limits import TimeAllowance
+from broker.server.dispatch import CloseConnection, Context, handles
+from broker.server.served_logs import TimeAllowance
 from pyspark_kafkalog.errors import (
     CorruptMessage,
     ErrorCode,

@@ -7,11 +7,10 @@ and in memory, within the request's `Allowance`.
 
 from __future__ import annotations
 
-from broker.log.append.validation import MAX_DECOMPRESSED_BYTES
+from broker.log.family import MAX_DECOMPRESSED_BYTES
 from broker.log.file_slice import MemorySlice
 from broker.metrics import Metrics
-from broker.server.request_limits import Allowance
-from broker.server.served_logs import Entries, ReadableLog
+from broker.server.served_logs import Allowance, Entries, ReadableLog
 from pyspark_kafkalog.errors import KafkaError, UnsupportedCompression
 from pyspark_kafkalog.formats.convert import Piece, ReaderLimits, for_reader_in_steps, readable_until
 from pyspark_kafkalog.formats.message_set import ENTRIES

@@ -14,13 +14,12 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from weakref import ref
 
-from broker.log.append.validation import MAX_DECOMPRESSED_BYTES
+from broker.log.family import MAX_DECOMPRESSED_BYTES
 from broker.log.file_slice import MemorySlice
 from broker.log.log import Log
 from broker.log.retention import SegmentFacts
 from broker.metrics import Metrics
-from broker.server.leadership import LEADER_EPOCH
-from broker.server.request_limits import Allowance
+from broker.server.served_logs import LEADER_EPOCH, Allowance
 from pyspark_kafkalog.errors import (
     CorruptMessage,
     ErrorCode,

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 
 from broker.config import BrokerConfig
-from broker.server.leadership import RegisteredElsewhere
 from broker.server.registration import Registration
+from broker.server.served_logs import RegisteredElsewhere
 from broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.config.definition import parse

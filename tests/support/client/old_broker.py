@@ -24,7 +24,7 @@ def broker_of(release: str, properties: Mapping[str, object]) -> Iterator[Embedd
 def run_as(release: str) -> None:
     """What the broker's process runs."""
     import broker.server.handlers  # noqa: F401  (fills the registry)
-    from broker.server.context import REGISTRY
+    from broker.server.dispatch import REGISTRY
 
     spoken = {key: versions for key, versions in RELEASES[release].items() if key in REGISTRY}
     served = {key: replace(REGISTRY[key], versions=tuple(versions)) for key, versions in spoken.items()}

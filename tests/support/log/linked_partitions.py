@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from broker.disk.data_directory import CLEAN_SHUTDOWN_NAME, RECOVERY_POINTS_NAME
-from broker.disk.filesystem import OsFileSystem, read_table, write_table
+from broker.disk.data_directory import CLEAN_SHUTDOWN_NAME, RECOVERY_POINTS_NAME, read_table, write_table
+from broker.disk.filesystem import OsFileSystem
 from broker.store.topic_store import PARTITION_METADATA, directory_name
 from pyspark_kafkalog.types import TopicPartition
 

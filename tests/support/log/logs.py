@@ -13,7 +13,6 @@ from broker.log.family import Grown
 from broker.log.file_slice import FileSlice
 from broker.log.log import Log
 from broker.store.manager import LogManager
-from broker.transaction.producer_state import ProducerState
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_message, encode_set, wrap_set
@@ -80,7 +79,7 @@ def open_manager(
         defaults=LogConfig(**config),
         clock=clock or ManualClock(START_MS),
         files=files,
-        guard_factory=lambda: ProducerState(86_400_000),
+        producer_expiration_ms=86_400_000,
         max_open_files=max_open_files,
         node_id=node_id,
         grown=grown,

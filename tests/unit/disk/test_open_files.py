@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from broker.disk import open_files
-from broker.disk.filesystem import OsFileSystem, read_file, replace_file, write_all
-from broker.disk.open_files import OpenFile, OpenFiles
+from broker.disk import filesystem
+from broker.disk.filesystem import OpenFile, OpenFiles, OsFileSystem, read_file, replace_file, write_all
 from tests.support.log.faulty_files import FaultyFiles
 
 
@@ -55,7 +54,7 @@ def test_a_lease_costs_the_same_however_many_files_are_in_use(tmp_path: Path) ->
 
         def one_more(frame: FrameType, event: str, arg: object) -> Any:
             nonlocal count
-            count += frame.f_code.co_filename == open_files.__file__
+            count += frame.f_code.co_filename == filesystem.__file__
             return one_more
 
         before = sys.gettrace()

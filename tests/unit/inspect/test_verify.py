@@ -222,8 +222,8 @@ def test_an_index_that_is_not_whole_is_reported(
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_an_index_that_leads_astray_is_damage(clean: Path, suffix: str) -> None:
-    from broker.disk.open_files import OpenFiles
-    from broker.log.index import OFFSET_COLUMNS, TIME_COLUMNS, SparseIndex, parse_index
+    from broker.disk.filesystem import OpenFiles
+    from broker.log.offset_scheme import OFFSET_COLUMNS, TIME_COLUMNS, SparseIndex, parse_index
 
     index = segments(clean)[0].with_suffix(suffix)
     columns = OFFSET_COLUMNS if suffix == ".index" else TIME_COLUMNS

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.disk.filesystem import OsFileSystem
-from broker.disk.open_files import OpenFiles
+from broker.disk.filesystem import OpenFiles, OsFileSystem
 from broker.log.log import Log
 from broker.log.offset_scheme import ByteOffsets, Wanted
 from broker.log.retention import SegmentFacts, offsets_before

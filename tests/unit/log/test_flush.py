@@ -6,7 +6,8 @@ from uuid import uuid4
 
 import pytest
 
-from broker.disk.filesystem import FileSystem, OsFileSystem, read_table, write_table
+from broker.disk.data_directory import read_table, write_table
+from broker.disk.filesystem import FileSystem, OsFileSystem
 from broker.log.log import Log
 from broker.store.manager import LogManager
 from pyspark_kafkalog.errors import StorageError

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.disk.filesystem import OsFileSystem
-from broker.disk.open_files import OpenFiles
-from broker.log.index import SparseIndex
+from broker.disk.filesystem import OpenFiles, OsFileSystem
+from broker.log.offset_scheme import SparseIndex
 from tests.support.log.logs import FIRST, START_MS, batch, crash, open_log, read_all
 
 CONFIG = {"index_interval_bytes": 200, "segment_bytes": 2000}

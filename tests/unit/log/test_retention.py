@@ -12,7 +12,6 @@ import pytest
 from broker.config import LogConfig
 from broker.log.retention import ByAge, BySize, Either, SegmentFacts, just_written, policy_of
 from broker.store.manager import LogManager
-from broker.transaction.producer_state import ProducerState
 from pyspark_kafkalog.errors import OffsetOutOfRange
 from pyspark_kafkalog.formats.message_set import records
 from tests.support.log.logs import PARTITION, START_MS, batch, contents, open_log, open_manager, values
@@ -187,7 +186,7 @@ def test_another_policy_can_be_put_in_its_place(tmp_path: Path) -> None:
     manager = LogManager(
         [tmp_path],
         defaults=LogConfig(segment_bytes=ONE),
-        guard_factory=lambda: ProducerState(1),
+        producer_expiration_ms=1,
         retention=lambda config: AllButTwo(),
     )
     manager.start()

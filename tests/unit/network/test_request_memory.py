@@ -10,10 +10,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from broker.network.channel import READ_AHEAD_BYTES, Channel
+from broker.network.channel import READ_AHEAD_BYTES, SMALL_BYTES, Channel, RequestMemory, Reservation
 from broker.network.processor import Processor
 from broker.network.reply import Reply
-from broker.network.request_memory import SMALL_BYTES, RequestMemory, Reservation
 from tests.support.manual_clock import ManualClock
 from tests.support.network.sockets import Counts, frame
 

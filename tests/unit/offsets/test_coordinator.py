@@ -10,7 +10,6 @@ from broker.config import LogConfig
 from broker.offsets.coordinator import OffsetCoordinator
 from broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode_key
 from broker.store.manager import LogManager
-from broker.transaction.producer_state import ProducerState
 from pyspark_kafkalog.errors import CoordinatorLoading, StorageError
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
 from pyspark_kafkalog.types import NewRecord, TopicPartition
@@ -33,7 +32,7 @@ class Bench:
             defaults=LogConfig(segment_bytes=2000),
             clock=self.clock,
             files=self.files,
-            guard_factory=lambda: ProducerState(1000),
+            producer_expiration_ms=1000,
         )
         self.logs.start()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import broker.server.handlers  # noqa: F401  (fills the registry)
-from broker.server.context import REGISTRY
+from broker.server.dispatch import REGISTRY
 from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, VersionRange, api_of
 
 TABLE = {

@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 
 from broker.metrics import Metrics
-from broker.server.context import Context, Services
+from broker.server.dispatch import Context, Services
 from pyspark_kafkalog.errors import ErrorCode, InvalidRecord, KafkaError, StorageError
 from pyspark_kafkalog.protocol.exchange import ApiKey, RequestHeader
 

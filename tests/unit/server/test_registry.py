@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import broker.server.handlers
-from broker.server.context import REGISTRY, handles
+from broker.server.dispatch import REGISTRY, handles
 from pyspark_kafkalog.protocol.exchange import APIS, ApiKey
 
 OF_TRANSACTIONS = {

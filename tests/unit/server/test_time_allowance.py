@@ -12,8 +12,7 @@ from broker.log.generations import SINCE_08
 from broker.metrics import Metrics
 from broker.server.handlers.list_offsets import list_offsets
 from broker.server.handlers.produce import produce
-from broker.server.request_limits import LONGEST_SECONDS
-from broker.server.served_logs import ServedLogs
+from broker.server.served_logs import LONGEST_SECONDS, ServedLogs
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.list_offsets import (
     ListOffsetsPartition,

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from broker.server import topics as written_topics
-from broker.server.leadership import Ownership
+from broker.server.served_logs import Ownership
 from broker.server.topics import WrittenTopics
 from broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.protocol.api.metadata import (

@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from broker.metrics import Metrics
-from broker.server.request_limits import Allowance
+from broker.server.served_logs import Allowance
 from broker.server.views.view07 import View07
 from pyspark_kafkalog.errors import InvalidRecord
 from pyspark_kafkalog.formats.batch import read_header

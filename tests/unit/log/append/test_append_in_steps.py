@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.log.append.validation import AppendResult
+from broker.log.family import AppendResult
 from broker.log.log import Log
 from pyspark_kafkalog.errors import KafkaError, MessageTooLarge
 from pyspark_kafkalog.formats import v07

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.log.append import message_sets
-from broker.log.append.validation import MAX_DECOMPRESSED_BYTES
+from broker.log.family import MAX_DECOMPRESSED_BYTES
 from pyspark_kafkalog.errors import (
     CorruptMessage,
     InvalidRecord,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.append.validation import MAX_DECOMPRESSED_BYTES, AppendResult
+from broker.log.family import MAX_DECOMPRESSED_BYTES, AppendResult
 from pyspark_kafkalog.errors import ErrorCode, InvalidRecord, KafkaError, MessageTooLarge
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.checksum import crc32c

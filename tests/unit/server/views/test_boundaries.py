@@ -10,7 +10,7 @@ import pytest
 
 from broker.log.log import Log
 from broker.log.retention import BySize
-from broker.server.request_limits import Allowance
+from broker.server.served_logs import Allowance
 from broker.server.views.view07 import SPACING_BYTES, Boundaries
 from broker.store.manager import LogManager
 from pyspark_kafkalog.errors import CorruptMessage, OffsetOutOfRange

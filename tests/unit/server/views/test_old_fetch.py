@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from broker.log.file_slice import FileSlice, MemorySlice
 from broker.log.log import Log
 from broker.metrics import Metrics
-from broker.server.request_limits import Allowance
-from broker.server.served_logs import Entries
+from broker.server.served_logs import Allowance, Entries
 from broker.server.views import old_fetch
 from broker.server.views.old_fetch import OlderReader
 from broker.server.views.view07 import View07

@@ -14,7 +14,7 @@ import pytest
 from broker.log.file_slice import FileSlice, MemorySlice
 from broker.log.log import Log
 from broker.metrics import Metrics
-from broker.server.request_limits import Allowance
+from broker.server.served_logs import Allowance
 from broker.server.views.view07 import View07
 from pyspark_kafkalog.errors import ErrorCode, OffsetOutOfRange, ServerError, StorageError
 from pyspark_kafkalog.formats.message_set import frames, records

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.transaction.producer_state import MAX_SEQUENCE, ProducerState, next_sequence
+from broker.log.append.producers import MAX_SEQUENCE, ProducerState, next_sequence
 from pyspark_kafkalog.errors import CorruptMessage, InvalidProducerEpoch, OutOfOrderSequence
 from pyspark_kafkalog.formats.batch import BatchHeader, read_header
 from tests.support.protocol.raw_client import batch

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker.transaction.producer_state import MAX_SEQUENCE, REMEMBERED_BATCHES, ProducerState
+from broker.log.append.producers import MAX_SEQUENCE, REMEMBERED_BATCHES, ProducerState
 from pyspark_kafkalog.errors import InvalidProducerEpoch, OutOfOrderSequence
 from pyspark_kafkalog.formats.batch import BatchHeader
 
