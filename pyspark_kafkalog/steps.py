@@ -1,4 +1,4 @@
-"""Long work done in steps, so that whoever runs it can turn to others in between. Pure."""
+"""Long work cut into short steps, so that a thread can do other work in between. Pure."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 Job = Callable[[], Any]
-"""A call that takes long and releases the GIL, such as decompression: it may run in another thread, and must
-touch nothing that anybody else uses meanwhile.
+"""A slow call that releases the GIL, such as decompression: it may run in another thread, and must not touch
+anything that other threads use meanwhile.
 """
 
 Steps = Generator["Job | None", Any, T]
-"""Work that takes long, as a generator: well below a millisecond of it lies between two yields.
+"""Long work as a generator with well below a millisecond between two yields.
 
-It yields None where others may have their turn. It yields a `Job` to have it called: the yield then returns
-the job's result, or raises what the job raised. Its own result is what it returns. It may be closed at any
-yield, and leaves nothing half done then.
+It yields None when other work may run. It yields a `Job` to have it run: the yield then returns the job's
+result or raises its error. The generator's own result is its return value. It may be closed at any yield and
+leaves nothing half done.
 """
 
 
-def taken(steps: Steps[T]) -> Generator[None, None, T]:
-    """The same steps, the jobs among them done here and now."""
+def with_jobs_run(steps: Steps[T]) -> Generator[None, None, T]:
+    """The same steps, with their jobs run in this thread."""
     go_on: Callable[[], Job | None] = partial(next, steps)
     while True:
         try:
@@ -41,9 +41,9 @@ def taken(steps: Steps[T]) -> Generator[None, None, T]:
             go_on = partial(steps.throw, e)
 
 
-def finished(steps: Steps[T]) -> T:
-    """Take all steps here and now; their result. Raises what they raise."""
-    each = taken(steps)
+def run_steps(steps: Steps[T]) -> T:
+    """Run all steps in this thread and return their result."""
+    each = with_jobs_run(steps)
     while True:
         try:
             next(each)
@@ -52,8 +52,8 @@ def finished(steps: Steps[T]) -> T:
             return result
 
 
-def continued(wanted: Job | None, steps: Steps[T]) -> Steps[T]:
-    """The rest of ``steps`` that were begun, and had yielded ``wanted``."""
+def resume_steps(wanted: Job | None, steps: Steps[T]) -> Steps[T]:
+    """The remaining steps of a generator that was started and has yielded ``wanted``."""
     try:
         while wanted is not None:
             try:

@@ -1,4 +1,4 @@
-"""The few values that every layer speaks of, and how they are written. No I/O."""
+"""Values that every layer uses, and how they are written. No I/O."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ MAX_TIMESTAMP = -3
 """Values of ListOffsets' ``timestamp`` that are not times (`MAX_TIMESTAMP` from version 7)."""
 
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
-"""Topics that brokers keep for themselves; those before 0.10 do not say so of them."""
+"""Topics that brokers keep for themselves; brokers before 0.10 do not mark them as internal."""
 
 LATEST_OFFSET = -1
 EARLIEST_OFFSET = -2
-"""Spark's placeholders in offset JSON: where the partition ends, where it begins."""
+"""Spark's placeholders in offset JSON: the end of a partition, and its beginning."""
 
 
 class TimestampType(IntEnum):
-    """Who set a record's timestamp. The numbers are Spark's ``timestampType`` column."""
+    """Who set a record's timestamp. The numbers are those of Spark's ``timestampType`` column."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
 
 class IsolationLevel(IntEnum):
-    """What a fetch may see of transactions; the wire's numbers."""
+    """Whether a fetch sees records of open and aborted transactions. The numbers are the protocol's."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
 
 NO_BROKER = -1
-"""The broker of a partition that is the cluster's."""
+"""The ``broker`` of a partition that does not belong to one broker: all partitions since 0.8."""
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic; prints as ``topic-partition``, as Kafka's own messages do.
+    """A partition of a topic; printed as ``topic-partition``, as in Kafka's own messages.
 
-    ``broker`` is the one it belongs to in 0.7, where each broker has partitions of its own and
-    ``topic-broker-partition`` is what prints. Since then partitions are the cluster's: `NO_BROKER`.
+    In 0.7 each broker has its own partitions: ``broker`` is the one this belongs to, and it is printed as
+    ``topic-broker-partition``. Since 0.8 ``broker`` is `NO_BROKER`.
     """
 
     topic: str
@@ -58,7 +58,7 @@ class TopicPartition(NamedTuple):
 
     @property
     def number(self) -> str:
-        """The name within the topic, as JSON and ZooKeeper have it: ``partition`` or ``broker-partition``."""
+        """The name within the topic, as in JSON and ZooKeeper: ``partition`` or ``broker-partition``."""
         return str(self.partition) if self.broker == NO_BROKER else f"{self.broker}-{self.partition}"
 
 
@@ -68,11 +68,10 @@ Header = tuple[str, "bytes | None"]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One message as read from a log of any generation.
+    """A message as read from a log of any generation.
 
-    ``next_offset`` is where reading goes on after this record: its codec knows whether that is
-    one further (0.8 onwards) or one frame further (0.7). ``timestamp`` is in milliseconds since the
-    epoch, `NO_TIMESTAMP` where the format has none.
+    ``next_offset`` is where reading continues: ``offset + 1`` since 0.8, one frame further in 0.7.
+    ``timestamp`` is in milliseconds since the epoch, `NO_TIMESTAMP` if the format has none.
     """
 
     offset: int
@@ -86,9 +85,9 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class NewRecord:
-    """One message still to be written: nothing has given it an offset yet.
+    """A message to be written, without an offset yet.
 
-    ``timestamp`` in milliseconds since the epoch; `NO_TIMESTAMP` is allowed.
+    ``timestamp`` is in milliseconds since the epoch; `NO_TIMESTAMP` is allowed.
     """
 
     value: bytes | None
@@ -103,5 +102,5 @@ def encode_id(value: uuid.UUID) -> str:
 
 
 def decode_id(text: str) -> uuid.UUID:
-    """The UUID that `encode_id` wrote. Raises `ValueError` when it is none."""
+    """The UUID that `encode_id` wrote. Raises `ValueError` if the text is not one."""
     return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))

@@ -28,7 +28,7 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartition,
 )
 from pyspark_kafkalog.formats.batch import HEADER_SIZE
-from pyspark_kafkalog.steps import Steps, finished
+from pyspark_kafkalog.steps import Steps, run_steps
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType, TopicPartition
 
 _logger = logging.getLogger(__name__)
@@ -250,7 +250,7 @@ class Log:
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """`offset_for_timestamp_in_steps`, all of them here and now. Raises the same."""
-        return finished(self.offset_for_timestamp_in_steps(timestamp_ms))
+        return run_steps(self.offset_for_timestamp_in_steps(timestamp_ms))
 
     def offset_for_timestamp_in_steps(self, timestamp_ms: int) -> Steps[tuple[int, int] | None]:
         """Timestamp and offset of the first record with this time or a later one; None when there is none.
@@ -281,7 +281,7 @@ class Log:
 
     def max_timestamp(self) -> tuple[int, int] | None:
         """`max_timestamp_in_steps`, all of them here and now. Raises the same."""
-        return finished(self.max_timestamp_in_steps())
+        return run_steps(self.max_timestamp_in_steps())
 
     def max_timestamp_in_steps(self) -> Steps[tuple[int, int] | None]:
         """The largest timestamp of all records and the offset of the first that has it; None without any.

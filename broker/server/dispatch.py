@@ -28,7 +28,7 @@ from pyspark_kafkalog.protocol.exchange import (
     decode_request,
     encode_response,
 )
-from pyspark_kafkalog.steps import Steps, continued
+from pyspark_kafkalog.steps import Steps, resume_steps
 
 if TYPE_CHECKING:
     from broker.offsets.zookeeper_offsets import ZooKeeperOffsets
@@ -131,7 +131,7 @@ class Context:
             if e.value is not LATER:
                 self.answer(e.value)
         else:
-            self.reply.go_on_with(self.answering(continued(wanted, handling)))
+            self.reply.go_on_with(self.answering(resume_steps(wanted, handling)))
 
     def later(self, answer: Callable[[], Any]) -> Callable[[], None]:
         """Work for another thread: sends what ``answer`` returns, or closes the connection if it fails."""
@@ -299,7 +299,7 @@ class Dispatcher:
             except StopIteration as e:
                 response = e.value
             else:
-                reply.go_on_with(context.answering(continued(wanted, response)))
+                reply.go_on_with(context.answering(resume_steps(wanted, response)))
                 return None
         if response is LATER:
             return None

@@ -35,7 +35,7 @@ from pyspark_kafkalog.protocol.api.metadata import (
     WrittenTopic,
     written_topic,
 )
-from pyspark_kafkalog.steps import Job, Steps, finished
+from pyspark_kafkalog.steps import Job, Steps, run_steps
 from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Topics:
             KafkaError: what `check_new` raises, or `StorageError`.
             RegisteredElsewhere: another broker has such a topic, or ZooKeeper cannot be asked.
         """
-        return finished(self._creating(name, partition_count, overrides or {}))
+        return run_steps(self._creating(name, partition_count, overrides or {}))
 
     def creating(
         self, name: str, partition_count: int | None = None, overrides: Mapping[str, str] | None = None
@@ -170,7 +170,7 @@ class Topics:
         Raises:
             KafkaError: what `create` raises.
         """
-        return finished(self.getting_or_creating(name, generation))
+        return run_steps(self.getting_or_creating(name, generation))
 
     def getting_or_creating(self, name: str, generation: str = SINCE_08.generation) -> Steps[StoredTopic]:
         """`get_or_create` in steps, which `go_on` takes if the caller does not."""
@@ -196,7 +196,7 @@ class Topics:
             UnknownTopicOrPartition: no such topic.
             InvalidPartitions: ``total`` is not above the present count.
         """
-        finished(self._adding_partitions(name, total, validate_only=validate_only))
+        run_steps(self._adding_partitions(name, total, validate_only=validate_only))
 
     def adding_partitions(self, name: str, total: int, *, validate_only: bool = False) -> Steps[None]:
         """`add_partitions` in steps, which `go_on` takes if the caller does not."""
@@ -233,7 +233,7 @@ class Topics:
         """Make what clients asked for who have left since."""
         while self._left:
             try:
-                finished(self._left.popleft())
+                run_steps(self._left.popleft())
             except KafkaError as e:
                 _log.warning("a topic whose client has left was not made: %s", e)
 

@@ -29,7 +29,7 @@ from pyspark_kafkalog.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from pyspark_kafkalog.steps import Steps, finished
+from pyspark_kafkalog.steps import Steps, run_steps
 from pyspark_kafkalog.types import TopicPartition
 
 MAX_OPEN_FILES = 512
@@ -194,7 +194,7 @@ class LogManager:
             InvalidTopic, InvalidPartitions, InvalidConfig: it cannot be made.
             StorageError: the disk refused; nothing of it stays.
         """
-        finished(self.creating_topic(name, topic_id, partition_count, overrides, generation=generation))
+        run_steps(self.creating_topic(name, topic_id, partition_count, overrides, generation=generation))
 
     def creating_topic(
         self,
@@ -236,7 +236,7 @@ class LogManager:
             UnknownTopicOrPartition, InvalidPartitions: there is no such topic, or it has as many already.
             StorageError: the disk refused; the topic is as it was.
         """
-        finished(self.adding_partitions(name, total))
+        run_steps(self.adding_partitions(name, total))
 
     def adding_partitions(self, name: str, total: int) -> Steps[None]:
         """`add_partitions` in steps, about one for each partition; all of them are there, or none."""

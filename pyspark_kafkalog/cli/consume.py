@@ -44,7 +44,7 @@ from pyspark_kafkalog.errors import (
     OffsetOutOfRange,
 )
 from pyspark_kafkalog.formats import message_set
-from pyspark_kafkalog.formats.message_set import MAX_BATCH_BYTES, Place
+from pyspark_kafkalog.formats.message_set import MAX_BATCH_BYTES, ExpectedOffsets
 from pyspark_kafkalog.formats.record import parse_records
 from pyspark_kafkalog.types import IsolationLevel, Record, TopicPartition
 
@@ -131,7 +131,7 @@ class _Partition:
 
     def _batches(self, fetched: Fetched) -> Batches:
         data, held = fetched.data.cast("B"), None
-        answer = self._answer(data, self.reached, self._aborted(fetched.aborted), fetched.place)
+        answer = self._answer(data, self.reached, self._aborted(fetched.aborted), fetched.expected)
         try:
             for block in answer.blocks(walk_messages):
                 # The offsets of a block are known to be right when the next one was looked at.
@@ -161,10 +161,10 @@ class _Partition:
         start: int,
         end: int,  # noqa: ARG002  (is ours)
         aborted: AbortedTransactions,
-        place: Place,
+        expected: ExpectedOffsets,
         broker: int,  # noqa: ARG002  (no record says it)
     ) -> tuple[list[list[Record]], int]:
-        answer = self._answer(entry, start, aborted if self._committed else None, place)
+        answer = self._answer(entry, start, aborted if self._committed else None, expected)
         return [_records(block) for block in answer.blocks(walk_messages)], answer.next_offset
 
     def _skip(self, start: int, end: int) -> None:
@@ -172,7 +172,7 @@ class _Partition:
             self.on_skip(self.tp, start, end)
 
     def _answer(
-        self, data: memoryview, start: int, aborted: AbortedTransactions | None, place: Place
+        self, data: memoryview, start: int, aborted: AbortedTransactions | None, expected: ExpectedOffsets
     ) -> Answer:
         return Answer(
             data,
@@ -182,7 +182,7 @@ class _Partition:
             aborted=aborted,
             max_batch_bytes=MAX_BATCH_BYTES,
             streamed=True,
-            place=place,
+            place=expected,
         )
 
     def _aborted(self, listed: tuple[tuple[int, int], ...]) -> AbortedTransactions | None:

@@ -20,10 +20,10 @@ from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError, MessageTooLarge, OffsetOutOfRange
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.message_set import (
-    Place,
-    checks_out,
+    ExpectedOffsets,
     entry_at,
     first_offset,
+    is_sound,
     next_offset_at,
     next_sound,
 )
@@ -35,10 +35,10 @@ T = TypeVar("T")
 CORRUPT = (CorruptMessage, MessageTooLarge)
 """What a batch that may be left out raises when it is decoded. A codec that is missing here is none of it."""
 
-Decode = Callable[[memoryview, int, int, AbortedTransactions, Place, int], tuple[Iterable[T], int]]
+Decode = Callable[[memoryview, int, int, AbortedTransactions, ExpectedOffsets, int], tuple[Iterable[T], int]]
 """What one entry holds of the offsets ``[start, end)``, and where reading goes on after it; raises `CORRUPT`.
 
-Given: the entry's bytes, start, end, the aborted transactions, its place, the id of the broker.
+Given: the entry's bytes, start, end, the aborted transactions, its expected, the id of the broker.
 """
 
 
@@ -74,31 +74,33 @@ class Detour(Generic[T]):
             return self._skip(position, self._next_by_offset(position, end), e)
         data, at = fetched.data, 0
         follows = follows and fetched.offset == start
-        place = Place.of_answer(fetched.offset, fetched.high_watermark, follows=follows)
+        expected = ExpectedOffsets.of_answer(fetched.offset, fetched.high_watermark, follows=follows)
         aborted = AbortedTransactions(fetched.aborted)
         while position < end:
             frame = entry_at(data, at)
-            somewhere = _somewhere(place, position)
+            somewhere = _somewhere(expected, position)
             if frame is None and position > start and next_sound(data, at, somewhere) is None:
                 break  # perhaps only cut off by the end of the answer: the next one begins with it
             try:
                 if frame is None:
                     raise cause
-                self._check_next(data, frame, position, place)
+                self._check_next(data, frame, position, expected)
                 piece = data[frame.position : frame.end]
-                items, position_after = self.decode(piece, position, end, aborted, place, fetched.broker_id)
+                items, position_after = self.decode(
+                    piece, position, end, aborted, expected, fetched.broker_id
+                )
             except CORRUPT as e:
-                behind, found = self._behind(fetched, at, position, end, place)
+                behind, found = self._behind(fetched, at, position, end, expected)
                 if behind > position:
                     position = self._skip(position, min(behind, end), e)
                 if found is None or fetched.aborted:
                     # Had it been the end of a transaction, the next answer knows what that was.
                     return position
-                place, at = Place(0, position, place.below), found.position
+                expected, at = ExpectedOffsets(0, position, expected.below), found.position
                 continue
             yield from items
             position = max(position, position_after)
-            place, at = place.after(frame.last_offset), frame.end
+            expected, at = expected.after(frame.last_offset), frame.end
         if position == start:
             raise cause
         return position
@@ -114,20 +116,20 @@ class Detour(Generic[T]):
         self.on_skip(start, end)
         return end
 
-    def _check_next(self, data: memoryview, frame: Frame, position: int, place: Place) -> None:
+    def _check_next(self, data: memoryview, frame: Frame, position: int, expected: ExpectedOffsets) -> None:
         """Of two entries that overlap, both perhaps with right checksums, one has a damaged offset.
 
         Raises:
             CorruptMessage: it is this one: there is a gap before it.
         """
         following = next_offset_at(data, frame.end)
-        if following is None or following > frame.last_offset or following < place.lowest:
+        if following is None or following > frame.last_offset or following < expected.lowest:
             return
         if first_offset(data, frame) > position:
-            raise place.after(frame.last_offset).refuse(following, following)
+            raise expected.after(frame.last_offset).refuse(following, following)
 
     def _behind(
-        self, fetched: Fetched, at: int, position: int, end: int, place: Place
+        self, fetched: Fetched, at: int, position: int, end: int, expected: ExpectedOffsets
     ) -> tuple[int, Frame | None]:
         """Where reading goes on behind the corrupt entry at byte ``at``, and the entry there, if the answer
         has it. That is ``position`` itself where the corrupt entry holds nothing from there on.
@@ -135,11 +137,11 @@ class Detour(Generic[T]):
         Raises:
             CorruptMessage: an entry fills all that may be fetched, and is perhaps only too large.
         """
-        data, somewhere = fetched.data, _somewhere(place, position)
+        data, somewhere = fetched.data, _somewhere(expected, position)
         frame = entry_at(data, at)
-        if frame is not None and checks_out(data, frame, place):
+        if frame is not None and is_sound(data, frame, expected):
             after = frame.last_offset + 1
-            return after, next_sound(data, at, _somewhere(place, after))
+            return after, next_sound(data, at, _somewhere(expected, after))
         found = next_sound(data, at, somewhere)
         if found is not None:
             return max(position, first_offset(data, found)), found
@@ -152,7 +154,7 @@ class Detour(Generic[T]):
         if at > 0 or len(data) < limit:
             try:
                 more = self._fetched(position, end, limit)
-                found = _first_sound(more.data, _somewhere(place, position + 1))
+                found = _first_sound(more.data, _somewhere(expected, position + 1))
             except CORRUPT:
                 found = None
             if found is not None:
@@ -191,7 +193,7 @@ class Detour(Generic[T]):
             fetched = self._fetched(offset, end)
         except CORRUPT:
             return None
-        frame = _first_sound(fetched.data, _somewhere(fetched.place, position + 1))
+        frame = _first_sound(fetched.data, _somewhere(fetched.expected, position + 1))
         return None if frame is None else first_offset(fetched.data, frame)
 
     def _fetched_near(self, offset: int, end: int) -> Fetched:
@@ -222,11 +224,11 @@ class Detour(Generic[T]):
             fetcher.close()
 
 
-def _somewhere(place: Place, lowest: int) -> Place:
-    """The place of an entry that comes anywhere behind a corrupt one."""
-    return Place(lowest, lowest, place.below)
+def _somewhere(expected: ExpectedOffsets, lowest: int) -> ExpectedOffsets:
+    """The expected of an entry that comes anywhere behind a corrupt one."""
+    return ExpectedOffsets(lowest, lowest, expected.below)
 
 
-def _first_sound(data: memoryview, place: Place) -> Frame | None:
+def _first_sound(data: memoryview, expected: ExpectedOffsets) -> Frame | None:
     frame = entry_at(data, 0)
-    return frame if frame is not None and checks_out(data, frame, place) else next_sound(data, 0, place)
+    return frame if frame is not None and is_sound(data, frame, expected) else next_sound(data, 0, expected)

@@ -27,7 +27,7 @@ from pyspark_kafkalog.errors import (
     RequestTimedOut,
     error_for,
 )
-from pyspark_kafkalog.formats.message_set import Place, begins_whole, next_offset_after
+from pyspark_kafkalog.formats.message_set import ExpectedOffsets, begins_whole, next_offset_after
 from pyspark_kafkalog.protocol.api.fetch import (
     FetchPartition,
     FetchRequest,
@@ -73,9 +73,9 @@ class Fetched:
     follows: bool = False
 
     @property
-    def place(self) -> Place:
+    def expected(self) -> ExpectedOffsets:
         """What the offsets of the first entry must be."""
-        return Place.of_answer(self.offset, self.high_watermark, follows=self.follows)
+        return ExpectedOffsets.of_answer(self.offset, self.high_watermark, follows=self.follows)
 
 
 @dataclass(slots=True)
@@ -217,13 +217,13 @@ class PartitionFetcher:
         if len(data) == 0:
             return None
         follows = flight.offset == self._ended_at
-        place = Place.of_answer(flight.offset, -1, follows=follows)
-        next_offset = next_offset_after(data, flight.offset, place)
+        expected = ExpectedOffsets.of_answer(flight.offset, -1, follows=follows)
+        next_offset = next_offset_after(data, flight.offset, expected)
         high_watermark = answer.high_watermark
         if next_offset > high_watermark >= 0:
             high_watermark = max(high_watermark, self._watermark(deadline))
-            place = Place.of_answer(flight.offset, high_watermark, follows=follows)
-            next_offset = next_offset_after(data, flight.offset, place)
+            expected = ExpectedOffsets.of_answer(flight.offset, high_watermark, follows=follows)
+            next_offset = next_offset_after(data, flight.offset, expected)
         if next_offset > flight.offset:
             self._position = self._ended_at = next_offset
             self._resize(len(data), next_offset - flight.offset)

@@ -31,7 +31,7 @@ from pyspark_kafkalog.formats.batch import (
     verify_crc,
 )
 from pyspark_kafkalog.formats.checksum import crc32c
-from pyspark_kafkalog.formats.message_set import Place, frames
+from pyspark_kafkalog.formats.message_set import ExpectedOffsets, frames
 from pyspark_kafkalog.formats.record import MIN_RECORD_BYTES
 from pyspark_kafkalog.types import TopicPartition
 
@@ -89,7 +89,7 @@ class Answer:
         aborted: Sequence[tuple[int, int]] | AbortedTransactions | None,
         max_batch_bytes: int,
         streamed: bool = False,
-        place: Place = Place(),  # noqa: B008  (never changes)
+        place: ExpectedOffsets = ExpectedOffsets(),  # noqa: B008  (never changes)
     ) -> None:
         """``aborted`` None means uncommitted and aborted records are to be seen as well; what has been begun
         with an earlier part of the same answer goes on.
@@ -127,7 +127,7 @@ class Answer:
         try:
             while at < self._end and self._room > 0 and (size := self._whole_batch(pos)) is not None:
                 if size == _MESSAGES:
-                    place = Place(lowest, asked, below)
+                    place = ExpectedOffsets(lowest, asked, below)
                     found = step(data, pos, walk, place, at, self._end, max_bytes=self._max_batch_bytes)
                     self._room -= found.decompressed_bytes
                     at = self.next_offset = found.next_offset
@@ -142,7 +142,7 @@ class Answer:
                  ) = read_header_fields(data, pos)  # fmt: skip
                 last = base + last_delta
                 if base < lowest or last < asked or last >= below:
-                    raise Place(lowest, asked, below).refuse(base, last)
+                    raise ExpectedOffsets(lowest, asked, below).refuse(base, last)
                 lowest = last + 1
                 if base >= self._end:
                     # A gap up to the end of the range, or a damaged offset: then what comes next is lower.
@@ -171,7 +171,7 @@ class Answer:
         if len(self._data) - pos >= _LENGTH_POSITION:
             base = int.from_bytes(self._data[pos : pos + _LENGTH_POSITION], "big", signed=True)
             if base < lowest:
-                raise Place(lowest).refuse(base, base)
+                raise ExpectedOffsets(lowest).refuse(base, base)
 
     def _whole_batch(self, pos: int) -> int | None:
         """Bytes of the batch at ``pos``, `_MESSAGES` where it is none but of v0 or v1; None where the answer

@@ -20,7 +20,7 @@ from pyspark_kafkalog.columnar.engine import Block, Cursor, Engine, Filled, Limi
 from pyspark_kafkalog.columnar.kernel_cache import KernelName, kernel
 from pyspark_kafkalog.columnar.plain import PlainEngine
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, InvalidTimestamp, KafkaError
-from pyspark_kafkalog.formats.message_set import Place
+from pyspark_kafkalog.formats.message_set import ExpectedOffsets
 from pyspark_kafkalog.types import TopicPartition
 
 __all__ = ["COLUMNS", "Decoded", "RecordBatchDecoder", "arrow_schema"]
@@ -105,7 +105,7 @@ class RecordBatchDecoder:
         start: int,
         end: int,
         aborted: Sequence[tuple[int, int]] | AbortedTransactions | None = (),
-        place: Place = Place(),  # noqa: B008
+        place: ExpectedOffsets = ExpectedOffsets(),  # noqa: B008
     ) -> Decoded:
         """The rows of one fetch answer with offsets in ``[start, end)``.
 
@@ -129,7 +129,7 @@ class RecordBatchDecoder:
         start: int,
         end: int,
         aborted: Sequence[tuple[int, int]] | AbortedTransactions | None = (),
-        place: Place = Place(),  # noqa: B008
+        place: ExpectedOffsets = ExpectedOffsets(),  # noqa: B008
         whole: bool = False,
     ) -> Generator[pa.RecordBatch, None, int]:
         """The same rows one record batch at a time; its value at the end is where reading goes on.
@@ -149,7 +149,7 @@ class RecordBatchDecoder:
         start: int,
         end: int,
         aborted: Sequence[tuple[int, int]] | AbortedTransactions | None,
-        place: Place,
+        place: ExpectedOffsets,
         streamed: bool = False,
     ) -> Answer:
         return Answer(

@@ -22,7 +22,7 @@ from pyspark_kafkalog.formats.legacy import (
     read_entry,
     verify_entry,
 )
-from pyspark_kafkalog.formats.message_set import Place, frames
+from pyspark_kafkalog.formats.message_set import ExpectedOffsets, frames
 from pyspark_kafkalog.types import Record, TimestampType
 
 RUN_BYTES = 256 << 10
@@ -48,7 +48,7 @@ class Step(NamedTuple):
 
 
 def step(
-    data: memoryview, pos: int, walk: Walker, place: Place, at: int, end: int, *, max_bytes: int
+    data: memoryview, pos: int, walk: Walker, place: ExpectedOffsets, at: int, end: int, *, max_bytes: int
 ) -> Step:
     """What the entry of v0 or v1 at ``pos``, or those from there on, hold of the offsets ``[at, end)``.
 
@@ -92,7 +92,7 @@ def step(
     raise _fault(data, pos, max_bytes)
 
 
-def _beyond(data: memoryview, pos: int, place: Place) -> int:
+def _beyond(data: memoryview, pos: int, place: ExpectedOffsets) -> int:
     """The offset of the message at ``pos``, which is not below the range's end."""
     entry = read_entry(data, pos)
     if not place.has(entry.offset, entry.offset):
@@ -101,7 +101,7 @@ def _beyond(data: memoryview, pos: int, place: Place) -> int:
     return entry.offset
 
 
-def _check_next(data: memoryview, pos: int, place: Place) -> None:
+def _check_next(data: memoryview, pos: int, place: ExpectedOffsets) -> None:
     """Look at the offset of the entry at ``pos``, of which perhaps only a part is there. What lies beyond the
     range's end comes after a gap, or has a damaged offset: then that of the next entry is lower.
     """
@@ -139,7 +139,7 @@ def records(block: Block) -> list[Record]:
 
 
 def _opened(
-    data: memoryview, pos: int, walk: Walker, place: Place, at: int, end: int, max_bytes: int
+    data: memoryview, pos: int, walk: Walker, place: ExpectedOffsets, at: int, end: int, max_bytes: int
 ) -> Step:
     """What the compressed set at ``pos`` holds. Its messages end with its own offset, or before."""
     wrapper = read_entry(data, pos)

@@ -1,4 +1,4 @@
-"""What every generation of messages can do, so that a log never asks which one it holds."""
+"""What a log needs from a message format, so that it does not depend on the generation it holds."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pyspark_kafkalog.types import Record
 
 
 class Frame(NamedTuple):
-    """One entry of a log seen from outside: a 0.7 message, a v0/v1 entry or a v2 batch.
+    """One entry of a log without its content: a 0.7 message, a v0/v1 entry or a v2 batch.
 
     ``position`` and ``size`` are bytes; ``next_offset`` is where the next frame's records may begin.
-    ``max_timestamp`` is in milliseconds, -1 where the format has none. ``first_is_known`` is False for a
-    compressed v0 or v1 set: ``first_offset`` is that of its last message then, as decompression alone would
-    tell the first one's.
+    ``max_timestamp`` is in milliseconds, -1 if the format has none. ``first_is_known`` is False for a
+    compressed v0 or v1 set: ``first_offset`` is then that of its last message, because only decompression
+    gives the first.
     """
 
     position: int
@@ -35,39 +35,27 @@ class MessageFormat(Protocol):
     """Bytes to frames to records. Implementations are pure and hold no state."""
 
     min_frame_size: int
-    """No frame has fewer bytes."""
+    """The size of the smallest frame."""
 
     def frame_at(self, buf: memoryview, pos: int, offset: int) -> Frame | None:
         """The frame that begins at ``pos``; None while its header is incomplete.
 
-        Only the header need be in ``buf``; ``frame.end`` may lie beyond it. ``offset`` is where the
-        caller stands: 0.7's bytes hold no offset, the others ignore it.
-
-        Raises:
-            CorruptMessage: no frame can begin with these bytes.
+        ``buf`` need only hold the header; ``frame.end`` may be beyond its end. ``offset`` is the frame's
+        offset for 0.7, whose bytes hold none; the other formats ignore it.
         """
         ...
 
     def verify(self, buf: memoryview, frame: Frame) -> None:
-        """Check the frame's CRC; the whole frame must be in ``buf``.
-
-        Raises:
-            CorruptMessage: the checksum differs.
-        """
+        """Check the frame's CRC; the whole frame must be in ``buf``."""
         ...
 
     def records(self, buf: memoryview, frame: Frame, *, max_bytes: int) -> Iterator[Record]:
-        """The records in the frame, control records left out, decompressing at most ``max_bytes``.
-
-        Raises:
-            CorruptMessage: a record's lengths or count do not fit its frame.
-            MessageTooLarge: decompressed, the frame is larger than ``max_bytes``.
-        """
+        """The records in the frame, control records left out, decompressing at most ``max_bytes``."""
         ...
 
     def times(self, buf: memoryview, frame: Frame, *, max_bytes: int) -> Iterator[tuple[int, int]]:
-        """Timestamp and offset of each record that `records` would give, without making it.
+        """Timestamp and offset of each record that `records` would give, without creating it.
 
-        Memory is what decompression yields, whatever the records hold. Raises as `records`.
+        Memory is what decompression yields, whatever the records hold.
         """
         ...

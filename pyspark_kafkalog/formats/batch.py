@@ -1,7 +1,18 @@
-"""Record batches of format v2 (Kafka 0.11 and later), read and written whole.
+"""Record batches of format v2 (Kafka 0.11 and later): their header, their records as a block, and writing
+both.
 
-A batch is its header (`batch_header`, which has the layout) and a block of records (`record`), compressed as
-one piece or not at all. ``docs/formats.md`` has the rules that a reader follows.
+Big-endian; positions in bytes from the batch's first::
+
+     0 base_offset:8        12 partition_leader_epoch:4   27 base_timestamp:8   57 record_count:4
+     8 batch_length:4       16 magic:1 = 2                35 max_timestamp:8    61 records (`record`)
+                            17 crc:4                      43 producer_id:8
+                            21 attributes:2               51 producer_epoch:2
+                            23 last_offset_delta:4        53 base_sequence:4
+
+``batch_length`` counts what follows it. ``crc`` is the CRC-32C of everything from ``attributes`` on, so a
+broker sets offset and leader epoch without changing it. Attributes: bits 0-2 codec, 3 log append time,
+4 transactional, 5 control, 6 delete horizon. The records are compressed as one block; the header never is.
+``docs/formats.md`` has the rules that a reader follows. Source: Kafka protocol guide, "Record Batch".
 """
 
 from __future__ import annotations
@@ -18,7 +29,7 @@ from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.compression import Codec, compress, decompress_in_steps
 from pyspark_kafkalog.formats.record import encode_record, parse_records, read_times
 from pyspark_kafkalog.formats.varint import Buffer
-from pyspark_kafkalog.steps import Steps, finished
+from pyspark_kafkalog.steps import Steps, run_steps
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, Record, TimestampType
 
 HEADER_SIZE = 61
@@ -30,7 +41,7 @@ MAGIC = 2
 HEADER = struct.Struct(">qiibIhiqqqhii")
 UNCOVERED = struct.Struct(">qiibI")
 COVERED = struct.Struct(">hiqqqhii")
-"""The header, and its two parts: what the checksum does not cover and what it does."""
+"""The header, and its two parts: not covered by the checksum, and covered."""
 
 CRC_POSITION = 17
 ATTRIBUTES_POSITION = 21
@@ -47,7 +58,7 @@ _SEQUENCES = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class BatchHeader:
-    """The fields of a batch before its records; the module's docstring has their layout."""
+    """The fields of a batch before its records."""
 
     base_offset: int
     batch_length: int
@@ -69,11 +80,7 @@ class BatchHeader:
 
     @property
     def codec(self) -> Codec:
-        """How the records are compressed.
-
-        Raises:
-            UnsupportedCompression: by a codec that Kafka does not have.
-        """
+        """How the records are compressed."""
         return Codec.of(self.attributes & CODEC_BITS)
 
     @property
@@ -88,48 +95,40 @@ class BatchHeader:
 
     @property
     def is_control(self) -> bool:
-        """Whether its records are for readers themselves and not for their users."""
+        """Whether its records are transaction markers, which consumers skip."""
         return bool(self.attributes & CONTROL_BIT)
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Whether ``base_timestamp`` says when tombstones may be deleted. Records' times as ever."""
+        """Whether ``base_timestamp`` is the time from which tombstones may be deleted."""
         return bool(self.attributes & DELETE_HORIZON_BIT)
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last record that the batch ever held."""
+        """Offset of the batch's last record, even if compaction removed it."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
-        """Where reading goes on, also after a batch that compaction has emptied."""
+        """Where reading continues, also after a batch that compaction has emptied."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def last_sequence(self) -> int:
-        """Sequence number of the last record, -1 without one; they wrap from 2**31-1 to 0."""
+        """Sequence number of the last record, -1 if it has none; they wrap from 2**31-1 to 0."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) % _SEQUENCES
 
 
 def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """The header of the batch at ``pos``; of the batch only so much need be in ``buf``.
-
-    Raises:
-        CorruptMessage: it is cut short, or is not that of a v2 batch.
-    """
+    """The header of the batch at ``pos``; ``buf`` need only hold the header."""
     base, length, epoch, _, *rest = read_header_fields(buf, pos)
     return BatchHeader(base, length, epoch, *rest)
 
 
 def read_header_fields(buf: Buffer, pos: int) -> tuple[int, ...]:
-    """The thirteen fields of the header at ``pos``, ``magic`` among them, in their order and checked.
-
-    Raises:
-        CorruptMessage: it is cut short, or is not that of a v2 batch.
-    """
+    """The thirteen fields of the header at ``pos``, ``magic`` included, in order and checked."""
     if len(buf) - pos < HEADER_SIZE:
         raise CorruptMessage(
             f"batch header at byte {pos} is cut short: {len(buf) - pos} of {HEADER_SIZE} bytes"
@@ -150,16 +149,12 @@ def read_header_fields(buf: Buffer, pos: int) -> tuple[int, ...]:
 
 
 def codec_at(buf: Buffer, pos: int) -> Codec:
-    """The codec of the batch at ``pos``, whose header is whole. Raises as `BatchHeader.codec`."""
+    """The codec of the batch at ``pos``; ``buf`` must hold its header."""
     return Codec.of(buf[pos + ATTRIBUTES_POSITION + 1] & CODEC_BITS)
 
 
 def verify_crc(buf: Buffer, pos: int, header: BatchHeader) -> None:
-    """Compare the batch's bytes with the header's checksum.
-
-    Raises:
-        CorruptMessage: they differ, or the batch is cut short.
-    """
+    """Compare the batch's CRC-32C with the one in its header."""
     with memoryview(buf) as view, view[pos + ATTRIBUTES_POSITION : batch_end(buf, pos, header)] as covered:
         found = crc32c(covered)
     if found != header.crc:
@@ -169,11 +164,7 @@ def verify_crc(buf: Buffer, pos: int, header: BatchHeader) -> None:
 
 
 def batch_end(buf: Buffer, pos: int, header: BatchHeader) -> int:
-    """Position after the batch that begins at ``pos``.
-
-    Raises:
-        CorruptMessage: not all of it is in ``buf``.
-    """
+    """Position after the batch that begins at ``pos``."""
     end = pos + header.size
     if end > len(buf):
         raise CorruptMessage(
@@ -212,32 +203,24 @@ _MAX_TIMESTAMP_POSITION = 35
 
 
 class ControlType(IntEnum):
-    """What a control record says of its producer's transaction."""
+    """The transaction marker in a control record."""
 
     UNKNOWN = -1
-    """A type that is none of a partition's transaction markers: later Kafkas have some for their own use."""
+    """Not a transaction marker: later Kafkas have other types for their own use."""
     ABORT = 0
     COMMIT = 1
 
 
 def record_block(buf: Buffer, pos: int, header: BatchHeader, max_bytes: int) -> memoryview:
-    """`record_block_in_steps`, all of them here and now. Raises the same."""
-    return finished(record_block_in_steps(buf, pos, header, max_bytes))
+    """`record_block_in_steps`, run at once."""
+    return run_steps(record_block_in_steps(buf, pos, header, max_bytes))
 
 
 def record_block_in_steps(buf: Buffer, pos: int, header: BatchHeader, max_bytes: int) -> Steps[memoryview]:
-    """The records' bytes, decompressed; a view of ``buf`` where they are not compressed. No CRC check.
-
-    ``max_bytes`` bounds what decompression may yield; without compression the bytes are there already.
-
-    Raises:
-        CorruptMessage: the batch is cut short or its compressed block is damaged.
-        MessageTooLarge: decompressed, the block has more than ``max_bytes``.
-        UnsupportedCompression: the codec is unknown, or its library not installed.
-    """
+    """The records' bytes, decompressed; a view of ``buf`` if not compressed. The CRC is not checked."""
     block = memoryview(buf)[pos + HEADER_SIZE : batch_end(buf, pos, header)]
     codec = header.codec
-    # An empty batch has no block at all, whatever its codec.
+    # An empty batch has no block, whatever its codec.
     if codec is Codec.NONE or not block:
         return block
     return memoryview((yield from decompress_in_steps(codec, block, max_bytes)))
@@ -246,14 +229,9 @@ def record_block_in_steps(buf: Buffer, pos: int, header: BatchHeader, max_bytes:
 def decode_records(
     buf: Buffer, pos: int, header: BatchHeader, max_bytes: int, *, check_crc: bool = True
 ) -> list[Record]:
-    """The records of the batch at ``pos``, those of a control batch too: the caller leaves them out.
+    """The records of the batch at ``pos``, including those of a control batch, which the caller must skip.
 
-    The checksum comes first, then decompression of at most ``max_bytes``, then the records.
-
-    Raises:
-        CorruptMessage: the checksum differs, or lengths, counts or offsets do not fit.
-        MessageTooLarge: decompressed, the batch has more than ``max_bytes``.
-        UnsupportedCompression: the codec is unknown, or its library not installed.
+    Checks the checksum first, then decompresses at most ``max_bytes``.
     """
     if check_crc:
         verify_crc(buf, pos, header)
@@ -271,11 +249,7 @@ def decode_records(
 
 
 def control_type(record: Record) -> ControlType:
-    """What a record of a control batch says; types that are no transaction marker are `ControlType.UNKNOWN`.
-
-    Raises:
-        CorruptMessage: its key is not that of a control record.
-    """
+    """The transaction marker in a record of a control batch."""
     if record.key is None or len(record.key) < _CONTROL_KEY.size:
         raise CorruptMessage(f"control record at offset {record.offset} has no type in its key")
     version, number = _CONTROL_KEY.unpack_from(record.key)
@@ -305,18 +279,16 @@ def encode_batch(
 ) -> bytes:
     """One batch with ``records`` in their order.
 
-    Their offsets follow each other from ``base_offset`` on, unless ``offset_deltas`` says otherwise: a batch
-    that compaction went over has gaps. ``last_offset_delta`` is then that of the batch before it; it
-    must be given for a batch without records.
+    Offsets are consecutive from ``base_offset`` unless ``offset_deltas`` gives others: a compacted batch has
+    gaps. ``last_offset_delta`` is then that of the original batch; it is required for a batch without
+    records.
 
     Raises:
-        InvalidRecord: a length, timestamp or offset does not fit its field, or the deltas do not rise.
         InvalidConfig: the codec has no such ``level``.
-        UnsupportedCompression: the codec's library is not installed.
     """
     deltas: Sequence[int] = range(len(records)) if offset_deltas is None else offset_deltas
     if len(deltas) != len(records) or (offset_deltas and not _rises(offset_deltas)):
-        raise InvalidRecord(f"the offset deltas of {len(records)} records do not rise one by one: {deltas}")
+        raise InvalidRecord(f"the offset deltas of {len(records)} records do not rise: {deltas}")
     last_held = deltas[-1] if deltas else -1
     last = last_held if last_offset_delta is None else last_offset_delta
     if last < max(last_held, 0):
@@ -350,10 +322,7 @@ def encode_control(
     base_offset: int = 0,
 ) -> bytes:
     """The batch that ends a producer's transaction in one partition: key ``version:2 type:2``, value
-    ``version:2 coordinator_epoch:4``, both of version 0.
-
-    Raises:
-        InvalidRecord: ``kind`` is no transaction marker, or a number does not fit its field.
+    ``version:2 coordinator_epoch:4``, both version 0.
     """
     if kind is ControlType.UNKNOWN:
         raise InvalidRecord("a control batch must abort or commit")
@@ -383,12 +352,9 @@ def seal_batch(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytes:
-    """The batch of a ``block`` of records that is encoded and compressed already, as ``attributes`` say.
+    """The batch around a ``block`` of records that is already encoded, and compressed as ``attributes`` say.
 
-    ``producer`` is its id, epoch and base sequence. The block is taken as it is.
-
-    Raises:
-        InvalidRecord: a number does not fit its field.
+    ``producer`` is producer id, epoch and base sequence.
     """
     try:
         covered = COVERED.pack(
@@ -409,13 +375,10 @@ def assign(
     leader_epoch: int,
     log_append_time: int | None = None,
 ) -> None:
-    """Give the batch at ``pos`` its place in a log, in ``buf`` itself.
+    """Set the offset and leader epoch of the batch at ``pos``, in ``buf`` itself.
 
-    With ``log_append_time`` (milliseconds) every record takes that time, and the checksum is made anew: the
-    caller has verified the old one. Without, no byte under the checksum changes.
-
-    Raises:
-        CorruptMessage: the batch is cut short.
+    With ``log_append_time`` (milliseconds) every record gets that time and the checksum is computed again:
+    the caller has verified the old one. Without it no byte covered by the checksum changes.
     """
     _OFFSET.pack_into(buf, pos, base_offset)
     _LEADER_EPOCH.pack_into(buf, pos + _LEADER_EPOCH_POSITION, leader_epoch)

@@ -1,9 +1,9 @@
 """The two checksums of Kafka's formats, each from the fastest library that is installed.
 
-CRC-32C (Castagnoli) guards v2 batches; CRC-32 (that of zip) guards the older messages. The ``crc32c`` package
+CRC-32C (Castagnoli) is that of v2 batches, CRC-32 (as in zip) that of older messages. The ``crc32c`` package
 uses the processor's own instruction and is installed where it has wheels: Linux on x86_64, aarch64 and
-riscv64, macOS, Windows. Elsewhere ``crcmod`` takes its place, which runs anywhere and is some fifty times
-slower; it is also the tests' oracle.
+riscv64, macOS, Windows. Elsewhere ``crcmod`` is used, which runs anywhere and is some fifty times
+slower; tests also compare with it.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def _portable_crc32c() -> _Checksum:
 
 
 def _hardware_crc32c() -> _Checksum:
-    """The function of the ``crc32c`` package, from the extension module that has it.
+    """The function of the ``crc32c`` package, from its extension module.
 
-    The package itself reads its own metadata and imports argparse when it is imported: forty milliseconds of
-    the time until a new Spark worker has its first row.
+    Importing the package itself reads its metadata and imports argparse: forty milliseconds of the time until
+    a new Spark worker has its first row.
     """
     package = find_spec("crc32c")
     spec = package and PathFinder.find_spec("_crc32c", package.submodule_search_locations)

@@ -1,14 +1,20 @@
-"""The five codecs of Kafka's record sets, decompressed within a bound.
+"""The five codecs of Kafka's record sets, decompressed within a limit.
 
-What a compressed block claims of its own size is never believed before it is compared with the limit, and
-where it claims nothing the output grows step by step, so that memory follows what really came out: at most
-``max_bytes`` and one step more. The codec's libraries are imported when first used.
+The size that a compressed block claims is compared with the limit before memory is allocated. If it claims
+none, the output grows step by step: at most ``max_bytes`` and one step more. Libraries are imported on first
+use.
 
-* **gzip**: members one after the other (RFC 1952). isal where installed, else zlib.
+* **gzip**: members one after the other (RFC 1952). isal if installed, else zlib.
 * **snappy**: a bare block, as librdkafka and sarama write, or the framing of the xerial library, as the JVM
   writes: ``82 'SNAPPY' 00``, version:4, compatible version:4, then blocks of ``length:4 block``, big-endian.
-* **lz4**: the LZ4 frame format, blocks independent of each other (the JVM's reader asks for that).
+* **lz4**: the LZ4 frame format with independent blocks, which the JVM's reader requires. Message sets of 0.8
+  to 0.10 need another frame header, which lz4 libraries do not write: before 0.10 (format v0) the header
+  checksum also covers the frame's magic number, and readers of that time reject a frame that has its content
+  size.
 * **zstd**: frames, often without their content size.
+
+Source for lz4: KIP-57; Kafka 0.9 ``message/KafkaLZ4BlockInputStream.java``; lz4 frame format 1.6, "Frame
+Descriptor"; the xxHash specification, "XXH32".
 """
 
 from __future__ import annotations
@@ -29,30 +35,30 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = struct.Struct(">8sii")
 _XERIAL_VERSION = 1
 _XERIAL_BLOCK_BYTES = 32 * 1024
-"""What the xerial library cuts its input into; readers take any size."""
+"""The size of blocks that the xerial library writes; readers accept any."""
 
 _SNAPPY_MAX_RATIO = 22
-"""No snappy element of n bytes yields more than 22 n: the best is 64 bytes out of a copy of three."""
+"""A snappy element of n bytes yields at most 22 n: 64 bytes from a copy of three bytes."""
 
 _SNAPPY_COPIED_BYTES = 16 * 1024
-"""python-snappy holds a block twice for a moment; up to here it is faster than a buffer of our own."""
+"""python-snappy holds a block twice for a moment; up to this size it is faster than a buffer of our own."""
 
 _GZIP_WBITS = 31
 _MEMBER_INPUT_BYTES = 4096
-"""Input step from the second gzip member on: the library copies all input it has not used."""
+"""Input step from the second gzip member on: the library copies all input that it has not used."""
 
 _LZ4_MAX_RATIO = 255
-"""No byte of an lz4 block yields more: a run of 255s adds so many to a match's length."""
+"""A byte of an lz4 block yields at most 255: each 255 adds that many to a match's length."""
 
 _STEP_RATIO = 8
 _MAX_STEP_BYTES = 1 << 20
-"""lz4 that claims no size: the first step of output is so many times the input; none is above the maximum."""
+"""lz4 without a content size: the first output step is `_STEP_RATIO` times the input, at most this."""
 
 _AT_ONCE_BYTES = 1 << 20
-"""So much is decompressed in the thread that asks: below 1 ms with all codecs but gzip, which takes 3."""
+"""Up to this size decompression runs in the caller's thread: below 1 ms, except gzip's 3 ms."""
 
 _AT_ONCE_PIECES = 1000
-"""The same for the frames, members or blocks that are taken one by one in Python, at some us each."""
+"""The same limit for frames, members or blocks, which Python handles one by one at some us each."""
 
 _ANY_PIECES = sys.maxsize
 
@@ -84,30 +90,25 @@ class Codec(IntEnum):
 
     @classmethod
     def of(cls, number: int) -> Codec:
-        """The codec with this number.
-
-        Raises:
-            UnsupportedCompression: Kafka has none with this number.
-        """
+        """The codec with this number."""
         try:
             return cls(number)
         except ValueError:
-            raise UnsupportedCompression(f"compression codec {number} is not one of Kafka's") from None
+            raise UnsupportedCompression(f"compression codec {number} is unknown: Kafka has 0 to 4") from None
 
 
 LEVELS = {Codec.GZIP: range(1, 10), Codec.LZ4: range(17), Codec.ZSTD: range(1, 23)}
-"""The compression levels that may be asked for; the other codecs have none."""
+"""The compression levels that each codec allows; the others have none."""
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
     """``data`` compressed as one record set's block; snappy in xerial framing.
 
-    ``level`` None means each library's usual one: for gzip isal's, where installed, which is more than
-    ten times faster than zlib's for a slightly larger result; a level asks for zlib.
+    ``level`` None is each library's default: for gzip isal's, if installed, which is more than ten times
+    faster than zlib's for a slightly larger result; a level selects zlib.
 
     Raises:
         InvalidConfig: the codec has no such level.
-        UnsupportedCompression: the codec's library is not installed.
     """
     if level is not None and level not in LEVELS.get(codec, ()):
         allowed = LEVELS.get(codec)
@@ -119,13 +120,7 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: Codec, data: Buffer, max_bytes: int) -> bytes | memoryview:
-    """The bytes that ``data`` holds, at most ``max_bytes`` of them. Codec NONE gives ``data`` itself.
-
-    Raises:
-        CorruptMessage: ``data`` is not what its codec writes, is cut short, or goes on after its end.
-        MessageTooLarge: it claims or yields more than ``max_bytes``.
-        UnsupportedCompression: the codec's library is not installed.
-    """
+    """The decompressed bytes of ``data``, at most ``max_bytes``; ``data`` itself for codec NONE."""
     if codec is Codec.NONE:
         if len(data) > max_bytes:
             raise _too_large(codec, max_bytes)
@@ -134,7 +129,7 @@ def decompress(codec: Codec, data: Buffer, max_bytes: int) -> bytes | memoryview
 
 
 def decompress_in_steps(codec: Codec, data: Buffer, max_bytes: int) -> Steps[bytes | memoryview]:
-    """`decompress`: at once if that gives little, else as a job. Raises the same."""
+    """`decompress`: at once if the result is small, else as a job."""
     if codec is Codec.NONE:
         return decompress(codec, data, max_bytes)
     try:
@@ -149,7 +144,7 @@ def decompress_in_steps(codec: Codec, data: Buffer, max_bytes: int) -> Steps[byt
 
 
 class _TooManyPieces(Exception):
-    """More pieces than may be decompressed at once."""
+    """There are more pieces than may be decompressed at once."""
 
 
 def _too_large(codec: Codec, max_bytes: int, claimed: int | None = None) -> MessageTooLarge:
@@ -193,7 +188,7 @@ def _gzip_decompress(data: Buffer, max_bytes: int, max_pieces: int) -> bytes | m
         if len(out) > max_bytes:
             raise _too_large(Codec.GZIP, max_bytes)
         if not member.eof:
-            raise _corrupt(Codec.GZIP, "it is cut short")
+            raise _corrupt(Codec.GZIP, "the data is cut short")
         if not member.unused_data:
             return bytes(out)
         rest = memoryview(data)[len(data) - len(member.unused_data) :]
@@ -213,7 +208,7 @@ def _gzip_members(
         member = library.decompressobj(_GZIP_WBITS)
         while not member.eof:
             if not rest:
-                raise _corrupt(Codec.GZIP, "it is cut short")
+                raise _corrupt(Codec.GZIP, "the data is cut short")
             given = rest[:_MEMBER_INPUT_BYTES]
             out += member.decompress(given, max_bytes + 1 - len(out))
             if len(out) > max_bytes:
@@ -260,7 +255,7 @@ def _snappy_decompress(data: Buffer, max_bytes: int, max_pieces: int) -> bytes |
 
 
 def _snappy_blocks(blocks: list[memoryview], sizes: list[int]) -> memoryview:
-    """Decompress the blocks into one buffer, by the library that python-snappy is made of."""
+    """Decompress the blocks into one buffer with cramjam, the library under python-snappy."""
     import cramjam
 
     out = memoryview(bytearray(sum(sizes)))
@@ -276,7 +271,7 @@ def _snappy_blocks(blocks: list[memoryview], sizes: list[int]) -> memoryview:
 
 
 def _snappy_claim(block: memoryview) -> int:
-    """How many bytes the block says it holds, refused where its own length cannot yield them."""
+    """The size that a block claims, refused if its own length cannot yield that much."""
     size, pos = read_uvarint(block, 0)
     if size > _SNAPPY_MAX_RATIO * (len(block) - pos):
         raise _corrupt(Codec.SNAPPY, f"a block of {len(block)} bytes claims {size}")
@@ -288,7 +283,7 @@ def _xerial_blocks(view: memoryview, max_pieces: int) -> list[memoryview]:
         raise _corrupt(Codec.SNAPPY, "the xerial header is cut short")
     _, _, compatible = _XERIAL_HEADER.unpack_from(view)
     if compatible != _XERIAL_VERSION:
-        raise _corrupt(Codec.SNAPPY, f"xerial framing of version {compatible}")
+        raise _corrupt(Codec.SNAPPY, f"unknown xerial framing version {compatible}")
     blocks: list[memoryview] = []
     pos = _XERIAL_HEADER.size
     while pos < len(view):
@@ -330,7 +325,7 @@ def _lz4_decompress(data: Buffer, max_bytes: int, max_pieces: int) -> bytes | me
         step = _lz4_claim(library, view, max_bytes) or min(_STEP_RATIO * len(view), _MAX_STEP_BYTES)
         context = library.create_decompression_context()
         while True:
-            # One byte more than is allowed, so that reaching it proves the excess.
+            # One byte more than allowed, so that reaching it shows that there is too much.
             size = min(step, max_bytes - len(out)) + 1
             chunk, used, ended = library.decompress_chunk(context, view[pos:], max_length=size)
             pos += used
@@ -342,7 +337,7 @@ def _lz4_decompress(data: Buffer, max_bytes: int, max_pieces: int) -> bytes | me
             if ended:
                 context = library.create_decompression_context()
             elif not used and not chunk:
-                raise _corrupt(Codec.LZ4, "it is cut short")
+                raise _corrupt(Codec.LZ4, "the data is cut short")
             max_pieces -= 1
             if not max_pieces:
                 raise _TooManyPieces
@@ -352,7 +347,7 @@ def _lz4_decompress(data: Buffer, max_bytes: int, max_pieces: int) -> bytes | me
 
 
 def _lz4_claim(library: Any, view: memoryview, max_bytes: int) -> int:
-    """The content size in the frame's header, 0 where it says none."""
+    """The content size in the frame's header, 0 if it has none."""
     size = int(library.get_frame_info(view)["content_size"])
     if size > max_bytes:
         raise _too_large(Codec.LZ4, max_bytes, size)
@@ -396,14 +391,14 @@ def _zstd_decompress(data: Buffer, max_bytes: int, max_pieces: int) -> bytes | m
                     raise _TooManyPieces
                 chunks.append(chunk)
             if not frame.eof:
-                raise _corrupt(Codec.ZSTD, "it is cut short")
+                raise _corrupt(Codec.ZSTD, "the data is cut short")
     except library.ZstdError as e:
         raise _corrupt(Codec.ZSTD, e) from None
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 def _zstd_blocks(library: Any, view: memoryview, pos: int, limit: int) -> Iterator[int]:
-    """Where each block of the frame at ``pos`` ends: the first takes the header along, the last the checksum.
+    """The end of each block of the frame at ``pos``; the first includes the header, the last the checksum.
 
     A block holds at most 128 KiB, whatever the frame claims, so output grows by no more between two of
     them. Source: RFC 8878, sections 3.1.1.1 and 3.1.1.2.
@@ -416,14 +411,14 @@ def _zstd_blocks(library: Any, view: memoryview, pos: int, limit: int) -> Iterat
     last = False
     while not last:
         if pos + 3 > len(view):
-            raise _corrupt(Codec.ZSTD, "it is cut short")
+            raise _corrupt(Codec.ZSTD, "the data is cut short")
         header = int.from_bytes(view[pos : pos + 3], "little")
         last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
         pos += 3 + (1 if kind == _ZSTD_RLE_BLOCK else size)
         if last and frame.has_checksum:
             pos += 4
         if pos > len(view):
-            raise _corrupt(Codec.ZSTD, "it is cut short")
+            raise _corrupt(Codec.ZSTD, "the data is cut short")
         yield pos
 
 
@@ -457,7 +452,7 @@ _MASK = 0xFFFFFFFF
 
 
 def for_message_set(frame: bytes, magic: int) -> bytes:
-    """The ``frame`` of an lz4 library as a message set of format ``magic`` holds it."""
+    """An lz4 library's ``frame`` with the header that readers of message format ``magic`` expect."""
     out = bytearray(frame)
     if out[_FLAGS_POSITION] & _CONTENT_SIZE_BIT:
         out[_FLAGS_POSITION] &= ~_CONTENT_SIZE_BIT
@@ -467,10 +462,7 @@ def for_message_set(frame: bytes, magic: int) -> bytes:
 
 
 def with_right_checksum(frame: Buffer) -> bytes:
-    """The same frame with the checksum byte that lz4 libraries want, whatever it was.
-
-    What does not begin as a frame is given back as it is: the library says what is wrong with it.
-    """
+    """The frame with the header checksum that lz4 libraries expect; unchanged if it is not a frame."""
     out = bytearray(frame)
     if len(out) > _FLAGS_POSITION and out.startswith(_FRAME_MAGIC):
         _sum_header(out, _FLAGS_POSITION)
@@ -502,7 +494,7 @@ def xxh32(data: Buffer) -> int:
 
 
 def _sum_header(frame: bytearray, start: int) -> None:
-    """Set the checksum byte, over the bytes from ``start`` to the descriptor's end."""
+    """Set the header checksum, computed from byte ``start`` to the descriptor's end."""
     flags = frame[_FLAGS_POSITION]
     end = _SIZE_POSITION
     if flags & _CONTENT_SIZE_BIT:

@@ -1,13 +1,19 @@
-"""Messages of one generation told in the format of another: an entry of 0.7 as a record batch v2. Pure.
+"""Converts entries between message formats, for readers and topics of another one. Pure, and in steps.
 
-The batch takes up the offsets that the entry does, one for each of its bytes: its base offset is the entry's
-position, its last offset delta the entry's size less one. So whoever follows offsets as v2 has them follows
-positions in 0.7's log. The messages have the first of these offsets, one each. They have no key and no time.
+* An entry of 0.7 becomes a record batch v2 (`batch_of_entry_in_steps`). The batch has the entry's offsets,
+  one for each byte: its base offset is the entry's position, its last offset delta the entry's size less one.
+  So a reader that follows v2 offsets follows positions in 0.7's log. Messages have neither key nor time.
+* A log's entries of v0, v1 and v2 become those of an older format, for readers that know no newer
+  (`for_reader_in_steps`); `readable_until` finds what such a reader needs no conversion for.
+* A producer's entries become those of the topic's format (`for_topic_in_steps`).
+
+Memory is one decompressed set and the piece made of it. Messages compressed together stay together, with the
+same codec, as long as they fit one entry. ``docs/formats.md`` lists what each direction loses. Source: Kafka
+2.8 ``record/RecordsUtil.java``, ``log/LogValidator.scala``.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from struct import Struct
@@ -17,7 +23,6 @@ from pyspark_kafkalog.errors import (
     CorruptMessage,
     ErrorCode,
     InvalidRecord,
-    KafkaError,
     MessageTooLarge,
     ServerError,
     UnsupportedCompression,
@@ -40,11 +45,11 @@ from pyspark_kafkalog.formats.message_set import codec_at, frames, magic_at
 from pyspark_kafkalog.formats.record import encode_record, read_messages
 from pyspark_kafkalog.formats.v07 import entry_header, payloads_in_steps
 from pyspark_kafkalog.formats.varint import Buffer
-from pyspark_kafkalog.steps import Steps, finished, taken
+from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, TimestampType
 
 _AT_ONCE_BYTES = 1 << 17
-"""More is compressed as a job."""
+"""Above this size compression is a job."""
 
 
 class ConvertedEntry(NamedTuple):
@@ -55,25 +60,14 @@ class ConvertedEntry(NamedTuple):
     block_bytes: int
 
 
-def batch_of_entry(entry: Buffer, offset: int, *, max_bytes: int, leader_epoch: int = -1) -> ConvertedEntry:
-    """`batch_of_entry_in_steps`, all of them here and now. Raises the same."""
-    return finished(batch_of_entry_in_steps(entry, offset, max_bytes=max_bytes, leader_epoch=leader_epoch))
-
-
 def batch_of_entry_in_steps(
     entry: Buffer, offset: int, *, max_bytes: int, leader_epoch: int = -1
 ) -> Steps[ConvertedEntry]:
-    """The batch that says what the ``entry``, one whole and no more, says at ``offset``.
+    """The batch for the ``entry`` (exactly one) at ``offset``.
 
-    The entry may decompress to ``max_bytes``, all levels together. What was compressed is so again, in gzip,
-    which every client can read: an answer would be some ten times as long without, and it costs little beside
-    making the records. An entry without messages becomes a batch without records.
-
-    Raises:
-        CorruptMessage: it is not one whole entry, or one of its messages cannot be read.
-        MessageTooLarge: it decompresses to more than ``max_bytes``.
-        InvalidRecord: it holds more messages than bytes, so there is not an offset for each.
-        UnsupportedCompression: the codec's library is not installed.
+    The entry may decompress to ``max_bytes``, all levels together. A compressed entry becomes a batch in
+    gzip, which every client can read: it makes the answer some ten times shorter and costs little compared
+    with encoding the records. An entry without messages becomes a batch without records.
     """
     size = len(entry)
     found = entry_header(entry, 0)
@@ -88,7 +82,7 @@ def batch_of_entry_in_steps(
                 f"the entry at offset {offset} has {size} bytes and more messages than that: record batches"
                 " need an offset for each"
             )
-        # Bytes and not objects are kept: there may be a million of them.
+        # Encoded at once, without keeping objects: there may be a million messages.
         block += encode_record(NewRecord(bytes(payload), None, NO_TIMESTAMP), NO_TIMESTAMP, count)
         count += 1
 
@@ -113,25 +107,25 @@ def batch_of_entry_in_steps(
 
 
 PIECE_BYTES = 1 << 20
-"""So many bytes of messages that are not compressed are made into one piece; more where one has more."""
+"""Size of a piece of uncompressed messages; larger if one message is."""
 
 _FIRST_OFFSET = -(1 << 63)
 _NO_LEADER_EPOCH = -1
 
 _STEP_MESSAGES = 32
-"""So many are made anew in one step, which takes some 100 us; large ones are yielded one by one."""
+"""Messages converted in one step, which takes some 100 us; larger ones end the step earlier."""
 
 _STEP_BYTES = 1 << 17
 
 _MOST_OVERHEAD = 34
-"""What a message takes in any format beside its key and value, at most: a v1 entry."""
+"""The most bytes that a message takes in any format besides its key and value: a v1 entry."""
 
 
 class Piece(NamedTuple):
-    """Entries in the format that was asked for, and what they cost.
+    """Entries in the wanted format, and what they cost.
 
-    ``next_offset`` is where reading goes on behind them. ``message_count`` messages were made anew, of
-    ``block_bytes`` before compression; both are 0 where ``data`` is a view of what was given.
+    ``next_offset`` is where reading continues after them. ``message_count`` messages were converted, of
+    ``block_bytes`` before compression; both are 0 if ``data`` is a view of the input.
     """
 
     data: bytes | memoryview
@@ -141,18 +135,7 @@ class Piece(NamedTuple):
 
 
 Take = Callable[[Piece], object]
-"""Is given the pieces one by one."""
-
-
-def for_reader(
-    buf: Buffer, magic: int, *, start_offset: int = 0, max_bytes: int, piece_bytes: int = PIECE_BYTES
-) -> Iterator[Piece]:
-    """The pieces of `for_reader_in_steps`, the steps taken as they are asked for. Raises the same."""
-    return _one_by_one(
-        lambda take: for_reader_in_steps(
-            buf, magic, take, start_offset=start_offset, max_bytes=max_bytes, piece_bytes=piece_bytes
-        )
-    )
+"""Called with each piece."""
 
 
 def for_reader_in_steps(
@@ -164,50 +147,37 @@ def for_reader_in_steps(
     max_bytes: int,
     piece_bytes: int = PIECE_BYTES,
 ) -> Steps[None]:
-    """The whole entries in ``buf`` for one who knows the formats up to ``magic``, offsets kept.
+    """The whole entries in ``buf`` for a reader that knows the formats up to ``magic``; offsets are kept.
 
-    Entries of these formats are views, also where some of their messages lie before ``start_offset``; of the
-    others only what lies from there on is told. Control batches and batches without records are a piece
-    without bytes, so that ``next_offset`` is known. Headers, producers and transactions are lost in silence.
+    Entries in these formats are given as views, even if some of their messages are before ``start_offset``;
+    others are converted from there on. A control batch or a batch without records becomes a piece without
+    bytes, which only advances ``next_offset``. Headers, producer ids and transactions are dropped.
 
-    Each entry may hold ``max_bytes`` before compression. What would be more as it is told becomes several
-    compressed entries.
+    An entry may hold ``max_bytes`` before compression; a result above that becomes several compressed
+    entries.
 
     Raises:
-        CorruptMessage: an entry that must be converted cannot be read.
-        MessageTooLarge: an entry holds more than ``max_bytes``.
         UnsupportedCompression: a batch to convert is in zstd, which older formats do not have.
     """
     view = memoryview(buf)
-    known: Frame | None = None  # the first of the frames that go out together as they are
+    known: Frame | None = None  # the first of the frames that go out together unchanged
     last: Frame | None = None
     for frame in frames(view, start_offset=start_offset):
-        as_it_is = magic_at(view, frame.position) <= magic
+        is_readable = magic_at(view, frame.position) <= magic
         if (
             known is not None
             and last is not None
-            and not (as_it_is and frame.position == last.end and frame.end - known.position <= piece_bytes)
+            and not (is_readable and frame.position == last.end and frame.end - known.position <= piece_bytes)
         ):
             take(Piece(view[known.position : last.end], last.next_offset, 0, 0))
             yield None
             known = None
-        if as_it_is:
+        if is_readable:
             known, last = known or frame, frame
             continue
         yield from _older(view, frame, magic, take, start_offset, max_bytes, piece_bytes)
     if known is not None and last is not None:
         take(Piece(view[known.position : last.end], last.next_offset, 0, 0))
-
-
-def for_topic(
-    buf: Buffer, magic: int, *, base_offset: int = 0, max_bytes: int, piece_bytes: int = PIECE_BYTES
-) -> Iterator[Piece]:
-    """The pieces of `for_topic_in_steps`, the steps taken as they are asked for. Raises the same."""
-    return _one_by_one(
-        lambda take: for_topic_in_steps(
-            buf, magic, take, base_offset=base_offset, max_bytes=max_bytes, piece_bytes=piece_bytes
-        )
-    )
 
 
 def for_topic_in_steps(
@@ -219,18 +189,15 @@ def for_topic_in_steps(
     max_bytes: int,
     piece_bytes: int = PIECE_BYTES,
 ) -> Steps[None]:
-    """What a producer sent, all of it in format ``magic``, numbered from ``base_offset`` on.
+    """What a producer sent, converted to format ``magic`` and numbered from ``base_offset`` on.
 
-    Messages that came without compression make batches v2 of at most ``piece_bytes``, or of one message.
-    Nothing is lost but v0 has no times: what the format cannot say is refused, as Kafka does.
+    Uncompressed messages become v2 batches of at most ``piece_bytes``, or of one message. The only silent
+    loss is v0's missing timestamps; anything else that the format cannot hold is refused, as in Kafka.
 
     Raises:
-        CorruptMessage: an entry cannot be read.
-        MessageTooLarge: an entry holds more than ``max_bytes``, decompressed or as it is told.
         InvalidRecord: control records.
-        ServerError: UNSUPPORTED_FOR_MESSAGE_FORMAT: headers, a producer id or a transaction where ``magic``
-            has none.
-        UnsupportedCompression: zstd where ``magic`` does not have it.
+        ServerError: UNSUPPORTED_FOR_MESSAGE_FORMAT: headers, a producer id or a transaction that ``magic``
+            does not have.
     """
     view = memoryview(buf)
     loose = _Block(magic, Codec.NONE)  # messages that came without compression
@@ -250,7 +217,7 @@ def for_topic_in_steps(
             continue
         if is_batch:
             header = read_header(view, pos)
-            _check_tellable(header, magic)
+            _check_convertible(header, magic)
             found = yield from _of_batch(view, pos, header, max_bytes, headers_lost=False)
         else:
             found = yield from messages_in_steps(view, pos, max_bytes=max_bytes, stored=False)
@@ -276,20 +243,6 @@ def for_topic_in_steps(
         take(loose.sealed())
 
 
-def _one_by_one(steps_with: Callable[[Take], Steps[None]]) -> Iterator[Piece]:
-    pieces: deque[Piece] = deque()
-    each = taken(steps_with(pieces.append))
-    going_on = True
-    while going_on:
-        try:
-            going_on = next(each, False) is None
-        except KafkaError:
-            yield from pieces
-            raise
-        while pieces:
-            yield pieces.popleft()
-
-
 def _older(
     view: memoryview,
     frame: Frame,
@@ -299,7 +252,7 @@ def _older(
     max_bytes: int,
     piece_bytes: int,
 ) -> Steps[None]:
-    """One entry of a later format for a reader of ``magic``; the last piece leads past the entry."""
+    """Convert one entry of a newer format for a reader of ``magic``; the last piece ends after the entry."""
     pos = frame.position
     if magic_at(view, pos) == MAGIC:
         header = read_header(view, pos)
@@ -330,7 +283,7 @@ def _older(
 
 
 class _Pace:
-    """*Not thread-safe.* Says when enough was made for one step."""
+    """*Not thread-safe.* Decides when a step has done enough."""
 
     __slots__ = ("_count", "_size")
 
@@ -346,8 +299,8 @@ class _Pace:
         return True
 
 
-def _check_tellable(header: BatchHeader, magic: int) -> None:
-    """Raise for a batch of which v0 or v1 cannot say all; headers are seen record by record."""
+def _check_convertible(header: BatchHeader, magic: int) -> None:
+    """Refuse a batch that v0 or v1 cannot hold; headers are checked record by record."""
     if header.is_control:
         raise InvalidRecord("clients may not write control records")
     if header.producer_id >= 0 or header.is_transactional:
@@ -370,7 +323,7 @@ def _refuse_zstd(header: BatchHeader, magic: int) -> None:
 def _of_batch(
     view: memoryview, pos: int, header: BatchHeader, max_bytes: int, *, headers_lost: bool = True
 ) -> Steps[Iterator[Message]]:
-    """The records of a v2 batch, after its checksum; one with headers is refused unless they may be lost."""
+    """The messages of a v2 batch, checksum verified; headers are refused unless they may be lost."""
     verify_crc(view, pos, header)
     block = yield from record_block_in_steps(view, pos, header, max_bytes)
     return _records(block, header, headers_lost)
@@ -396,7 +349,7 @@ def _records(block: memoryview, header: BatchHeader, headers_lost: bool) -> Iter
 
 
 class _Block:
-    """*Not thread-safe.* Messages gathered in one format, to be sealed as one piece."""
+    """*Not thread-safe.* Messages collected in one format, to be written as one piece."""
 
     __slots__ = (
         "_block", "_first_offset", "_first_time", "_kind", "_last_offset", "_newest", "_relative",
@@ -418,10 +371,10 @@ class _Block:
         return len(self._block)
 
     def has_room(self, message: Message, limit: int) -> bool:
-        """Whether the piece stays within ``limit`` with it; the first message always has room."""
+        """Whether the piece stays within ``limit`` with this message; the first always fits."""
         if not self.count:
             return True
-        # A batch v2 has one time for all where the log set it.
+        # With log append time a v2 batch has one time for all its records.
         kind = message.timestamp_type
         if self.magic == MAGIC and (
             kind is not self._kind
@@ -433,7 +386,6 @@ class _Block:
         return HEADER_SIZE + len(self._block) + _MOST_OVERHEAD + size <= limit
 
     def add(self, message: Message, offset: int) -> None:
-        """Take the message in at this offset. Raises `InvalidRecord` where a number does not fit."""
         _, timestamp, kind, key, value, _ = message
         if not self.count:
             self._first_offset, self._first_time, self._newest, self._kind = (
@@ -458,7 +410,7 @@ class _Block:
             self._newest = timestamp
 
     def check(self, max_bytes: int) -> None:
-        """Raise `MessageTooLarge` where a compressed entry has become more than ``max_bytes``."""
+        """Raise `MessageTooLarge` if a compressed entry exceeds ``max_bytes``."""
         if len(self._block) > max_bytes:
             raise MessageTooLarge(
                 f"the compressed set at offset {self._first_offset} has more than {max_bytes} bytes in format"
@@ -466,14 +418,14 @@ class _Block:
             )
 
     def sealed_in_steps(self) -> Steps[Piece]:
-        """`sealed`, as a job where there is much to compress."""
+        """`sealed`, as a job if there is much to compress."""
         if self.codec is Codec.NONE or self.size <= _STEP_BYTES:
             return self.sealed()
         piece: Piece = yield self.sealed
         return piece
 
     def sealed(self) -> Piece:
-        """The piece; there is at least one message."""
+        """The piece; the block must have a message."""
         codec = self.codec
         if self.magic == MAGIC:
             data = seal_batch(
@@ -500,7 +452,7 @@ class _Block:
 
 
 _HEAD = Struct(">8xi4xB4xh")
-"""Length, magic and, in a v2 batch, attributes. Every whole entry is longer."""
+"""Length, magic and, in a v2 batch, attributes; shorter than any whole entry."""
 
 HEAD_BYTES = _HEAD.size
 _OVERHEAD = 12
@@ -510,21 +462,22 @@ _ZSTD = int(Codec.ZSTD)
 
 
 class ReaderLimits(NamedTuple):
-    """What a reader knows: formats up to ``magic``, and whether it knows zstd, which only v2 can have."""
+    """What a reader supports: formats up to ``magic``, and whether zstd, which only v2 can have."""
 
     magic: int
     zstd: bool
 
     def takes(self, newest_magic: int) -> bool:
-        """Whether it can read whatever is of these formats, so that nothing need be looked at."""
+        """Whether it can read everything in these formats, so that entries need no check."""
         return newest_magic <= self.magic and (self.zstd or newest_magic < MAGIC)
 
 
 def readable_until(buf: Buffer, pos: int, limits: ReaderLimits) -> tuple[int, bool]:
-    """Where the entries from ``pos`` on end that the reader can take, and whether that is for good.
+    """Where the entries from ``pos`` on that the reader supports end, and whether an unsupported entry begins
+    there.
 
-    True: an entry begins there that it cannot take. False: the head of the next one is not in ``buf``, or
-    cannot be one, which is not for us to say. The position may lie beyond the end of ``buf``.
+    False means that the next entry's head is not in ``buf`` or is damaged. The position may be beyond the end
+    of ``buf``.
     """
     end = len(buf) - HEAD_BYTES
     unpack = _HEAD.unpack_from

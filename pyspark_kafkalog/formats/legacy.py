@@ -1,15 +1,24 @@
-"""Message sets of the formats v0 and v1 (Kafka 0.8 to 0.10), read and written.
+"""Message sets of the formats v0 (Kafka 0.8 and 0.9) and v1 (0.10), read and written.
 
-A set is a row of entries (`legacy_entry` has their layout), one for each message. Compressed, it is the value
-of one more entry, the *wrapper*, which has no key. Offsets of the messages in a wrapper:
+A set is a sequence of entries, one for each message. Big-endian; positions in bytes from the entry's first::
 
-* v0: each has its own, absolute.
-* v1: they count from the first, and the wrapper has the absolute offset of the last one: so a broker numbers
-  the set without opening it. A wrapper with offset 0 is as its producer sent it: they stand as they are.
+     0 offset:8     12 crc:4          18 timestamp:8          v1 only
+     8 length:4     16 magic:1        18 or 26 key_length:4 key value_length:4 value
+                    17 attributes:1
 
-A v1 wrapper with log append time gives its time to all its messages. Sets are not nested deeper: Kafka since
-0.11 refuses it, and the brokers before made one set of what they were sent. ``docs/formats.md`` has more.
-Source: Kafka 2.8 ``record/AbstractLegacyRecordBatch.java``.
+``length`` counts what follows it. ``crc`` is the CRC-32 of everything from ``magic`` on, so a broker sets the
+offset without changing it. A length of -1 means null. Attributes: bits 0-2 codec; 3, in v1, log append time;
+the others are unused and kept. A compressed set is the value of one more entry, the *wrapper*, which has no
+key. Offsets of the messages in a wrapper:
+
+* v0: absolute.
+* v1: relative to the first; the wrapper has the absolute offset of the last one, so a broker numbers
+  the set without opening it. In a wrapper with offset 0, as its producer sent it, they are used unchanged.
+
+A v1 wrapper with log append time gives its time to all its messages. Wrappers are not nested: Kafka since
+0.11 refuses it, and older brokers flattened what they were sent. ``docs/formats.md`` has more.
+Source: Kafka protocol guide, "Message sets"; Kafka 2.8 ``record/LegacyRecord.java``,
+``record/AbstractLegacyRecordBatch.java``.
 """
 
 from __future__ import annotations
@@ -30,19 +39,19 @@ from pyspark_kafkalog.formats.compression import (
 )
 from pyspark_kafkalog.formats.record import quick_record
 from pyspark_kafkalog.formats.varint import Buffer
-from pyspark_kafkalog.steps import Steps, finished
+from pyspark_kafkalog.steps import Steps, run_steps
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, Record, TimestampType
 
 MAGICS = (0, 1)
 
 CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
-"""What message sets can be compressed with: zstd came later."""
+"""The codecs of message sets: zstd came later."""
 
 ENTRY_OVERHEAD = 12
 """Bytes before those that ``length`` counts."""
 
 MIN_ENTRY_BYTES = 26
-"""The smallest entry, v0 without key and value; and as many as hold the header of either format."""
+"""The smallest entry, v0 without key and value; also enough for the header of either format."""
 
 _LENGTH_POSITION = 8
 CRC_POSITION = 12
@@ -50,7 +59,7 @@ MAGIC_POSITION = 16
 ATTRIBUTES_POSITION = 17
 TIMESTAMP_POSITION = 18
 KEY_POSITIONS = (18, 26)
-"""Where the key's length stands, by magic."""
+"""The position of the key's length, by magic."""
 
 CODEC_BITS = 0x07
 LOG_APPEND_TIME_BIT = 0x08
@@ -65,7 +74,7 @@ _MIN_LENGTHS = (14, 22)
 
 
 class EntryHeader(NamedTuple):
-    """The fields before the key; the module's docstring has their layout. v0 has no timestamp: -1."""
+    """The fields before the key. v0 has no timestamp: -1."""
 
     offset: int
     length: int
@@ -81,26 +90,22 @@ class EntryHeader(NamedTuple):
 
     @property
     def is_compressed(self) -> bool:
-        """Whether the entry is a wrapper: its value a compressed message set."""
+        """Whether the entry is a wrapper: its value is a compressed message set."""
         return bool(self.attributes & CODEC_BITS)
 
     @property
     def codec(self) -> Codec:
-        """How the value is compressed.
-
-        Raises:
-            UnsupportedCompression: by a codec that message sets do not have.
-        """
+        """How the value is compressed."""
         return _codec(self.attributes, self.magic)
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Who set the timestamp; create time where there is none."""
+        """Who set the timestamp; create time if there is none."""
         return TimestampType(self.magic and self.attributes >> 3 & 1)
 
 
 def codec_at(buf: Buffer, pos: int) -> Codec:
-    """The codec of the entry at ``pos``, whose header is whole. Raises as `EntryHeader.codec`."""
+    """The codec of the entry at ``pos``; ``buf`` must hold its header."""
     return _codec(buf[pos + ATTRIBUTES_POSITION], buf[pos + MAGIC_POSITION])
 
 
@@ -112,11 +117,7 @@ def _codec(attributes: int, magic: int) -> Codec:
 
 
 def read_entry(buf: Buffer, pos: int = 0) -> EntryHeader:
-    """The header of the entry at ``pos``; of the entry only `MIN_ENTRY_BYTES` need be in ``buf``.
-
-    Raises:
-        CorruptMessage: it is cut short, or is not that of a v0 or v1 entry.
-    """
+    """The header of the entry at ``pos``; ``buf`` need only hold `MIN_ENTRY_BYTES` of it."""
     if len(buf) - pos < MIN_ENTRY_BYTES:
         raise CorruptMessage(
             f"message header at byte {pos} is cut short: {len(buf) - pos} of {MIN_ENTRY_BYTES} bytes"
@@ -132,11 +133,7 @@ def read_entry(buf: Buffer, pos: int = 0) -> EntryHeader:
 
 
 def entry_end(buf: Buffer, pos: int, header: EntryHeader) -> int:
-    """Position after the entry that begins at ``pos``.
-
-    Raises:
-        CorruptMessage: not all of it is in ``buf``.
-    """
+    """Position after the entry that begins at ``pos``."""
     end = pos + header.size
     if end > len(buf):
         raise CorruptMessage(
@@ -146,11 +143,7 @@ def entry_end(buf: Buffer, pos: int, header: EntryHeader) -> int:
 
 
 def verify_entry(buf: Buffer, pos: int, header: EntryHeader) -> None:
-    """Compare the entry's bytes with the header's checksum.
-
-    Raises:
-        CorruptMessage: they differ, or the entry is cut short.
-    """
+    """Compare the entry's CRC-32 with the one in its header."""
     with memoryview(buf) as view, view[pos + MAGIC_POSITION : entry_end(buf, pos, header)] as covered:
         found = crc32(covered)
     if found != header.crc:
@@ -162,11 +155,9 @@ def verify_entry(buf: Buffer, pos: int, header: EntryHeader) -> None:
 def read_message(
     view: memoryview, pos: int
 ) -> tuple[int, int, int, int, memoryview | None, memoryview | None]:
-    """Offset, magic, attributes, timestamp, key and value of the entry at ``pos``, its checksum verified.
-
-    Raises as `read_entry`, `verify_entry` and `key_and_value` together.
-    """
-    # At one glance for what is sound: a third of the time that the three take.
+    """Offset, magic, attributes, timestamp, key and value of the entry at ``pos``, checksum verified."""
+    # All checks in one go for a valid entry: a third of the time of the functions below, which find the
+    # error.
     if len(view) - pos >= MIN_ENTRY_BYTES:
         offset, length, crc, magic, attributes, timestamp = _HEADER.unpack_from(view, pos)
         end = pos + ENTRY_OVERHEAD + length
@@ -193,11 +184,7 @@ def read_message(
 def key_and_value(
     buf: memoryview, pos: int, header: EntryHeader
 ) -> tuple[memoryview | None, memoryview | None]:
-    """Key and value of the entry at ``pos`` as they lie there, None for null; the CRC is not looked at.
-
-    Raises:
-        CorruptMessage: their lengths do not fill the entry exactly.
-    """
+    """Key and value of the entry at ``pos`` as views, None for null; the CRC is not checked."""
     end = entry_end(buf, pos, header)
     key, at = _field(buf, pos + KEY_POSITIONS[header.magic], end - _LENGTH.size, header)
     value, at = _field(buf, at, end, header)
@@ -207,7 +194,7 @@ def key_and_value(
 
 
 def _field(buf: memoryview, pos: int, end: int, header: EntryHeader) -> tuple[memoryview | None, int]:
-    """The key or value whose length stands at ``pos`` and that ends by ``end``; the position after it."""
+    """The key or value whose length is at ``pos``, and the position after it, at most ``end``."""
     (length,) = _LENGTH.unpack_from(buf, pos)
     pos += _LENGTH.size
     if length == -1:
@@ -227,13 +214,10 @@ def assign_entry(
     timestamp: int | None = None,
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
 ) -> None:
-    """Give the entry at ``pos`` its offset, in ``buf`` itself; of a wrapper that is the last message's.
+    """Set the offset of the entry at ``pos`` in ``buf`` itself; for a wrapper that is its last message's.
 
-    With ``timestamp`` (milliseconds) a v1 entry takes that time and its type, and the checksum is made anew:
-    the caller has verified the old one. v0 has no place for a time and stays as it is.
-
-    Raises:
-        CorruptMessage: the entry is cut short.
+    With ``timestamp`` (milliseconds) a v1 entry gets that time and its type, and the checksum is computed
+    again: the caller has verified the old one. v0 has no timestamp and is not changed.
     """
     header = read_entry(buf, pos)
     end = entry_end(buf, pos, header)
@@ -248,15 +232,14 @@ def assign_entry(
 
 
 def assign_offset(buf: bytearray | memoryview, pos: int, offset: int) -> None:
-    """Give the whole entry at ``pos`` its offset, in ``buf`` itself, and leave its time as it is."""
+    """Set the offset of the entry at ``pos`` in ``buf`` itself, and nothing else."""
     _OFFSET.pack_into(buf, pos, offset)
 
 
 def assign_in_order(buf: bytearray, first_offset: int, start: int, stop: int) -> tuple[int, int]:
-    """Give whole entries, from the one at ``start`` on, offsets that follow each other from ``first_offset``.
+    """Give the entries that begin from ``start`` up to ``stop`` consecutive offsets from ``first_offset`` on.
 
-    Ends before the first that begins at ``stop`` or later; returns where that is, and its offset. Nothing of
-    the entries is checked.
+    Returns the position and the offset after the last. The entries must be whole; they are not checked.
     """
     pos, offset = start, first_offset
     while pos < stop:
@@ -268,7 +251,7 @@ def assign_in_order(buf: bytearray, first_offset: int, start: int, stop: int) ->
 
 _PREFIX = struct.Struct(">qiI")
 _COVERED = (struct.Struct(">BBi"), struct.Struct(">BBqi"))
-"""What the checksum covers up to the key, by magic."""
+"""The fields up to the key that the checksum covers, by magic."""
 
 _CREATE, _LOG_APPEND = TimestampType
 
@@ -279,7 +262,7 @@ _STEP_MESSAGES = 64
 class Message(NamedTuple):
     """One message of a set; key and value are views of the set, None for null.
 
-    ``timestamp`` is in milliseconds, `NO_TIMESTAMP` in v0; ``magic`` is the message's own.
+    ``timestamp`` is in milliseconds, `NO_TIMESTAMP` in v0; ``magic`` is the message's own format.
     """
 
     offset: int
@@ -291,25 +274,19 @@ class Message(NamedTuple):
 
 
 def messages(buf: Buffer, pos: int = 0, *, max_bytes: int, stored: bool = True) -> Iterator[Message]:
-    """The messages of the entry at ``pos``: itself, or those in the wrapper that it is, checksums verified.
+    """The message of the entry at ``pos``, or those in the wrapper that it is, checksums verified.
 
-    No list is made: memory is what decompression yields, at most ``max_bytes``. ``stored`` False leaves the
-    offsets in a wrapper as they stand: a broker numbers what a producer sends, whatever they are.
-
-    Raises:
-        CorruptMessage: a checksum or length is wrong, a wrapper holds nothing or another wrapper, or
-            ``stored`` offsets do not rise or do not end with the wrapper's. What comes before the damage has
-            been given by then.
-        MessageTooLarge: decompressed, the set has more than ``max_bytes``.
-        UnsupportedCompression: message sets do not have the codec, or its library is not installed.
+    Lazy: memory is what decompression yields, and messages before a damaged one are given before the error.
+    ``stored`` False accepts any offsets in a wrapper, for sets that a producer sent; stored ones must rise
+    and end with the wrapper's.
     """
-    yield from finished(messages_in_steps(buf, pos, max_bytes=max_bytes, stored=stored))
+    yield from run_steps(messages_in_steps(buf, pos, max_bytes=max_bytes, stored=stored))
 
 
 def messages_in_steps(
     buf: Buffer, pos: int = 0, *, max_bytes: int, stored: bool = True
 ) -> Steps[Iterator[Message]]:
-    """`messages`, the entry opened in steps; what is in it is then read when asked for. Raises the same."""
+    """`messages`, with the entry decompressed in steps."""
     view = memoryview(buf)
     offset, magic, attributes, timestamp, key, value = read_message(view, pos)
     if not attributes & CODEC_BITS:
@@ -324,7 +301,7 @@ def messages_in_steps(
 
 
 def _inner_messages(data: memoryview, header: EntryHeader, base: int, stored: bool) -> Iterator[Message]:
-    """The messages in a wrapper's decompressed set; offsets in it count from ``base``."""
+    """The messages in a wrapper's decompressed set; their offsets are relative to ``base``."""
     kind, previous = header.timestamp_type, -1
     for at, _ in inner_entries(data, header):
         try:
@@ -339,23 +316,17 @@ def _inner_messages(data: memoryview, header: EntryHeader, base: int, stored: bo
         else:
             yield Message(base + inner_offset, header.timestamp if kind else time, kind, key, value, 1)
     if stored and not header.magic and 0 < header.offset != previous:
-        fault = f"it ends with a message at offset {previous}, which is not its own"
+        fault = f"it ends with a message at offset {previous}, not at the wrapper's own offset"
         raise _within(header, CorruptMessage(fault))
 
 
 def inner_set(buf: Buffer, pos: int, header: EntryHeader, max_bytes: int) -> memoryview:
-    """`inner_set_in_steps`, all of them here and now. Raises the same."""
-    return finished(inner_set_in_steps(buf, pos, header, max_bytes))
+    """`inner_set_in_steps`, run at once."""
+    return run_steps(inner_set_in_steps(buf, pos, header, max_bytes))
 
 
 def inner_set_in_steps(buf: Buffer, pos: int, header: EntryHeader, max_bytes: int) -> Steps[memoryview]:
-    """What the wrapper at ``pos`` holds, decompressed; its CRC is not looked at.
-
-    Raises:
-        CorruptMessage: the wrapper has no value, or one that its codec cannot read.
-        MessageTooLarge: it has more than ``max_bytes``.
-        UnsupportedCompression: message sets do not have the codec, or its library is not installed.
-    """
+    """The decompressed content of the wrapper at ``pos``; its CRC is not checked."""
     _, value = key_and_value(memoryview(buf), pos, header)
     return (yield from _opened(header, value, max_bytes))
 
@@ -378,12 +349,9 @@ def _within(wrapper: EntryHeader, fault: CorruptMessage) -> CorruptMessage:
 
 
 def inner_entries(data: memoryview, wrapper: EntryHeader) -> Iterator[tuple[int, EntryHeader]]:
-    """Position and header of each entry in a wrapper's decompressed set. Checksums are not looked at.
+    """Position and header of each entry in a wrapper's decompressed set. Checksums are not checked.
 
-    An incomplete entry at the end is left out, as Kafka does, unless it is the first.
-
-    Raises:
-        CorruptMessage: the set holds no whole entry, a wrapper, or what is no entry at all.
+    An incomplete entry at the end is skipped, as in Kafka, unless it is the first.
     """
     pos, size = 0, len(data)
     try:
@@ -392,7 +360,7 @@ def inner_entries(data: memoryview, wrapper: EntryHeader) -> Iterator[tuple[int,
             if pos + header.size > size:
                 break
             if header.is_compressed:
-                raise CorruptMessage(f"the message at byte {pos} is compressed once more")
+                raise CorruptMessage(f"the message at byte {pos} is itself a compressed set")
             yield pos, header
             pos += header.size
     except CorruptMessage as e:
@@ -404,11 +372,7 @@ def inner_entries(data: memoryview, wrapper: EntryHeader) -> Iterator[tuple[int,
 
 
 def _base_offset(data: memoryview, wrapper: EntryHeader) -> Steps[int]:
-    """What to add to the offsets of the messages in a wrapper, so that the last has the wrapper's own.
-
-    Raises:
-        CorruptMessage: the last one stands at more than that.
-    """
+    """What to add to the relative offsets, so that the last message has the wrapper's offset."""
     if wrapper.magic == 0 or wrapper.offset == 0:
         return 0
     last = 0
@@ -428,11 +392,7 @@ def encode_message(
     offset: int = 0,
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
 ) -> bytes:
-    """The entry of one message that is not compressed. v0 has no place for its time.
-
-    Raises:
-        InvalidRecord: the record has headers, or a number does not fit its field.
-    """
+    """The entry of one uncompressed message. v0 drops its time."""
     if record.headers:
         raise InvalidRecord(
             f"message format v{magic} has no headers, and the record has {len(record.headers)}"
@@ -452,15 +412,13 @@ def wrap_set(
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
     level: int | None = None,
 ) -> bytes:
-    """The wrapper around a ``block`` of entries, compressed here; they are of the same magic.
+    """The wrapper around a ``block`` of entries of the same magic, which is compressed here.
 
-    ``last_offset`` is the absolute offset of the last one, ``timestamp`` the largest of theirs, or with log
-    append time that of all.
+    ``last_offset`` is the absolute offset of the last one; ``timestamp`` is their largest, or with log append
+    time the time of all.
 
     Raises:
-        InvalidRecord: message sets do not have this codec, or a number does not fit its field.
         InvalidConfig: the codec has no such ``level``.
-        UnsupportedCompression: the codec's library is not installed.
     """
     if codec is Codec.NONE or codec not in CODECS:
         raise InvalidRecord(f"message format v{magic} cannot hold a set compressed in {codec.name.lower()}")
@@ -482,15 +440,13 @@ def encode_set(
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
     level: int | None = None,
 ) -> bytes:
-    """A message set with ``records`` in their order: plain entries, or with a ``codec`` one wrapper.
+    """A message set with ``records`` in their order: plain entries, or one wrapper with a ``codec``.
 
-    Their offsets follow each other from ``base_offset`` on, unless ``offsets`` has others, which rise: a set
-    that compaction went over has gaps. No records are no bytes.
+    Offsets are consecutive from ``base_offset`` unless ``offsets`` has rising others: a compacted set has
+    gaps. Without records the set is empty.
 
     Raises:
-        InvalidRecord: a record has headers, message sets do not have this codec, or a number does not fit.
         InvalidConfig: the codec has no such ``level``.
-        UnsupportedCompression: the codec's library is not installed.
     """
     held = list(records)
     places: Sequence[int] = range(base_offset, base_offset + len(held)) if offsets is None else offsets
@@ -521,11 +477,7 @@ def encode_set(
 def encode_entry(
     key: Buffer | None, value: Buffer | None, magic: int, offset: int, timestamp: int, attributes: int
 ) -> bytes:
-    """The bytes of an entry with these fields, as they are.
-
-    Raises:
-        InvalidRecord: a number does not fit its field, or there is no such ``magic``.
-    """
+    """The bytes of an entry with these fields, unchanged."""
     if magic not in MAGICS:
         raise InvalidRecord(f"there is no message set of format v{magic}")
     key_length = -1 if key is None else len(key)
@@ -542,10 +494,11 @@ def encode_entry(
 
 
 class LegacyFormat:
-    """v0 and v1 entries as a log's `MessageFormat`: one frame is one top-level entry, whatever it holds.
+    """v0 and v1 entries as a log's `MessageFormat`: one frame is one top-level entry.
 
-    A wrapper's frame has the offset of its last message for its first as well: without decompression no more
-    is known. ``max_timestamp`` is the entry's own, which producers need not set in a wrapper; brokers do.
+    A wrapper's frame has the offset of its last message also as its first: the first is unknown without
+    decompression. ``max_timestamp`` is the entry's own, which producers need not set in a wrapper; brokers
+    do.
     """
 
     min_frame_size = MIN_ENTRY_BYTES
@@ -568,7 +521,7 @@ class LegacyFormat:
         message = next(found, None)
         while message is not None:
             following = next(found, None)
-            # A producer's wrapper has offset 0, and messages beyond that.
+            # A producer's wrapper has offset 0, and messages with higher ones.
             end = message.offset + 1 if following is not None else max(message.offset + 1, frame.next_offset)
             key, value = message.key, message.value
             yield quick_record(

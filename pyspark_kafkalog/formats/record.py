@@ -34,21 +34,21 @@ MIN_RECORD_BYTES = 7
 """The smallest record: one byte for each of its seven fields."""
 
 Fields = tuple[int, int, "bytes | None", "bytes | None", tuple[Header, ...]]
-"""Timestamp delta, offset delta, key, value, headers: what a record says before its batch is known."""
+"""Timestamp delta, offset delta, key, value, headers: a record before its batch's base values are added."""
 
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _REPLACEMENT = "\ufffd".encode()
 
 _TABLE_SIZE = 8192
 _VARINTS = [varint_bytes(value) for value in (*range(_TABLE_SIZE), -1)]
-"""Ready-made varints of 0.._TABLE_SIZE-1; that of -1 stands last, where index -1 finds it."""
+"""Ready-made varints of 0.._TABLE_SIZE-1, and of -1 at the end, which index -1 finds."""
 
 _NO_ATTRIBUTES = b"\0"
 _NO_HEADERS = _VARINTS[0]
 _MAX_INT64 = (1 << 63) - 1
 _MIN_INT64 = -(1 << 63)
 _NULL = 1
-"""-1 in zigzag: the length of what is null."""
+"""-1 in zigzag coding: the length of a null field."""
 
 _LONGER = -1
 _STRIDES = [
@@ -56,18 +56,15 @@ _STRIDES = [
     else 1 + (first >> 1)
     for first in range(256)
 ]  # fmt: skip
-"""Bytes from a record to the next by the first byte of its length: `_LONGER` where the length has more of
-them, 0 where it is none that a record can have.
+"""Bytes from a record to the next, by the first byte of its length: `_LONGER` if the length has more bytes,
+0 if no record can have that length.
 """
 
 
 def read_fields(data: bytes, count: int) -> list[Fields]:
-    """The fields of the ``count`` records that fill ``data``, in its order.
+    """The fields of the ``count`` records that fill ``data``, in order.
 
-    Both deltas are given as they stand in the data, zigzag coded: `parse_records` gives them their meaning.
-
-    Raises:
-        CorruptMessage: the lengths or the count do not fit the data.
+    Both deltas are still zigzag coded; `parse_records` decodes them.
     """
     found: list[Fields] = []
     headers: tuple[Header, ...]
@@ -122,10 +119,10 @@ def read_fields(data: bytes, count: int) -> list[Fields]:
 
 
 def header_name(raw: bytes) -> str:
-    """A header's name as Java reads it, which Kafka's own client does: with U+FFFD for what is not UTF-8.
+    """A header's name as Java (and so Kafka's client) decodes it: U+FFFD replaces what is not UTF-8.
 
-    Python and Java agree on how many bytes one U+FFFD stands for, but for a surrogate coded in UTF-8, which
-    is one fault for Java and up to three for Python (found by comparing 58,000 names with Java 17).
+    Python and Java replace the same number of bytes by one U+FFFD, except for a surrogate coded in UTF-8,
+    which is one error for Java and up to three for Python (found by comparing 58,000 names with Java 17).
     """
     try:
         return raw.decode()
@@ -166,12 +163,9 @@ def parse_records(
 ) -> list[Record]:
     """The ``count`` records that fill ``data``.
 
-    ``append_timestamp`` is the time of all of them where the log sets it (log append time). A time that
-    leaves 64 bits wraps around, as it does for Kafka: brokers store such a batch without a look inside. The
-    last record's ``next_offset`` is where the next batch begins, also when compaction took what was between.
-
-    Raises:
-        CorruptMessage: lengths or count do not fit the data; offsets do not rise or leave their batch.
+    ``append_timestamp`` is the time of all of them if the log sets it (log append time). A time that does not
+    fit 64 bits wraps around, as in Kafka: brokers store such a batch unchecked. The last record's
+    ``next_offset`` is where the next batch begins, also if compaction removed the records between.
     """
     if count * MIN_RECORD_BYTES > len(data):
         raise CorruptMessage(f"{count} records cannot be in {len(data)} bytes")
@@ -207,10 +201,9 @@ def parse_records(
 def read_times(
     data: Buffer, count: int, *, base_offset: int, last_offset_delta: int, base_timestamp: int
 ) -> Iterator[tuple[int, int]]:
-    """Timestamp and offset of each of the ``count`` records in ``data``, as `parse_records` would give them.
+    """Timestamp and offset of each of the ``count`` records in ``data``, as `parse_records` gives them.
 
-    Nothing else of a record is looked at, copied or kept: a broker asks this of whatever a client has stored.
-    Raises as `read_messages`.
+    No other field is checked, copied or kept. Records before a damaged one are given before the error.
     """
     walk = _walk(data, count, base_offset, last_offset_delta, base_timestamp)
     return ((timestamp, offset) for timestamp, offset, _, _ in walk)
@@ -219,13 +212,9 @@ def read_times(
 def read_messages(
     data: memoryview, count: int, *, base_offset: int, last_offset_delta: int, base_timestamp: int
 ) -> Iterator[tuple[int, int, memoryview | None, memoryview | None, bool]]:
-    """Timestamp, offset, key and value of each record, views of ``data``; and whether it has headers.
+    """Timestamp, offset, key and value (views of ``data``) of each record, and whether it has headers.
 
-    One by one, and no header is made: memory does not grow with what the records hold.
-
-    Raises:
-        CorruptMessage: lengths or count do not fit the data; offsets do not rise or leave their batch. What
-            comes before the damage has been given by then.
+    Lazy, so memory does not grow with the records. Records before a damaged one are given before the error.
     """
     walk = _walk(data, count, base_offset, last_offset_delta, base_timestamp)
     for timestamp, offset, fields, end in walk:
@@ -242,12 +231,9 @@ def read_messages(
 def check_lengths(data: Buffer, count: int, *, piece: int = 1 << 13) -> Iterator[int]:
     """Follow the lengths of the ``count`` records that should fill ``data``.
 
-    The first and the last record are read whole: their offset deltas are 0 and ``count - 1``, and their
-    fields fit. Of those between only the lengths are looked at, at 0.1 us each. Gives the position after each
-    ``piece`` of records, so that others can have their turn in between.
-
-    Raises:
-        CorruptMessage: lengths, count or the two offset deltas do not fit the data.
+    The first and the last record are checked whole: their offset deltas are 0 and ``count - 1``, and their
+    fields fit. Of those between only the lengths are followed, at 0.1 us each. Yields the position after each
+    ``piece`` of records, so that the caller can do other work in between.
     """
     pos, end, last = 0, len(data), count - 1
     _check_room(count, end)
@@ -266,11 +252,8 @@ def check_lengths(data: Buffer, count: int, *, piece: int = 1 << 13) -> Iterator
 
 
 def check_first_lengths(data: Buffer, pos: int, end: int, count: int, most: int) -> None:
-    """Follow the lengths of the first ``most`` of the ``count`` records that should fill ``data`` from
-    ``pos`` to ``end``; of more than that the others must have room. Nothing else is looked at.
-
-    Raises:
-        CorruptMessage: lengths or count do not fit the data.
+    """Follow the lengths of the first ``most`` of the ``count`` records between ``pos`` and ``end``, and
+    check that the bytes after them have room for the rest.
     """
     looked_at = min(count, most)
     try:
@@ -287,9 +270,7 @@ def _check_room(count: int, size: int) -> None:
 
 
 def _follow(data: Buffer, pos: int, number: int, last: int) -> int:
-    """The position of record ``last``, from that of ``number`` on, by their lengths alone. Raises as
-    `_check_whole`.
-    """
+    """The position of record ``last``, from that of ``number`` on, by lengths alone."""
     strides = _STRIDES
     for current in range(number, last):
         if (stride := strides[first := data[pos]]) > 0:
@@ -305,12 +286,7 @@ def _follow(data: Buffer, pos: int, number: int, last: int) -> int:
 
 
 def _check_whole(data: Buffer, pos: int, end: int, expected_delta: int) -> int:
-    """Check every field of the record at ``pos``; returns where it ends, which is not beyond ``end``.
-
-    Raises:
-        CorruptMessage: its lengths do not add up, or its offset delta is not the expected one.
-        IndexError: ``data`` ends within it.
-    """
+    """Check every field of the record at ``pos``; its end. IndexError if ``data`` ends within it."""
     length, pos = (v >> 1 ^ -(v & 1), pos + 1) if (v := data[pos]) < 128 else read_varint(data, pos)
     if not MIN_RECORD_BYTES - 1 <= length <= end - pos:
         raise CorruptMessage(f"record {expected_delta} claims {length} bytes where {end - pos} are left")
@@ -352,25 +328,24 @@ def _check_headers(data: Buffer, pos: int, end: int) -> int:
 
 
 def check_keys(data: Buffer, count: int, *, piece: int = 1 << 12) -> Iterator[int]:
-    """Whether each of the ``count`` records in ``data`` has a key: a compacted topic keeps the last of each.
+    """Check that each of the ``count`` records in ``data`` has a key, as compacted topics require.
 
-    Lengths and offset deltas are checked along, at some 0.5 us a record. Gives how many were looked at after
+    Also checks lengths and offset deltas; some 0.5 us a record. Yields the number of records checked after
     each ``piece`` of them.
 
     Raises:
-        CorruptMessage: lengths or count do not fit the data; the offset deltas do not rise.
         InvalidRecord: a record has no key.
     """
     walk = _walk(data, count, 0, count - 1, 0)
     for number, (_, _, fields, _) in enumerate(walk):
         if data[fields] == _NULL:
-            raise InvalidRecord(f"record {number} has no key, which a compacted topic asks for")
+            raise InvalidRecord(f"record {number} has no key, which a compacted topic requires")
         if not number % piece:
             yield number
 
 
 def _view(data: memoryview, pos: int, end: int) -> tuple[memoryview | None, int]:
-    """The key or value whose length stands at ``pos``, and the position after it."""
+    """The key or value whose length is at ``pos``, and the position after it."""
     length, pos = read_varint(data, pos)
     if length == -1:
         return None, pos
@@ -382,12 +357,7 @@ def _view(data: memoryview, pos: int, end: int) -> tuple[memoryview | None, int]
 def _walk(
     data: Buffer, count: int, base_offset: int, last_offset_delta: int, base_timestamp: int
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Timestamp and offset of each record, where its key's length stands, and where it ends.
-
-    Raises:
-        CorruptMessage: lengths or count do not fit the data; offsets do not rise or leave their batch. What
-            comes before the damage has been given by then.
-    """
+    """Timestamp and offset of each record, the position of its key's length, and its end."""
     pos, previous, size, number = 0, -1, len(data), 0
     try:
         for number in range(count):
@@ -411,16 +381,11 @@ def _walk(
 
 
 def _wrapped(timestamp: int) -> int:
-    """What is left of a sum in 64 bits."""
     return (timestamp - _MIN_INT64) % (1 << 64) + _MIN_INT64
 
 
 def encode_record(record: NewRecord, base_timestamp: int, offset_delta: int) -> bytes:
-    """The bytes of one record, its length before it.
-
-    Raises:
-        InvalidRecord: a length, time or offset does not fit its field.
-    """
+    """The bytes of one record, its length before it."""
     table, size = _VARINTS, _TABLE_SIZE
     key, value, time = record.key, record.value, record.timestamp - base_timestamp
     key_length = -1 if key is None else len(key)
@@ -474,7 +439,7 @@ def quick_record(
     key: bytes | None,
     value: bytes | None,
 ) -> Record:
-    """A `Record` without headers, made in half the time."""
+    """A `Record` without headers, created in half the time."""
     record = _new(Record)
     _set_offset(record, offset)
     _set_next_offset(record, next_offset)
@@ -486,8 +451,9 @@ def quick_record(
     return record
 
 
-# A frozen dataclass sets each field by name through object.__setattr__; writing its slots costs 60 % of that,
-# and a record made of seven slots is most of what decoding costs.
+# A frozen dataclass sets each field through object.__setattr__; setting its slots directly costs 60 % of
+# that,
+# and creating the record is most of the cost of decoding.
 _new = object.__new__
 _set_offset, _set_next_offset, _set_timestamp, _set_timestamp_type, _set_key, _set_value, _set_headers = (
     Record.__dict__[name].__set__

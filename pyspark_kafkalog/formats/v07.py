@@ -1,11 +1,11 @@
-"""Messages of Kafka 0.7, read and written: a message is named by the byte at which it lies.
+"""Messages of Kafka 0.7, read and written: a message's offset is its byte position in the log.
 
 An *entry* is ``length:4 magic:1 [attributes:1] crc32:4 payload``, attributes only with magic 1; ``length``
 counts what follows it. The CRC-32 covers the payload alone. Bits 0-1 of the attributes are the codec: the
-payload of a compressed entry is a message set of its own, which may hold compressed entries again. Other
-bits mean nothing and stay as they are. There is no key and no time.
+payload of a compressed entry is a message set, which may again hold compressed entries. Other
+bits are unused and kept. There is no key and no time.
 
-The bytes hold no offset: an entry's is its position in the partition's log, and the next entry's begins where
+The bytes hold no offset: an entry's is its position in the partition's log, and the next entry begins where
 it ends. So bytes are stored as they were produced. ``docs/formats.md`` has the rules that a reader follows.
 Source: kafka 0.7 ``message/Message.scala``, ``message/ByteBufferMessageSet.scala``.
 """
@@ -22,20 +22,20 @@ from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.checksum import crc32
 from pyspark_kafkalog.formats.compression import Codec, compress, decompress, decompress_in_steps
 from pyspark_kafkalog.formats.varint import Buffer
-from pyspark_kafkalog.steps import Steps, finished
+from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import NO_TIMESTAMP, Record, TimestampType
 
 MIN_ENTRY_BYTES = 9
 """The smallest entry: magic 0 and an empty payload."""
 
 ENTRY_HEADER_BYTES = 10
-"""Of an entry with attributes: all before its payload."""
+"""The bytes before the payload of an entry with attributes."""
 
 CODEC_BITS = 0b11
-"""The bits of the attributes that say how a payload is compressed; 3 is none of 0.7's codecs."""
+"""The codec bits of the attributes; 3 is not a codec of 0.7."""
 
 CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY)
-"""What 0.7 can compress with."""
+"""The codecs of 0.7."""
 
 _LENGTH = struct.Struct(">i")
 _LENGTH_AND_MAGIC = struct.Struct(">iB")
@@ -50,13 +50,13 @@ _MIN_LENGTH = MIN_ENTRY_BYTES - _LENGTH_BYTES
 _MAX_LENGTH = (1 << 31) - 1
 
 _STEP_MESSAGES, _STEP_BYTES = 64, 1 << 17
-"""So much is looked at in one step: some 100 us."""
+"""The most that one step checks: some 100 us."""
 
 
 class Entry(NamedTuple):
-    """A whole entry of a message set, its checksum not looked at.
+    """A whole entry of a message set; its checksum is not checked.
 
-    ``position`` counts in the buffer, ``offset`` in the log; ``payload`` is a view of the buffer.
+    ``position`` is in the buffer, ``offset`` in the log; ``payload`` is a view of the buffer.
     """
 
     position: int
@@ -73,12 +73,12 @@ class Entry(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """Offset of the entry behind it."""
+        """Offset of the entry after it."""
         return self.offset + self.size
 
 
 class MessageAndOffset(NamedTuple):
-    """A message as 0.7's consumers are given it: ``offset`` is where to read on, once it is dealt with.
+    """A message as 0.7's consumers get it: ``offset`` is where to continue after it.
 
     Within a compressed entry that is the entry's own offset for all but the last message.
     """
@@ -88,19 +88,18 @@ class MessageAndOffset(NamedTuple):
 
 
 class CheckedSet(NamedTuple):
-    """The whole entries of a produced set: their bytes, and the messages in them, inner ones counted."""
+    """The whole entries of a produced set: their size in bytes, and the number of messages, inner ones
+    included.
+    """
 
     size: int
     message_count: int
 
 
 def entries(buf: Buffer, offset: int = 0) -> Iterator[Entry]:
-    """The whole entries in ``buf``, whose first byte has ``offset``. Checksums are not looked at.
+    """The whole entries in ``buf``, whose first byte has ``offset``. Checksums are not checked.
 
-    Ends before an incomplete entry, which is what a limit in bytes leaves of the last one.
-
-    Raises:
-        CorruptMessage: no entry can begin with these bytes.
+    Ends before an incomplete entry, which a size limit leaves at the end.
     """
     view = memoryview(buf)
     pos, size = 0, len(view)
@@ -111,13 +110,9 @@ def entries(buf: Buffer, offset: int = 0) -> Iterator[Entry]:
 
 
 def messages(buf: Buffer, offset: int, *, max_bytes: int) -> Iterator[MessageAndOffset]:
-    """The messages in ``buf``, whose first byte has ``offset``; those of compressed entries as well.
+    """The messages in ``buf``, whose first byte has ``offset``, including those of compressed entries.
 
     An entry may decompress to at most ``max_bytes``, all levels together. Ends as `entries` does.
-
-    Raises:
-        CorruptMessage: a length, magic, codec or checksum is wrong, or compressed data is damaged.
-        MessageTooLarge: an entry decompresses to more than ``max_bytes``.
     """
     for entry in entries(buf, offset):
         payloads = _payloads(entry, _Budget(max_bytes))
@@ -129,12 +124,7 @@ def messages(buf: Buffer, offset: int, *, max_bytes: int) -> Iterator[MessageAnd
 
 
 def payloads_in_steps(entry: Buffer, take: Callable[[memoryview], object], *, max_bytes: int) -> Steps[None]:
-    """Give the payloads of the messages in one whole ``entry``, in order, to ``take``.
-
-    Raises:
-        CorruptMessage: it is not one whole entry, or one of its messages cannot be read.
-        MessageTooLarge: it decompresses to more than ``max_bytes``, all levels together.
-    """
+    """Call ``take`` with the payload of each message in ``entry`` (exactly one entry), in order."""
     view = memoryview(entry)
     found = entry_header(view, 0)
     if found is None or found[1] != len(view):
@@ -143,11 +133,8 @@ def payloads_in_steps(entry: Buffer, take: Callable[[memoryview], object], *, ma
 
 
 def entry_header(buf: Buffer, pos: int) -> tuple[int, int, Codec] | None:
-    """Where the payload of the entry at ``pos`` begins and ends, and its codec; None while these bytes are
-    not there. The end may lie beyond ``buf``.
-
-    Raises:
-        CorruptMessage: no entry can begin with these bytes.
+    """Start and end of the payload of the entry at ``pos``, and its codec; None if the header is not all in
+    ``buf``. The end may be beyond ``buf``.
     """
     left = len(buf) - pos
     if left < _LENGTH_BYTES:
@@ -174,13 +161,10 @@ def entry_header(buf: Buffer, pos: int) -> tuple[int, int, Codec] | None:
 
 
 def entry_holding(buf: Buffer, target: int) -> int:
-    """Position of the entry that holds byte ``target``, by the lengths of those before it, from byte 0 on.
+    """Position of the entry that holds byte ``target``, found by the lengths of the entries from byte 0 on.
 
-    Where ``buf`` does not tell, the position of the first entry of whose length and magic (5 bytes) it has
-    not all: it may lie beyond the buffer. Nothing but lengths and magics is looked at.
-
-    Raises:
-        CorruptMessage: no entry can begin with these bytes.
+    If ``buf`` is too short, the position of the first entry whose length and magic (5 bytes) are not all in
+    it, which may be beyond its end. Only lengths and magics are checked.
     """
     pos, last = 0, len(buf) - _LENGTH_AND_MAGIC.size
     while pos <= last:
@@ -194,21 +178,12 @@ def entry_holding(buf: Buffer, target: int) -> int:
     return pos
 
 
-def check_produced(buf: Buffer, *, max_message_bytes: int, max_bytes: int) -> CheckedSet:
-    """`check_produced_in_steps`, all of them here and now. Raises the same."""
-    return finished(check_produced_in_steps(buf, max_message_bytes=max_message_bytes, max_bytes=max_bytes))
-
-
 def check_produced_in_steps(buf: Buffer, *, max_message_bytes: int, max_bytes: int) -> Steps[CheckedSet]:
-    """Look at each message that a producer sent, inner ones too; whole entries count, a cut tail does not.
+    """Check every message that a producer sent, inner ones too; a cut tail is not counted.
 
-    ``max_message_bytes`` bounds the payload of the entries themselves, as it lies there; ``max_bytes`` what
-    all of them together may decompress to.
-
-    Raises:
-        MessageTooLarge: a payload is too large, whatever else is wrong with what can be walked; or all
-            together decompresses to more than the limit.
-        CorruptMessage: not all messages can be read, or the set begins with an entry that is incomplete.
+    ``max_message_bytes`` is the limit for each entry's payload as stored; ``max_bytes`` for what all of them
+    together decompress to. A payload that is too large is reported before any other fault; so is an
+    incomplete first entry.
     """
     view = memoryview(buf)
     pos, size, count = 0, len(view), 0
@@ -222,7 +197,7 @@ def check_produced_in_steps(buf: Buffer, *, max_message_bytes: int, max_bytes: i
                 f"message of {end - payload} bytes at byte {pos}; the limit is {max_message_bytes}"
             )
         (crc,) = _CRC.unpack_from(view, payload - _CRC_BYTES)
-        # An Entry for each message would double the time: 2.0 us, not 1.0, with 100 bytes.
+        # An Entry for each message would double the time: 2.0 us instead of 1.0, with 100 bytes.
         if codec is Codec.NONE and crc32(view[payload:end]) == crc:
             count += 1
         elif fault is None:
@@ -242,11 +217,7 @@ def check_produced_in_steps(buf: Buffer, *, max_message_bytes: int, max_bytes: i
 
 
 def verify_entry(entry: Entry) -> None:
-    """Check the CRC-32 of the payload as it lies there.
-
-    Raises:
-        CorruptMessage: it differs.
-    """
+    """Check the CRC-32 of the payload as stored."""
     found = crc32(entry.payload)
     if found != entry.crc:
         raise CorruptMessage(
@@ -255,7 +226,7 @@ def verify_entry(entry: Entry) -> None:
 
 
 def sound_entry(buf: Buffer, pos: int, max_message_bytes: int) -> Entry | None:
-    """The entry at ``pos``, where it is whole, of a length that is allowed, and its checksum is right."""
+    """The entry at ``pos`` if it is whole, its length allowed and its checksum right."""
     view = memoryview(buf)
     try:
         found = entry_header(view, pos)
@@ -269,10 +240,10 @@ def sound_entry(buf: Buffer, pos: int, max_message_bytes: int) -> Entry | None:
 
 
 def next_sound_entry(buf: Buffer, pos: int, max_message_bytes: int) -> int | None:
-    """Position of the first sound entry behind the one at ``pos``; None where there is none in ``buf``.
+    """Position of the first sound entry after the one at ``pos``; None if ``buf`` has none.
 
-    First by that one's own length; where no entry is there, byte by byte. Empty messages do not count then:
-    their few bytes look like what is often in others.
+    Tried first at that entry's end, then byte by byte. Empty messages are then ignored: their few bytes often
+    occur inside others.
     """
     view = memoryview(buf)
     try:
@@ -289,11 +260,7 @@ def next_sound_entry(buf: Buffer, pos: int, max_message_bytes: int) -> int | Non
 
 
 def encode_message(payload: Buffer, *, magic: int = 1, codec: Codec = Codec.NONE) -> bytes:
-    """One entry around ``payload``, which stands as it is: with a ``codec`` it must be compressed already.
-
-    Raises:
-        InvalidRecord: the magic cannot carry this codec, 0.7 does not have it, or the payload is too long.
-    """
+    """One entry around ``payload``; with a ``codec`` it must already be compressed."""
     if magic not in (0, 1) or codec not in CODECS or (codec and not magic):
         raise InvalidRecord(f"Kafka 0.7 has no message of magic {magic} with codec {codec.name.lower()}")
     length = 1 + magic + _CRC_BYTES + len(payload)
@@ -305,12 +272,7 @@ def encode_message(payload: Buffer, *, magic: int = 1, codec: Codec = Codec.NONE
 
 
 def encode_set(payloads: Iterable[Buffer], *, codec: Codec = Codec.NONE, magic: int = 1) -> bytes:
-    """Entries of this magic one behind the other; with a ``codec``, one entry of magic 1 that holds them.
-
-    Raises:
-        InvalidRecord: 0.7 does not have this codec or magic, or the set is too long.
-        UnsupportedCompression: the codec's library is not installed.
-    """
+    """Entries of this magic in sequence; with a ``codec``, one entry of magic 1 that holds them."""
     data = b"".join([encode_message(payload, magic=magic) for payload in payloads])
     if codec is Codec.NONE:
         return data
@@ -320,15 +282,15 @@ def encode_set(payloads: Iterable[Buffer], *, codec: Codec = Codec.NONE, magic: 
 
 
 class V07Format:
-    """0.7's messages as a log's `MessageFormat`: one frame is one entry, whatever it holds.
+    """0.7's messages as a log's `MessageFormat`: one frame is one entry.
 
-    All of an entry's bytes are its offsets: ``last_offset`` is that of its last byte.
+    Each byte of an entry is an offset: ``last_offset`` is that of its last byte.
     """
 
     min_frame_size = MIN_ENTRY_BYTES
 
     def frame_at(self, buf: memoryview, pos: int, offset: int) -> Frame | None:
-        """The entry that begins at ``pos`` and has ``offset``; None while its header is incomplete."""
+        """The entry at ``pos`` with this ``offset``; None while its header is incomplete."""
         found = entry_header(buf, pos)
         if found is None:
             return None
@@ -359,11 +321,7 @@ class V07Format:
 
 
 def _framed(buf: memoryview, frame: Frame) -> Entry:
-    """The entry of a frame.
-
-    Raises:
-        CorruptMessage: it does not lie whole in ``buf``.
-    """
+    """The entry of a frame, which must be whole in ``buf``."""
     view = memoryview(buf)
     found = entry_header(view, frame.position)
     if found is None or found[1] > len(view):
@@ -378,17 +336,16 @@ def _entry(view: memoryview, pos: int, offset: int, found: tuple[int, int, Codec
 
 
 class _Budget:
-    """How many bytes decompression may still yield. *Not thread-safe: one walk spends it.*"""
+    """The bytes that decompression may still yield. *Not thread-safe: belongs to one walk.*"""
 
     def __init__(self, max_bytes: int) -> None:
         self._left = max_bytes
 
     def opened(self, entry: Entry) -> memoryview:
-        """What a compressed entry holds, taken off the budget."""
+        """The decompressed content of an entry, subtracted from the budget."""
         return self._taken(decompress(entry.codec, entry.payload, self._left))
 
     def opened_in_steps(self, entry: Entry) -> Steps[memoryview]:
-        """The same."""
         return self._taken((yield from decompress_in_steps(entry.codec, entry.payload, self._left)))
 
     def _taken(self, data: bytes | memoryview) -> memoryview:
@@ -397,10 +354,10 @@ class _Budget:
 
 
 class _Levels:
-    """The entries within a compressed one, on all levels, each with its checksum verified.
+    """The entries within a compressed one, on all levels, checksums verified.
 
-    *Not thread-safe: one walk's.* Whoever walks opens what is compressed, and gives what is in it to `enter`.
-    Sets within sets take no recursion: how deep they go is for the producer to say.
+    *Not thread-safe: belongs to one walk*, which decompresses nested sets and passes them to `enter`. There
+    is no recursion, because the producer decides how deep sets are nested.
     """
 
     def __init__(self, data: memoryview) -> None:
@@ -419,12 +376,12 @@ class _Levels:
         raise StopIteration
 
     def enter(self, data: memoryview) -> None:
-        """The entries in ``data`` come next."""
+        """Continue with the entries in ``data``."""
         self._levels.append(_inner_entries(data))
 
 
 def _payloads(entry: Entry, budget: _Budget) -> Iterator[memoryview]:
-    """The payloads of the messages in an entry, in order, each with its checksum verified."""
+    """The payloads of the messages in an entry, in order, checksums verified."""
     verify_entry(entry)
     if entry.codec is Codec.NONE:
         yield entry.payload
@@ -443,7 +400,7 @@ def _payloads(entry: Entry, budget: _Budget) -> Iterator[memoryview]:
 def _each_payload(
     entry: Entry, budget: _Budget, take: Callable[[memoryview], object] = lambda _: None
 ) -> Steps[int]:
-    """`_payloads`, given to ``take``; how many there were."""
+    """`_payloads` in steps, passed to ``take``; returns their number."""
     verify_entry(entry)
     if entry.codec is Codec.NONE:
         take(entry.payload)
@@ -472,7 +429,7 @@ def _within(wrapper: Entry, fault: CorruptMessage) -> CorruptMessage:
 
 
 def _inner_entries(data: memoryview) -> Iterator[Entry]:
-    """The entries of a decompressed set. An incomplete one is left out as outside, unless it is the first."""
+    """The entries of a decompressed set. An incomplete one at the end is skipped unless it is the first."""
     size = 0
     for entry in entries(data):
         size = entry.end

@@ -1,11 +1,11 @@
 """Variable-length integers: seven bits to a byte, lowest first, the high bit set while more follow.
 
-*Unsigned* ones stand in requests (compact lengths, tagged fields). Those in records are signed and
+*Unsigned* ones are used in requests (compact lengths, tagged fields). Those in records are signed and
 *zigzag* coded first, so that small negative numbers stay short: 0, -1, 1, -2 become 0, 1, 2, 3.
 A ``varint`` holds 32 bits in at most five bytes, a ``varlong`` 64 bits in at most ten.
 Source: Kafka protocol guide, "Protocol Primitive Types".
 
-Readers take ``(buffer, position)`` and give ``(value, position after it)``.
+Readers take ``(buffer, position)`` and return ``(value, position after it)``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAX_UINT64 = (1 << 64) - 1
 
 
 def _read(buf: Buffer, pos: int, largest: int) -> tuple[int, int]:
-    """The unsigned number at ``pos``, which may not be above ``largest`` nor longer than that needs."""
+    """The unsigned number at ``pos``, at most ``largest`` and not longer than that needs."""
     value = shift = 0
     start, bits = pos, largest.bit_length()
     try:
@@ -42,71 +42,43 @@ def _read(buf: Buffer, pos: int, largest: int) -> tuple[int, int]:
 
 
 def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """The unsigned 32-bit number at ``pos`` and the position after it.
-
-    Raises:
-        CorruptMessage: it is cut short, or does not fit five bytes and 32 bits.
-    """
+    """The unsigned 32-bit number at ``pos`` and the position after it."""
     return _read(buf, pos, _MAX_UINT32)
 
 
 def read_uvarlong(buf: Buffer, pos: int) -> tuple[int, int]:
-    """The unsigned 64-bit number at ``pos`` and the position after it: a varlong before its zigzag is undone.
-
-    Raises:
-        CorruptMessage: it is cut short, or does not fit ten bytes and 64 bits.
-    """
+    """The unsigned 64-bit number at ``pos`` and the position after it: a varlong before zigzag decoding."""
     return _read(buf, pos, _MAX_UINT64)
 
 
 def read_varint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """The signed (zigzag) 32-bit number at ``pos`` and the position after it.
-
-    Raises:
-        CorruptMessage: it is cut short, or does not fit five bytes and 32 bits.
-    """
+    """The signed (zigzag) 32-bit number at ``pos`` and the position after it."""
     value, pos = _read(buf, pos, _MAX_UINT32)
     return (value >> 1) ^ -(value & 1), pos
 
 
 def read_varlong(buf: Buffer, pos: int) -> tuple[int, int]:
-    """The signed (zigzag) 64-bit number at ``pos`` and the position after it.
-
-    Raises:
-        CorruptMessage: it is cut short, or does not fit ten bytes and 64 bits.
-    """
+    """The signed (zigzag) 64-bit number at ``pos`` and the position after it."""
     value, pos = _read(buf, pos, _MAX_UINT64)
     return (value >> 1) ^ -(value & 1), pos
 
 
 def write_uvarint(out: bytearray, value: int) -> None:
-    """Append an unsigned number of at most 32 bits.
-
-    Raises:
-        InvalidRecord: ``value`` is outside [0, 2**32).
-    """
+    """Append an unsigned number of at most 32 bits."""
     if not 0 <= value <= _MAX_UINT32:
         raise InvalidRecord(f"{value} does not fit an unsigned varint of 32 bits")
     out += _encode(value)
 
 
 def varint_bytes(value: int) -> bytes:
-    """``value`` as a varint.
-
-    Raises:
-        InvalidRecord: ``value`` is outside [-2**31, 2**31).
-    """
+    """``value`` as a varint."""
     if not -(1 << 31) <= value < 1 << 31:
         raise InvalidRecord(f"{value} does not fit a varint of 32 bits")
     return _encode(value << 1 if value >= 0 else ~value << 1 | 1)
 
 
 def varlong_bytes(value: int) -> bytes:
-    """``value`` as a varlong.
-
-    Raises:
-        InvalidRecord: ``value`` is outside [-2**63, 2**63).
-    """
+    """``value`` as a varlong."""
     if not -(1 << 63) <= value < 1 << 63:
         raise InvalidRecord(f"{value} does not fit a varlong of 64 bits")
     return _encode(value << 1 if value >= 0 else ~value << 1 | 1)

@@ -10,9 +10,9 @@ import pytest
 
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.convert import for_reader, for_topic
 from pyspark_kafkalog.formats.legacy import CODECS, encode_set
 from pyspark_kafkalog.types import NewRecord, TimestampType
+from tests.support.formats.format_steps import for_reader, for_topic
 
 LIMIT = 1 << 20
 NEW = [

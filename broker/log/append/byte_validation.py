@@ -9,7 +9,7 @@ from __future__ import annotations
 from broker.config import LogConfig
 from broker.log.family import MAX_DECOMPRESSED_BYTES, CheckedBatch
 from pyspark_kafkalog.formats.v07 import check_produced_in_steps
-from pyspark_kafkalog.steps import Steps, finished
+from pyspark_kafkalog.steps import Steps, run_steps
 from pyspark_kafkalog.types import NO_TIMESTAMP
 
 
@@ -17,7 +17,7 @@ def check_messages(
     data: memoryview, config: LogConfig, now_ms: int, *, internal: bool
 ) -> tuple[memoryview, list[CheckedBatch]]:
     """`check_messages_in_steps`, all of them here and now. Raises the same."""
-    return finished(check_messages_in_steps(data, config, now_ms, internal=internal))
+    return run_steps(check_messages_in_steps(data, config, now_ms, internal=internal))
 
 
 def check_messages_in_steps(

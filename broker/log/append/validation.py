@@ -43,7 +43,7 @@ from pyspark_kafkalog.formats.legacy import (
 )
 from pyspark_kafkalog.formats.message_set import magic_at
 from pyspark_kafkalog.formats.record import check_first_lengths, check_keys, check_lengths
-from pyspark_kafkalog.steps import Steps, finished
+from pyspark_kafkalog.steps import Steps, run_steps
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
 
 LEADER_EPOCH = 0
@@ -76,7 +76,7 @@ def check_batches(data: memoryview, config: LogConfig, now_ms: int, *, internal:
     """`check_batches_in_steps`, all of them here and now. Raises the same."""
     batches, closed = _check_headers(data, config, now_ms, internal=internal)
     if closed:
-        finished(_open_all(closed, config))
+        run_steps(_open_all(closed, config))
     return batches
 
 
@@ -283,7 +283,7 @@ def check_entries(
     is_v2 = not len(data) or (len(data) > MAGIC_POSITION and data[MAGIC_POSITION] == MAGIC)
     if is_v2 and (internal or config.magic in (None, MAGIC)):
         return data, check_batches(data, config, now_ms, internal=internal)
-    return finished(check_entries_in_steps(data, config, now_ms, internal=internal))
+    return run_steps(check_entries_in_steps(data, config, now_ms, internal=internal))
 
 
 def check_entries_in_steps(
@@ -317,7 +317,7 @@ def number_entries(
     """`number_entries_in_steps`, all of them here and now. Raises the same."""
     if batches[0].magic == MAGIC:
         return data, assign_offsets(data, batches, base_offset, log_append_time_ms)
-    return finished(number_sets_in_steps(data, batches, base_offset, log_append_time_ms))
+    return run_steps(number_sets_in_steps(data, batches, base_offset, log_append_time_ms))
 
 
 def number_entries_in_steps(

@@ -25,7 +25,7 @@ from pyspark_kafkalog.protocol.api.metadata import (
     WrittenTopic,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
-from pyspark_kafkalog.steps import Steps, finished
+from pyspark_kafkalog.steps import Steps, run_steps
 
 _NO_ID = UUID(int=0)
 _FEW = 100
@@ -44,7 +44,7 @@ def metadata(request: MetadataRequest, ctx: Context) -> MetadataResponse | Steps
     wanted = request.topics or ()
     answering = _in_steps(request, ctx)
     if len(wanted or known) <= _FEW and all(topic.name is None or topic.name in known for topic in wanted):
-        return finished(answering)
+        return run_steps(answering)
     return answering
 
 

@@ -200,7 +200,7 @@ class LogAsBatches:
             if pos:
                 position, wanted = position + pos, _READ_BYTES
             elif found is None or len(data) < wanted:
-                raise CorruptMessage("it is cut short")
+                raise CorruptMessage("the data is cut short")
             elif found[1] > MAX_DECOMPRESSED_BYTES:
                 raise MessageTooLarge(f"it has {found[1]} bytes; the limit is {MAX_DECOMPRESSED_BYTES}")
             else:

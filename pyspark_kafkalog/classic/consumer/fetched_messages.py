@@ -8,7 +8,7 @@ from typing import Protocol
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats import message_set, v07
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.message_set import Place
+from pyspark_kafkalog.formats.message_set import ExpectedOffsets
 from pyspark_kafkalog.formats.v07 import MessageAndOffset, V07Format
 from pyspark_kafkalog.types import Record, TopicPartition
 
@@ -89,14 +89,14 @@ class BatchSets:
         self, data: memoryview, offset: int, max_bytes: int
     ) -> Iterator[tuple[Codec, Iterator[Record]]]:
         return message_set.coded_records(
-            data, start_offset=offset, max_bytes=max_bytes, place=self._place(offset)
+            data, start_offset=offset, max_bytes=max_bytes, expected=self._expected(offset)
         )
 
     def end(self, data: memoryview, offset: int) -> int:
-        return message_set.next_offset_after(data, offset, self._place(offset))
+        return message_set.next_offset_after(data, offset, self._expected(offset))
 
-    def _place(self, offset: int) -> Place:
-        return Place.of_answer(offset, self._high_watermark)
+    def _expected(self, offset: int) -> ExpectedOffsets:
+        return ExpectedOffsets.of_answer(offset, self._high_watermark)
 
     def first_size(self, data: memoryview) -> int | None:
         if len(data) < _BATCH_START_BYTES:

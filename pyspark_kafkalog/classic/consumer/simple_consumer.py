@@ -30,7 +30,7 @@ from pyspark_kafkalog.errors import (
     UnsupportedVersion,
     error_for,
 )
-from pyspark_kafkalog.formats.message_set import Place, next_offset_after
+from pyspark_kafkalog.formats.message_set import ExpectedOffsets, next_offset_after
 from pyspark_kafkalog.formats.v07 import ENTRY_HEADER_BYTES
 from pyspark_kafkalog.protocol.api import fetch, list_offsets
 from pyspark_kafkalog.protocol.api.fetch import PartitionData
@@ -136,7 +136,11 @@ class BrokerReader08:
 
     def _brought(self, one: FetchRequest, answer: PartitionData, deadline: Deadline) -> Brought:
         data, high_watermark = memoryview(answer.records or b""), answer.high_watermark
-        if 0 <= high_watermark < next_offset_after(data, one.offset, Place.of_answer(one.offset, -1)):
+        if (
+            0
+            <= high_watermark
+            < next_offset_after(data, one.offset, ExpectedOffsets.of_answer(one.offset, -1))
+        ):
             # Apache Kafka notes it before it reads: what is appended meanwhile may be in the answer as well.
             latest = OffsetsRequest(one.topic, one.partition, LATEST_TIMESTAMP, 1)
             high_watermark = max(high_watermark, *self.offsets_before(latest, deadline))

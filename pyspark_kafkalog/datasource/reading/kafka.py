@@ -36,7 +36,7 @@ from pyspark_kafkalog.errors import (
     error_for,
 )
 from pyspark_kafkalog.formats import message_set
-from pyspark_kafkalog.formats.message_set import Place
+from pyspark_kafkalog.formats.message_set import ExpectedOffsets
 from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, IsolationLevel, TopicPartition, encode_id
 
 if TYPE_CHECKING:
@@ -341,7 +341,7 @@ class RangeReader08(RangeReader):
                         reached.offset,
                         wanted.end,
                         fetched.aborted,
-                        fetched.place,
+                        fetched.expected,
                         whole=self.options.skip_corrupt,
                     )
                 except CORRUPT:
@@ -353,7 +353,12 @@ class RangeReader08(RangeReader):
 
     def _detour(self, wanted: OffsetRange) -> Detour[pa.RecordBatch]:
         def decode(
-            entry: memoryview, start: int, end: int, aborted: AbortedTransactions, place: Place, broker: int
+            entry: memoryview,
+            start: int,
+            end: int,
+            aborted: AbortedTransactions,
+            place: ExpectedOffsets,
+            broker: int,
         ) -> tuple[list[pa.RecordBatch], int]:
             found = self._decoder(wanted, broker).decode(entry, start, end, aborted, place)
             return found.batches, found.next_offset

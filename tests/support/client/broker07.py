@@ -26,6 +26,7 @@ from pyspark_kafkalog.protocol.v07 import (
     encode_response,
 )
 from tests.support.client.scripted_server import Close, Raw, ScriptedServer, Silence
+from tests.support.formats.format_steps import check_produced
 
 MAX_BYTES = 1 << 24
 
@@ -112,7 +113,7 @@ class Broker07(ScriptedServer):
         if partition >= self.partitions:
             return Close()
         try:
-            found = v07.check_produced(
+            found = check_produced(
                 bytes(request.messages), max_message_bytes=self.max_message_size, max_bytes=MAX_BYTES
             )
         except KafkaError as e:

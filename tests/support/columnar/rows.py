@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark_kafkalog.columnar.decoder import COLUMNS, Decoded, RecordBatchDecoder
 from pyspark_kafkalog.columnar.v07_batches import COLUMNS_07, V07BatchDecoder
 from pyspark_kafkalog.formats.batch import LOG_APPEND_TIME_BIT, seal_batch
-from pyspark_kafkalog.formats.message_set import Place
+from pyspark_kafkalog.formats.message_set import ExpectedOffsets
 from pyspark_kafkalog.formats.record import encode_record
 from pyspark_kafkalog.formats.varint import varint_bytes, varlong_bytes
 from pyspark_kafkalog.types import NewRecord
@@ -28,7 +28,7 @@ def decode(
     end: int = FOREVER,
     columns: Sequence[str] = COLUMNS,
     aborted: Sequence[tuple[int, int]] | None = (),
-    place: Place = Place(),  # noqa: B008
+    place: ExpectedOffsets = ExpectedOffsets(),  # noqa: B008
     **settings: Any,
 ) -> Decoded:
     """The answer ``data`` of partition t-0, all columns unless said otherwise, broker 7."""

@@ -83,9 +83,7 @@ def test_what_lies_after_the_range_cannot_spoil_it(engine: str) -> None:
 
 
 def test_batches_that_overlap_are_corrupt(engine: str) -> None:
-    expected = (
-        r"t-0, reading on from offset 5: an entry claims offsets 3 to 7, and the entry before ends at 4"
-    )
+    expected = r"t-0, reading on from offset 5: an entry claims offsets 3 to 7: the entry before ends at 4"
     with pytest.raises(CorruptMessage, match=expected):
         decode(batch(0, 5) + batch(3, 5), engine)
 

@@ -164,9 +164,7 @@ def test_an_incomplete_tail_is_left_for_the_next_answer(engine: str, codec: Code
 @both_magics
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 def test_messages_that_overlap_are_corrupt(engine: str, codec: Codec, magic: int) -> None:
-    expected = (
-        r"t-0, reading on from offset 5: an entry claims offsets 3 to .*, and the entry before ends at 4"
-    )
+    expected = r"t-0, reading on from offset 5: an entry claims offsets 3 to .*: the entry before ends at 4"
     with pytest.raises(CorruptMessage, match=expected):
         decode(stored(0, 5, 1) + stored(3, 5, magic, codec), engine)
 
@@ -224,7 +222,10 @@ def test_faults_are_reported_in_the_format_s_words(engine: str) -> None:
     null = bytearray(encode_message(NewRecord(None), magic=0))
     null[17] = 1
     for data, text in (
-        (wrap_set(inner, magic=1, codec=Codec.GZIP, last_offset=0), "is compressed once more"),
+        (
+            wrap_set(inner, magic=1, codec=Codec.GZIP, last_offset=0),
+            "is itself a compressed set",
+        ),
         (wrap_set(b"", magic=1, codec=Codec.GZIP, last_offset=0), "holds no whole message in 0 bytes"),
         (wrap_set(message[:-1], magic=0, codec=Codec.GZIP, last_offset=0), "holds no whole message"),
         (wrap_set(three, magic=1, codec=Codec.GZIP, last_offset=1), "set at offset 1 .* relative offset"),

@@ -10,7 +10,7 @@ from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
-from pyspark_kafkalog.formats.message_set import Place, next_offset_after
+from pyspark_kafkalog.formats.message_set import ExpectedOffsets, next_offset_after
 from pyspark_kafkalog.types import NewRecord
 from tests.support.columnar.rows import ENGINES, column, decode
 
@@ -47,12 +47,12 @@ def flipped(entry: bytes, bit: int) -> bytes:
     return bytes(damaged)
 
 
-def values(data: bytes, engine: str, place: Place, end: int = END) -> list[bytes]:
+def values(data: bytes, engine: str, place: ExpectedOffsets, end: int = END) -> list[bytes]:
     return column(decode(data, engine, start=place.asked, end=end, columns=("value",), place=place), "value")
 
 
 WHOLE = [b"%d" % offset for offset in range(START, END)]
-PLACE = Place.of_answer(START, END)
+PLACE = ExpectedOffsets.of_answer(START, END)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -77,14 +77,14 @@ def test_nor_is_a_range_ended_by_it(name: str, engine: str) -> None:
         data = b"".join([*good[:middle], flipped(good[middle], bit), *good[middle + 1 :]])
         for end in (END - EACH, END - EACH // 2):
             with pytest.raises(CorruptMessage):
-                values(data, engine, Place.of_answer(START, 1 << 62), end)
+                values(data, engine, ExpectedOffsets.of_answer(START, 1 << 62), end)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", FORMATS)
 def test_an_answer_that_follows_another_begins_where_that_ended(name: str, engine: str) -> None:
     good = entries(name)
-    place = Place.of_answer(START, END, follows=True)
+    place = ExpectedOffsets.of_answer(START, END, follows=True)
     for bit in range(64):
         data = b"".join([flipped(good[0], bit), *good[1:]])
         with pytest.raises(CorruptMessage):
@@ -118,7 +118,7 @@ def test_gaps_are_legal_and_so_is_a_first_entry_that_begins_early(name: str, eng
     head = b"".join(good[: len(good) // 4] + good[-1:])
     assert values(head, engine, PLACE, END - EACH) == WHOLE[: EACH * COUNT // 4]
     if "gzip" in name or "v2" in name:
-        late = Place.of_answer(START + 5, END)
+        late = ExpectedOffsets.of_answer(START + 5, END)
         assert values(b"".join(good), engine, late) == WHOLE[5:]
 
 
@@ -127,8 +127,8 @@ def test_gaps_are_legal_and_so_is_a_first_entry_that_begins_early(name: str, eng
 def test_an_answer_that_ends_before_the_offset_asked_for_is_corrupt(name: str, engine: str) -> None:
     good = entries(name)
     with pytest.raises(CorruptMessage, match=f"offset {START + EACH} was asked for"):
-        values(b"".join(good), engine, Place.of_answer(START + EACH, END))
-    assert next_offset_after(memoryview(b"".join(good)), START, Place.of_answer(START, END)) == END
+        values(b"".join(good), engine, ExpectedOffsets.of_answer(START + EACH, END))
+    assert next_offset_after(memoryview(b"".join(good)), START, ExpectedOffsets.of_answer(START, END)) == END
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -147,12 +147,12 @@ def test_the_error_says_what_was_found_and_what_was_expected() -> None:
     for entry, said in (
         (
             flipped(good[1], 63),
-            "claims offsets -9223372036854774768 to -9223372036854774753, and none is neg",
+            "claims offsets -9223372036854774768 to -9223372036854774753: offsets are not neg",
         ),
-        (flipped(good[1], 40), "to 1099511628831, and the high watermark is 1152, which all offsets are"),
+        (flipped(good[1], 40), "to 1099511628831: all offsets must be below the high watermark 1152"),
         (
             flipped(good[1], 4),
-            "claims offsets 1024 to 1039, and the entry before ends at 1039; expected is 1040",
+            "claims offsets 1024 to 1039: the entry before ends at 1039, so expected is 1040",
         ),
     ):
         with pytest.raises(CorruptMessage, match=said) as raised:

@@ -19,7 +19,10 @@ from tests.support.formats.legacy_bytes import LIMIT, NEW, both, entry, packing,
 def test_a_wrapper_within_a_wrapper_is_corrupt(magic: int, codec: Codec) -> None:
     inner = encode_set(NEW, magic=magic, codec=codec)
     data = wrap_set(inner, magic=magic, codec=codec, last_offset=2)
-    refuse(data, "in the compressed set at offset 2: the message at byte 0 is compressed once more")
+    refuse(
+        data,
+        "in the compressed set at offset 2: the message at byte 0 is itself a compressed set",
+    )
 
 
 @both

@@ -10,7 +10,7 @@ import pytest
 from broker.log import segment as segment_module
 from broker.log.batch_times import BatchTimes, Rises, rises_of
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.steps import finished, taken
+from pyspark_kafkalog.steps import run_steps, with_jobs_run
 from tests.support.log.logs import START_MS, batch, crash_all, open_log
 
 
@@ -21,7 +21,7 @@ def _nothing_stays_open() -> object:
 
 
 def rises(*records: tuple[int, int]) -> Rises:
-    return finished(rises_of(iter(records)))
+    return run_steps(rises_of(iter(records)))
 
 
 def test_the_first_record_at_or_after_a_time_is_found_among_the_rises() -> None:
@@ -36,7 +36,7 @@ def test_the_first_record_at_or_after_a_time_is_found_among_the_rises() -> None:
 
 
 def test_many_records_are_looked_at_in_many_steps() -> None:
-    assert sum(1 for _ in taken(rises_of((n, n) for n in range(10_000)))) >= 10_000 // 256
+    assert sum(1 for _ in with_jobs_run(rises_of((n, n) for n in range(10_000)))) >= 10_000 // 256
 
 
 def test_what_was_asked_for_longest_ago_makes_room() -> None:
@@ -71,7 +71,7 @@ def test_a_batch_is_opened_once_however_many_times_are_asked_for(
 def test_a_look_up_goes_on_in_steps_while_others_append(tmp_path: Path) -> None:
     log = open_log(tmp_path)[1]
     log.append(batch(*[b"x"] * 5000, timestamps=[START_MS + number for number in range(5000)]))
-    each = taken(log.offset_for_timestamp_in_steps(START_MS + 4999))
+    each = with_jobs_run(log.offset_for_timestamp_in_steps(START_MS + 4999))
     steps = 0
     while True:
         try:

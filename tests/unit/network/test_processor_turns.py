@@ -16,7 +16,7 @@ import pytest
 
 from broker.network.processor import SLICE_SECONDS, Handler, Processor, share_the_interpreter
 from broker.network.reply import Reply
-from pyspark_kafkalog.steps import Job, Steps, continued, finished
+from pyspark_kafkalog.steps import Job, Steps, resume_steps, run_steps
 from tests.support.manual_clock import ManualClock
 from tests.support.network.sockets import Client, Counts, eventually, frame, serving
 
@@ -426,7 +426,7 @@ def test_steps_are_finished_in_place_where_nobody_waits() -> None:
             return first + " and an error"
         return "nothing was raised"
 
-    assert finished(steps()) == "one and an error"
+    assert run_steps(steps()) == "one and an error"
 
 
 def test_a_client_over_a_real_socket_sees_nothing_of_the_turns() -> None:
@@ -520,7 +520,7 @@ def test_steps_that_were_begun_go_on_where_they_were(begun: int) -> None:
             wanted = each.send(wanted() if wanted is not None else None)
         except ZeroDivisionError as e:
             wanted = each.throw(e)
-    assert finished(continued(wanted, each)) == [None, 1, "raised", 2]
+    assert run_steps(resume_steps(wanted, each)) == [None, 1, "raised", 2]
 
 
 def test_steps_that_go_on_are_closed_with_the_rest() -> None:
@@ -534,7 +534,7 @@ def test_steps_that_go_on_are_closed_with_the_rest() -> None:
             ended.append("closed")
 
     each = steps()
-    rest = continued(next(each), each)
+    rest = resume_steps(next(each), each)
     next(rest)
     rest.close()
     assert ended == ["closed"]

@@ -25,7 +25,7 @@ from pyspark_kafkalog.protocol.v07 import (
     ProduceRequest,
     encode_response,
 )
-from pyspark_kafkalog.steps import finished
+from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.logs import TOPIC, crash_all, open_log
 from tests.support.manual_clock import ManualClock
@@ -94,7 +94,7 @@ def test_a_request_for_very_many_new_topics_makes_none(services: Any) -> None:
     with pytest.raises(
         InvalidRequest, match=f"{COSTLY_ELEMENTS + 1} new topics; the limit is {COSTLY_ELEMENTS}"
     ):
-        finished(multi_produce(MultiProduceRequest(produces), services))
+        run_steps(multi_produce(MultiProduceRequest(produces), services))
     assert set(services.topics.all()) == {TOPIC}
 
 
@@ -107,6 +107,6 @@ def test_parts_of_a_request_that_takes_too_long_are_not_begun(services: Any) -> 
         next(steps)
     services.clock.advance(LONGEST_SECONDS + 1)
     with pytest.raises(ServerError, match="not begun within 60 s") as caught:
-        finished(steps)
+        run_steps(steps)
     assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
     assert log.end_offset == before + 2 * len(ONE)

@@ -19,7 +19,7 @@ from pyspark_kafkalog.protocol.api.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from pyspark_kafkalog.steps import Steps, taken
+from pyspark_kafkalog.steps import Steps, with_jobs_run
 from pyspark_kafkalog.types import LATEST_TIMESTAMP
 from tests.support.log.logs import TOPIC, crash_all, message_set, open_log
 from tests.support.manual_clock import ManualClock
@@ -41,7 +41,7 @@ def ctx(tmp_path: Path) -> Any:
 
 def with_a_pause(steps: Steps[Any], ctx: Any) -> Any:
     """What they come to, where a long time passes after the first of them."""
-    each = taken(steps)
+    each = with_jobs_run(steps)
     next(each)
     ctx.services.clock.advance(LONGEST_SECONDS + 1)
     while True:

@@ -18,7 +18,7 @@ from pyspark_kafkalog.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from pyspark_kafkalog.steps import finished
+from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.logs import crash, crash_all, open_manager
 
@@ -56,7 +56,7 @@ def test_what_is_being_made_cannot_be_made_by_another(manager: LogManager) -> No
         topics.get_or_create("a.b")
     with pytest.raises(UnknownTopicOrPartition):
         topics.delete("a.b")
-    assert len(finished(steps).partitions) == 2
+    assert len(run_steps(steps).partitions) == 2
     assert len(topics.get_or_create("a.b").partitions) == 2
 
 
@@ -68,7 +68,7 @@ def test_partitions_are_added_to_the_topic_that_there_is_then(manager: LogManage
     with pytest.raises(InvalidPartitions, match="being given more"):
         topics.add_partitions("t", 5)
     manager.set_overrides("t", {"retention.ms": "7"})
-    finished(steps)
+    run_steps(steps)
     assert manager.topics()["t"].overrides == {"retention.ms": "7"}
     assert [manager.log(TopicPartition("t", n)).config.retention_ms for n in range(3)] == [7, 7, 7]
 
@@ -80,7 +80,7 @@ def test_a_topic_deleted_while_it_is_widened_leaves_nothing(manager: LogManager,
     next(steps)
     topics.delete("t")
     with pytest.raises(UnknownTopicOrPartition, match="deleted meanwhile"):
-        finished(steps)
+        run_steps(steps)
     assert _directories(tmp_path) == []
     assert len(topics.create("t", 2).partitions) == 2
 

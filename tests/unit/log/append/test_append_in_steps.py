@@ -14,7 +14,7 @@ from pyspark_kafkalog.errors import KafkaError, MessageTooLarge
 from pyspark_kafkalog.formats import v07
 from pyspark_kafkalog.formats.compression import Codec, compress
 from pyspark_kafkalog.formats.legacy import CODECS
-from pyspark_kafkalog.steps import Steps, finished, taken
+from pyspark_kafkalog.steps import Steps, run_steps, with_jobs_run
 from tests.support.log.logs import (
     START_MS,
     batch,
@@ -51,7 +51,7 @@ def stored(log: Log) -> bytes:
 
 def counted(steps: Steps[AppendResult]) -> tuple[int, AppendResult]:
     """How many steps there were, and what came of them."""
-    count, each = 0, taken(steps)
+    count, each = 0, with_jobs_run(steps)
     while True:
         try:
             next(each)
@@ -107,7 +107,7 @@ def test_what_others_append_meanwhile_comes_first(
     tmp_path: Path, data: Callable[[], bytearray], always: bool
 ) -> None:
     log = open_log(tmp_path)[1]
-    each = taken(log.append_in_steps(data()))
+    each = with_jobs_run(log.append_in_steps(data()))
     others = 0
     while True:
         try:
@@ -136,7 +136,7 @@ def test_steps_that_end_early_append_nothing(tmp_path: Path, data: Callable[[], 
     end, size = log.end_offset, log.size_bytes
     for steps in range(0, total, 7):
         each = log.append_in_steps(data())
-        walk = taken(each)
+        walk = with_jobs_run(each)
         for _ in range(steps):
             next(walk)
         each.close()
@@ -145,7 +145,7 @@ def test_steps_that_end_early_append_nothing(tmp_path: Path, data: Callable[[], 
 
 def test_a_log_that_was_closed_meanwhile_takes_nothing(tmp_path: Path) -> None:
     log = open_log(tmp_path)[1]
-    each = taken(log.append_in_steps(message_set(*MANY, magic=0)))
+    each = with_jobs_run(log.append_in_steps(message_set(*MANY, magic=0)))
     next(each)
     log.close()
     with pytest.raises(KafkaError, match="closed"):
@@ -156,14 +156,14 @@ def test_a_log_that_was_closed_meanwhile_takes_nothing(tmp_path: Path) -> None:
 def test_a_bad_message_late_in_a_set_refuses_all_of_it(tmp_path: Path) -> None:
     log = open_log(tmp_path, max_message_bytes=100)[1]
     with pytest.raises(MessageTooLarge):
-        finished(log.append_in_steps(message_set(*MANY, b"x" * 100, magic=0)))
+        run_steps(log.append_in_steps(message_set(*MANY, b"x" * 100, magic=0)))
     assert log.end_offset == 0
 
 
 def test_the_log_append_time_is_that_of_the_append(tmp_path: Path) -> None:
     clock = ManualClock(START_MS)
     log = open_log(tmp_path, clock=clock, message_timestamp_type="LogAppendTime")[1]
-    each = taken(log.append_in_steps(message_set(*MANY, magic=1, codec=Codec.GZIP)))
+    each = with_jobs_run(log.append_in_steps(message_set(*MANY, magic=1, codec=Codec.GZIP)))
     next(each)
     clock.advance(5.0)
     result = None

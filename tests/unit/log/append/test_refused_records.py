@@ -13,7 +13,7 @@ from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.record import check_first_lengths, check_lengths
-from pyspark_kafkalog.steps import Steps, finished
+from pyspark_kafkalog.steps import Steps, run_steps
 from pyspark_kafkalog.types import NewRecord
 from tests.support.formats.bad_batches import BLOCKS, CASES, MANY, damaged, record, records, sealed, unfolding
 from tests.support.log.logs import START_MS, batch, open_log, values
@@ -102,7 +102,7 @@ def test_a_compressed_batch_is_checked_in_steps_and_decompressed_as_a_job(
                 jobs.append(job)
             sent = yield job
 
-    result, jobs, turns = finished(counted(log.append_in_steps(long)))
+    result, jobs, turns = run_steps(counted(log.append_in_steps(long)))
     assert (result.record_count, log.end_offset, jobs) == (count, count, 1)
     assert turns >= count >> 13
     # A little is decompressed at once; it may still be refused.

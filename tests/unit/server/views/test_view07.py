@@ -18,7 +18,7 @@ from broker.server.served_logs import Allowance
 from broker.server.views.view07 import View07
 from pyspark_kafkalog.errors import ErrorCode, OffsetOutOfRange, ServerError, StorageError
 from pyspark_kafkalog.formats.message_set import frames, records
-from pyspark_kafkalog.steps import finished
+from pyspark_kafkalog.steps import run_steps
 from tests.support.log.logs import START_MS, crash_all, open_log
 from tests.support.manual_clock import ManualClock
 from tests.support.protocol.wire07 import entry, zipped
@@ -51,7 +51,7 @@ def read(
     allowance: Allowance | None = None,
 ) -> bytes:
     view = view or View07(Metrics())
-    batches = finished(
+    batches = run_steps(
         view(log, allowance or Allowance()).read_in_steps(offset, max_bytes, at_least_one=at_least_one)
     )
     return batches.read()
@@ -157,7 +157,7 @@ def test_a_damaged_message_is_refused_and_what_is_after_it_is_not(tmp_path: Path
     assert values(read(log, 26)) == [(26, b"one")]
     data[13:17] = b"\0\0\1\0"
     path.write_bytes(data)
-    with pytest.raises(ServerError, match=r"offset 13 .* it is cut short"):
+    with pytest.raises(ServerError, match=r"offset 13 .* the data is cut short"):
         read(log, 13)
     data[13:17] = b"\0\0\0\1"
     path.write_bytes(data)
@@ -202,12 +202,12 @@ def test_a_time_leads_to_the_segment_that_was_changed_then_or_later(tmp_path: Pa
     view = View07(Metrics())(log, Allowance())
     assert [s.base_offset for s in log.facts()] == [0, 26, 52]
     changed = [START_MS + 1000, START_MS + 3000, START_MS + 5000]
-    assert finished(view.offset_for_timestamp_in_steps(0)) == (changed[0], 0)
-    assert finished(view.offset_for_timestamp_in_steps(changed[0])) == (changed[0], 0)
-    assert finished(view.offset_for_timestamp_in_steps(changed[0] + 1)) == (changed[1], 26)
-    assert finished(view.offset_for_timestamp_in_steps(changed[2])) == (changed[2], 52)
-    assert finished(view.offset_for_timestamp_in_steps(changed[2] + 1)) is None
-    assert finished(view.max_timestamp_in_steps()) is None
+    assert run_steps(view.offset_for_timestamp_in_steps(0)) == (changed[0], 0)
+    assert run_steps(view.offset_for_timestamp_in_steps(changed[0])) == (changed[0], 0)
+    assert run_steps(view.offset_for_timestamp_in_steps(changed[0] + 1)) == (changed[1], 26)
+    assert run_steps(view.offset_for_timestamp_in_steps(changed[2])) == (changed[2], 52)
+    assert run_steps(view.offset_for_timestamp_in_steps(changed[2] + 1)) is None
+    assert run_steps(view.max_timestamp_in_steps()) is None
 
 
 def test_what_was_made_is_counted(tmp_path: Path) -> None:
