@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime, timedelta, timezone
 from typing import Protocol
 
 
@@ -33,3 +34,11 @@ class SystemClock:
 
 
 SYSTEM_CLOCK: Clock = SystemClock()
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def utc_text(time_ms: int) -> str:
+    """Milliseconds since the epoch as ISO 8601 in UTC: ``2026-11-21T18:00:00.123Z``."""
+    moment = _EPOCH + timedelta(milliseconds=time_ms)
+    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"

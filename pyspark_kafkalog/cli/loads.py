@@ -219,8 +219,8 @@ def say_pending(plan: Plan) -> None:
 
 
 def _show_partitions(ledger: Ledger, limit: int | None, *, as_json: bool) -> None:
+    from pyspark_kafkalog.clock import utc_text
     from pyspark_kafkalog.ledger.audit import audit_rows
-    from pyspark_kafkalog.ledger.records import utc_text
 
     rows = audit_rows(ledger)
     shown = sorted({row.load for row in rows})[-limit if limit else 0 :]
@@ -351,13 +351,13 @@ def gc(
 ) -> None:
     """Remove receipts and marks of committed loads; a summary of them stays. Plans and commits stay too."""
     ledger = open_ledger(name, offsets)
-    from pyspark_kafkalog.ledger.cleaning import leftovers, sweep
+    from pyspark_kafkalog.ledger.cleaning import leftovers, remove_leftovers
 
     if dry_run:
         found = leftovers(ledger, keep)
     else:
         with ledger.hold(_holder("gc")):
-            found = sweep(ledger, keep)
+            found = remove_leftovers(ledger, keep)
     for one in found:
         if one.kept:
             words(f"load {one.number} keeps its receipts: {one.kept}")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyspark_kafkalog.config.client07 import PROTOCOL_08
-from pyspark_kafkalog.ledger.commit import LOAD_MODES, Commit
+from pyspark_kafkalog.ledger.commit import Commit
 from pyspark_kafkalog.ledger.ledger_store import Store
 from pyspark_kafkalog.ledger.load_errors import DamagedRecord, IncompleteLoad, LoadError, ReceiptMismatch
 from pyspark_kafkalog.ledger.plan import Plan, PlannedRange, Position
@@ -151,7 +151,7 @@ class Archive:
     def first_starts(self, newest: int) -> tuple[Position, ...]:
         """Where the oldest load of commits 1 to ``newest`` began; empty if none of them is a load."""
         for number in range(1, newest + 1):
-            if self.commit_at(number).mode in LOAD_MODES:
+            if self.commit_at(number).is_load:
                 return tuple(self.plan(number).starts.values())
         return ()
 

@@ -1,7 +1,6 @@
-"""What each load took from each partition: start and end offsets, records, bytes, times.
+"""What each load read from each partition: start and end offsets, records, bytes, times.
 
-The numbers come from the plans and, where tasks left any, from receipts or the summary that took their
-place.
+The numbers come from the plans and, if the tasks left any, from receipts or their summary.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark_kafkalog.ledger.commit import LOAD_MODES, NOT_COUNTED, Commit
+from pyspark_kafkalog.ledger.commit import NOT_COUNTED, Commit
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.load_errors import IncompleteLoad
 from pyspark_kafkalog.ledger.receipts import Found, count_offsets, summarize
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
 class AuditRow:
     """Offsets ``[start, end)`` of a partition in load ``load``; times are ISO 8601 and milliseconds.
 
-    ``in_effect`` is False for what was rewound over. ``broker`` is set in 0.7 only, where a partition is a
-    broker's. What receipts tell is None where the load left none; ``lost`` counts offsets that retention had
-    deleted, ``skipped`` those that were left out as corrupt, ``missing`` all others without a record.
+    ``in_effect`` is False for what a rewind undid. ``broker`` is set in 0.7 only, where partitions belong to
+    brokers. Numbers from receipts are None if the load left none; ``lost`` counts offsets that retention had
+    deleted, ``skipped`` those that were omitted as corrupt, ``missing`` all others without a record.
     """
 
     load: int
@@ -50,9 +49,9 @@ class AuditRow:
 
 
 def audit_rows(ledger: Ledger) -> list[AuditRow]:
-    """A row for each partition that each committed load read something of, oldest load first.
+    """A row for each partition from which a committed load read, oldest load first.
 
-    Rewinds and plans that were given up have none.
+    Rewinds and abandoned plans have none.
 
     Raises:
         LoadError: a plan, commit or receipt is damaged.
@@ -61,7 +60,7 @@ def audit_rows(ledger: Ledger) -> list[AuditRow]:
     return [
         row
         for commit in ledger.history()
-        if commit.mode in LOAD_MODES
+        if commit.is_load
         for row in _rows(ledger, commit, commit.number in in_effect)
     ]
 
@@ -100,7 +99,7 @@ def _rows(ledger: Ledger, commit: Commit, in_effect: bool) -> list[AuditRow]:
 
 
 def _found(ledger: Ledger, commit: Commit) -> dict[TopicPartition, Found]:
-    """What the load's tasks told, by partition; nothing where they left no receipts, or these are gone."""
+    """What the load's tasks found, by partition; empty if they left no receipts, or these are gone."""
     if commit.records == NOT_COUNTED:
         return {}
     summary = ledger.summary(commit.number)

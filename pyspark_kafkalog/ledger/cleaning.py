@@ -1,7 +1,6 @@
-"""What of a ledger may go once a load is committed: its receipts and marks. Plans and commits stay.
+"""Removes the receipts and marks of committed loads. Plans and commits stay.
 
-A record of what the receipts said, a `Summary`, takes their place before they are removed, so that
-audits and ``verify`` know as much as before of each partition.
+A `Summary` of the receipts replaces them first, so that audits and ``verify`` still know each partition.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pyspark_kafkalog.ledger.commit import LOAD_MODES, NOT_COUNTED
+from pyspark_kafkalog.ledger.commit import NOT_COUNTED
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.load_errors import LoadError
 from pyspark_kafkalog.ledger.receipts import Summary, summarize
@@ -21,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """What is left of load ``number`` that nobody needs; ``kept`` says why it stays all the same, or ""."""
+    """Receipts and marks of load ``number`` that nobody needs; ``kept`` says why they stay, or ""."""
 
     number: int
     receipts: int
@@ -30,7 +29,7 @@ class Leftovers:
 
 
 def leftovers(ledger: Ledger, keep: int = 1) -> list[Leftovers]:
-    """The loads with receipts or marks, oldest first, without the newest ``keep`` and what is pending.
+    """The loads with receipts or marks, oldest first, without the newest ``keep`` and the pending one.
 
     Raises:
         LoadError: the ledger cannot be read.
@@ -46,10 +45,10 @@ def leftovers(ledger: Ledger, keep: int = 1) -> list[Leftovers]:
     return found
 
 
-def sweep(ledger: Ledger, keep: int = 1) -> list[Leftovers]:
+def remove_leftovers(ledger: Ledger, keep: int = 1) -> list[Leftovers]:
     """Remove the `leftovers`, and return them. The caller holds the ledger's lock.
 
-    Interrupted at any point it can be done again.
+    If interrupted, it can be repeated.
 
     Raises:
         LoadError: the store fails.
@@ -57,7 +56,7 @@ def sweep(ledger: Ledger, keep: int = 1) -> list[Leftovers]:
     found = leftovers(ledger, keep)
     for one in found:
         if one.kept:
-            logger.warning("the receipts of load %d stay: %s", one.number, one.kept)
+            logger.warning("the receipts of load %d are kept: %s", one.number, one.kept)
             continue
         _summarize(ledger, one.number)
         for top in (receipts_name(one.number), marks_name(one.number)):
@@ -66,23 +65,23 @@ def sweep(ledger: Ledger, keep: int = 1) -> list[Leftovers]:
 
 
 def _why_kept(ledger: Ledger, number: int, receipts: list[str]) -> str:
-    """Receipts that do not tell what the commit tells are evidence of something: they are not removed."""
+    """Why receipts stay: those that contradict their commit are evidence."""
     try:
         commit = ledger.commit_at(number)
-        if not receipts or commit.mode not in LOAD_MODES or commit.records == NOT_COUNTED:
+        if not receipts or not commit.is_load or commit.records == NOT_COUNTED:
             return ""
         if ledger.summary(number) is not None:
             return ""
         found = ledger.receipts(ledger.plan(number))
     except LoadError as e:
         return str(e)
-    told = sum(r.records for r in found)
-    return "" if told == commit.records else f"they tell of {told} records, the commit of {commit.records}"
+    count = sum(r.records for r in found)
+    return "" if count == commit.records else f"they count {count} records, the commit {commit.records}"
 
 
 def _summarize(ledger: Ledger, number: int) -> None:
     commit = ledger.commit_at(number)
-    if commit.mode not in LOAD_MODES or commit.records == NOT_COUNTED or ledger.summary(number) is not None:
+    if not commit.is_load or commit.records == NOT_COUNTED or ledger.summary(number) is not None:
         return
     plan = ledger.plan(number)
     summary = Summary(number, plan.sha256, summarize(ledger.receipts(plan)))
@@ -94,17 +93,17 @@ def _files(ledger: Ledger, directory: str) -> list[str]:
 
 
 def _remove(ledger: Ledger, directory: str) -> None:
-    """Files first, then the directories that held them, the inner ones before the outer."""
+    """Files first, then their directories from the inside out."""
     for name, _ in _walk(ledger, directory):
         ledger.store.remove(name)
 
 
 _DEPTH = {RECEIPTS: 3, RUNS: 2}
-"""Directories above a file, counted from the number: topic, partition, file; run, file."""
+"""Levels below the plan's number: topic, partition, file; run, file."""
 
 
 def _walk(ledger: Ledger, directory: str) -> Iterator[tuple[str, bool]]:
-    """A directory and all below it, what is inside before what holds it; and whether it is a file."""
+    """A directory and all below it, content before its directory; and whether it is a file."""
 
     def walk(name: str, left: int) -> Iterator[tuple[str, bool]]:
         if left:

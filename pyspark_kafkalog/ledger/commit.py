@@ -95,6 +95,11 @@ class Commit(LedgerRecord):
     missing: int | None = field(default=None, metadata=ADDED)
 
     @property
+    def is_load(self) -> bool:
+        """Whether it publishes what a plan read; else it is a rewind, or gave a plan up."""
+        return self.mode in LOAD_MODES
+
+    @property
     def stored(self) -> dict[TopicPartition, Position]:
         """The positions by partition, as `make_plan` takes them."""
         return {p.key: p for p in self.positions}

@@ -1,6 +1,6 @@
-"""How one names what loads read formerly: a commit by its number or a time, or two of them.
+"""What earlier loads read: how options name a part of the history, and the offsets in it.
 
-Which offsets these are is `former_ranges`'. Every task of every read imports this module, so it is light.
+Every task of every read imports this module, so it imports no other of the ledger but its errors.
 """
 
 from __future__ import annotations
@@ -10,23 +10,22 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+from pyspark_kafkalog.clock import utc_text
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.ledger.commit import LOAD_MODES
 from pyspark_kafkalog.ledger.load_errors import LoadError, TopicRecreated
-from pyspark_kafkalog.ledger.records import utc_text
 from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.ledger.archive import Archive
 
 START = 0
-"""In the place of a commit's number: before the first load."""
+"""Instead of a commit's number: before the first load."""
 
 _COMMIT = re.compile(r"commit:0*([1-9][0-9]{0,7})")
 
 
 @dataclass(frozen=True, slots=True)
-class Former:
+class HistoryRange:
     """A part of a load's history: the loads after commit ``since``, up to ``until`` or a time."""
 
     since: int = START
@@ -43,60 +42,60 @@ def parse_commit(option: str, text: str) -> int:
     word = text.strip().lower()
     found = _COMMIT.fullmatch(word)
     if found is None and word != "start":
-        raise InvalidConfig(f"{option} names commits, as commit:37, or start; got '{text}'")
+        raise InvalidConfig(f"{option} is '{text}'; it must be a commit, as commit:37, or start")
     return START if found is None else int(found[1])
 
 
-def parse_between(text: str) -> Former:
+def parse_between(text: str) -> HistoryRange:
     """``commit:30,commit:37``: what loads 31 to 37 read; ``start,commit:37`` from the first on.
 
     Raises:
-        InvalidConfig: it is not, or the second does not come after the first.
+        InvalidConfig: it is something else, or the second does not come after the first.
     """
     named = [parse_commit("between", part) for part in text.split(",")]
     if len(named) != 2 or named[0] >= named[1]:
-        raise InvalidConfig(f"between is commit:30,commit:37, the earlier one first; got '{text}'")
-    return Former(named[0], named[1])
+        raise InvalidConfig(
+            f"between is '{text}'; it must be two commits, the earlier one first: commit:30,commit:37"
+        )
+    return HistoryRange(named[0], named[1])
 
 
-def parse_as_of(text: str) -> Former:
-    """A time: milliseconds since the epoch, or ISO 8601, of UTC where it does not say.
+def parse_as_of(text: str) -> HistoryRange:
+    """A time: milliseconds since the epoch, or ISO 8601, in UTC unless it names a zone.
 
     Raises:
         InvalidConfig: it is neither.
     """
     given = text.strip()
     if re.fullmatch(r"[0-9]{1,15}", given):
-        return Former(as_of_ms=int(given))
+        return HistoryRange(as_of_ms=int(given))
     try:
         moment = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", given))
     except ValueError:
         raise InvalidConfig(
-            f"asOf is a time, 2026-11-21T18:00:00Z or milliseconds since the epoch; got '{text}'"
+            f"asOf is '{text}'; it must be a time: 2026-11-21T18:00:00Z, or milliseconds since the epoch"
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=timezone.utc)
-    return Former(as_of_ms=round(moment.timestamp() * 1000))
+    return HistoryRange(as_of_ms=round(moment.timestamp() * 1000))
 
 
-def last_of(archive: Archive, former: Former) -> int:
-    """The number of the commit that ``former`` ends with.
+def last_commit(archive: Archive, part: HistoryRange) -> int:
+    """The number of the commit that ``part`` ends with.
 
     Raises:
         LoadError: there is no such commit, or none at that time.
     """
     newest = archive.head_number()
-    if former.as_of_ms is not None:
-        moment = utc_text(former.as_of_ms)
+    if part.as_of_ms is not None:
+        moment = utc_text(part.as_of_ms)
         found = [commit.number for commit in archive.history() if commit.created <= moment]
         if not found:
-            raise LoadError(f"{archive.location} has no commit of {moment} or before")
+            raise LoadError(f"{archive.location} has no commit from {moment} or earlier")
         return found[-1]
-    until = newest if former.until is None else former.until
-    if not 0 < until <= newest or former.since > newest:
-        raise LoadError(
-            f"{archive.location} has no commit {max(until, former.since)}; the newest is {newest}"
-        )
+    until = newest if part.until is None else part.until
+    if not 0 < until <= newest or part.since > newest:
+        raise LoadError(f"{archive.location} has no commit {max(until, part.since)}; the newest is {newest}")
     return until
 
 
@@ -106,25 +105,25 @@ def positions_after(archive: Archive, number: int) -> dict[TopicPartition, int]:
     Raises:
         LoadError: there is no such commit.
     """
-    last_of(archive, Former(until=number))
+    last_commit(archive, HistoryRange(until=number))
     return {p.key: p.next for p in archive.commit_at(number).positions}
 
 
-def ranges_of(archive: Archive, former: Former) -> dict[TopicPartition, tuple[int, int]]:
+def ranges_of(archive: Archive, part: HistoryRange) -> dict[TopicPartition, tuple[int, int]]:
     """The offsets ``[start, end)`` of each partition that a part of the history covers.
 
-    A partition that came later begins where its first load did.
+    A partition that was added later begins where its first load did.
 
     Raises:
-        TopicRecreated: a topic is another one at the end than at the beginning.
-        LoadError: there are no such commits, or the ledger was rewound behind the first of them.
+        TopicRecreated: a topic was deleted and created again in between.
+        LoadError: there are no such commits, or the ledger was rewound to before the first of them.
     """
-    until = last_of(archive, former)
+    until = last_commit(archive, part)
     ends = {p.key: p for p in archive.commit_at(until).positions}
-    begun = archive.commit_at(former.since).positions if former.since else ()
+    begun = archive.commit_at(part.since).positions if part.since else ()
     starts = {p.key: (p.next, p.topic_id) for p in begun}
-    for number in range(former.since + 1, until + 1):
-        if archive.commit_at(number).mode in LOAD_MODES:
+    for number in range(part.since + 1, until + 1):
+        if archive.commit_at(number).is_load:
             for p in archive.plan(number).partitions:
                 starts.setdefault(p.key, (p.start, p.topic_id))
     found = {}
@@ -132,13 +131,13 @@ def ranges_of(archive: Archive, former: Former) -> dict[TopicPartition, tuple[in
         start, topic_id = starts.get(key, (end.next, end.topic_id))
         if topic_id != end.topic_id:
             raise TopicRecreated(
-                f"{key} was made anew between commits {former.since} and {until}: the offsets of the one "
-                "before mean nothing in it. Name commits after that"
+                f"{key} was deleted and created again between commits {part.since} and {until}: its old "
+                "offsets are not valid any more. Choose commits after that"
             )
         if start > end.next:
             raise LoadError(
-                f"{key} stood at {start} after commit {former.since} and at {end.next} after {until}: the "
-                "load was rewound between. Name commits of one side"
+                f"{key} was at {start} after commit {part.since} and at {end.next} after {until}: the load "
+                "was rewound in between. Choose commits from one side of the rewind"
             )
         found[key] = start, end.next
     return found

@@ -8,12 +8,12 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
-from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock, utc_text
 from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger.archive import Archive, LoadRecord, write_hints
 from pyspark_kafkalog.ledger.commit import LOAD_MODES, NOT_COUNTED, Commit, Output
-from pyspark_kafkalog.ledger.ledger_store import Below, Store, open_store, prove
+from pyspark_kafkalog.ledger.ledger_store import Store, SubStore, check_store, open_store
 from pyspark_kafkalog.ledger.load_errors import (
     DamagedRecord,
     ForeignCluster,
@@ -33,7 +33,6 @@ from pyspark_kafkalog.ledger.records import (
     plan_name,
     receipt_name,
     receipts_name,
-    utc_text,
 )
 from pyspark_kafkalog.ledger.verification import verify
 
@@ -63,7 +62,7 @@ class Ledger(Archive):
                 f"loadName is {name!r}; it must be 1 to 200 of the characters A-Z a-z 0-9 . _ - and not . "
                 "or .."
             )
-        super().__init__(Below(store, name))
+        super().__init__(SubStore(store, name))
         self.name = name
         self._clock = clock
 
@@ -87,7 +86,7 @@ class Ledger(Archive):
         }
         begun = self.begun()
         if begun is None:
-            prove(self.store)
+            check_store(self.store)
             record = LoadRecord(self.name, self._now(), cluster_id, subscription, protocol)
             if self.store.create(LOAD, encode(record)):
                 return

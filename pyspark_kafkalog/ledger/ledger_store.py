@@ -1,6 +1,6 @@
-"""Where a ledger is kept: six operations, and their implementation for a local or shared file system.
+"""Where a ledger is stored: six operations, and their implementation for a local or shared file system.
 
-All that a ledger builds on is `Store.create`: whole, durable and exclusive. `prove` tries a store out.
+A ledger relies on `Store.create` being whole, durable and exclusive; `check_store` tests that.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from pyspark_kafkalog.config.definition import masked
 from pyspark_kafkalog.ledger.load_errors import LoadBusy, LoadError, UnsafeStore
 
 _UNFINISHED = ".tmp-"
-"""How the names of files begin that are still being written, or were left by a crash."""
+"""Prefix of files that are still being written, or were left by a crash."""
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
 
 class Store(Protocol):
-    """A place for a ledger. Names are relative, their parts separated by '/'; directories come by themselves.
+    """A place for a ledger. Names are relative, with '/' between their parts; directories are made as needed.
 
-    Each method raises `LoadError`, with path and reason, where the place itself fails.
+    Each method raises `LoadError`, with path and reason, if the place itself fails.
     """
 
     location: str
@@ -37,48 +37,48 @@ class Store(Protocol):
     def create(self, name: str, data: bytes) -> bool:
         """Store a new record: whole and durable when this returns True, or not at all.
 
-        False where the name is taken, and then the record that has it is durable. Of any number of
-        callers, in any threads, processes and machines, one gets True.
+        False if the name is taken; the record that has it is then durable. Of any number of callers, in any
+        threads, processes and machines, one gets True.
         """
         ...
 
     def read(self, name: str) -> bytes | None:
-        """The whole of a record; None where there is none."""
+        """The whole record; None if there is none."""
         ...
 
     def replace(self, name: str, data: bytes) -> None:
-        """Store a hint, whatever was there: readers see the old or the new one. It may be lost in a crash."""
+        """Store a hint, replacing any other: readers see the old or the new one. A crash may lose it."""
         ...
 
     def remove(self, name: str) -> None:
-        """Take a hint, what a proof left, or what a newer record replaces, away; it need not be there.
+        """Remove a hint, or what a newer record replaces, if it exists; or a directory, if it is empty.
 
-        A directory is taken away where it is empty. Plans and commits are never removed.
+        Plans and commits are never removed.
         """
         ...
 
     def exists(self, name: str) -> bool:
-        """Whether there is such a record."""
+        """Whether the record exists."""
         ...
 
     def names(self, directory: str) -> list[str]:
-        """The names directly in a directory, "" for the top, sorted; none where there is none."""
+        """The names directly in a directory, "" for the top, sorted; empty if it does not exist."""
         ...
 
     def hold(self, name: str, holder: str) -> AbstractContextManager[None]:
-        """Keep others from holding this name, until the context or this process ends.
+        """Lock this name until the context or this process ends.
 
         Raises:
-            LoadBusy: somebody holds it, perhaps in this process; the message has that one's ``holder`` text.
+            LoadBusy: it is locked, perhaps in this process; the message has the ``holder`` text of its lock.
         """
         ...
 
 
 class LocalStore:
-    """*Thread-safe: it keeps nothing but its path.* A directory; its file system needs hard links and flock.
+    """*Thread-safe: its only state is its path.* A directory; its file system needs hard links and flock.
 
-    A record is written under a temporary name and then linked to its own, which fails where that is taken: on
-    every POSIX file system, NFS included. A crash leaves at most a file ``.tmp-...``, which `names` omits.
+    A record is written under a temporary name and then linked to its own, which fails if that is taken, on
+    every POSIX file system and NFS. A crash leaves at most a file ``.tmp-...``, which `names` omits.
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
@@ -87,20 +87,20 @@ class LocalStore:
 
     def create(self, name: str, data: bytes) -> bool:
         path = self._path(name)
-        with _told(path, "write"):
+        with _failures(path, "write"):
             _make_directory(path.parent)
             unfinished = _write_beside(path, data, durable=True)
             try:
                 created = _link(unfinished, path)
             finally:
                 unfinished.unlink()
-            # Where the name was taken too: its owner may not have got so far yet.
+            # Even if the name was taken: its owner may not have synced yet.
             _sync_directory(path.parent)
         return created
 
     def read(self, name: str) -> bytes | None:
         path = self._path(name)
-        with _told(path, "read"):
+        with _failures(path, "read"):
             try:
                 return path.read_bytes()
             except FileNotFoundError:
@@ -108,7 +108,7 @@ class LocalStore:
 
     def replace(self, name: str, data: bytes) -> None:
         path = self._path(name)
-        with _told(path, "write"):
+        with _failures(path, "write"):
             _make_directory(path.parent)
             unfinished = _write_beside(path, data, durable=False)
             try:
@@ -119,7 +119,7 @@ class LocalStore:
 
     def remove(self, name: str) -> None:
         path = self._path(name)
-        with _told(path, "remove"):
+        with _failures(path, "remove"):
             if not path.is_dir():
                 path.unlink(missing_ok=True)
                 return
@@ -132,7 +132,7 @@ class LocalStore:
 
     def exists(self, name: str) -> bool:
         path = self._path(name)
-        with _told(path, "read"):
+        with _failures(path, "read"):
             try:
                 path.stat()
             except FileNotFoundError:
@@ -141,7 +141,7 @@ class LocalStore:
 
     def names(self, directory: str) -> list[str]:
         path = self._path(directory) if directory else self.root
-        with _told(path, "list"):
+        with _failures(path, "list"):
             try:
                 found = [entry.name for entry in path.iterdir()]
             except FileNotFoundError:
@@ -151,11 +151,11 @@ class LocalStore:
     @contextmanager
     def hold(self, name: str, holder: str) -> Iterator[None]:
         path = self._path(name)
-        with _told(path, "lock"):
+        with _failures(path, "lock"):
             _make_directory(path.parent)
             fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            with _told(path, "lock"):
+            with _failures(path, "lock"):
                 _lock(fd, path)
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, holder.encode(), 0)
@@ -173,8 +173,8 @@ class LocalStore:
         return self.root / name
 
 
-class Below:
-    """*As thread-safe as the store it belongs to.* The part of a store below one directory."""
+class SubStore:
+    """*As thread-safe as its store.* The part of a store below one directory."""
 
     def __init__(self, store: Store, directory: str) -> None:
         self._store = store
@@ -204,7 +204,7 @@ class Below:
 
 
 def open_store(location: str | os.PathLike[str]) -> LocalStore:
-    """The store at a path, or at a ``file:`` URL; a relative path begins at the current directory.
+    """The store at a path or ``file:`` URL; a relative path starts at the current directory.
 
     Raises:
         UnsafeStore: a URL of another kind.
@@ -215,22 +215,22 @@ def open_store(location: str | os.PathLike[str]) -> LocalStore:
         parts = urlsplit(text)
         if parts.netloc not in ("", "localhost"):
             raise UnsafeStore(
-                f"{masked(text)}: a file: URL names this machine, file:///path; not {parts.netloc!r}"
+                f"{masked(text)}: host {parts.netloc!r} in a file: URL; it must be of this machine, file:///path"
             )
         text = unquote(parts.path)
     elif url is not None:
         raise UnsafeStore(
-            f"{masked(text)}: a ledger cannot be kept in {url[1]!r}. It needs a store whose create is "
-            "exclusive, whole and durable; there is one for paths and file: URLs, local or on a volume that "
-            "driver and executors share. docs/loads.md, 'Other stores', says what another one must offer"
+            f"{masked(text)}: a ledger cannot be stored in {url[1]!r}. Use a path or file: URL, local or on "
+            "a volume that driver and executors share; docs/loads.md, 'Other stores', says what another "
+            "store must offer"
         )
     if not text:
-        raise LoadError("the path of the ledgers is empty: name a directory")
+        raise LoadError("the path of the ledgers is empty; it must be a directory")
     return LocalStore(Path(text).absolute())
 
 
 def _write_beside(path: Path, data: bytes, *, durable: bool) -> Path:
-    """A new file with a temporary name in ``path``'s directory; it is gone again where writing fails."""
+    """A new file with a temporary name in ``path``'s directory; removed again if writing fails."""
     unfinished = path.with_name(_UNFINISHED + uuid.uuid4().hex)
     fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
@@ -249,17 +249,17 @@ def _write_beside(path: Path, data: bytes, *, durable: bool) -> Path:
 
 
 def _link(unfinished: Path, path: Path) -> bool:
-    """Give a file its own name; False where that is taken."""
+    """Give a file its own name; False if that is taken."""
     try:
         os.link(unfinished, path)
     except FileExistsError:
-        # NFS may have made the link, lost its answer, and found it there when it asked again.
+        # NFS may have made the link, lost the reply, and found the link when it tried again.
         return unfinished.stat().st_nlink > 1
     except OSError as e:
         if e.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV):
             raise UnsafeStore(
-                f"{path}: this file system has no hard links ({e.strerror}), so that a record cannot be "
-                "created exclusively; choose a path on another one"
+                f"{path}: this file system has no hard links ({e.strerror}), needed for an exclusive create; "
+                "choose a path on another one"
             ) from e
         raise
     return True
@@ -270,11 +270,11 @@ def _lock(fd: int, path: Path) -> None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = os.pread(fd, 4096, 0).decode("utf-8", "replace") or "another driver"
-        raise LoadBusy(f"{path} is held by {holder}: wait until it ends, or stop it") from None
+        raise LoadBusy(f"{path} is held by {holder}: wait until that ends, or stop it") from None
 
 
 def _make_directory(path: Path) -> None:
-    """Make a directory and what is missing above it, so that a power cut does not take them away."""
+    """Make a directory and its missing parents, durably."""
     if path.is_dir():
         return
     _make_directory(path.parent)
@@ -296,49 +296,49 @@ def _sync_directory(path: Path) -> None:
 _REMEDIES = {
     errno.ENOSPC: "free space there",
     errno.EDQUOT: "free space there",
-    errno.EACCES: "allow it, or choose a path that the driver and all executors may write",
-    errno.EPERM: "allow it, or choose a path that the driver and all executors may write",
-    errno.EROFS: "choose a path that the driver and all executors may write",
+    errno.EACCES: "allow it, or choose a path that driver and executors may write",
+    errno.EPERM: "allow it, or choose a path that driver and executors may write",
+    errno.EROFS: "choose a path that driver and executors may write",
     errno.ENOTDIR: "a part of the path is a file; choose another",
     errno.ENAMETOOLONG: "choose a shorter one",
 }
 
 
 @contextmanager
-def _told(path: Path, verb: str) -> Iterator[None]:
-    """Say what failed where, and what may help."""
+def _failures(path: Path, verb: str) -> Iterator[None]:
+    """Turn an OSError into a `LoadError` with path and remedy."""
     try:
         yield
     except OSError as e:
-        remedy = _REMEDIES.get(e.errno or 0, "see to the file system")
+        remedy = _REMEDIES.get(e.errno or 0, "check the file system")
         raise LoadError(f"cannot {verb} {path}: {e.strerror or e}; {remedy}") from e
 
 
 _ROUNDS = 3
 _RACERS = 4
 _RACED_BYTES = 64 << 10
-"""Enough for a write to be seen half done, where that can be seen."""
+"""Large enough for a reader to catch a write half done."""
 
 
-def prove(store: Store) -> None:
-    """Try the store out, and take away again what that wrote.
+def check_store(store: Store) -> None:
+    """Test that a store does what `Store` says; what the test writes is removed.
 
     Raises:
-        UnsafeStore: it does not do what `Store` says.
+        UnsafeStore: it does not.
         LoadError: it cannot be written to.
     """
-    proof = _Proof(store)
+    test = _StoreTest(store)
     try:
-        proof.create_is_exclusive()
-        proof.hints_are_replaced()
-        proof.one_racer_wins()
-        proof.hold_excludes()
+        test.create_is_exclusive()
+        test.hints_are_replaced()
+        test.one_racer_wins()
+        test.hold_excludes()
     finally:
-        proof.clean_up()
+        test.clean_up()
 
 
-class _Proof:
-    """One run of the checks. *Not thread-safe*, though it starts threads of its own."""
+class _StoreTest:
+    """One run of the test. *Not thread-safe*, though it starts threads."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -347,56 +347,54 @@ class _Proof:
 
     def create_is_exclusive(self) -> None:
         name, data = self._new("create"), b"first\n"
-        self._check(self._store.read(name) is None, "a record that nobody wrote can be read")
-        self._check(not self._store.exists(name), "a record that nobody wrote is there")
-        self._check(self._store.create(name, data), "create says that a new name is taken")
+        self._check(self._store.read(name) is None, "it returns a record that nobody wrote")
+        self._check(not self._store.exists(name), "a record that nobody wrote exists")
+        self._check(self._store.create(name, data), "create reports a new name as taken")
         self._check(
-            not self._store.create(name, b"second, and longer\n"), "create takes a name that is taken"
+            not self._store.create(name, b"second, and longer\n"), "create accepts a name that is taken"
         )
-        self._check(self._store.read(name) == data, "create changed what was there")
-        self._check(self._store.exists(name), "a record that was created is not there")
-        self._check(name in self._store.names(""), "a record that was created is not listed")
+        self._check(self._store.read(name) == data, "create changed an existing record")
+        self._check(self._store.exists(name), "a created record does not exist")
+        self._check(name in self._store.names(""), "a created record is not listed")
 
     def hints_are_replaced(self) -> None:
         name = self._new("replace")
         for data in (b"long, for a hint\n", b"short\n"):
             self._store.replace(name, data)
-            self._check(
-                self._store.read(name) == data, "replace does not leave the new content, and that alone"
-            )
+            self._check(self._store.read(name) == data, "replace does not leave exactly the new content")
         self._store.remove(name)
-        self._check(not self._store.exists(name), "remove leaves what it should take away")
+        self._check(not self._store.exists(name), "remove leaves the record")
 
     def one_racer_wins(self) -> None:
         """Threads create the same name at the same time, and one reads it meanwhile."""
         payloads = [bytes([ord("a") + racer]) * _RACED_BYTES for racer in range(_RACERS)]
         for at in range(_ROUNDS):
             won, seen = self._race(self._new(f"race-{at}"), payloads)
+            self._check(len(won) == 1, f"of {_RACERS} concurrent creates of one name, {len(won)} succeeded")
             self._check(
-                len(won) == 1, f"of {_RACERS} that created one name at once, {len(won)} were told they did"
+                seen <= {None, payloads[won[0]]}, "a reader saw half a record, or one that lost the race"
             )
-            self._check(seen <= {None, payloads[won[0]]}, "a reader saw half a record, or that of a loser")
 
     def hold_excludes(self) -> None:
         name = self._new("hold")
-        with self._store.hold(name, "a proof"):
+        with self._store.hold(name, "a test"):
             try:
-                with self._store.hold(name, "a second proof"):
-                    self._check(False, "two hold one name at the same time")
+                with self._store.hold(name, "a second test"):
+                    self._check(False, "two callers hold one name at the same time")
             except LoadBusy:
                 pass
-        with self._store.hold(name, "a third proof"):
+        with self._store.hold(name, "a third test"):
             pass
 
     def clean_up(self) -> None:
         for name in self._made:
             try:
                 self._store.remove(name)
-            except LoadError:  # the proof's own result says more
+            except LoadError:  # the result of the test says more
                 continue
 
     def _race(self, name: str, payloads: list[bytes]) -> tuple[list[int], set[bytes | None]]:
-        """Who were told that they created ``name``, and what could be read of it while they did and after."""
+        """Who created ``name``, as `create` says, and what readers saw of it during the race and after."""
         won: list[int] = []
         failed: list[LoadError] = []
         start = threading.Barrier(len(payloads) + 1)
@@ -429,6 +427,6 @@ class _Proof:
     def _check(self, holds: bool, otherwise: str) -> None:
         if not holds:
             raise UnsafeStore(
-                f"{self._store.location} cannot keep a ledger: {otherwise}. Choose a path on a local or "
+                f"{self._store.location} cannot hold a ledger: {otherwise}. Choose a path on a local or "
                 "NFS file system; docs/loads.md, 'Other stores', says what is needed"
             )

@@ -1,4 +1,4 @@
-"""What can go wrong with a load. Each message says what to do; trying again at once cures none of these."""
+"""Errors of loads. Each message says what to do; an immediate retry helps with none of them."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from pyspark_kafkalog.errors import KafkaError
 
 
 class LoadError(KafkaError):
-    """A load, or its ledger, cannot go on; what was committed before stays as it is."""
+    """A load, or its ledger, cannot continue; earlier commits stay as they are."""
 
 
 class LoadBusy(LoadError):
-    """Another driver holds this load and still runs."""
+    """Another driver holds the lock of this load."""
 
 
 class LostRace(LoadError):
-    """Another driver created the same record first; its record counts."""
+    """Another driver created the same record first; its record is in effect."""
 
 
 class DamagedRecord(LoadError):
-    """A record of the ledger is missing, torn, edited, or does not fit the others."""
+    """A record of the ledger is missing, torn, edited, or contradicts the others."""
 
 
 class NewerFormat(LoadError):
-    """A record written by a newer release, in a format that this one does not know."""
+    """A record in the format of a newer release."""
 
 
 class ForeignCluster(LoadError):
@@ -30,7 +30,7 @@ class ForeignCluster(LoadError):
 
 
 class TopicRecreated(LoadError):
-    """A topic is not the one that was loaded before: its id changed, or its log ends before the position."""
+    """A topic was deleted and created again: its id changed, or its log ends before the position."""
 
 
 class OffsetsAgedOut(LoadError):
@@ -38,24 +38,24 @@ class OffsetsAgedOut(LoadError):
 
 
 class ReceiptMismatch(LoadError):
-    """Two attempts at the same offsets saw different records, or a receipt is of another plan."""
+    """Two attempts at the same offsets saw different records, or a receipt is for another plan."""
 
 
 class IncompleteLoad(LoadError):
-    """Not every range of the plan has a receipt: it was not read to its end."""
+    """Not every range of the plan was read to its end."""
 
 
 class TooManyDead(LoadError):
-    """More records could not be used than ``max_dead`` allows."""
+    """There are more dead letters than ``max_dead`` allows."""
 
 
 class DatabaseFailed(LoadError):
-    """A database that a load writes to refused a statement, or could not be reached."""
+    """A database refused a statement, or could not be reached."""
 
 
 class UnstorableValue(LoadError):
-    """A value cannot be brought into the form in which the database keeps its column."""
+    """A value cannot be converted to the type of its column in the database."""
 
 
 class UnsafeStore(LoadError):
-    """A place that cannot keep a ledger: it has no exclusive create, or none that can be relied on."""
+    """A place that cannot hold a ledger: it has no exclusive create, or an unreliable one."""

@@ -13,7 +13,6 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields
-from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeGuard, TypeVar, get_args, get_type_hints
 
@@ -377,12 +376,3 @@ def _is_spread(value: object) -> TypeGuard[list[object]]:
 
 def _plain(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-
-
-def utc_text(time_ms: int) -> str:
-    """Milliseconds since the epoch as ISO 8601 in UTC: ``2026-11-21T18:00:00.123Z``."""
-    moment = _EPOCH + timedelta(milliseconds=time_ms)
-    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"

@@ -1,11 +1,11 @@
-"""Whether a ledger is sound: every record by itself, and each with those that it follows from."""
+"""Whether a ledger is sound: every record by itself, and together with those that it builds on."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from pyspark_kafkalog.ledger.archive import Archive, newest_hinted
-from pyspark_kafkalog.ledger.commit import LOAD_MODES, NOT_COUNTED, Commit
+from pyspark_kafkalog.ledger.commit import NOT_COUNTED, Commit
 from pyspark_kafkalog.ledger.ledger_store import Store
 from pyspark_kafkalog.ledger.load_errors import LoadError
 from pyspark_kafkalog.ledger.plan import Plan
@@ -14,7 +14,7 @@ from pyspark_kafkalog.ledger.records import COMMITS, HEAD, LOAD, PLANS, plan_nam
 
 
 def verify(archive: Archive, store: Store) -> list[str]:
-    """What is wrong, in words; nothing if all is sound. Reads every record, writes nothing.
+    """What is wrong, in words; empty if nothing is. Reads every record, writes nothing.
 
     Receipts of a committed load may be gone, all of them; ``loads.output_files`` checks the outputs.
     """
@@ -28,7 +28,7 @@ def verify(archive: Archive, store: Store) -> list[str]:
 
 @dataclass(slots=True)
 class _Check:
-    """One run. *Not thread-safe.* ``commits`` are those found good so far."""
+    """One run. *Not thread-safe.* ``commits`` are those found sound so far."""
 
     archive: Archive
     store: Store
@@ -37,7 +37,7 @@ class _Check:
     commits: dict[int, Commit] = field(default_factory=dict)
 
     def head(self) -> None:
-        """``load.json`` and ``HEAD.json``; which commit is the newest is taken from their directory."""
+        """``load.json`` and ``HEAD.json``. The newest commit is found in the directory."""
         try:
             if self.archive.begun() is None:
                 self._find(f"{self.archive.where(LOAD)} is missing")
@@ -46,7 +46,7 @@ class _Check:
         self.newest = max(self.archive.numbers(COMMITS), default=0)
         hinted = newest_hinted(self.store.read(HEAD))
         if hinted > self.newest:
-            self._find(f"{HEAD} tells of commit {hinted}, but the newest is {self.newest}: commits are lost")
+            self._find(f"{HEAD} names commit {hinted}, but the newest is {self.newest}: commits are lost")
 
     def commit(self, number: int) -> None:
         """A commit, with its parent, its plan and its receipts."""
@@ -62,11 +62,11 @@ class _Check:
             self._same_positions(commit)
         elif commit.mode == "rewind":
             self._rewind(commit)
-        if commit.mode in (*LOAD_MODES, "discard"):
+        if commit.is_load or commit.mode == "discard":
             self._plan(commit)
 
     def pending(self) -> None:
-        """The plan that is not committed; there can be one, of the next number."""
+        """The plan that is not committed: at most one, with the next number."""
         for number in self.archive.numbers(PLANS):
             if number > self.newest + 1:
                 self._find(f"plan {number} has no commit {number - 1} before it; the newest is {self.newest}")
@@ -86,16 +86,17 @@ class _Check:
             self._find(f"commit {commit.number} goes back to before the first load: {e}")
             return
         if commit.positions != expected:
-            self._find(f"commit {commit.number} (rewind) has not the positions that the first load began at")
+            self._find(
+                f"commit {commit.number} (rewind) does not have the positions at which the first load began"
+            )
 
     def _same_positions(self, commit: Commit) -> None:
         """A rewind or discard has the positions of the commit that it goes back to."""
         if commit.parent and commit.parent not in self.commits:
-            return  # found wrong before
+            return  # reported already
         if commit.positions != (self.commits[commit.parent].positions if commit.parent else ()):
-            self._find(
-                f"commit {commit.number} ({commit.mode}) has not the positions of commit {commit.parent}"
-            )
+            what = f"commit {commit.number} ({commit.mode})"
+            self._find(f"{what} does not have the positions of commit {commit.parent}")
 
     def _plan(self, commit: Commit) -> None:
         try:
@@ -104,26 +105,26 @@ class _Check:
             self._find(str(e))
             return
         if plan.sha256 != commit.plan_sha256:
-            self._find(f"commit {commit.number} was made of another plan than {self._plan_path(plan)}")
+            self._find(f"commit {commit.number} was made from another plan than {self._plan_path(plan)}")
             return
         self._starts(plan)
-        if commit.mode in LOAD_MODES:
+        if commit.is_load:
             if commit.positions != tuple(plan.positions.values()):
-                self._find(f"commit {commit.number} has not the positions that its plan ends at")
+                self._find(f"commit {commit.number} does not have the positions at which its plan ends")
             self._receipts(commit, plan)
 
     def _starts(self, plan: Plan) -> None:
-        """A load begins where its parent ended, or says why not."""
+        """A load begins where its parent ended, or gives a reason."""
         if plan.parent and plan.parent not in self.commits:
-            return  # found wrong before
+            return  # reported already
         before = self.commits[plan.parent].stored if plan.parent else {}
         planned = {p.key: p for p in plan.partitions}
         for key in sorted(before.keys() - planned.keys()):
-            self._find(f"plan {plan.number} forgot {key}, which commit {plan.parent} has a position of")
+            self._find(f"plan {plan.number} lacks {key}, which has a position in commit {plan.parent}")
         for key in sorted(before.keys() & planned.keys()):
             start, end = planned[key].start, before[key].next
-            told = planned[key].reason and start == planned[key].earliest
-            if start != end and not told:
+            explained = planned[key].reason and start == planned[key].earliest
+            if start != end and not explained:
                 self._find(f"plan {plan.number} begins {key} at {start}; commit {plan.parent} ended at {end}")
 
     def _receipts(self, commit: Commit, plan: Plan) -> None:
@@ -139,10 +140,8 @@ class _Check:
             return
         total = sum(p.records for p in found), sum(p.bytes for p in found)
         if total != (commit.records, commit.bytes):
-            self._find(
-                f"commit {commit.number} tells of {commit.records} records, {commit.bytes} bytes; its "
-                f"receipts of {total[0]} and {total[1]}"
-            )
+            counts = f"{commit.records} records and {commit.bytes} bytes"
+            self._find(f"commit {commit.number} counts {counts}, its receipts {total[0]} and {total[1]}")
 
     def _plan_path(self, plan: Plan) -> str:
         return self.archive.where(plan_name(plan.number))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.ledger.commit import LOAD_MODES, Output
+from pyspark_kafkalog.ledger.commit import Output
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.load_errors import LoadError
 from pyspark_kafkalog.ledger.plan import Plan
@@ -122,7 +122,7 @@ def _check(table: str, newest: TableCommit, ledger: Ledger, plan: Plan) -> None:
     """See that the newest load in the table is one that the ledger committed too."""
     commit = ledger.commit_of(newest.number) if newest.number < plan.number else None
     why = ""
-    if commit is not None and commit.plan_sha256 == newest.plan_sha256 and commit.mode in LOAD_MODES:
+    if commit is not None and commit.plan_sha256 == newest.plan_sha256 and commit.is_load:
         if _counts(ledger, newest.number, plan.parent):
             return
         why = "the ledger was rewound to before it"

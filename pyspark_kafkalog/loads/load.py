@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pyspark_kafkalog.clock import SYSTEM_CLOCK
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, utc_text
 from pyspark_kafkalog.datasource.load.load_planning import begin, tell_group
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.options.row_schema import column_names, spark_schema
@@ -30,7 +30,6 @@ from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Commit, Output
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.load_errors import IncompleteLoad, LoadError
 from pyspark_kafkalog.ledger.plan import Plan
-from pyspark_kafkalog.ledger.records import utc_text
 from pyspark_kafkalog.loads.dead_letters import DeadLetters
 from pyspark_kafkalog.loads.file_table import FileTable
 from pyspark_kafkalog.loads.lake_table import DeltaTable, IcebergTable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger.audit import AuditRow, audit_rows
-from pyspark_kafkalog.ledger.history import Former, last_of, parse_as_of, parse_between
+from pyspark_kafkalog.ledger.history import HistoryRange, last_commit, parse_as_of, parse_between
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.load_errors import LoadError
 from pyspark_kafkalog.loads import output_files
@@ -45,7 +45,7 @@ def read_load(
     where = output_files.local_path(path)
     ledger = output_files.ledger_of(where, offsets)
     former = _former(as_of, between)
-    after, until = (former.since, last_of(ledger, former)) if former else (0, None)
+    after, until = (former.since, last_commit(ledger, former)) if former else (0, None)
     files, kind = output_files.published(ledger, where, after, until), output_files.format_of(where)
     if not files:
         raise LoadError(f"{where}: every load so far wrote no file, so not even the columns are known")
@@ -53,7 +53,7 @@ def read_load(
     return reader.format(kind).load([f"file:{file}" for file in files])
 
 
-def _former(as_of: str | int | None, between: str | None) -> Former | None:
+def _former(as_of: str | int | None, between: str | None) -> HistoryRange | None:
     if as_of is not None and between is not None:
         raise InvalidConfig("between and as_of say different things: give one of them")
     if as_of is not None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock, utc_text
 from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
 from pyspark_kafkalog.datasource.options import topics_and_offsets
 from pyspark_kafkalog.datasource.options.load_options import LoadOptions
@@ -32,7 +32,6 @@ from pyspark_kafkalog.ledger.history import positions_after, ranges_of
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.load_errors import LoadError, OffsetsAgedOut, TopicRecreated
 from pyspark_kafkalog.ledger.plan import PartitionFacts, Plan, Position, Range, make_plan
-from pyspark_kafkalog.ledger.records import utc_text
 from pyspark_kafkalog.types import LATEST_OFFSET, NO_BROKER, TopicPartition
 
 log = logging.getLogger(__name__)

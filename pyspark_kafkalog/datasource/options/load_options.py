@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.ledger.history import Former, parse_as_of, parse_between
+from pyspark_kafkalog.ledger.history import HistoryRange, parse_as_of, parse_between
 from pyspark_kafkalog.ledger.ledger_store import open_store
 from pyspark_kafkalog.ledger.load_errors import UnsafeStore
 
@@ -39,7 +39,7 @@ class LoadOptions:
     """The plan to read, which someone else commits."""
     run: str = ""
     """Who that is: it asks the tasks' marks whether all was read. Empty where nobody asks."""
-    former: Former | None = None
+    former: HistoryRange | None = None
     """The former loads that are read again; None where it is the next one."""
     from_commit: bool = False
     """Whether it is read from one of the load's commits on, which is no load either."""
@@ -100,7 +100,7 @@ def parse_load_options(
     return LoadOptions(name, location, commit, on_pending, on_recreated, plan, run, former, from_commit)
 
 
-def _former(options: Mapping[str, str]) -> Former | None:
+def _former(options: Mapping[str, str]) -> HistoryRange | None:
     between, as_of = options.get("between"), options.get("asof")
     if between is None and as_of is None:
         return None

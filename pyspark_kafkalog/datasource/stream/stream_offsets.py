@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pyspark_kafkalog.config.definition import LONG_MAX
 from pyspark_kafkalog.datasource.options.topics_and_offsets import OffsetsByPartition, partition_named
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
-from pyspark_kafkalog.ledger.ledger_store import Below, Store, open_store
+from pyspark_kafkalog.ledger.ledger_store import Store, SubStore, open_store
 from pyspark_kafkalog.ledger.records import LOAD
 from pyspark_kafkalog.types import TopicPartition
 
@@ -233,7 +233,7 @@ def keeper_for(options: StreamOptions, lookup: Callable[[], SourceLookup]) -> St
     """What the options name; None where they name nothing."""
     place = options.start_place
     if place is not None:
-        return FileStarts(Below(open_store(place.offsets_path), place.name))
+        return FileStarts(SubStore(open_store(place.offsets_path), place.name))
     if options.commits_group and options.group_id is not None and options.group_store is None:
         return GroupStarts(lookup, options.group_id)
     return None

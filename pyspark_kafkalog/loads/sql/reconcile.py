@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 
-from pyspark_kafkalog.clock import SYSTEM_CLOCK
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, utc_text
 from pyspark_kafkalog.ledger.archive import Archive
-from pyspark_kafkalog.ledger.commit import LOAD_MODES, Commit
+from pyspark_kafkalog.ledger.commit import Commit
 from pyspark_kafkalog.ledger.load_errors import DatabaseFailed, LoadError
 from pyspark_kafkalog.ledger.plan import Plan, PlannedRange
-from pyspark_kafkalog.ledger.records import plan_name, receipts_name, utc_text
+from pyspark_kafkalog.ledger.records import plan_name, receipts_name
 from pyspark_kafkalog.loads.sql.database import Connect, Database, Session, TableName, database_of
 from pyspark_kafkalog.loads.sql.offset_tables import (
     SQL_FORMAT,
@@ -174,14 +174,14 @@ def _in_effect(archive: Archive, head: int, checked_to: int) -> tuple[set[int], 
     found, at = set(), head
     while at > checked_to:
         commit = archive.commit_at(at)
-        if commit.mode in LOAD_MODES:
+        if commit.is_load:
             found.add(at)
         at = commit.parent
     if at == checked_to:
         return found, checked_to
     while at:
         commit = archive.commit_at(at)
-        if commit.mode in LOAD_MODES:
+        if commit.is_load:
             found.add(at)
         at = commit.parent
     return found, 0

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from pyspark_kafkalog.clock import SYSTEM_CLOCK
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, utc_text
 from pyspark_kafkalog.columnar.columns import COLUMNS_07, arrow_schema
 from pyspark_kafkalog.datasource.load.load_reader import LoadInputPartition, LoadReader
 from pyspark_kafkalog.errors import InvalidConfig
@@ -19,7 +19,6 @@ from pyspark_kafkalog.ledger.commit import Output
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.load_errors import DatabaseFailed, IncompleteLoad, LoadError, ReceiptMismatch
 from pyspark_kafkalog.ledger.receipts import Receipt
-from pyspark_kafkalog.ledger.records import utc_text
 from pyspark_kafkalog.loads.output_files import Claim, refuse_a_copy
 from pyspark_kafkalog.loads.sql.database import (
     LOAD_COLUMN,

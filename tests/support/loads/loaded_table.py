@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from pyspark_kafkalog.ledger.commit import LOAD_MODES
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import Plan
 from tests.support.loads.growing_topic import HOURS, key_at, value_at
@@ -27,7 +26,7 @@ def committed_places(ledger: Ledger) -> dict[Place, int]:
     """Every offset that the commits in effect say was loaded, with the number of its load; each once."""
     found: dict[Place, int] = {}
     for commit in ledger.lineage():
-        if commit.mode not in LOAD_MODES:
+        if not commit.is_load:
             continue
         for place in places_of(ledger.plan(commit.number)):
             assert place not in found, f"{place} is in loads {found[place]} and {commit.number}"

@@ -9,8 +9,8 @@ from pyspark_kafkalog.datasource.options.read_options import BatchOptions, parse
 from pyspark_kafkalog.datasource.options.topics_and_offsets import Assign, Committed, SpecificOffsets
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger.history import (
-    Former,
-    last_of,
+    HistoryRange,
+    last_commit,
     parse_as_of,
     parse_between,
     positions_after,
@@ -47,53 +47,52 @@ def ledger(clock: ManualClock) -> Ledger:
     ],
 )  # fmt: skip
 def test_a_time_is_iso_8601_or_milliseconds(text: str, time_ms: int) -> None:
-    assert parse_as_of(text) == Former(as_of_ms=time_ms)
+    assert parse_as_of(text) == HistoryRange(as_of_ms=time_ms)
 
 
 @pytest.mark.parametrize("text", ["yesterday", "", "-5", "commit:3"])
 def test_another_time_is_refused(text: str) -> None:
-    with pytest.raises(InvalidConfig, match="asOf is a time"):
+    with pytest.raises(InvalidConfig, match=r"asOf is .* it must be a time"):
         parse_as_of(text)
 
 
 def test_between_names_two_commits_in_order() -> None:
-    assert parse_between("commit:30, Commit:0037") == Former(30, 37)
-    assert parse_between("start,commit:1") == Former(0, 1)
+    assert parse_between("commit:30, Commit:0037") == HistoryRange(30, 37)
+    assert parse_between("start,commit:1") == HistoryRange(0, 1)
     for text in ("commit:37,commit:30", "commit:1", "1,2", "commit:1,commit:2,commit:3", "commit:0,commit:1"):
         with pytest.raises(InvalidConfig):
             parse_between(text)
 
 
 def test_the_offsets_between_two_commits_are_those_that_the_loads_read(ledger: Ledger) -> None:
-    assert ranges_of(ledger, Former(1, 3)) == {P0: (10, 15), P1: (3, 8)}
-    assert ranges_of(ledger, Former(2, 3)) == {P0: (12, 15), P1: (6, 8)}
-    assert ranges_of(ledger, Former(0, 1)) == {P0: (0, 10)}
+    assert ranges_of(ledger, HistoryRange(1, 3)) == {P0: (10, 15), P1: (3, 8)}
+    assert ranges_of(ledger, HistoryRange(2, 3)) == {P0: (12, 15), P1: (6, 8)}
+    assert ranges_of(ledger, HistoryRange(0, 1)) == {P0: (0, 10)}
     assert positions_after(ledger, 2) == {P0: 12, P1: 6}
-    for former in (Former(1, 4), Former(4, None)):
+    for former in (HistoryRange(1, 4), HistoryRange(4, None)):
         with pytest.raises(LoadError, match="has no commit 4; the newest is 3"):
             ranges_of(ledger, former)
 
 
 def test_a_time_means_the_newest_commit_not_after_it(ledger: Ledger) -> None:
     times = {commit.number: parse_as_of(commit.created).as_of_ms or 0 for commit in ledger.history()}
-    assert [last_of(ledger, Former(as_of_ms=times[2] + late)) for late in (-1, 0, 1, 59_999, 60_000)] == [
-        1, 2, 2, 2, 3,
-    ]  # fmt: skip
-    assert ranges_of(ledger, Former(as_of_ms=times[2])) == {P0: (0, 12), P1: (3, 6)}
-    with pytest.raises(LoadError, match=r"has no commit of 20.* or before"):
-        last_of(ledger, Former(as_of_ms=times[1] - 1))
+    moments = [times[2] + late for late in (-1, 0, 1, 59_999, 60_000)]
+    assert [last_commit(ledger, HistoryRange(as_of_ms=at)) for at in moments] == [1, 2, 2, 2, 3]
+    assert ranges_of(ledger, HistoryRange(as_of_ms=times[2])) == {P0: (0, 12), P1: (3, 6)}
+    with pytest.raises(LoadError, match=r"has no commit from 20.* or earlier"):
+        last_commit(ledger, HistoryRange(as_of_ms=times[1] - 1))
 
 
 def test_what_was_rewound_over_or_recreated_between_is_reported(ledger: Ledger, clock: ManualClock) -> None:
     ledger.rewind(1, "run")
     assert [c.number for c in ledger.lineage()] == [1, 4]
     assert [c.number for c in ledger.lineage(3)] == [1, 2, 3]
-    with pytest.raises(LoadError, match="stood at 15 after commit 3 and at 10 after 4"):
-        ranges_of(ledger, Former(3, 4))
+    with pytest.raises(LoadError, match="was at 15 after commit 3 and at 10 after 4"):
+        ranges_of(ledger, HistoryRange(3, 4))
     other = {P0: facts(0, 40, topic_id="AAAAAAAAAAAAAAAAAAAAAA")}
     loaded_of_another_topic(ledger, other)
-    with pytest.raises(TopicRecreated, match="clicks-0 was made anew between commits 1 and 5"):
-        ranges_of(ledger, Former(1, 5))
+    with pytest.raises(TopicRecreated, match="clicks-0 was deleted and created again between commits 1"):
+        ranges_of(ledger, HistoryRange(1, 5))
 
 
 def loaded_of_another_topic(ledger: Ledger, known: dict[object, object]) -> None:
@@ -153,7 +152,7 @@ def test_a_read_from_a_commit_on_begins_there_and_ends_as_asked(
             "asOf says which offsets are read, so leave endingOffsets",
         ),
         ({"asOf": "1", "commitOffsets": "stage"}, "leave commitOffsets=stage out"),
-        ({"startingOffsets": "commit:x"}, "startingOffsets names commits"),
+        ({"startingOffsets": "commit:x"}, "startingOffsets is .*it must be a commit"),
         ({"startingOffsets": "commit:1", "commitOffsets": "stage"}, "are no load"),
     ],
 )

@@ -131,7 +131,7 @@ def test_a_commit_that_is_gone_is_found(ledger: Ledger, store: MemoryStore) -> N
         ledger.history()
     store.files["flights/commits/00000001.json"] = gone
     del store.files["flights/commits/00000002.json"]
-    assert ledger.verify() == ["HEAD.json tells of commit 2, but the newest is 1: commits are lost"]
+    assert ledger.verify() == ["HEAD.json names commit 2, but the newest is 1: commits are lost"]
 
 
 def test_a_load_whose_receipts_do_not_tile_the_plan_is_not_committed(ledger: Ledger) -> None:
@@ -199,10 +199,10 @@ def rewritten(store: MemoryStore, commit: Commit, **changes: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "finding"),
     [
-        ({"records": 13}, "commit 1 tells of 13 records, 112 bytes; its receipts of 14 and 112"),
-        ({"plan_sha256": "0" * 64}, f"commit 1 was made of another plan than {PLAN_1}"),
-        ({"positions": (position(P0, 9),)}, "commit 1 has not the positions that its plan ends at"),
-        ({"mode": "discard"}, "commit 1 (discard) has not the positions of commit 0"),
+        ({"records": 13}, "commit 1 counts 13 records and 112 bytes, its receipts 14 and 112"),
+        ({"plan_sha256": "0" * 64}, f"commit 1 was made from another plan than {PLAN_1}"),
+        ({"positions": (position(P0, 9),)}, "commit 1 does not have the positions at which its plan ends"),
+        ({"mode": "discard"}, "commit 1 (discard) does not have the positions of commit 0"),
     ],
 )  # fmt: skip
 def test_a_commit_that_does_not_fit_the_rest_is_found(
@@ -218,7 +218,7 @@ def test_a_plan_that_begins_elsewhere_than_its_parent_ended_is_found(ledger: Led
     assert plan is not None
     ledger.write_plan(plan)
     assert ledger.verify() == [
-        "plan 2 forgot clicks-1, which commit 1 has a position of",
+        "plan 2 lacks clicks-1, which has a position in commit 1",
         "plan 2 begins clicks-0 at 12; commit 1 ended at 10",
     ]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.ledger.ledger_store import Below, LocalStore, open_store, prove
+from pyspark_kafkalog.ledger.ledger_store import LocalStore, SubStore, check_store, open_store
 from pyspark_kafkalog.ledger.load_errors import LoadBusy, LoadError, UnsafeStore
 from tests.support.ledger.memory_store import ForgetfulStore, MemoryStore
 
@@ -190,14 +190,14 @@ def test_a_store_is_opened_by_path_and_by_file_url(tmp_path: Path, monkeypatch: 
     "location", ["s3://bucket/x", "hdfs://name:8020/x", "abfss://a@b/x", "dbfs:/x", "file://host/x"]
 )
 def test_other_places_are_refused_with_what_a_store_must_offer(location: str) -> None:
-    with pytest.raises(UnsafeStore, match=r"this machine|exclusive, whole and durable"):
+    with pytest.raises(UnsafeStore, match=r"this machine|says what another store must offer"):
         open_store(location)
 
 
 @pytest.mark.parametrize("make", [MemoryStore, lambda: None])
 def test_a_good_store_stands_the_proof_and_is_left_clean(tmp_path: Path, make: Any) -> None:
     store = make() or LocalStore(tmp_path)
-    prove(Below(store, "flights"))
+    check_store(SubStore(store, "flights"))
     if isinstance(store, MemoryStore):
         assert store.files == {}
     else:
@@ -206,8 +206,8 @@ def test_a_good_store_stands_the_proof_and_is_left_clean(tmp_path: Path, make: A
 
 def test_a_store_whose_create_overwrites_is_refused() -> None:
     store = ForgetfulStore()
-    with pytest.raises(UnsafeStore, match="memory cannot keep a ledger: create takes a name that is taken"):
-        prove(store)
+    with pytest.raises(UnsafeStore, match="memory cannot hold a ledger: create accepts a name that is taken"):
+        check_store(store)
     assert store.files == {}
 
 
@@ -225,8 +225,8 @@ def test_a_store_whose_create_only_looks_before_it_writes_is_refused() -> None:
                 self.files[name] = data
             return free
 
-    with pytest.raises(UnsafeStore, match="of 4 that created one name at once, 4 were told they did"):
-        prove(Looks())
+    with pytest.raises(UnsafeStore, match="of 4 concurrent creates of one name, 4 succeeded"):
+        check_store(Looks())
 
 
 def test_a_store_that_shows_half_a_record_is_refused() -> None:
@@ -236,7 +236,7 @@ def test_a_store_that_shows_half_a_record_is_refused() -> None:
             return whole[:4096] if whole else whole
 
     with pytest.raises(UnsafeStore, match="a reader saw half a record"):
-        prove(Torn())
+        check_store(Torn())
 
 
 def test_a_store_whose_lock_lets_everybody_in_is_refused() -> None:
@@ -244,8 +244,8 @@ def test_a_store_whose_lock_lets_everybody_in_is_refused() -> None:
         def hold(self, name: str, holder: str) -> Any:
             return MemoryStore().hold(name, holder)
 
-    with pytest.raises(UnsafeStore, match="two hold one name at the same time"):
-        prove(Open())
+    with pytest.raises(UnsafeStore, match="two callers hold one name at the same time"):
+        check_store(Open())
 
 
 def test_a_store_that_says_taken_of_a_free_name_is_refused() -> None:
@@ -253,5 +253,5 @@ def test_a_store_that_says_taken_of_a_free_name_is_refused() -> None:
         def create(self, name: str, data: bytes) -> bool:
             return False
 
-    with pytest.raises(UnsafeStore, match="create says that a new name is taken"):
-        prove(Full())
+    with pytest.raises(UnsafeStore, match="create reports a new name as taken"):
+        check_store(Full())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from pyspark_kafkalog.clock import utc_text
 from pyspark_kafkalog.ledger.load_errors import DamagedRecord, LoadError, NewerFormat
 from pyspark_kafkalog.ledger.records import (
     ADDED,
@@ -17,7 +18,6 @@ from pyspark_kafkalog.ledger.records import (
     encode,
     seal,
     unseal,
-    utc_text,
 )
 
 FIELDS: dict[str, object] = {
