@@ -28,7 +28,7 @@ from pyspark_kafkalog.cli.terminal_output import show
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.client07 import PROTOCOL_07
 from pyspark_kafkalog.datasource.options.read_options import BatchOptions, parse_batch_options
-from pyspark_kafkalog.datasource.reading.source_cluster import open_lookup
+from pyspark_kafkalog.datasource.reading.opening import open_cluster
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition, encode_id
 
@@ -62,14 +62,14 @@ def rows_07(
     if group is not None:
         given["kafka.group.id"] = group
     options = parse_batch_options(given)
-    lookup = open_lookup(options)
+    cluster = open_cluster(options)
     try:
-        facts = lookup.facts(lookup.leaders())
+        facts = cluster.facts(cluster.leaders())
         away = {partition for partition in positions if partition.topic in named} - facts.keys()
         shown = sorted({*facts, *away})
-        stored = {} if group is None else lookup.group_offsets(group, shown)
+        stored = {} if group is None else cluster.group_offsets(group, shown)
     finally:
-        lookup.close()
+        cluster.close()
     if group is not None and not stored:
         _check_group(options, group)
     return [_row(where, facts.get(where), stored.get(where), positions.get(where)) for where in shown]

@@ -17,7 +17,7 @@ import typer
 from pyspark_kafkalog.cli.terminal_output import counted, progress, show
 from pyspark_kafkalog.datasource.load.load_planning import propose as propose_plan
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
-from pyspark_kafkalog.datasource.reading.source_cluster import open_lookup
+from pyspark_kafkalog.datasource.reading.opening import open_cluster
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.load_errors import LoadError
 from pyspark_kafkalog.ledger.plan import Plan
@@ -37,11 +37,11 @@ def propose(name: str, offsets: str, on_pending: str, options: Mapping[str, str]
     where = str(Path(ledger.location).parent)  # absolute, as the source wants it
     ours = {"loadName": name, "offsetsPath": where, "onPendingPlan": on_pending}
     parsed = parse_batch_options({**options, **ours})
-    lookup = open_lookup(parsed)
+    cluster = open_cluster(parsed)
     try:
-        return propose_plan(parsed, lookup, ledger)
+        return propose_plan(parsed, cluster, ledger)
     finally:
-        lookup.close()
+        cluster.close()
 
 
 def target_of(to: str, table: str | None, file_format: str, by_time: str | None, grain: str) -> Target:

@@ -26,6 +26,7 @@ PRELOADED = (
     "pyspark_kafkalog.datasource.batch.batch_reader",
     "pyspark_kafkalog.datasource.reading.registry07",
     "pyspark_kafkalog.datasource.reading.kafka",
+    "pyspark_kafkalog.columnar.decoder",
 )
 """What a task that reads imports, and the codec that names of hosts pass through."""
 

@@ -24,7 +24,7 @@ from pyspark_kafkalog.clock import SYSTEM_CLOCK, utc_text
 from pyspark_kafkalog.datasource.load.load_planning import begin, tell_group
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.options.row_schema import column_names, spark_schema
-from pyspark_kafkalog.datasource.reading.source_cluster import open_lookup
+from pyspark_kafkalog.datasource.reading.opening import open_cluster
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Commit, Output
 from pyspark_kafkalog.ledger.ledger import Ledger
@@ -166,11 +166,11 @@ class Load:
             )
         with ExitStack() as held:
             held.enter_context(self.ledger.hold(_holder()))
-            lookup = open_lookup(self._options)
+            cluster = open_cluster(self._options)
             try:
-                self.plan = begin(self._options, lookup, self.ledger, run=self._run)
+                self.plan = begin(self._options, cluster, self.ledger, run=self._run)
             finally:
-                lookup.close()
+                cluster.close()
             self.df = self._frame()
             self._held = held.pop_all()
         self._state = "entered"

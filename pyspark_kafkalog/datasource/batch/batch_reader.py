@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -14,9 +15,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_kafkalog.datasource.options import topics_and_offsets
 from pyspark_kafkalog.datasource.options.read_options import BatchOptions, SourceOptions
-from pyspark_kafkalog.datasource.reading.kafka import IDLE_CLUSTERS
-from pyspark_kafkalog.datasource.reading.source_cluster import SourceLookup, opened_lookup
-from pyspark_kafkalog.datasource.reading.splitting import OffsetRange, plan_ranges
+from pyspark_kafkalog.datasource.reading.opening import close_idle_connections, opened_cluster
+from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange, SourceCluster
 from pyspark_kafkalog.datasource.reading.start_positions import locate_start
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
@@ -92,25 +92,17 @@ class TaskReader:
         """
         # Spark makes one task of an empty plan, and gives it a partition that is not ours.
         if isinstance(partition, KafkaInputPartition):
-            with self._opened(partition) as lookup:
-                reader = lookup.reader(self._columns)
-                yield from reader.rows(OffsetRange(partition.topic_partition, partition.start, partition.end))
+            with self._opened(partition) as cluster:
+                wanted = OffsetRange(partition.topic_partition, partition.start, partition.end)
+                yield from cluster.rows(wanted, self._columns)
 
-    def _opened(self, task: KafkaInputPartition | None = None) -> AbstractContextManager[SourceLookup]:
+    def _opened(self, task: KafkaInputPartition | None = None) -> AbstractContextManager[SourceCluster]:
         """For planning, or for a task, which knows where its broker is if it needs to."""
         if attempt_number() > 0:
-            # Whatever the last attempt failed of, it was not these connections.
-            IDLE_CLUSTERS.clear()
-        if task is None:
-            return opened_lookup(self._options)
-        return opened_lookup(_for_tasks(self._options), {task.broker: task.address} if task.address else None)
-
-
-def _for_tasks(options: SourceOptions) -> SourceOptions:
-    """The same options: the cluster has answered whoever planned the task."""
-    if options.v07 is not None:
-        return options
-    return replace(options, wire=replace(options.consumer, answered_before=True))
+            # The last attempt may have failed because of them.
+            close_idle_connections()
+        brokers = {task.broker: task.address} if task is not None and task.address else None
+        return opened_cluster(self._options, brokers, is_task=task is not None)
 
 
 def attempt_number() -> int:
@@ -120,11 +112,11 @@ def attempt_number() -> int:
 
 
 def tasks_of(
-    lookup: SourceLookup, ranges: Sequence[OffsetRange], leaders: Mapping[TopicPartition, int]
+    cluster: SourceCluster, ranges: Sequence[OffsetRange], leaders: Mapping[TopicPartition, int]
 ) -> list[KafkaInputPartition]:
     """A task for each range, with the node that leads its partition; -1 where ``leaders`` has none."""
     nodes = {r.topic_partition: leaders.get(r.topic_partition, -1) for r in ranges}
-    addresses = {node: lookup.address_of(node) for node in set(nodes.values())}
+    addresses = {node: cluster.address_of(node) for node in set(nodes.values())}
     return [
         KafkaInputPartition(
             r.topic_partition.topic,
@@ -154,20 +146,47 @@ class BatchReader(TaskReader, DataSourceReader):
             InvalidConfig: the positions asked for do not fit the partitions there are.
             KafkaError: the cluster could not be asked, or lacks a topic.
         """
-        with self._opened() as lookup:
-            leaders = lookup.leaders()
-            return tasks_of(lookup, self._plan(lookup, sorted(leaders)), leaders)
+        with self._opened() as cluster:
+            leaders = cluster.leaders()
+            return tasks_of(cluster, self._plan(cluster, sorted(leaders)), leaders)
 
-    def _plan(self, lookup: SourceLookup, partitions: Sequence[TopicPartition]) -> list[OffsetRange]:
+    def _plan(self, cluster: SourceCluster, partitions: Sequence[TopicPartition]) -> list[OffsetRange]:
         options = self._options
-        starts = locate_start(options, lookup, partitions)
+        starts = locate_start(options, cluster, partitions)
         ends = topics_and_offsets.locate(
-            options.end, partitions, look_up=lookup.offsets, missing_is_latest=True
+            options.end, partitions, look_up=cluster.offsets, missing_is_latest=True
         )
         topics_and_offsets.check_order(starts, ends, resolved=False)
         asked = [OffsetRange(p, starts[p], ends[p]) for p in partitions]
         if not options.divides(len(partitions)):
             return asked
-        first, last = lookup.resolve(starts), lookup.resolve(ends)
+        first, last = cluster.resolve(starts), cluster.resolve(ends)
         topics_and_offsets.check_order(first, last, resolved=True)
-        return plan_ranges(asked, {p: (first[p], last[p]) for p in partitions}, lookup.split)
+        return plan_ranges(asked, {p: (first[p], last[p]) for p in partitions}, cluster.split)
+
+
+def plan_ranges(
+    asked: Sequence[OffsetRange],
+    resolved: Mapping[TopicPartition, tuple[int, int]],
+    split: Callable[[Sequence[OffsetRange]], Sequence[OffsetRange]],
+) -> list[OffsetRange]:
+    """The tasks of a batch that is to be split, whose ends may still be open.
+
+    ``asked`` holds what the user said, placeholders included; ``resolved`` the numbers they stand for now.
+    ``split`` cuts ranges of numbers. Sizes come from the numbers; the outermost parts of a partition keep its
+    placeholders, so that a task binds "latest" when it runs and the same DataFrame, run again, sees new
+    records.
+    """
+    sized = [OffsetRange(r.topic_partition, *resolved[r.topic_partition]) for r in asked]
+    parts: dict[TopicPartition, list[OffsetRange]] = defaultdict(list)
+    for part in split(sized):
+        parts[part.topic_partition].append(part)
+    planned: list[OffsetRange] = []
+    for r in asked:
+        cut = parts.get(r.topic_partition)
+        if not cut:
+            continue
+        cut[0] = replace(cut[0], start=r.start)
+        cut[-1] = replace(cut[-1], end=r.end)
+        planned += cut
+    return planned

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock, utc_text
-from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
 from pyspark_kafkalog.datasource.options import topics_and_offsets
 from pyspark_kafkalog.datasource.options.load_options import LoadOptions
 from pyspark_kafkalog.datasource.options.read_options import BatchOptions
@@ -23,8 +22,8 @@ from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     Subscribe,
     Subscription,
 )
-from pyspark_kafkalog.datasource.reading.source_cluster import DataLoss, SourceLookup, opened_lookup
-from pyspark_kafkalog.datasource.reading.splitting import OffsetRange
+from pyspark_kafkalog.datasource.reading.opening import opened_cluster
+from pyspark_kafkalog.datasource.reading.source_cluster import DataLoss, OffsetRange, SourceCluster
 from pyspark_kafkalog.datasource.reading.start_positions import locate_start
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError, UnknownTopicOrPartition
 from pyspark_kafkalog.ledger.commit import Commit
@@ -43,7 +42,7 @@ class PendingPlan(LoadError):
     """A plan was left without a commit, and ``onPendingPlan=fail`` says not to go on."""
 
 
-def begin(options: BatchOptions, lookup: SourceLookup, ledger: Ledger, *, run: str) -> Plan | None:
+def begin(options: BatchOptions, cluster: SourceCluster, ledger: Ledger, *, run: str) -> Plan | None:
     """The plan to read now, written down: the one that was left pending, or a new one.
 
     None where there is nothing to read; then no plan is written. ``options.load`` is set. The caller keeps
@@ -57,19 +56,19 @@ def begin(options: BatchOptions, lookup: SourceLookup, ledger: Ledger, *, run: s
         InvalidConfig: where to start or end does not fit the partitions there are.
         KafkaError: the cluster could not be asked.
     """
-    _identify(options, lookup, ledger)
-    pending = _pending(options, lookup, ledger)
+    _identify(options, cluster, ledger)
+    pending = _pending(options, cluster, ledger)
     if pending is not None:
         return pending
     given_up = ledger.pending()
     if given_up is not None:
         log.warning("plan %d of %s is discarded: onPendingPlan=discard", given_up.number, ledger.location)
         ledger.discard(given_up, run)
-    plan = _new_plan(options, lookup, ledger)
+    plan = _new_plan(options, cluster, ledger)
     return None if plan is None else ledger.write_plan(plan)
 
 
-def propose(options: BatchOptions, lookup: SourceLookup, ledger: Ledger) -> Plan | None:
+def propose(options: BatchOptions, cluster: SourceCluster, ledger: Ledger) -> Plan | None:
     """What `begin` would plan, without writing anything; a plan that is new has no seal.
 
     A pending plan that ``onPendingPlan=discard`` would give up is passed over.
@@ -78,9 +77,9 @@ def propose(options: BatchOptions, lookup: SourceLookup, ledger: Ledger) -> Plan
         PendingPlan, LoadError, InvalidConfig, KafkaError: as `begin`.
     """
     if not ledger.known():
-        return _new_plan(options, lookup, ledger)
-    _identify(options, lookup, ledger)
-    return _pending(options, lookup, ledger) or _new_plan(options, lookup, ledger)
+        return _new_plan(options, cluster, ledger)
+    _identify(options, cluster, ledger)
+    return _pending(options, cluster, ledger) or _new_plan(options, cluster, ledger)
 
 
 def tell_group(options: BatchOptions, commit: Commit) -> None:
@@ -93,8 +92,8 @@ def tell_group(options: BatchOptions, commit: Commit) -> None:
         return
     positions = {where: position.next for where, position in commit.stored.items()}
     try:
-        with opened_lookup(options) as lookup:
-            lookup.commit_group(group, positions)
+        with opened_cluster(options) as cluster:
+            cluster.commit_group(group, positions)
     except KafkaError as e:
         log.warning(
             "load %d is committed; group %s was not told its offsets (the next commit tells it again): %s",
@@ -108,9 +107,8 @@ def _load(options: BatchOptions) -> LoadOptions:
     return options.load
 
 
-def _identify(options: BatchOptions, lookup: SourceLookup, ledger: Ledger) -> None:
-    protocol = PROTOCOL_08 if options.v07 is None else PROTOCOL_07
-    ledger.identify(lookup.cluster_id(), _identity(options), protocol=protocol)
+def _identify(options: BatchOptions, cluster: SourceCluster, ledger: Ledger) -> None:
+    ledger.identify(cluster.cluster_id(), _identity(options), protocol=cluster.protocol)
 
 
 def _identity(options: BatchOptions) -> dict[str, str]:
@@ -123,7 +121,7 @@ def _identity(options: BatchOptions) -> dict[str, str]:
     return {"subscribePattern": subscription.pattern}
 
 
-def _pending(options: BatchOptions, lookup: SourceLookup, ledger: Ledger) -> Plan | None:
+def _pending(options: BatchOptions, cluster: SourceCluster, ledger: Ledger) -> Plan | None:
     """The pending plan, if it is to be read; None where there is none, or it is to be discarded."""
     load, pending = _load(options), ledger.pending()
     if pending is None or load.on_pending == "discard":
@@ -141,11 +139,11 @@ def _pending(options: BatchOptions, lookup: SourceLookup, ledger: Ledger) -> Pla
             f"pending, was made with {pending.isolation_level}: say so until it is committed, or "
             "onPendingPlan=discard to plan anew"
         )
-    _check_readable(pending, lookup, ledger, fail_on_data_loss=options.fail_on_data_loss)
+    _check_readable(pending, cluster, ledger, fail_on_data_loss=options.fail_on_data_loss)
     return pending
 
 
-def _check_readable(plan: Plan, lookup: SourceLookup, ledger: Ledger, *, fail_on_data_loss: bool) -> None:
+def _check_readable(plan: Plan, cluster: SourceCluster, ledger: Ledger, *, fail_on_data_loss: bool) -> None:
     """Refuse a plan whose offsets are gone: it could be replayed for ever."""
     planned = {p.key: p for p in plan.partitions if p.ranges}
     way_out = (
@@ -153,7 +151,7 @@ def _check_readable(plan: Plan, lookup: SourceLookup, ledger: Ledger, *, fail_on
         "gives it up and plans anew"
     )
     try:
-        facts = lookup.facts(sorted(planned))
+        facts = cluster.facts(sorted(planned))
     except UnknownTopicOrPartition as e:
         if any(where.broker != NO_BROKER for where in planned):
             raise LoadError(f"{e}. If a broker is away, start it and load again; else {way_out}") from e
@@ -176,39 +174,39 @@ def _check_readable(plan: Plan, lookup: SourceLookup, ledger: Ledger, *, fail_on
 
 
 def _new_plan(
-    options: BatchOptions, lookup: SourceLookup, ledger: Ledger, clock: Clock = SYSTEM_CLOCK
+    options: BatchOptions, cluster: SourceCluster, ledger: Ledger, clock: Clock = SYSTEM_CLOCK
 ) -> Plan | None:
     load, head = _load(options), ledger.head()
     stored = {} if head is None else head.stored
-    partitions = sorted(lookup.leaders())
+    partitions = sorted(cluster.leaders())
     # Before the logs' ends are looked up, so that no record that comes meanwhile lies behind them.
-    starts = {} if stored else locate_start(options, lookup, partitions)
-    starts |= lookup.resolve({p: start for p, start in starts.items() if start == LATEST_OFFSET})
-    ends = topics_and_offsets.locate(options.end, partitions, look_up=lookup.offsets, missing_is_latest=True)
-    ends |= lookup.resolve(ends)
-    facts = lookup.facts(partitions)
+    starts = {} if stored else locate_start(options, cluster, partitions)
+    starts |= cluster.resolve({p: start for p, start in starts.items() if start == LATEST_OFFSET})
+    ends = topics_and_offsets.locate(options.end, partitions, look_up=cluster.offsets, missing_is_latest=True)
+    ends |= cluster.resolve(ends)
+    facts = cluster.facts(partitions)
     first_starts, ends = _starts(options, starts, facts), _ends(options, ends, facts)
     if first_starts:
         topics_and_offsets.check_order(first_starts, ends, resolved=True)
-    lookup.check_positions(first_starts)
-    lookup.check_positions(ends)
+    cluster.check_positions(first_starts)
+    cluster.check_positions(ends)
     return make_plan(
         number=1 if head is None else head.number + 1,
         parent=0 if head is None else head.number,
         created=utc_text(clock.time_ms()),
-        cluster_id=lookup.cluster_id(),
+        cluster_id=cluster.cluster_id(),
         isolation_level=options.isolation_level,
         stored=stored,
-        facts=_compared(lookup, stored, facts),
+        facts=_compared(cluster, stored, facts),
         first_starts=first_starts,
         ends=ends,
         fail_on_data_loss=options.fail_on_data_loss,
         on_topic_recreated=load.on_recreated,
-        split=lambda ranges: _split(lookup, ranges),
+        split=lambda ranges: _split(cluster, ranges),
     )
 
 
-def _compared(lookup: SourceLookup, stored: Mapping[TopicPartition, Position], facts: Facts) -> Facts:
+def _compared(cluster: SourceCluster, stored: Mapping[TopicPartition, Position], facts: Facts) -> Facts:
     """The facts, and which logs are others than those loaded before, though they have outgrown the position.
 
     0.7 has no ids of topics, but no message begins there.
@@ -217,7 +215,7 @@ def _compared(lookup: SourceLookup, stored: Mapping[TopicPartition, Position], f
     for where, position in stored.items():
         if where in facts and facts[where].earliest < position.next < facts[where].latest:
             try:
-                lookup.check_positions({where: position.next})
+                cluster.check_positions({where: position.next})
             except InvalidConfig as e:
                 log.warning("the position of the load: %s", e)
                 found[where] = replace(facts[where], is_other_log=True)
@@ -246,8 +244,8 @@ def _ends(options: BatchOptions, asked: OffsetsByPartition, facts: Facts) -> Off
     return ends
 
 
-def _split(lookup: SourceLookup, ranges: Sequence[Range]) -> list[Range]:
-    parts = lookup.split([OffsetRange(*r) for r in ranges])
+def _split(cluster: SourceCluster, ranges: Sequence[Range]) -> list[Range]:
+    parts = cluster.split([OffsetRange(*r) for r in ranges])
     return [(part.topic_partition, part.start, part.end) for part in parts]
 
 

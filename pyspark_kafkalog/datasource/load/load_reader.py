@@ -23,7 +23,7 @@ from pyspark_kafkalog.datasource.batch.batch_reader import (
 from pyspark_kafkalog.datasource.load.load_planning import begin, propose, tell_group
 from pyspark_kafkalog.datasource.options.load_options import LoadOptions
 from pyspark_kafkalog.datasource.options.read_options import BatchOptions
-from pyspark_kafkalog.datasource.reading.splitting import OffsetRange
+from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.load_errors import DamagedRecord, LoadBusy, LoadError, LostRace, TopicRecreated
 from pyspark_kafkalog.ledger.plan import Plan, PlannedRange
@@ -32,7 +32,7 @@ from pyspark_kafkalog.types import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pyspark_kafkalog.datasource.reading.source_cluster import SourceLookup
+    from pyspark_kafkalog.datasource.reading.source_cluster import SourceCluster
     from pyspark_kafkalog.ledger.receipts import Receipt
 
 _PLANNING_SECONDS = 120.0
@@ -113,8 +113,8 @@ class LoadReader(BatchReader):
 
     def _addresses(self, brokers: Collection[int]) -> dict[int, str]:
         """Where tasks find them now, for a plan may be read again long after it was made."""
-        with self._opened() as lookup:
-            return {broker: lookup.address_of(broker) for broker in brokers}
+        with self._opened() as cluster:
+            return {broker: cluster.address_of(broker) for broker in brokers}
 
     @property
     def _only_looks(self) -> bool:
@@ -123,19 +123,19 @@ class LoadReader(BatchReader):
     def _plan_to_read(self, run: str) -> Plan | None:
         if self._load.plan is not None:
             return self._ledger.plan(self._load.plan)
-        with self._opened() as lookup:
+        with self._opened() as cluster:
             if self._only_looks:
-                return propose(self._options, lookup, self._ledger)
+                return propose(self._options, cluster, self._ledger)
             with self._held(run):
                 head = self._ledger.head()
                 if head is not None and (head.mode, head.run) == ("stage", run):
                     # Another scan of this DataFrame came to its end before this one was planned.
                     return self._ledger.plan(head.number)
                 try:
-                    return begin(self._options, lookup, self._ledger, run=run)
+                    return begin(self._options, cluster, self._ledger, run=run)
                 except LostRace:
                     # A store whose locks do not reach that far: the other one's plan is as good as ours.
-                    return begin(self._options, lookup, self._ledger, run=run)
+                    return begin(self._options, cluster, self._ledger, run=run)
 
     def _held(self, run: str) -> ExitStack:
         """The load's lock. Scans of one DataFrame may be planned at the same time: they wait for each other.
@@ -202,10 +202,10 @@ class LoadReader(BatchReader):
         tally, began = Tally(), time.monotonic()
         extra = tuple(name for name in TALLY_COLUMNS if name not in self._columns)
         where = planned.key
-        with self._opened(task) as lookup:
-            _check_topic(task, where, lookup)
-            reader = lookup.reader(self._columns + extra, tally.lose, tally.skip)
-            for batch in reader.rows(OffsetRange(where, task.start, task.end)):
+        with self._opened(task) as cluster:
+            _check_topic(task, where, cluster)
+            wanted = OffsetRange(where, task.start, task.end)
+            for batch in cluster.rows(wanted, self._columns + extra, tally.lose, tally.skip):
                 tally.add(batch)
                 yield batch.select(self._columns) if extra else batch
         return tally.receipt(
@@ -254,9 +254,9 @@ def _plan(offsets_path: str, name: str, number: int, sha256: str) -> Plan:
     return plan
 
 
-def _check_topic(task: LoadInputPartition, where: TopicPartition, lookup: SourceLookup) -> None:
+def _check_topic(task: LoadInputPartition, where: TopicPartition, cluster: SourceCluster) -> None:
     """A topic made anew may well have the planned offsets, and other records at them."""
-    found = lookup.topic_ids([where])[where]
+    found = cluster.topic_ids([where])[where]
     if task.topic_id and found and found != task.topic_id:
         raise TopicRecreated(
             f"{where} was deleted and made anew after it was planned: topic id {task.topic_id} is now "

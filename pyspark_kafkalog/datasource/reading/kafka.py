@@ -6,9 +6,9 @@ import atexit
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafkalog.client.corrupt_batches import CORRUPT, Detour
 from pyspark_kafkalog.client.discovery import Cluster, ClusterMetadata, TopicMetadata
@@ -25,9 +25,13 @@ from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     PartitionTimestamps,
     SubscribePattern,
 )
-from pyspark_kafkalog.datasource.reading import splitting
-from pyspark_kafkalog.datasource.reading.source_cluster import Gone, RangeReader, again, ignore_loss
-from pyspark_kafkalog.datasource.reading.splitting import OffsetRange, split_ranges
+from pyspark_kafkalog.datasource.reading.source_cluster import (
+    OffsetRange,
+    OffsetsGone,
+    OnOffsets,
+    SourceCluster,
+    assigned,
+)
 from pyspark_kafkalog.errors import (
     ErrorCode,
     OffsetOutOfRange,
@@ -48,191 +52,136 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.ledger.plan import PartitionFacts
     from pyspark_kafkalog.zookeeper.groups import ZooKeeperGroup
 
-T = TypeVar("T")
 
+class KafkaCluster(SourceCluster):
+    """*Not thread-safe: used by one planner or one task.* A cluster with today's wire; see `SourceCluster`.
 
-class Lookup:
-    """*Not thread-safe: used by one planner or one task.* Owns its connections; close it.
-
-    Every question is asked again after a passing failure, ``fetchOffset.numRetries`` times and through new
-    connections, as Spark's connector does. Offsets are those that ``kafka.isolation.level`` lets see: under
-    read_committed a partition ends at its last stable offset.
+    Offsets are those that ``kafka.isolation.level`` lets see: with read_committed a partition ends at its
+    last stable offset.
     """
 
-    def __init__(self, options: SourceOptions, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._options = options
-        self._clock = clock
-        self.cluster = IDLE_CLUSTERS.take(options.consumer)
+    protocol = PROTOCOL_08
+
+    def __init__(
+        self, options: SourceOptions, clock: Clock = SYSTEM_CLOCK, *, answered_before: bool = False
+    ) -> None:
+        """``answered_before``: as `ClientConfig` has it, of the planner whose task this is."""
+        super().__init__(options, clock)
+        self.config = replace(options.consumer, answered_before=True) if answered_before else options.consumer
+        self.client = IDLE_CLUSTERS.take(self.config)
 
     def close(self) -> None:
-        """Close the connections."""
-        self.cluster.close()
+        self.client.close()
 
     def release(self) -> None:
-        """Let the next look-up of this process use the connections; see `SourceLookup.release`."""
-        IDLE_CLUSTERS.give_back(self.cluster)
+        IDLE_CLUSTERS.give_back(self.client)
 
     def leaders(self, *, missing_ok: bool = False) -> Mapping[TopicPartition, int]:
-        """Every partition that is to be read, with the id of the node that leads it; -1 while none does.
-
-        Raises:
-            UnknownTopicOrPartition: a topic or partition that was named is not there, or has no partitions;
-                with ``missing_ok`` it is left out.
-            KafkaError: the broker would not say.
-        """
-        return self._again(lambda: self._leaders(missing_ok))
-
-    def offsets(self, asked: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """Offset of the first record at or after each time in milliseconds; -1 where there is none.
-
-        Of brokers before 0.10.1, which do not know it, an earlier one: see `list_offsets`.
-        """
-        return self._again(lambda: self._list_offsets(asked, self._options.consumer.isolation))
-
-    def resolve(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """The same offsets with `EARLIEST_OFFSET` and `LATEST_OFFSET` replaced by what they are now."""
-        # ListOffsets has the same two numbers for its two edges as Spark's JSON.
-        open_ends = {p: o for p, o in offsets.items() if o in (EARLIEST_OFFSET, LATEST_OFFSET)}
-        found = self.offsets(open_ends) if open_ends else {}
-        return {**offsets, **found}
-
-    def log_range(self, partition: TopicPartition) -> tuple[int, int]:
-        """The offsets ``[start, end)`` that the partition's log holds now."""
-        start, end = (self.offsets({partition: edge})[partition] for edge in (EARLIEST_OFFSET, LATEST_OFFSET))
-        return start, end
-
-    def check_positions(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Nothing to refuse: offsets count records, and each may be one."""
-
-    def split(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-        """First by bytes, then as `planning.split_ranges`."""
-        options = self._options
-        if options.max_bytes is not None:
-            # Tasks never split, and readers of messages are long to import.
-            from pyspark_kafkalog.datasource.reading.splitting import sample
-
-            asked = splitting.by_partition(ranges)
-            samples = self._again(lambda: sample(self.cluster, asked))
-            ranges = [
-                part
-                for r in ranges
-                for part in splitting.cut_by_bytes(r, samples.get(r.topic_partition, []), options.max_bytes)
-            ]
-        return split_ranges(ranges, min_partitions=options.min_partitions, max_records=options.max_records)
-
-    def reader(
-        self,
-        columns: Sequence[str],
-        on_loss: Callable[[int, int], None] = ignore_loss,
-        on_skip: Callable[[int, int], None] = ignore_loss,
-    ) -> RangeReader08:
-        """What reads rows through these connections; see `SourceLookup.reader`."""
-        # Here, for planning does without what decodes.
-
-        return RangeReader08(tuple(columns), self._options, self, on_loss, on_skip)
-
-    def facts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionFacts]:
-        """What a load's plan keeps of each partition: its topic's id, its leader and the ends of its log.
-
-        Those are the log's own ends, behind open transactions too. Two questions to each leader, however many
-        partitions there are.
-
-        Raises:
-            UnknownTopicOrPartition: one of them is not there (any more).
-            KafkaError: the cluster could not be asked, or nobody leads a partition.
-        """
-
-        def edge(offset: int) -> Mapping[TopicPartition, int]:
-            asked = dict.fromkeys(partitions, offset)
-            return self._again(lambda: self._list_offsets(asked, IsolationLevel.READ_UNCOMMITTED))
-
-        earliest, latest = edge(EARLIEST_OFFSET), edge(LATEST_OFFSET)
-        seen = self._again(lambda: self._metadata(partitions))
-        return {p: _facts(seen, p, earliest[p], latest[p]) for p in partitions}
-
-    def topic_ids(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
-        """The id of each partition's topic; empty where the broker gives topics none."""
-        seen = self._again(lambda: self._metadata(partitions))
-        return {p: _topic_id(seen.topics[p.topic]) for p in partitions}
+        return self._retry(lambda: self._leaders(missing_ok))
 
     def address_of(self, broker: int) -> str:  # noqa: ARG002
         """Empty: a task asks who leads its partition by then."""
         return ""
 
-    def broker_addresses(self) -> Mapping[str, int] | None:
-        """None: a partition is not a broker's, so an address says nothing of it."""
-        return None
+    def offsets(self, asked: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """Brokers before 0.10.1 answer with an earlier offset: see `list_offsets`."""
+        return self._retry(lambda: self._list_offsets(asked, self.config.isolation))
+
+    def split(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+        """First by bytes, then as `split_ranges`."""
+        # Tasks do not split.
+        from pyspark_kafkalog.datasource.reading.splitting import split_by_bytes, split_ranges
+
+        options = self.options
+        if options.max_bytes is not None:
+            most = options.max_bytes
+            ranges = self._retry(lambda: split_by_bytes(self.client, ranges, most))
+        return split_ranges(ranges, min_partitions=options.min_partitions, max_records=options.max_records)
+
+    def facts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionFacts]:
+        """The ends are the log's own, also with open transactions. Each leader is asked twice."""
+
+        def edge(offset: int) -> Mapping[TopicPartition, int]:
+            asked = dict.fromkeys(partitions, offset)
+            return self._retry(lambda: self._list_offsets(asked, IsolationLevel.READ_UNCOMMITTED))
+
+        earliest, latest = edge(EARLIEST_OFFSET), edge(LATEST_OFFSET)
+        seen = self._retry(lambda: self._metadata(partitions))
+        return {p: _facts(seen, p, earliest[p], latest[p]) for p in partitions}
+
+    def topic_ids(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+        seen = self._retry(lambda: self._metadata(partitions))
+        return {p: _topic_id(seen.topics[p.topic]) for p in partitions}
 
     def cluster_id(self) -> str:
-        """What the cluster calls itself; empty where it has no name."""
-        return self._again(lambda: self.cluster.metadata([], refresh=True)).cluster_id or ""
+        return self._retry(lambda: self.client.metadata([], refresh=True)).cluster_id or ""
 
     def group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offsets that ``group`` has committed; see `SourceLookup`."""
-        asked = list(partitions)
-        store = self._options.group_store
+        asked, store = list(partitions), self.options.group_store
         if store is not None:
-            kept = _kept_by(store, group)
-            return self._again(lambda: kept.offsets(asked))
-        return {p: offset for p, (offset, _) in self.noted_offsets(group, asked).items()}
+            stored = _zookeeper_group(store, group)
+            return self._retry(lambda: stored.offsets(asked))
+        return {p: offset for p, (offset, _) in self.group_metadata(group, asked).items()}
 
-    def noted_offsets(
+    def group_metadata(
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, tuple[int, str]]:
-        """The same with their notes; see `SourceLookup`."""
-        if self._options.group_store is not None:
+        if self.options.group_store is not None:
             return {}
         from pyspark_kafkalog.client import groups  # tasks never ask for these
 
         asked = list(partitions)
-        found = self._again(lambda: groups.committed_offsets(self.cluster, group, asked))
+        found = self._retry(lambda: groups.committed_offsets(self.client, group, asked))
         return {p: (committed.offset, committed.metadata) for p, committed in found.items()}
 
-    def commit_group(self, group: str, positions: Mapping[TopicPartition, int], *, note: str = "") -> None:
-        """Have ``group`` stand at these offsets. Raises `KafkaError` where it may not."""
-        store = self._options.group_store
+    def commit_group(
+        self, group: str, positions: Mapping[TopicPartition, int], *, metadata: str = ""
+    ) -> None:
+        store = self.options.group_store
         if store is None:
             from pyspark_kafkalog.client import groups
 
-            groups.commit_offsets(self.cluster, group, positions, metadata=note)
+            groups.commit_offsets(self.client, group, positions, metadata=metadata)
         else:
-            _kept_by(store, group).commit(positions)
+            _zookeeper_group(store, group).commit(positions)
+
+    def _read(
+        self, wanted: OffsetRange, columns: tuple[str, ...], on_skip: OnOffsets
+    ) -> Iterator[pa.RecordBatch]:
+        return _RangeRead(self, wanted, columns, on_skip).batches()
 
     def _metadata(self, partitions: Collection[TopicPartition]) -> ClusterMetadata:
-        """The cluster as far as ``partitions`` go, each of which is in it."""
-        seen = self.cluster.metadata(sorted({p.topic for p in partitions}), refresh=True)
+        """The cluster's metadata about these partitions' topics. All of the partitions exist."""
+        seen = self.client.metadata(sorted({p.topic for p in partitions}), refresh=True)
         missing = [str(p) for p in sorted(partitions) if p.partition not in seen.topics[p.topic].partitions]
         if missing:
-            servers = self._options.consumer.bootstrap_servers
+            servers = self.config.bootstrap_servers
             raise UnknownTopicOrPartition(f"not on {servers} any more: {', '.join(missing)}")
         return seen
 
     def _list_offsets(
         self, asked: Mapping[TopicPartition, int], isolation: IsolationLevel
     ) -> Mapping[TopicPartition, int]:
-        # A broker that knows no better is good for where to begin: an end would leave out records.
-        end = self._options.end if isinstance(self._options, BatchOptions) else None
+        # What an old broker answers is good enough for a start; as an end it would leave out records.
+        end = self.options.end if isinstance(self.options, BatchOptions) else None
         only_starts = not isinstance(end, (GlobalTimestamp, PartitionTimestamps))
-        found = list_offsets(self.cluster, asked, isolation=isolation, by_segment=only_starts)
+        found = list_offsets(self.client, asked, isolation=isolation, by_segment=only_starts)
         return {partition: answer.offset for partition, answer in found.items()}
 
     def _leaders(self, missing_ok: bool) -> Mapping[TopicPartition, int]:
-        subscription = self._options.subscription
+        subscription = self.options.subscription
         if isinstance(subscription, SubscribePattern):
-            every = self.cluster.metadata(None, refresh=True).topics
+            every = self.client.metadata(None, refresh=True).topics
             topics = {n: t for n, t in every.items() if not t.is_internal and subscription.matches(n)}
             return self._partitions(topics, missing_ok)
-        named = self.cluster.metadata(sorted(subscription.names), refresh=True).topics
+        named = self.client.metadata(sorted(subscription.names), refresh=True).topics
         found = self._partitions(named, missing_ok)
         if isinstance(subscription, Assign):
-            missing = [str(p) for p in subscription.partitions if p not in found]
-            if missing and not missing_ok:
-                raise UnknownTopicOrPartition(f"assigned partitions are not there: {', '.join(missing)}")
-            return {p: found[p] for p in subscription.partitions if p in found}
+            return {p: found[p] for p in assigned(subscription, found, missing_ok=missing_ok)}
         return found
 
     def _partitions(self, topics: Mapping[str, TopicMetadata], missing_ok: bool) -> dict[TopicPartition, int]:
-        servers = self._options.consumer.bootstrap_servers
+        servers = self.config.bootstrap_servers
         found: dict[TopicPartition, int] = {}
         for name, topic in topics.items():
             if topic.error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
@@ -243,11 +192,8 @@ class Lookup:
                 found[TopicPartition(name, number)] = partition.leader
         return found
 
-    def _again(self, ask: Callable[[], T]) -> T:
-        return again(ask, self.cluster.close, self._options, self._clock)
 
-
-def _kept_by(store: ZooKeeperConfig, group: str) -> ZooKeeperGroup:
+def _zookeeper_group(store: ZooKeeperConfig, group: str) -> ZooKeeperGroup:
     # kazoo is loaded only where ZooKeeper is asked.
     from pyspark_kafkalog.zookeeper.groups import ZooKeeperGroup
 
@@ -255,7 +201,7 @@ def _kept_by(store: ZooKeeperConfig, group: str) -> ZooKeeperGroup:
 
 
 def _facts(seen: ClusterMetadata, partition: TopicPartition, earliest: int, latest: int) -> PartitionFacts:
-    # Only a load's plan asks; tasks do without the modules of loads.
+    # Only a load's plan asks; tasks do without the ledger's modules.
     from pyspark_kafkalog.ledger.plan import PartitionFacts
 
     topic = seen.topics[partition.topic]
@@ -275,83 +221,78 @@ def _topic_id(topic: TopicMetadata) -> str:
     return encode_id(topic.topic_id) if topic.topic_id.int else ""
 
 
-@dataclass(slots=True)
-class _Reached:
-    """*Not thread-safe: belongs to one read.* The first offset that was not given out."""
+class _RangeRead:
+    """*Not thread-safe.* Reads one range from whoever leads the partition."""
 
-    offset: int
+    def __init__(
+        self, cluster: KafkaCluster, wanted: OffsetRange, columns: tuple[str, ...], on_skip: OnOffsets
+    ) -> None:
+        self._cluster, self._options, self._client = cluster, cluster.options, cluster.client
+        self._where, self._start, self._end = wanted.topic_partition, wanted.start, wanted.end
+        self._columns, self._on_skip = columns, on_skip
+        self._position = wanted.start
+        """The first offset whose row was not yielded."""
 
-    def left(self, wanted: OffsetRange) -> OffsetRange:
-        """What is still to be read."""
-        return OffsetRange(wanted.topic_partition, self.offset, wanted.end)
-
-
-@dataclass(frozen=True, slots=True)
-class RangeReader08(RangeReader):
-    """*Not thread-safe: belongs to one task.* Reads from whoever leads the partition."""
-
-    lookup: Lookup
-
-    def read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-        reached = _Reached(wanted.start)
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows of the range. Raises `OffsetsGone` before any row of the lost offsets."""
         try:
-            yield from self._past_corruption(wanted, reached)
+            yield from self._without_corrupt_batches()
         except OffsetOutOfRange as e:
-            raise Gone(reached.left(wanted), e.start, e.end) from e
+            raise self._gone(e.start, e.end) from e
         except UnknownTopicOrPartition as e:
-            # As long as a step may take; it was there when the range was planned.
-            raise Gone(reached.left(wanted), 0, 0) from e
+            # For as long as a step may take; the topic existed when the range was planned.
+            raise self._gone(0, 0) from e
         except RequestTimedOut as e:
-            # Nothing came: either it is late, or the log ends before the range does.
-            start, end = self.lookup.log_range(wanted.topic_partition)
-            if start <= reached.offset < end:
+            # No data: either it is late, or the log ends before the range does.
+            start, end = self._cluster.log_range(self._where)
+            if start <= self._position < end:
                 raise
-            raise Gone(reached.left(wanted), start, end) from e
+            raise self._gone(start, end) from e
 
-    def _past_corruption(self, wanted: OffsetRange, reached: _Reached) -> Iterator[pa.RecordBatch]:
-        while reached.offset < wanted.end:
+    def _without_corrupt_batches(self) -> Iterator[pa.RecordBatch]:
+        while self._position < self._end:
             try:
-                yield from self._answers(reached.left(wanted), reached)
+                yield from self._fetched()
             except CORRUPT as e:
-                if not self.options.skip_corrupt:
+                if not self._options.skip_corrupt:
                     raise
-                follows = reached.offset > wanted.start
-                detour = self._detour(wanted)
-                reached.offset = yield from detour.around(reached.offset, wanted.end, e, follows=follows)
+                detour, follows = self._detour(), self._position > self._start
+                self._position = yield from detour.around(self._position, self._end, e, follows=follows)
 
-    def _answers(self, wanted: OffsetRange, reached: _Reached) -> Iterator[pa.RecordBatch]:
-        """The rows, answer by answer, until something is wrong with one."""
+    def _fetched(self) -> Iterator[pa.RecordBatch]:
+        """The rows, answer by answer, until one is corrupt."""
+        options, start = self._options, self._position
         fetcher = PartitionFetcher(
-            self.lookup.cluster,
-            wanted.topic_partition,
-            wanted.start,
-            wanted.end,
-            config=self.options.consumer,
-            poll_timeout_ms=self.options.poll_timeout_ms,
+            self._client,
+            self._where,
+            start,
+            self._end,
+            config=self._cluster.config,
+            poll_timeout_ms=options.poll_timeout_ms,
         )
         decoder, decodes_for = None, None
         try:
             for fetched in fetcher:
-                self._check_gap(wanted, reached.offset, fetched)
+                self._check_gap(fetched)
                 if decoder is None or decodes_for != fetched.broker_id:
-                    decoder, decodes_for = self._decoder(wanted, fetched.broker_id), fetched.broker_id
+                    decoder, decodes_for = self._decoder(fetched.broker_id), fetched.broker_id
                 try:
-                    reached.offset = yield from decoder.stream(
+                    self._position = yield from decoder.stream(
                         fetched.data,
-                        reached.offset,
-                        wanted.end,
+                        self._position,
+                        self._end,
                         fetched.aborted,
                         fetched.expected,
-                        whole=self.options.skip_corrupt,
+                        whole=options.skip_corrupt,
                     )
                 except CORRUPT:
-                    reached.offset = decoder.given_to
+                    self._position = decoder.given_to
                     raise
-                fetcher.advance(reached.offset)
+                fetcher.advance(self._position)
         finally:
             fetcher.close()
 
-    def _detour(self, wanted: OffsetRange) -> Detour[pa.RecordBatch]:
+    def _detour(self) -> Detour[pa.RecordBatch]:
         def decode(
             entry: memoryview,
             start: int,
@@ -360,41 +301,39 @@ class RangeReader08(RangeReader):
             place: ExpectedOffsets,
             broker: int,
         ) -> tuple[list[pa.RecordBatch], int]:
-            found = self._decoder(wanted, broker).decode(entry, start, end, aborted, place)
+            found = self._decoder(broker).decode(entry, start, end, aborted, place)
             return found.batches, found.next_offset
 
+        options = self._options
         return Detour(
-            self.lookup.cluster,
-            wanted.topic_partition,
-            self.options.consumer,
-            self.options.poll_timeout_ms,
-            decode,
-            self.on_skip,
+            self._client, self._where, self._cluster.config, options.poll_timeout_ms, decode, self._on_skip
         )
 
-    def _decoder(self, wanted: OffsetRange, broker: int) -> RecordBatchDecoder:
+    def _decoder(self, broker: int) -> RecordBatchDecoder:
         # Planning does without what decodes.
         from pyspark_kafkalog.columnar.decoder import RecordBatchDecoder
 
         return RecordBatchDecoder(
-            topic=wanted.topic_partition.topic,
-            partition=wanted.topic_partition.partition,
-            columns=self.columns,
+            topic=self._where.topic,
+            partition=self._where.partition,
+            columns=self._columns,
             broker=broker,
-            read_committed=self.options.consumer.isolation is IsolationLevel.READ_COMMITTED,
+            read_committed=self._cluster.config.isolation is IsolationLevel.READ_COMMITTED,
         )
 
-    def _check_gap(self, wanted: OffsetRange, position: int, fetched: Fetched) -> None:
-        """Retention may pass by between two fetches: the first frame is then beyond the offset asked for.
+    def _check_gap(self, fetched: Fetched) -> None:
+        """Retention may remove offsets between two fetches: the first frame is then beyond the one asked for.
 
-        A gap with the log still starting at or before ``position`` is none: compaction leaves such.
+        While the log still starts at or before the position, a gap is no loss: compaction leaves such.
         """
-        if fetched.log_start_offset <= position:
+        if fetched.log_start_offset <= self._position:
             return
         first = next(message_set.frames(fetched.data), None)
-        if first is not None and first.first_offset > position:
-            left = OffsetRange(wanted.topic_partition, position, wanted.end)
-            raise Gone(left, fetched.log_start_offset, fetched.high_watermark)
+        if first is not None and first.first_offset > self._position:
+            raise self._gone(fetched.log_start_offset, fetched.high_watermark)
+
+    def _gone(self, start: int, end: int) -> OffsetsGone:
+        return OffsetsGone(OffsetRange(self._where, self._position, self._end), start, end)
 
 
 CAPACITY = 16
@@ -434,7 +373,7 @@ class IdleClusters:
         return found.cluster
 
     def give_back(self, cluster: Cluster) -> None:
-        """Keep ``cluster``, with which all went well and of which nothing is awaited, for the next `take`."""
+        """Keep ``cluster`` for the next `take`: nothing failed and no answer is awaited."""
         with self._lock:
             self._drop_old()
             self._idle.append(_Idle(cluster, self._clock.monotonic()))
@@ -449,7 +388,7 @@ class IdleClusters:
 
     def _drop_old(self) -> None:
         if self._process != os.getpid():
-            # They are the parent's: closing ours would be well, but they are not ours to use or to end.
+            # They are the parent's, not ours to use or to close.
             self._idle.clear()
             self._process = os.getpid()
         oldest = self._clock.monotonic() - KEPT_SECONDS

@@ -9,35 +9,18 @@ it is taken to be as dense as at the first.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 from pyspark_kafkalog.client.connection import Connection, Ticket
 from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange
 from pyspark_kafkalog.errors import CorruptMessage, ErrorCode, error_for
 from pyspark_kafkalog.formats import message_set
 from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from pyspark_kafkalog.types import TopicPartition
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetRange:
-    """Offsets ``[start, end)`` of one partition.
-
-    Before they are resolved, ``start`` may be `EARLIEST_OFFSET` and ``end`` `LATEST_OFFSET`; ``size`` has a
-    meaning for resolved ranges only.
-    """
-
-    topic_partition: TopicPartition
-    start: int
-    end: int
-
-    @property
-    def size(self) -> int:
-        """Offsets in the range; records may be fewer, after compaction or with transactions."""
-        return self.end - self.start
 
 
 def split_ranges(
@@ -112,33 +95,6 @@ def split_at(
     return parts
 
 
-def plan_ranges(
-    asked: Sequence[OffsetRange],
-    resolved: Mapping[TopicPartition, tuple[int, int]],
-    split: Callable[[Sequence[OffsetRange]], Sequence[OffsetRange]],
-) -> list[OffsetRange]:
-    """The tasks of a batch that is to be split, whose ends may still be open.
-
-    ``asked`` holds what the user said, placeholders included; ``resolved`` the numbers they stand for now.
-    ``split`` cuts ranges of numbers. Sizes come from the numbers; the outermost parts of a partition keep its
-    placeholders, so that a task binds "latest" when it runs and the same DataFrame, run again, sees new
-    records.
-    """
-    sized = [OffsetRange(r.topic_partition, *resolved[r.topic_partition]) for r in asked]
-    parts: dict[TopicPartition, list[OffsetRange]] = defaultdict(list)
-    for part in split(sized):
-        parts[part.topic_partition].append(part)
-    planned: list[OffsetRange] = []
-    for r in asked:
-        cut = parts.get(r.topic_partition)
-        if not cut:
-            continue
-        cut[0] = replace(cut[0], start=r.start)
-        cut[-1] = replace(cut[-1], end=r.end)
-        planned += cut
-    return planned
-
-
 SAMPLES = 16
 """Places in one range. Each costs a fetch of `SAMPLE_BYTES`, or of one batch where that is larger."""
 SAMPLES_IN_ALL = 512
@@ -196,6 +152,12 @@ _CONSUMER = -1
 _IN_FLIGHT = 8
 """Answers that may be on their way at once, each of one batch or `SAMPLE_BYTES`."""
 _PASSED_OVER = (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE)
+
+
+def split_by_bytes(cluster: Cluster, ranges: Sequence[OffsetRange], max_bytes: int) -> list[OffsetRange]:
+    """Cut resolved ranges so that none takes much more than ``max_bytes`` of log, as far as samples show."""
+    samples = sample(cluster, by_partition(ranges))
+    return [part for r in ranges for part in cut_by_bytes(r, samples.get(r.topic_partition, []), max_bytes)]
 
 
 def sample(

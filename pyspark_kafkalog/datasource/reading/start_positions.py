@@ -25,7 +25,7 @@ from pyspark_kafkalog.types import EARLIEST_OFFSET, NO_BROKER, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.datasource.options.read_options import SourceOptions
-    from pyspark_kafkalog.datasource.reading.source_cluster import SourceLookup
+    from pyspark_kafkalog.datasource.reading.source_cluster import SourceCluster
 
 FILES = "part-*"
 
@@ -34,7 +34,7 @@ _UNSET = -1
 
 
 def locate_start(
-    options: SourceOptions, lookup: SourceLookup, partitions: Sequence[TopicPartition]
+    options: SourceOptions, cluster: SourceCluster, partitions: Sequence[TopicPartition]
 ) -> OffsetsByPartition:
     """The offset or placeholder at which each of ``partitions`` begins.
 
@@ -46,9 +46,9 @@ def locate_start(
     """
     start = options.start
     if isinstance(start, GroupOffsets):
-        found = lookup.group_offsets(options.group_id or "", partitions)
+        found = cluster.group_offsets(options.group_id or "", partitions)
     elif isinstance(start, OffsetFiles):
-        found = read_offset_files(start.directory, lookup.broker_addresses())
+        found = read_offset_files(start.directory, cluster.broker_addresses())
     elif isinstance(start, Committed):
         if start.offsets is None:
             raise InvalidConfig(
@@ -58,7 +58,7 @@ def locate_start(
         found = {p: offset for p, offset in start.offsets.items() if p in set(partitions)}
     else:
         return topics_and_offsets.locate(
-            start, partitions, look_up=lookup.offsets, missing_is_latest=options.missing_is_latest
+            start, partitions, look_up=cluster.offsets, missing_is_latest=options.missing_is_latest
         )
     return {p: found.get(p, EARLIEST_OFFSET) for p in sorted(partitions)}
 

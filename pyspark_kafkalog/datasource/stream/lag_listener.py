@@ -17,7 +17,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pyspark_kafkalog.datasource.options.stream_options import StreamOptions, parse_stream_options
 from pyspark_kafkalog.datasource.options.topics_and_offsets import OffsetsByPartition, covers
-from pyspark_kafkalog.datasource.reading.source_cluster import open_lookup
+from pyspark_kafkalog.datasource.reading.opening import open_cluster
 from pyspark_kafkalog.datasource.stream.stream_offsets import decode_offsets
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 
@@ -151,10 +151,10 @@ def _commit(options: StreamOptions, reached: OffsetsByPartition) -> None:
     if not positions or options.group_id is None:
         return
     try:
-        lookup = open_lookup(options)
+        cluster = open_cluster(options)
         try:
-            lookup.commit_group(options.group_id, positions)
+            cluster.commit_group(options.group_id, positions)
         finally:
-            lookup.close()
+            cluster.close()
     except KafkaError as e:
         log.warning("group %s was not told the offsets of a batch: %s", options.group_id, e)

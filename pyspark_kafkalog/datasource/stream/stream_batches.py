@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.config.definition import LONG_MAX
-from pyspark_kafkalog.datasource.reading.splitting import OffsetRange
+from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 

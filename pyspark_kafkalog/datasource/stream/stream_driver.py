@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.datasource.batch.batch_reader import KafkaInputPartition, tasks_of
 from pyspark_kafkalog.datasource.options.topics_and_offsets import OffsetsByPartition, is_reproducible
-from pyspark_kafkalog.datasource.reading.source_cluster import SourceLookup, open_lookup
+from pyspark_kafkalog.datasource.reading.opening import open_cluster
+from pyspark_kafkalog.datasource.reading.source_cluster import SourceCluster
 from pyspark_kafkalog.datasource.reading.start_positions import locate_start
 from pyspark_kafkalog.datasource.stream.stream_batches import (
     NO_LIMITS,
@@ -48,12 +49,12 @@ class StreamDriver:
         self,
         options: StreamOptions,
         *,
-        open_source: Callable[[StreamOptions], SourceLookup] = open_lookup,
+        open_source: Callable[[StreamOptions], SourceCluster] = open_cluster,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._options, self._open, self._clock = options, open_source, clock
-        self._opened: SourceLookup | None = None
-        self._keeper: StartKeeper | None = keeper_for(options, lambda: self._lookup)
+        self._opened: SourceCluster | None = None
+        self._keeper: StartKeeper | None = keeper_for(options, lambda: self._cluster)
         self._trigger = Trigger(options.max_delay_ms, clock)
         self._initial: OffsetsByPartition | None = None
         self._fixed_end: OffsetsByPartition | None = None
@@ -84,7 +85,7 @@ class StreamDriver:
             KafkaError: the cluster could not be asked, or lacks a topic; or the start could not be kept.
         """
         if self._initial is None:
-            partitions = sorted(self._lookup.leaders())
+            partitions = sorted(self._cluster.leaders())
             kept = self._keeper.kept(partitions) if self._keeper is not None else None
             if kept is not None:
                 log.info("the query begins where an earlier run of it, which did not get further, began")
@@ -145,7 +146,7 @@ class StreamDriver:
         if self._fixed_end is not None:
             check_fixed_end(end, self._fixed_end, self._look(end), planned_before=repeated)
         elif repeated or not end.keys() <= self._leaders.keys():
-            self._leaders = dict(self._lookup.leaders(missing_ok=True))
+            self._leaders = dict(self._cluster.leaders(missing_ok=True))
         new = self._earliest_of_new(start, end)
         gone = start.keys() - end.keys()
         if repeated and start == self._initial:
@@ -155,8 +156,8 @@ class StreamDriver:
             start = {p: min(offset, end.get(p, offset)) for p, offset in start.items()}
         self._tell(self._losses(start, end, new, gone=gone))
         self._planned, self._position = True, end
-        ranges = self._lookup.split(ranges_between(start, end, new))
-        return tasks_of(self._lookup, ranges, self._leaders)
+        ranges = self._cluster.split(ranges_between(start, end, new))
+        return tasks_of(self._cluster, ranges, self._leaders)
 
     def finished(self, end: OffsetsByPartition) -> None:
         """Every batch up to ``end`` is done."""
@@ -166,7 +167,7 @@ class StreamDriver:
         if not self._options.commits_group or group is None or end == self._told:
             return
         try:
-            self._lookup.commit_group(group, end)
+            self._cluster.commit_group(group, end)
             self._told = end
         except KafkaError as e:
             log.warning(
@@ -174,18 +175,18 @@ class StreamDriver:
             )
 
     @property
-    def _lookup(self) -> SourceLookup:
+    def _cluster(self) -> SourceCluster:
         if self._opened is None:
             self._opened = self._open(self._options)
         return self._opened
 
     def _resolve(self, partitions: list[TopicPartition]) -> OffsetsByPartition:
-        asked = locate_start(self._options, self._lookup, partitions)
+        asked = locate_start(self._options, self._cluster, partitions)
         # An end that was told before (AvailableNow, or Spark before 4.2) is what "latest" means.
         fixed = self._fixed_end or self._newest or {}
         asked = {p: fixed.get(p, o) if o == LATEST_OFFSET else o for p, o in asked.items()}
-        found = dict(self._lookup.resolve(asked))
-        self._lookup.check_positions(found)
+        found = dict(self._cluster.resolve(asked))
+        self._cluster.check_positions(found)
         return found
 
     def _keep(self, start: OffsetsByPartition) -> OffsetsByPartition:
@@ -213,8 +214,8 @@ class StreamDriver:
         left = self._options.offset_retries
         while True:
             try:
-                leaders = dict(self._lookup.leaders(missing_ok=True))
-                ends = dict(self._lookup.resolve(dict.fromkeys(leaders, LATEST_OFFSET)))
+                leaders = dict(self._cluster.leaders(missing_ok=True))
+                ends = dict(self._cluster.resolve(dict.fromkeys(leaders, LATEST_OFFSET)))
                 if left == 0 or not _is_doubtful(known, ends):
                     self._leaders = leaders
                     return ends
@@ -239,10 +240,10 @@ class StreamDriver:
         if not new:
             return {}
         try:
-            return dict(self._lookup.resolve(dict.fromkeys(new, EARLIEST_OFFSET)))
+            return dict(self._cluster.resolve(dict.fromkeys(new, EARLIEST_OFFSET)))
         except UnknownTopicOrPartition:
-            there = self._lookup.leaders(missing_ok=True)
-            return dict(self._lookup.resolve({p: EARLIEST_OFFSET for p in new if p in there}))
+            there = self._cluster.leaders(missing_ok=True)
+            return dict(self._cluster.resolve({p: EARLIEST_OFFSET for p in new if p in there}))
 
     def _losses(
         self, start: Offsets, end: Offsets, new: Offsets, *, gone: set[TopicPartition]

@@ -28,7 +28,7 @@ from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.datasource.options.stream_options import StreamOptions
-    from pyspark_kafkalog.datasource.reading.source_cluster import SourceLookup
+    from pyspark_kafkalog.datasource.reading.source_cluster import SourceCluster
 
 VERSION = 1
 
@@ -187,8 +187,8 @@ class GroupStarts:
     It is spent when the group is told other offsets, which `StreamDriver` does anyway.
     """
 
-    def __init__(self, lookup: Callable[[], SourceLookup], group: str) -> None:
-        self._lookup, self._group = lookup, group
+    def __init__(self, cluster: Callable[[], SourceCluster], group: str) -> None:
+        self._cluster, self._group = cluster, group
 
     def kept(self, partitions: Collection[TopicPartition]) -> OffsetsByPartition | None:
         """As `StartKeeper.kept`.
@@ -200,7 +200,7 @@ class GroupStarts:
             InvalidConfig: a later version has kept a start.
         """
         by_count: dict[int, OffsetsByPartition] = defaultdict(dict)
-        for partition, (offset, note) in self._lookup().noted_offsets(self._group, partitions).items():
+        for partition, (offset, note) in self._cluster().group_metadata(self._group, partitions).items():
             noted = _NOTED.fullmatch(note)
             if noted is None:
                 continue
@@ -222,20 +222,20 @@ class GroupStarts:
         return None
 
     def keep(self, start: Mapping[TopicPartition, int]) -> OffsetsByPartition:
-        self._lookup().commit_group(self._group, start, note=f"{_NOTE} {_VERSION}:{len(start)}")
+        self._cluster().commit_group(self._group, start, metadata=f"{_NOTE} {_VERSION}:{len(start)}")
         return dict(start)
 
     def spend(self) -> None:
         """Nothing: the commit of the batch's end has no note."""
 
 
-def keeper_for(options: StreamOptions, lookup: Callable[[], SourceLookup]) -> StartKeeper | None:
+def keeper_for(options: StreamOptions, cluster: Callable[[], SourceCluster]) -> StartKeeper | None:
     """What the options name; None where they name nothing."""
     place = options.start_place
     if place is not None:
         return FileStarts(SubStore(open_store(place.offsets_path), place.name))
     if options.commits_group and options.group_id is not None and options.group_store is None:
-        return GroupStarts(lookup, options.group_id)
+        return GroupStarts(cluster, options.group_id)
     return None
 
 

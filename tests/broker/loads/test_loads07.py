@@ -13,7 +13,7 @@ import pytest
 from pyspark_kafkalog.datasource.load.load_planning import begin, propose, tell_group
 from pyspark_kafkalog.datasource.load.load_reader import LoadInputPartition, LoadReader
 from pyspark_kafkalog.datasource.options.read_options import BatchOptions, parse_batch_options
-from pyspark_kafkalog.datasource.reading.source_cluster import open_lookup
+from pyspark_kafkalog.datasource.reading.opening import open_cluster
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger.commit import Commit
 from pyspark_kafkalog.ledger.ledger import Ledger
@@ -76,7 +76,7 @@ class Loads:
 
     def begin(self, **given: str) -> Plan | None:
         options = self.options(**given)
-        lookup = open_lookup(options)
+        lookup = open_cluster(options)
         try:
             return begin(options, lookup, self.ledger, run="run")
         finally:
@@ -84,7 +84,7 @@ class Loads:
 
     def propose(self, **given: str) -> Plan | None:
         options = self.options(**given)
-        lookup = open_lookup(options)
+        lookup = open_cluster(options)
         try:
             return propose(options, lookup, self.ledger)
         finally:
@@ -359,7 +359,7 @@ def test_on_todays_wire_the_znodes_are_those_of_the_later_papers(
         "offsetStore": "zookeeper", "zk.connect": zookeeper_connect, "kafka.zookeeper.prefix": "/papers",
     }  # fmt: skip
     options = parse_batch_options(where)
-    lookup = open_lookup(options)
+    lookup = open_cluster(options)
     try:
         lookup.commit_group("loaders", {TopicPartition("t", 4): 17})
         assert lookup.group_offsets("loaders", [TopicPartition("t", 4), TopicPartition("t", 5)]) == {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
-from pyspark_kafkalog.datasource.reading.source_cluster import open_lookup
-from pyspark_kafkalog.datasource.reading.splitting import OffsetRange
+from pyspark_kafkalog.datasource.reading.kafka07 import Kafka07Cluster
+from pyspark_kafkalog.datasource.reading.opening import open_cluster
+from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange
 from pyspark_kafkalog.formats.v07 import V07Format, entries
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.client.broker07 import Broker07
@@ -56,12 +56,13 @@ def test_rows_are_what_was_produced(
             "kafka.fetch.size": str(fetch_size),
         }
     )
-    lookup = open_lookup(options)
-    found = []
+    lookup = open_cluster(options)
+    found, columns = [], ("value", "offset", "innerIndex")
     try:
-        reader = replace(lookup.reader(("value", "offset", "innerIndex")), engine=engine)  # type: ignore[type-var]
+        assert isinstance(lookup, Kafka07Cluster)
+        lookup.engine = engine
         for start, end in itertools.pairwise([0, *cuts, len(data)]):
-            for batch in reader.rows(OffsetRange(TopicPartition(topic, 1, 5), start, end)):
+            for batch in lookup.rows(OffsetRange(TopicPartition(topic, 1, 5), start, end), columns):
                 found += [tuple(row.values()) for row in batch.to_pylist()]
     finally:
         lookup.close()

@@ -18,7 +18,7 @@ import pytest
 
 from pyspark_kafkalog.datasource.load.load_planning import begin
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
-from pyspark_kafkalog.datasource.reading.kafka import Lookup
+from pyspark_kafkalog.datasource.reading.kafka import KafkaCluster
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads.load import load
 from tests.support.datasource.spark_topics import Topic
@@ -146,7 +146,7 @@ def test_a_load_into_a_database_and_its_check(kafkalog: CommandLine, tmp_path: P
 def test_a_plan_that_was_left_is_shown_and_replayed(kafkalog: CommandLine) -> None:
     ours = {"loadName": "events", "offsetsPath": str(kafkalog.offsets)}
     options = parse_batch_options({**kafkalog.options, **ours})
-    ledger, lookup = Ledger.at(kafkalog.offsets, "events"), Lookup(options)
+    ledger, lookup = Ledger.at(kafkalog.offsets, "events"), KafkaCluster(options)
     begin(options, lookup, ledger, run="a-run")
     lookup.close()
     assert re.search(

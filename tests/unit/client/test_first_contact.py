@@ -15,7 +15,7 @@ from pyspark_kafkalog.client.transport import Transport, peer_name
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.config.consumer07 import ConnectorConfig
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
-from pyspark_kafkalog.datasource.reading.source_cluster import again
+from pyspark_kafkalog.datasource.reading.source_cluster import retry_lookup
 from pyspark_kafkalog.errors import BrokersUnreachable, CannotConnect, ConnectionLost, KafkaError
 from pyspark_kafkalog.zookeeper.values import PartitionKey
 from tests.support.manual_clock import ManualClock
@@ -43,7 +43,7 @@ def _unreachable(
     options = parse_batch_options({"kafka.bootstrap.servers": "any:1", "subscribe": "t"})
     began = network.clock.monotonic()
     with pytest.raises(KafkaError) as raised:
-        again(lambda: cluster.metadata(["t"]), cluster.close, options, network.clock)
+        retry_lookup(lambda: cluster.metadata(["t"]), cluster.close, options, network.clock)
     return raised.value, network.clock.monotonic() - began
 
 

@@ -16,7 +16,7 @@ from pyspark_kafkalog.client.admin import create_partitions, delete_topics
 from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets
 from pyspark_kafkalog.datasource.load.load_planning import PendingPlan, begin, propose, tell_group
 from pyspark_kafkalog.datasource.options.read_options import BatchOptions, parse_batch_options
-from pyspark_kafkalog.datasource.reading.kafka import Lookup
+from pyspark_kafkalog.datasource.reading.kafka import KafkaCluster
 from pyspark_kafkalog.datasource.reading.source_cluster import DataLoss
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig
 from pyspark_kafkalog.ledger.ledger import Ledger
@@ -61,9 +61,9 @@ class Loads:
             self.commit(plan)
         return ranges(plan)
 
-    def _asking(self, ask: Callable[[BatchOptions, Lookup], Plan | None], **given: str) -> Plan | None:
+    def _asking(self, ask: Callable[[BatchOptions, KafkaCluster], Plan | None], **given: str) -> Plan | None:
         options = self.options(**given)
-        lookup = Lookup(options)
+        lookup = KafkaCluster(options)
         try:
             return ask(options, lookup)
         finally:
@@ -351,14 +351,14 @@ def test_the_group_gets_the_next_offsets_and_a_read_may_begin_there(
     group = f"group-of-{rows.name}"
     commit = loads.commit(loads.begin())
     first, second = TopicPartition(rows.name, 0), TopicPartition(rows.name, 1)
-    lookup = Lookup(loads.options())
+    lookup = KafkaCluster(loads.options())
     try:
         tell_group(loads.options(**{"kafka.group.id": group}), commit)
-        assert {p: c.offset for p, c in committed_offsets(lookup.cluster, group).items()} == {
+        assert {p: c.offset for p, c in committed_offsets(lookup.client, group).items()} == {
             first: 5,
             second: 3,
         }
-        commit_offsets(lookup.cluster, group, {first: 4})
+        commit_offsets(lookup.client, group, {first: 4})
     finally:
         lookup.close()
     other = Loads(running_broker.bootstrap_servers, tmp_path / "other", subscribe=rows.name)

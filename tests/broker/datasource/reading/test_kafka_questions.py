@@ -10,7 +10,7 @@ import pytest
 
 from pyspark_kafkalog.datasource.batch.batch_reader import BatchReader, KafkaInputPartition
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
-from pyspark_kafkalog.datasource.reading.kafka import Lookup
+from pyspark_kafkalog.datasource.reading.kafka import KafkaCluster
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError, UnknownTopicOrPartition
 from pyspark_kafkalog.protocol.api.metadata import MetadataResponseTopic
 from pyspark_kafkalog.protocol.exchange import ApiKey
@@ -37,14 +37,14 @@ def options(broker: ScriptedBroker, **given: str) -> Any:
 
 
 @pytest.fixture
-def lookup(broker: ScriptedBroker) -> Iterator[Lookup]:
-    opened = Lookup(options(broker))
+def lookup(broker: ScriptedBroker) -> Iterator[KafkaCluster]:
+    opened = KafkaCluster(options(broker))
     yield opened
     opened.close()
 
 
 def leaders(broker: ScriptedBroker, **given: str) -> Any:
-    lookup = Lookup(options(broker, **given))
+    lookup = KafkaCluster(options(broker, **given))
     try:
         return lookup.leaders()
     finally:
@@ -115,7 +115,7 @@ def test_what_will_not_pass_is_not_asked_again(broker: ScriptedBroker) -> None:
     assert broker.connection_count == 1
 
 
-def test_placeholders_are_asked_for_and_numbers_are_not(broker: ScriptedBroker, lookup: Lookup) -> None:
+def test_placeholders_are_asked_for_and_numbers_are_not(broker: ScriptedBroker, lookup: KafkaCluster) -> None:
     assert lookup.resolve({T0: 17}) == {T0: 17}
     assert broker.received(ApiKey.LIST_OFFSETS) == []
     assert lookup.resolve({T0: -2}) == {T0: 3}
@@ -123,7 +123,9 @@ def test_placeholders_are_asked_for_and_numbers_are_not(broker: ScriptedBroker, 
     assert lookup.log_range(T0) == (3, 30)
 
 
-def test_a_lost_connection_during_a_look_up_is_recreated(broker: ScriptedBroker, lookup: Lookup) -> None:
+def test_a_lost_connection_during_a_look_up_is_recreated(
+    broker: ScriptedBroker, lookup: KafkaCluster
+) -> None:
     broker.script(ApiKey.LIST_OFFSETS, Close())
     assert lookup.offsets({T0: -1}) == {T0: 30}
     assert broker.connection_count == 2

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
-from pyspark_kafkalog.datasource.reading.source_cluster import DataLoss, open_lookup
-from pyspark_kafkalog.datasource.reading.splitting import OffsetRange
+from pyspark_kafkalog.datasource.reading.opening import open_cluster
+from pyspark_kafkalog.datasource.reading.source_cluster import DataLoss, OffsetRange
 from pyspark_kafkalog.errors import (
     ConnectionLost,
     CorruptMessage,
@@ -91,11 +91,14 @@ def test_retention_between_two_fetches_loses_what_lies_between(odd: Broker07) ->
         odd.script(FetchRequest, first, FetchResponse(ErrorCode.OFFSET_OUT_OF_RANGE))
         odd.script(OffsetsRequest, *(OffsetsResponse(ErrorCode.NONE, (n,)) for n in (22, 33)))
         place = {"broker.list": f"1:127.0.0.1:{odd.port}", "subscribe": "t", "failOnDataLoss": fail}
-        lookup = open_lookup(parse_batch_options({"protocol": "0.7", **QUICK, **place}))
+        lookup = open_cluster(parse_batch_options({"protocol": "0.7", **QUICK, **place}))
         try:
-            reader = lookup.reader(("value",), lambda start, end: lost.append((start, end)))
             asked = OffsetRange(where, 0, 33)
-            return [v for batch in reader.rows(asked) for v in batch.column("value").to_pylist()]
+            return [
+                v
+                for batch in lookup.rows(asked, ("value",), lambda start, end: lost.append((start, end)))
+                for v in batch.column("value").to_pylist()
+            ]
         finally:
             lookup.close()
 

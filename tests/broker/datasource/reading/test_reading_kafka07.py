@@ -12,7 +12,8 @@ import pytest
 from broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
-from pyspark_kafkalog.datasource.reading.source_cluster import DataLoss, open_lookup
+from pyspark_kafkalog.datasource.reading.opening import open_cluster
+from pyspark_kafkalog.datasource.reading.source_cluster import DataLoss
 from pyspark_kafkalog.errors import (
     ConnectionLost,
     CorruptMessage,
@@ -270,7 +271,7 @@ def test_positions_of_a_plan_are_looked_at(
     kafka: EmbeddedBroker, at: dict[str, str], topic_name: str
 ) -> None:
     put(kafka, topic_name, entry(b"a" * 90), entry(b"b" * 90))
-    lookup = open_lookup(parse_batch_options({"protocol": "0.7", **QUICK, **at}))
+    lookup = open_cluster(parse_batch_options({"protocol": "0.7", **QUICK, **at}))
     where = TopicPartition(topic_name, 0, 7)
     for good in (0, 100, 200, 300):
         lookup.check_positions({where: good})
@@ -313,7 +314,7 @@ def test_a_broker_that_has_gone_with_its_partitions_left_behind_is_named(
     place = {"zookeeper.connect": zookeeper_connect, "kafka.zookeeper.prefix.07": "/kept"}
     with pytest.raises(ConnectionLost, match=r"broker 9 is not among those of zookeeper\.connect=.*running"):
         reader07(**place, subscribe="t", **{"fetchOffset.numRetries": "1"}).partitions()
-    lookup = open_lookup(parse_batch_options({"protocol": "0.7", **QUICK, **place, "subscribe": "t"}))
+    lookup = open_cluster(parse_batch_options({"protocol": "0.7", **QUICK, **place, "subscribe": "t"}))
     assert lookup.leaders() == {TopicPartition("t", 0, 9): 9, TopicPartition("t", 1, 9): 9}
     assert lookup.broker_addresses() == {}
     lookup.close()

@@ -67,7 +67,7 @@ def test_partitions_of_a_broker_that_is_away_wait(
     run = stream(broker, checkpoint)
     assert [[r.value for r in b.rows] for b in run.batches()] == [["a"]]
     put(broker, b"b")
-    lookup = run.reader._driver._lookup
+    lookup = run.reader._driver._cluster
     with monkeypatch.context() as away:
         away.setattr(lookup, "leaders", lambda missing_ok=False: {})
         assert run.batches() == []  # neither lost nor moved, and failOnDataLoss is true

@@ -168,7 +168,7 @@ def test_s16_a_log_that_seems_shorter_for_a_moment_is_asked_again(
     topic.add(1, 2, 3)
     run = start(Checkpoint(), subscribe=topic.name)
     assert values(run) == [[1, 2, 3]]
-    lookup, asked = run.reader._driver._lookup, 0
+    lookup, asked = run.reader._driver._cluster, 0
     right = lookup.resolve
 
     def stale(offsets):  # type: ignore[no-untyped-def]
@@ -205,7 +205,7 @@ def test_an_added_partition_that_does_not_begin_at_zero(
     aged.add(*range(9))
 
     def aging(run: Run) -> Run:
-        lookup = run.reader._driver._lookup
+        lookup = run.reader._driver._cluster
         right = lookup.resolve
         monkeypatch.setattr(
             lookup,

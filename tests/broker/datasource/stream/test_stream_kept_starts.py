@@ -13,7 +13,7 @@ import pytest
 from pyspark_kafkalog.client.admin import create_partitions
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets
-from pyspark_kafkalog.datasource.reading.kafka import Lookup
+from pyspark_kafkalog.datasource.reading.kafka import KafkaCluster
 from pyspark_kafkalog.datasource.stream.lag_listener import LagListener
 from pyspark_kafkalog.datasource.stream.stream_batches import OffsetsLost
 from pyspark_kafkalog.errors import InvalidConfig
@@ -171,12 +171,14 @@ def test_s6_a_start_that_was_kept_by_half_is_none(
     topic.add(2, partition=1)
     options = {"subscribe": topic.name, **LATEST, "kafka.group.id": topic_name, "commitOffsets": "group"}
 
-    def half(lookup: Lookup, group: str, positions: dict[TopicPartition, int], *, note: str = "") -> None:
-        commit_offsets(cluster, group, {p: positions[p] for p in list(positions)[:1]}, metadata=note)
+    def half(
+        lookup: KafkaCluster, group: str, positions: dict[TopicPartition, int], *, metadata: str = ""
+    ) -> None:
+        commit_offsets(cluster, group, {p: positions[p] for p in list(positions)[:1]}, metadata=metadata)
         raise Died
 
     with monkeypatch.context() as cut:
-        cut.setattr(Lookup, "commit_group", half)
+        cut.setattr(KafkaCluster, "commit_group", half)
         with pytest.raises(Died):
             start(checkpoint, **options).batch()
     assert committed(cluster, topic_name) == {"0": (1, "kafkalog start 2:2")}

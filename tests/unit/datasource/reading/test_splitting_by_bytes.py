@@ -7,11 +7,11 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange
 from pyspark_kafkalog.datasource.reading.splitting import (
     SAMPLES,
     SAMPLES_IN_ALL,
     Density,
-    OffsetRange,
     by_partition,
     cut_by_bytes,
     places,

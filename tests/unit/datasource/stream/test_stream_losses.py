@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.datasource.reading.splitting import OffsetRange
+from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange
 from pyspark_kafkalog.datasource.stream.stream_batches import (
     FixedEndLost,
     check_fixed_end,

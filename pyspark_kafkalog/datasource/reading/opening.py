@@ -1,0 +1,51 @@
+"""Opens the cluster that the options name: the one place that chooses between today's wire and Kafka 0.7."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.datasource.options.read_options import SourceOptions
+    from pyspark_kafkalog.datasource.reading.source_cluster import SourceCluster
+
+
+@contextmanager
+def opened_cluster(
+    options: SourceOptions, brokers: Mapping[int, str] | None = None, *, is_task: bool = False
+) -> Iterator[SourceCluster]:
+    """`open_cluster` for one piece of work. This process keeps its connections for the next piece of work,
+    unless this one failed or was broken off.
+    """
+    cluster = open_cluster(options, brokers, is_task=is_task)
+    try:
+        yield cluster
+    except BaseException:
+        cluster.close()
+        raise
+    cluster.release()
+
+
+def open_cluster(
+    options: SourceOptions, brokers: Mapping[int, str] | None = None, *, is_task: bool = False
+) -> SourceCluster:
+    """The cluster of the generation that the options name.
+
+    ``is_task``: the cluster has answered the planner before. ``brokers`` is what a task knows from its plan:
+    ``host:port`` of its partitions' brokers by id. ZooKeeper is then not asked.
+    """
+    if options.v07 is not None:
+        from pyspark_kafkalog.datasource.reading.kafka07 import Kafka07Cluster
+
+        return Kafka07Cluster(options, options.v07, brokers or {})
+    from pyspark_kafkalog.datasource.reading.kafka import KafkaCluster
+
+    return KafkaCluster(options, answered_before=is_task)
+
+
+def close_idle_connections() -> None:
+    """Close what `opened_cluster` keeps for the next piece of work of this process."""
+    from pyspark_kafkalog.datasource.reading.kafka import IDLE_CLUSTERS
+
+    IDLE_CLUSTERS.clear()
