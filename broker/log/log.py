@@ -28,7 +28,7 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartition,
 )
 from pyspark_kafkalog.formats.batch import HEADER_SIZE
-from pyspark_kafkalog.steps import Steps, run_steps
+from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType, TopicPartition
 
 _logger = logging.getLogger(__name__)
@@ -248,10 +248,6 @@ class Log:
         yield from ()
         return self.read(offset, max_bytes, at_least_one=at_least_one, committed_only=committed_only)
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """`offset_for_timestamp_in_steps`, all of them here and now. Raises the same."""
-        return run_steps(self.offset_for_timestamp_in_steps(timestamp_ms))
-
     def offset_for_timestamp_in_steps(self, timestamp_ms: int) -> Steps[tuple[int, int] | None]:
         """Timestamp and offset of the first record with this time or a later one; None when there is none.
         Records of v0 have no time.
@@ -279,15 +275,11 @@ class Log:
             else:
                 return None
 
-    def max_timestamp(self) -> tuple[int, int] | None:
-        """`max_timestamp_in_steps`, all of them here and now. Raises the same."""
-        return run_steps(self.max_timestamp_in_steps())
-
     def max_timestamp_in_steps(self) -> Steps[tuple[int, int] | None]:
         """The largest timestamp of all records and the offset of the first that has it; None without any.
 
         Raises:
-            As `offset_for_timestamp`.
+            As `offset_for_timestamp_in_steps`.
         """
         check_timed(self.topic_partition, self.config)
         while True:

@@ -189,17 +189,13 @@ class Topics:
             raise ServerError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name!r} is being made")
         return topic
 
-    def add_partitions(self, name: str, total: int, *, validate_only: bool = False) -> None:
-        """Widen the topic to ``total`` partitions.
+    def adding_partitions(self, name: str, total: int, *, validate_only: bool = False) -> Steps[None]:
+        """Widen the topic to ``total`` partitions, in steps, which `go_on` takes if the caller does not.
 
         Raises:
             UnknownTopicOrPartition: no such topic.
             InvalidPartitions: ``total`` is not above the present count.
         """
-        run_steps(self._adding_partitions(name, total, validate_only=validate_only))
-
-    def adding_partitions(self, name: str, total: int, *, validate_only: bool = False) -> Steps[None]:
-        """`add_partitions` in steps, which `go_on` takes if the caller does not."""
         return self._to_the_end(self._adding_partitions(name, total, validate_only=validate_only))
 
     def _adding_partitions(self, name: str, total: int, *, validate_only: bool) -> Steps[None]:

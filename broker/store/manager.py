@@ -29,7 +29,7 @@ from pyspark_kafkalog.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from pyspark_kafkalog.steps import Steps, run_steps
+from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 
 MAX_OPEN_FILES = 512
@@ -178,24 +178,6 @@ class LogManager:
         most = self._pool.max_open
         return max(1, min(most // 2, most - self._pool.in_use))
 
-    def create_topic(
-        self,
-        name: str,
-        topic_id: UUID,
-        partition_count: int,
-        overrides: Mapping[str, str] | None = None,
-        *,
-        generation: str = SINCE_08.generation,
-    ) -> None:
-        """Make a topic that is there after any crash, or none at all; its ``generation`` never changes.
-
-        Raises:
-            TopicAlreadyExists: there is one of this name.
-            InvalidTopic, InvalidPartitions, InvalidConfig: it cannot be made.
-            StorageError: the disk refused; nothing of it stays.
-        """
-        run_steps(self.creating_topic(name, topic_id, partition_count, overrides, generation=generation))
-
     def creating_topic(
         self,
         name: str,
@@ -205,9 +187,15 @@ class LogManager:
         *,
         generation: str = SINCE_08.generation,
     ) -> Steps[None]:
-        """`create_topic` in steps, about one for each partition.
+        """Make a topic that is there after any crash, or not at all; its ``generation`` never changes.
 
-        Where they are not taken to their end the topic is not there; the next start removes what is left.
+        About one step for each partition. Where they are not taken to their end the topic is not there; the
+        next start removes what is left.
+
+        Raises:
+            TopicAlreadyExists: there is one of this name.
+            InvalidTopic, InvalidPartitions, InvalidConfig: it cannot be made.
+            StorageError: the disk refused; nothing of it stays.
         """
         family = family_of(generation)
         family.check_name(name, ())
@@ -229,17 +217,15 @@ class LogManager:
             with self._lock:
                 self._making.discard(name)
 
-    def add_partitions(self, name: str, total: int) -> None:
-        """Give a topic more partitions, ``total`` in all.
+    def adding_partitions(self, name: str, total: int) -> Steps[None]:
+        """Give a topic more partitions, ``total`` in all: all of them are there in the end, or none.
+
+        About one step for each.
 
         Raises:
             UnknownTopicOrPartition, InvalidPartitions: there is no such topic, or it has as many already.
             StorageError: the disk refused; the topic is as it was.
         """
-        run_steps(self.adding_partitions(name, total))
-
-    def adding_partitions(self, name: str, total: int) -> Steps[None]:
-        """`add_partitions` in steps, about one for each partition; all of them are there, or none."""
         with self._lock:
             old = self._topic(name)
             if total <= len(old.partitions):

@@ -16,6 +16,7 @@ from broker.log.offset_scheme import ByteOffsets, Wanted
 from broker.log.retention import SegmentFacts, offsets_before
 from broker.store.manager import LogManager
 from pyspark_kafkalog.errors import CorruptMessage, MessageTooLarge, OffsetOutOfRange, StorageError
+from pyspark_kafkalog.steps import run_steps
 from tests.support.log.logs import PARTITION, START_MS, batch, contents, crash, crash_all, open_log
 from tests.support.manual_clock import ManualClock
 from tests.support.protocol.wire07 import EARLIEST, LATEST, entry, zipped
@@ -256,7 +257,7 @@ def test_bytes_before_a_segment_are_not_taken_from_it(tmp_path: Path) -> None:
 def test_a_topic_keeps_its_generation(tmp_path: Path) -> None:
     manager, log = open_first(tmp_path)
     log.append(ONE)
-    manager.add_partitions(PARTITION.topic, 2)
+    run_steps(manager.adding_partitions(PARTITION.topic, 2))
     manager.set_overrides(PARTITION.topic, {"retention.ms": "5"})
     manager.close()
     manager, log = open_first(tmp_path)

@@ -12,6 +12,7 @@ import pytest
 
 from broker.log.log import Log
 from pyspark_kafkalog.errors import UnknownTopicOrPartition
+from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.logs import batch, open_log, read_all
 
@@ -91,7 +92,7 @@ def test_topics_may_be_made_and_deleted_while_others_are_used(tmp_path: Path) ->
     def churn() -> None:
         try:
             for _ in range(20):
-                manager.create_topic("other", uuid4(), 2, {})
+                run_steps(manager.creating_topic("other", uuid4(), 2, {}))
                 manager.log(TopicPartition("other", 1)).append(batch(b"new"))
                 manager.delete_topic("other")
         finally:
@@ -118,7 +119,7 @@ def test_topics_may_be_made_and_deleted_while_others_are_used(tmp_path: Path) ->
 
 def test_a_partition_that_is_deleted_during_the_look_up_is_unknown_not_offline(tmp_path: Path) -> None:
     manager, _ = open_log(tmp_path, file_delete_delay_ms=0)
-    manager.create_topic("other", uuid4(), 1, {})
+    run_steps(manager.creating_topic("other", uuid4(), 1, {}))
 
     class DeletedMeanwhile(dict[TopicPartition, Log]):
         def get(self, key: TopicPartition, default: Any = None) -> Any:  # type: ignore[override]

@@ -8,6 +8,7 @@ import pytest
 
 from broker.disk.filesystem import OpenFiles, OsFileSystem
 from broker.log.offset_scheme import SparseIndex
+from pyspark_kafkalog.steps import run_steps
 from tests.support.log.logs import FIRST, START_MS, batch, crash, open_log, read_all
 
 CONFIG = {"index_interval_bytes": 200, "segment_bytes": 2000}
@@ -115,7 +116,7 @@ def test_harmed_indexes_are_rebuilt_from_their_segments(
     assert read_all(log, max_bytes=500) == everything
     for ms in range(START_MS, START_MS + 62):
         wanted = next(((r.timestamp, r.offset) for r in everything if r.timestamp >= ms), None)
-        assert log.offset_for_timestamp(ms) == wanted
+        assert run_steps(log.offset_for_timestamp_in_steps(ms)) == wanted
     log.append(batch(b"more"))
     assert len(read_all(log)) == 61
     manager.close()
@@ -146,5 +147,5 @@ def test_the_memory_of_indexes_is_bounded_and_they_come_back_when_they_are_neede
     assert 0 < sum(segment._scheme is not None for segment in full) < len(full)
     assert sum(segment._scheme.memory_bytes for segment in full if segment._scheme) == schemes._used_bytes
     assert read_all(log, max_bytes=200) == everything
-    assert log.offset_for_timestamp(START_MS + 3) == (START_MS + 3, 3)
-    assert log.max_timestamp() == (START_MS + 119, 119)
+    assert run_steps(log.offset_for_timestamp_in_steps(START_MS + 3)) == (START_MS + 3, 3)
+    assert run_steps(log.max_timestamp_in_steps()) == (START_MS + 119, 119)

@@ -25,6 +25,7 @@ from broker.log.segment_list import (
 )
 from broker.store.manager import LogManager
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError, OffsetOutOfRange, StorageError
+from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.data_directories import checked, damages
 from tests.support.log.logs import (
@@ -282,7 +283,7 @@ def test_indexes_that_are_lost_lose_nothing(tmp_path: Path, harm: str, clean: bo
 def test_only_the_partition_with_missing_data_is_offline(tmp_path: Path) -> None:
     path = write(tmp_path, clean=True)
     manager = open_manager(tmp_path, **CONFIG)
-    manager.add_partitions(TOPIC, 2)
+    run_steps(manager.adding_partitions(TOPIC, 2))
     manager.log(TopicPartition(TOPIC, 1)).append(batch(b"x"))
     manager.close()
     segment(path, 3).unlink()

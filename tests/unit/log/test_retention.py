@@ -14,6 +14,7 @@ from broker.log.retention import ByAge, BySize, Either, SegmentFacts, just_writt
 from broker.store.manager import LogManager
 from pyspark_kafkalog.errors import OffsetOutOfRange
 from pyspark_kafkalog.formats.message_set import records
+from pyspark_kafkalog.steps import run_steps
 from tests.support.log.logs import PARTITION, START_MS, batch, contents, open_log, open_manager, values
 from tests.support.manual_clock import ManualClock
 
@@ -190,7 +191,7 @@ def test_another_policy_can_be_put_in_its_place(tmp_path: Path) -> None:
         retention=lambda config: AllButTwo(),
     )
     manager.start()
-    manager.create_topic("my_topic", uuid4(), 1, {})
+    run_steps(manager.creating_topic("my_topic", uuid4(), 1, {}))
     log = manager.log(PARTITION)
     for number in range(5):
         log.append(batch(b"%d" % number))

@@ -10,6 +10,7 @@ from broker.log.family import MAX_DECOMPRESSED_BYTES
 from pyspark_kafkalog.errors import MessageTooLarge, StorageError
 from pyspark_kafkalog.formats.batch import ControlType, encode_control
 from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.steps import run_steps
 from tests.support.log.logs import START_MS, batch, open_log, open_manager, read_all
 
 
@@ -17,7 +18,9 @@ def test_the_first_record_with_the_time_or_a_later_one_is_found(tmp_path: Path) 
     _, log = open_log(tmp_path)
     log.append(batch(b"0", b"1", b"2", timestamps=[100, 200, 300]))
     log.append(batch(b"3", b"4", timestamps=[250, 400], codec=Codec.LZ4))
-    found = [log.offset_for_timestamp(ms) for ms in (0, 100, 101, 200, 201, 300, 301, 400, 401)]
+    found = [
+        run_steps(log.offset_for_timestamp_in_steps(ms)) for ms in (0, 100, 101, 200, 201, 300, 301, 400, 401)
+    ]
     assert found == [
         (100, 0), (100, 0), (200, 1), (200, 1), (300, 2), (300, 2), (400, 4), (400, 4), None,
     ]  # fmt: skip
@@ -25,24 +28,24 @@ def test_the_first_record_with_the_time_or_a_later_one_is_found(tmp_path: Path) 
 
 def test_the_largest_time_is_reported_with_the_first_record_that_has_it(tmp_path: Path) -> None:
     _, log = open_log(tmp_path, segment_bytes=200)
-    assert log.max_timestamp() is None
+    assert run_steps(log.max_timestamp_in_steps()) is None
     log.append(batch(b"0", b"1", timestamps=[5, 9]))
-    assert log.max_timestamp() == (9, 1)
+    assert run_steps(log.max_timestamp_in_steps()) == (9, 1)
     log.append(batch(b"2", b"3", timestamps=[9, 3]))
     log.append(batch(b"4", timestamps=[4]))
     assert log.segment_count > 1
-    assert log.max_timestamp() == (9, 1)
+    assert run_steps(log.max_timestamp_in_steps()) == (9, 1)
     log.append(batch(b"5", timestamps=[10]))
-    assert log.max_timestamp() == (10, 5)
+    assert run_steps(log.max_timestamp_in_steps()) == (10, 5)
 
 
 def test_records_without_times_are_never_found(tmp_path: Path) -> None:
     _, log = open_log(tmp_path)
     log.append(batch(b"0", timestamps=[-1]))
-    assert log.max_timestamp() is None
-    assert log.offset_for_timestamp(0) is None
+    assert run_steps(log.max_timestamp_in_steps()) is None
+    assert run_steps(log.offset_for_timestamp_in_steps(0)) is None
     log.append(batch(b"1", b"2", timestamps=[-1, 7]))
-    assert log.offset_for_timestamp(0) == (7, 2)
+    assert run_steps(log.offset_for_timestamp_in_steps(0)) == (7, 2)
 
 
 def test_control_records_are_no_answer(tmp_path: Path) -> None:
@@ -52,7 +55,7 @@ def test_control_records_are_no_answer(tmp_path: Path) -> None:
     log.append(marker, internal=True)
     log.append(batch(b"2", timestamps=[40]))
     log.append(batch(b"3", timestamps=[60]))
-    assert log.offset_for_timestamp(30) == (40, 2)
+    assert run_steps(log.offset_for_timestamp_in_steps(30)) == (40, 2)
 
 
 @pytest.mark.parametrize("interval", [0, 200, 4096])
@@ -76,9 +79,12 @@ def test_times_in_any_order_are_found_through_any_index_and_after_a_restart(
             log = manager.log(log.topic_partition)
         for ms in range(START_MS - 52, START_MS + 53):
             first = next(((r.timestamp, r.offset) for r in everything if r.timestamp >= ms), None)
-            assert log.offset_for_timestamp(ms) == first
+            assert run_steps(log.offset_for_timestamp_in_steps(ms)) == first
         newest = max(r.timestamp for r in everything)
-        assert log.max_timestamp() == (newest, next(r.offset for r in everything if r.timestamp == newest))
+        assert run_steps(log.max_timestamp_in_steps()) == (
+            newest,
+            next(r.offset for r in everything if r.timestamp == newest),
+        )
 
 
 def test_a_look_up_takes_no_memory_for_what_records_hold(tmp_path: Path) -> None:
@@ -88,8 +94,8 @@ def test_a_look_up_takes_no_memory_for_what_records_hold(tmp_path: Path) -> None
     log.append(batch(*[b""] * count, timestamps=[10] * (count - 1) + [20], codec=Codec.ZSTD))
     tracemalloc.start()
     try:
-        assert log.offset_for_timestamp(15) == (20, count - 1)
-        assert log.max_timestamp() == (20, count - 1)
+        assert run_steps(log.offset_for_timestamp_in_steps(15)) == (20, count - 1)
+        assert run_steps(log.max_timestamp_in_steps()) == (20, count - 1)
         assert tracemalloc.get_traced_memory()[1] < 2 << 20
     finally:
         tracemalloc.stop()
@@ -101,16 +107,18 @@ def test_a_batch_that_unfolds_without_end_is_refused_and_the_others_are_found(tm
     # Clients cannot append such a batch; a log that was copied here may hold one.
     log.append(batch(bytes(MAX_DECOMPRESSED_BYTES), timestamps=[20], codec=Codec.ZSTD), internal=True)
     log.append(batch(b"2", timestamps=[30]))
-    assert log.offset_for_timestamp(5) == (10, 0)
+    assert run_steps(log.offset_for_timestamp_in_steps(5)) == (10, 0)
     with pytest.raises(MessageTooLarge, match=f"limit is {MAX_DECOMPRESSED_BYTES}"):
-        log.offset_for_timestamp(15)
-    assert log.offset_for_timestamp(25) == (30, 2)
-    assert log.max_timestamp() == (30, 2)
+        run_steps(log.offset_for_timestamp_in_steps(15))
+    assert run_steps(log.offset_for_timestamp_in_steps(25)) == (30, 2)
+    assert run_steps(log.max_timestamp_in_steps()) == (30, 2)
 
 
 def test_a_closed_log_answers_no_question(tmp_path: Path) -> None:
     manager, log = open_log(tmp_path)
     manager.close()
-    for ask in (lambda: log.offset_for_timestamp(0), log.max_timestamp, lambda: log.append(batch(b"x"))):
+    for steps in (log.offset_for_timestamp_in_steps(0), log.max_timestamp_in_steps()):
         with pytest.raises(StorageError, match="closed"):
-            ask()
+            run_steps(steps)
+    with pytest.raises(StorageError, match="closed"):
+        log.append(batch(b"x"))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from broker.log.topic_names import check_first_name, check_name, file_name, topic_of_file
 from broker.store.topic_store import directory_name, partition_of
 from pyspark_kafkalog.errors import InvalidTopic
+from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.logs import contents, open_manager
 from tests.support.protocol.wire07 import entry
@@ -46,7 +47,7 @@ def test_no_partition_has_such_a_directory(name: str) -> None:
 @pytest.mark.parametrize("name", ["té", "a b", "a:b", "~", ".deleted~1", "日本語", "a%b", "x" * 249])
 def test_a_topic_of_07_with_any_name_comes_back_after_a_restart(tmp_path: Path, name: str) -> None:
     manager = open_manager(tmp_path, flush_messages=1)
-    manager.create_topic(name, _ID, 1, generation="0.7")
+    run_steps(manager.creating_topic(name, _ID, 1, generation="0.7"))
     manager.log(TopicPartition(name, 0)).append(entry(b"x"))
     manager.close()
     manager = open_manager(tmp_path)

@@ -12,6 +12,7 @@ from broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffset, Offset
 from broker.store.manager import LogManager
 from pyspark_kafkalog.errors import CoordinatorLoading, StorageError
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
+from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import NewRecord, TopicPartition
 from tests.support.log.faulty_files import FaultyFiles
 from tests.support.manual_clock import ManualClock
@@ -38,7 +39,9 @@ class Bench:
 
     def create(self) -> int:
         self.created += 1
-        self.logs.create_topic(OFFSETS_TOPIC, uuid4(), self.partitions, {"cleanup.policy": "compact"})
+        run_steps(
+            self.logs.creating_topic(OFFSETS_TOPIC, uuid4(), self.partitions, {"cleanup.policy": "compact"})
+        )
         return self.partitions
 
     def coordinator(self, *, load: bool = True) -> OffsetCoordinator:

@@ -39,7 +39,7 @@ def test_others_have_their_turn_after_each_partition_and_see_all_or_nothing(mana
     for _ in steps:
         count += 1
         assert "t" not in manager.topics()
-        manager.create_topic(f"other-{count}", uuid.uuid4(), 1)
+        run_steps(manager.creating_topic(f"other-{count}", uuid.uuid4(), 1))
     assert count == 100
     assert manager.topics()["t"].partitions == tuple(range(100))
 
@@ -66,7 +66,7 @@ def test_partitions_are_added_to_the_topic_that_there_is_then(manager: LogManage
     steps = topics.adding_partitions("t", 3)
     next(steps)
     with pytest.raises(InvalidPartitions, match="being given more"):
-        topics.add_partitions("t", 5)
+        run_steps(topics.adding_partitions("t", 5))
     manager.set_overrides("t", {"retention.ms": "7"})
     run_steps(steps)
     assert manager.topics()["t"].overrides == {"retention.ms": "7"}

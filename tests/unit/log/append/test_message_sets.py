@@ -28,6 +28,7 @@ from pyspark_kafkalog.formats.legacy import (
     read_entry,
     wrap_set,
 )
+from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import NewRecord, TimestampType
 from tests.support.formats.vectors import vectors
 from tests.support.log.logs import START_MS, batch, contents, crash, message_set, open_log, read_all, values
@@ -88,8 +89,8 @@ def test_a_wrapper_of_v1_gets_the_largest_of_its_times(tmp_path: Path) -> None:
     assert log.append(data).converted_count == 0
     assert read_entry(stored(log)).timestamp == START_MS + 50
     assert [record.timestamp for record in read_all(log)] == times
-    assert log.offset_for_timestamp(START_MS + 1) == (START_MS + 50, 1)
-    assert log.max_timestamp() == (START_MS + 50, 1)
+    assert run_steps(log.offset_for_timestamp_in_steps(START_MS + 1)) == (START_MS + 50, 1)
+    assert run_steps(log.max_timestamp_in_steps()) == (START_MS + 50, 1)
 
 
 @pytest.mark.parametrize("offsets", [[0, 0, 0], [1, 2, 3], [0, 2, 1], [5, 5, 9]])
@@ -139,7 +140,7 @@ def test_log_append_time_is_written_where_there_is_a_place_for_it(
     if magic:
         time, kind = START_MS + 500, TimestampType.LOG_APPEND_TIME
     assert [(r.timestamp, r.timestamp_type) for r in read_all(log)] == [(time, kind)] * 2
-    assert log.max_timestamp() == ((time, 0) if magic else None)
+    assert run_steps(log.max_timestamp_in_steps()) == ((time, 0) if magic else None)
 
 
 @pytest.mark.parametrize("vector", vectors("v0-", "v1-kafka"), ids=lambda v: v.file)
@@ -292,6 +293,6 @@ def test_by_time_no_message_of_v0_is_found(tmp_path: Path) -> None:
     for magic in (0, 0, 1, 0):
         log.append(message_set(b"%d" % magic, magic=magic))
     assert log.segment_count > 1
-    assert log.offset_for_timestamp(0) == (START_MS, 2)
-    assert log.offset_for_timestamp(START_MS + 1) is None
-    assert log.max_timestamp() == (START_MS, 2)
+    assert run_steps(log.offset_for_timestamp_in_steps(0)) == (START_MS, 2)
+    assert run_steps(log.offset_for_timestamp_in_steps(START_MS + 1)) is None
+    assert run_steps(log.max_timestamp_in_steps()) == (START_MS, 2)
