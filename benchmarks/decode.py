@@ -19,8 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from benchmarks.harness import Measurement, Row, compare, interleave, repeats, table
-from pyspark_kafkalog.columnar.decoder import RecordBatchDecoder
-from pyspark_kafkalog.columnar.v07_batches import V07BatchDecoder
+from pyspark_kafkalog.columnar.decoder import KAFKA_07, RecordBatchDecoder
 from pyspark_kafkalog.formats import legacy
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
@@ -92,7 +91,7 @@ def answers_07(value_bytes: int, codec: Codec = Codec.NONE) -> list[tuple[int, b
 
 def own_07(engine: str) -> Decoder:
     """Our decoder of 0.7's messages with this engine."""
-    decoder = V07BatchDecoder(topic=TOPIC, partition=PARTITION, columns=COLUMNS, engine=engine)  # type: ignore[arg-type]
+    decoder = RecordBatchDecoder(KAFKA_07, topic=TOPIC, partition=PARTITION, columns=COLUMNS, engine=engine)  # type: ignore[arg-type]
     return lambda start, data: decoder.decode(memoryview(data), start, END).batches
 
 

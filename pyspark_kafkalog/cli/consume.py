@@ -32,8 +32,9 @@ from pyspark_kafkalog.client.corrupt_batches import CORRUPT, Detour
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.fetcher import POLL_TIMEOUT_MS, Fetched, PartitionFetcher
 from pyspark_kafkalog.columnar import message_walk
-from pyspark_kafkalog.columnar.batch_walk import AbortedTransactions, Answer
-from pyspark_kafkalog.columnar.engine import Block
+from pyspark_kafkalog.columnar.answers import AbortedTransactions, Answer
+from pyspark_kafkalog.columnar.batch_walk import BatchWalk
+from pyspark_kafkalog.columnar.engine import Block, Kind
 from pyspark_kafkalog.columnar.message_walk import walk_messages
 from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.errors import (
@@ -173,16 +174,9 @@ class _Partition:
 
     def _answer(
         self, data: memoryview, start: int, aborted: AbortedTransactions | None, expected: ExpectedOffsets
-    ) -> Answer:
-        return Answer(
-            data,
-            self.tp,
-            start,
-            self.end,
-            aborted=aborted,
-            max_batch_bytes=MAX_BATCH_BYTES,
-            streamed=True,
-            place=expected,
+    ) -> BatchWalk:
+        return BatchWalk(
+            Answer(data, self.tp, start, self.end, MAX_BATCH_BYTES, aborted=aborted, place=expected)
         )
 
     def _aborted(self, listed: tuple[tuple[int, int], ...]) -> AbortedTransactions | None:
@@ -194,7 +188,7 @@ class _Partition:
 
 
 def _records(block: Block) -> list[Record]:
-    if block.is_messages:
+    if block.kind is Kind.MESSAGES:
         return message_walk.records(block)
     records = parse_records(
         bytes(block.buffer[block.start : block.end]),

@@ -8,10 +8,9 @@ divides into keys and values is known only afterwards; what is not written costs
 from __future__ import annotations
 
 import weakref
-from array import array
 from collections import deque
 from collections.abc import Sequence
-from itertools import groupby
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from pyspark_kafkalog.columnar import engine as m
 from pyspark_kafkalog.columnar import kernel_columns as k
 from pyspark_kafkalog.columnar.columns import (
     BINARY,
+    INNER_INDEX,
     INT32,
     INT64,
     STRING,
@@ -29,8 +29,19 @@ from pyspark_kafkalog.columnar.columns import (
     header_names,
     headers,
 )
-from pyspark_kafkalog.columnar.engine import Block, Cursor, Engine, Filled, Limits, Status, Wanted
-from pyspark_kafkalog.columnar.kernel_cache import Kernel, kernel
+from pyspark_kafkalog.columnar.engine import (
+    Block,
+    Columns,
+    Cursor,
+    Engine,
+    Kind,
+    Limits,
+    Status,
+    Stopped,
+    Walk,
+    Wanted,
+)
+from pyspark_kafkalog.columnar.kernel_cache import Kernel, KernelName, kernel
 
 ALIGNMENT = 64
 """Where Arrow likes a buffer to begin, in bytes."""
@@ -73,187 +84,180 @@ arenas = Pool()
 """One for the process."""
 
 
-class CompiledEngine:
-    """Blocks to columns by compiled kernels. *Thread-safe:* it holds the one for v2 batches only.
+_FILL: dict[Kind, KernelName] = {
+    Kind.RECORDS: "fill_columns",
+    Kind.MESSAGES: "fill_messages",
+    Kind.ENTRIES: "fill_entries",
+}
 
-    Those for messages of v0 and v1 are loaded when such are met, which most readers never do. Where they
-    cannot be had, ``instead`` does their work.
+
+class CompiledEngine:
+    """Blocks to columns by compiled kernels. *Thread-safe:* it holds none of them.
+
+    They are loaded when a block of their kind is met, which for messages of v0 and v1 most readers never do.
+    Where they cannot be had, ``instead`` does their work.
     """
 
     name = "numba"
 
-    def __init__(self, fill_columns: Kernel, instead: Engine) -> None:
-        self._fill_columns, self._instead = fill_columns, instead
+    def __init__(self, instead: Engine) -> None:
+        self._instead = instead
 
-    def fill(self, blocks: Sequence[Block], cursor: Cursor, limits: Limits, wanted: Wanted) -> Filled:
-        """Columns of the records from ``cursor`` on; see `engine.Engine`."""
-        fill = self._fill_columns
-        if blocks[cursor.block].is_messages:
-            fill_messages, _ = kernel("fill_messages")
-            if fill_messages is None:
-                return self._instead.fill(blocks, cursor, limits, wanted)
-            fill = fill_messages
-        arena = _Arena(blocks[cursor.block :], limits, wanted)
-        state = arena.state
-        state[k.AT_POSITION], state[k.AT_RECORD] = cursor.position, cursor.record
-        state[k.PREVIOUS_DELTA] = cursor.previous_delta
-        status, before = Status.DONE, cursor.block
-        for _, run in groupby(blocks[cursor.block :], key=_buffer_of):
-            rows = list(run)
-            state[k.AT_BLOCK] = 0
-            data = np.frombuffer(rows[0].buffer, np.uint8)
-            data.flags.writeable = False
-            status = Status(fill(data, _table(rows), arena.bytes, arena.layout, state))
-            cursor.block = before + int(state[k.AT_BLOCK])
-            if status is not Status.DONE:
-                break
-            before += len(rows)
-        cursor.position, cursor.record = int(state[k.AT_POSITION]), int(state[k.AT_RECORD])
-        cursor.previous_delta = int(state[k.PREVIOUS_DELTA])
-        full = status is Status.FULL
-        return Filled(
-            status,
-            int(state[k.ROWS]),
-            arena.columns(wanted) if status <= Status.FULL else {},
-            number=0 if full else int(state[k.NUMBER]),
-            need_bytes=int(state[k.NUMBER]) if full else 0,
-            need_headers=int(state[k.NEED]) if full else 0,
-            offset_delta=int(state[k.NEED]) if status is Status.BAD_TIMESTAMP else 0,
-        )
+    def columns(self, blocks: Sequence[Block], limits: Limits, wanted: Wanted) -> Columns:
+        """Empty ones; see `engine.Engine`."""
+        fill, _ = kernel(_FILL[blocks[0].kind])
+        if fill is None:
+            return self._instead.columns(blocks, limits, wanted)
+        return _Arena(fill, blocks, limits, wanted)
 
-    def walk(self, data: memoryview, start: int, stop: int, below: int) -> m.Walk:
+    def walk(self, data: memoryview, start: int, stop: int, below: int) -> Walk:
         """Messages that follow each other; see `engine.Engine.walk`."""
         walk_messages, _ = kernel("walk_messages")
         if walk_messages is None:
             return self._instead.walk(data, start, stop, below)
         found = np.zeros(m.WALK_FIELDS, np.int64)
-        source = np.frombuffer(data, np.uint8)
-        source.flags.writeable = False
-        why = m.Stop(walk_messages(source, start, stop, below, found))
-        return m.Walk(why, *found.tolist())
+        status = Status(walk_messages(np.frombuffer(data, np.uint8), start, stop, below, found))
+        return Walk(status, *found.tolist())
 
 
-def _buffer_of(block: Block) -> int:
-    return id(block.buffer)
-
-
-def _table(blocks: Sequence[Block]) -> Any:
-    """The blocks as the kernel's table; all lie in one buffer."""
-    fields = array("q")
-    for block in blocks:
-        # Its fields between the first and the last are those of a row, in the same order.
-        fields.extend(block[1:-1])
-    table = np.frombuffer(fields, np.int64).reshape(-1, k.BLOCK_FIELDS)
-    table.flags.writeable = False
-    return table
+@lru_cache(64)
+def _layout(wanted: Wanted, rows: int, size: int, headers: int, records: int) -> tuple[Any, list[int], int]:
+    """Where the regions begin in an arena with so much room: for the kernel, for Python; how long it is."""
+    layout = [-1] * k.LAYOUT_FIELDS
+    layout[k.CAPACITY_ROWS], layout[k.CAPACITY_BYTES] = rows, size
+    layout[k.CAPACITY_HEADERS], layout[k.CAPACITY_RECORDS] = headers, records
+    starts, bits = 4 * (rows + 1), (rows + 7) // 8
+    at = 0
+    for asked, regions in (
+        (wanted.offset, ((k.OFFSETS, 8 * rows),)),
+        (wanted.timestamp, ((k.TIMESTAMPS, 8 * rows),)),
+        (wanted.timestamp_type, ((k.TIMESTAMP_TYPES, 4 * rows),)),
+        (wanted.inner_index, ((k.INNER_INDEXES, 4 * rows),)),
+        (wanted.key, ((k.KEY_STARTS, starts), (k.KEY_VALID, bits), (k.KEY_DATA, size))),
+        (wanted.value, ((k.VALUE_STARTS, starts), (k.VALUE_VALID, bits), (k.VALUE_DATA, size))),
+        (
+            wanted.headers,
+            (
+                (k.HEADER_STARTS, starts),
+                (k.HEADER_VALID, bits),
+                (k.NAME_STARTS, 4 * (headers + 1)),
+                (k.NAME_DATA, size),
+                (k.CONTENT_STARTS, 4 * (headers + 1)),
+                (k.CONTENT_VALID, (headers + 7) // 8),
+                (k.CONTENT_DATA, size),
+            ),
+        ),
+    ):
+        if asked:
+            for region, length in regions:
+                layout[region] = at
+                at += -(-length // ALIGNMENT) * ALIGNMENT
+    numbers = np.array(layout, np.int64)
+    numbers.flags.writeable = False
+    return numbers, layout, at
 
 
 class _Arena:
     """One buffer with a region for each part of each column. *Not thread-safe: one call fills it.*"""
 
-    def __init__(self, blocks: Sequence[Block], limits: Limits, wanted: Wanted) -> None:
-        rows = min(limits.records, sum(block.record_count for block in blocks))
-        size = min(limits.data_bytes, sum(block.end - block.start for block in blocks))
-        headers = limits.headers if wanted.headers else 0
-        layout = np.full(k.LAYOUT_FIELDS, -1, np.int64)
-        layout[k.CAPACITY_ROWS], layout[k.CAPACITY_BYTES] = rows, size
-        layout[k.CAPACITY_HEADERS], layout[k.CAPACITY_RECORDS] = headers, limits.records
-        starts, bits = 4 * (rows + 1), (rows + 7) // 8
-        at = 0
-        for asked, regions in (
-            (wanted.offset, ((k.OFFSETS, 8 * rows),)),
-            (wanted.timestamp, ((k.TIMESTAMPS, 8 * rows),)),
-            (wanted.timestamp_type, ((k.TIMESTAMP_TYPES, 4 * rows),)),
-            (wanted.key, ((k.KEY_STARTS, starts), (k.KEY_VALID, bits), (k.KEY_DATA, size))),
-            (wanted.value, ((k.VALUE_STARTS, starts), (k.VALUE_VALID, bits), (k.VALUE_DATA, size))),
-            (
-                wanted.headers,
-                (
-                    (k.HEADER_STARTS, starts),
-                    (k.HEADER_VALID, bits),
-                    (k.NAME_STARTS, 4 * (headers + 1)),
-                    (k.NAME_DATA, size),
-                    (k.CONTENT_STARTS, 4 * (headers + 1)),
-                    (k.CONTENT_VALID, (headers + 7) // 8),
-                    (k.CONTENT_DATA, size),
-                ),
-            ),
-        ):
-            if asked:
-                for region, length in regions:
-                    layout[region] = at
-                    at += -(-length // ALIGNMENT) * ALIGNMENT
-        self.bytes = arenas.take(at)
-        self._buffer = pa.py_buffer(self.bytes)
-        self.state = np.zeros(k.STATE_FIELDS, np.int64)
-        layout.flags.writeable = False
-        self.layout = layout
+    def __init__(self, fill: Kernel, blocks: Sequence[Block], limits: Limits, wanted: Wanted) -> None:
+        self._fill, self._wanted = fill, wanted
+        rows, size, headers = limits.records, limits.data_bytes, limits.headers if wanted.headers else 0
+        if blocks[0].kind is not Kind.ENTRIES:
+            rows = min(rows, sum(block.record_count for block in blocks))
+            size = min(size, sum(block.end - block.start for block in blocks))
+        self._layout, self._places, length = _layout(wanted, rows, size, headers, limits.records)
+        self._bytes = arenas.take(length)
+        self._buffer = pa.py_buffer(self._bytes)
+        self._state = np.zeros(k.STATE_FIELDS, np.int64)
+        self._filled: list[int] = self._state.tolist()
+        """The state as Python's numbers."""
 
-    def columns(self, wanted: Wanted) -> dict[str, pa.Array]:
-        """The columns as far as they are filled."""
-        rows = int(self.state[k.ROWS])
-        columns = {}
+    @property
+    def rows(self) -> int:
+        """Rows so far."""
+        return self._filled[k.ROWS]
+
+    def take(self, blocks: Sequence[Block], cursor: Cursor) -> Stopped:
+        """See `engine.Columns`."""
+        state, status = self._state, Status.DONE
+        state[k.AT_POSITION], state[k.AT_RECORD] = cursor.position, cursor.record
+        state[k.PREVIOUS_DELTA] = cursor.previous_delta
+        while cursor.block < len(blocks):
+            # A call has a price: blocks that lie in one buffer share it.
+            run, after = [blocks[cursor.block]], cursor.block + 1
+            while after < len(blocks) and blocks[after].buffer is run[0].buffer:
+                run.append(blocks[after])
+                after += 1
+            source = np.frombuffer(run[0].buffer, np.uint8)
+            # The fields of a block between the first and the last are those of a row, in the same order.
+            table = np.array([block[1:-1] for block in run], np.int64)
+            status = Status(self._fill(source, table, self._bytes, self._layout, state))
+            if status is not Status.DONE:
+                cursor.block += int(state[k.AT_BLOCK])
+                break
+            cursor.block = after
+            state[k.AT_BLOCK] = 0
+            if after < len(blocks):
+                state[k.AT_POSITION] = state[k.AT_RECORD] = 0
+        self._filled = filled = state.tolist()
+        _, cursor.position, cursor.record, cursor.previous_delta = filled[: k.ROWS]
+        number, need = filled[k.NUMBER], filled[k.NEED]
+        if status is Status.FULL:
+            return Stopped(status, need_bytes=number, need_headers=need)
+        return Stopped(status, number, offset_delta=need if status is Status.BAD_TIMESTAMP else 0)
+
+    def arrays(self) -> dict[str, pa.Array]:
+        """See `engine.Columns`."""
+        rows, wanted, columns = self.rows, self._wanted, {}
         if wanted.offset:
             columns["offset"] = self._fixed(INT64, k.OFFSETS, rows, 8)
         if wanted.timestamp:
             columns["timestamp"] = self._fixed(TIMESTAMP, k.TIMESTAMPS, rows, 8)
         if wanted.timestamp_type:
             columns["timestampType"] = self._fixed(INT32, k.TIMESTAMP_TYPES, rows, 4)
+        if wanted.inner_index:
+            columns[INNER_INDEX] = self._fixed(INT32, k.INNER_INDEXES, rows, 4)
         if wanted.key:
-            valid = self._valid(k.KEY_VALID, k.KEY_NULLS, rows)
-            columns["key"] = self._variable(BINARY, rows, k.KEY_STARTS, k.KEY_DATA, k.KEY_BYTES, *valid)
+            columns["key"] = self._blobs(rows, k.KEY_STARTS, k.KEY_BYTES)
         if wanted.value:
-            valid = self._valid(k.VALUE_VALID, k.VALUE_NULLS, rows)
-            columns["value"] = self._variable(
-                BINARY, rows, k.VALUE_STARTS, k.VALUE_DATA, k.VALUE_BYTES, *valid
-            )
+            columns["value"] = self._blobs(rows, k.VALUE_STARTS, k.VALUE_BYTES)
         if wanted.headers:
             columns["headers"] = self._headers(rows)
         return columns
 
     def _headers(self, rows: int) -> pa.Array:
-        count = int(self.state[k.HEADERS])
+        count = self._filled[k.HEADERS]
         if count:
-            valid = self._valid(k.CONTENT_VALID, k.CONTENT_NULLS, count)
-            contents = self._variable(
-                BINARY, count, k.CONTENT_STARTS, k.CONTENT_DATA, k.CONTENT_BYTES, *valid
-            )
-            names = self._names(count)
+            names, contents = self._names(count), self._blobs(count, k.CONTENT_STARTS, k.CONTENT_BYTES)
         else:
             names, contents = blobs([], STRING), blobs([])
-        valid_bits, nulls = self._valid(k.HEADER_VALID, k.HEADER_NULLS, rows)
         starts = self._slice(k.HEADER_STARTS, 4 * (rows + 1))
-        return headers(rows, valid_bits, starts, nulls, names, contents)
+        return headers(rows, *self._valid(rows, k.HEADER_VALID, k.HEADER_NULLS), starts, names, contents)
 
     def _names(self, count: int) -> pa.Array:
-        parts = (count, k.NAME_STARTS, k.NAME_DATA, k.NAME_BYTES)
-        names = self._variable(STRING, *parts)
-        if self.state[k.NAMES_NOT_ASCII]:
+        starts = self._slice(k.NAME_STARTS, 4 * (count + 1))
+        buffers = [None, starts, self._slice(k.NAME_DATA, self._filled[k.NAME_BYTES])]
+        names = pa.Array.from_buffers(STRING, count, buffers, 0)
+        if self._filled[k.NAMES_NOT_ASCII]:
             try:
                 names.validate(full=True)
             except pa.ArrowInvalid:
-                names = header_names(self._variable(BINARY, *parts).to_pylist())
+                names = header_names(pa.Array.from_buffers(BINARY, count, buffers, 0).to_pylist())
         return names
 
     def _slice(self, region: int, size: int) -> pa.Buffer:
-        return self._buffer.slice(int(self.layout[region]), size)
+        return self._buffer.slice(self._places[region], size)
 
-    def _valid(self, region: int, nulls_field: int, rows: int) -> tuple[pa.Buffer | None, int]:
-        nulls = int(self.state[nulls_field])
+    def _valid(self, rows: int, region: int, nulls_field: int) -> tuple[pa.Buffer | None, int]:
+        nulls = self._filled[nulls_field]
         return (self._slice(region, (rows + 7) // 8), nulls) if nulls else (None, 0)
 
     def _fixed(self, kind: pa.DataType, region: int, rows: int, width: int) -> pa.Array:
         return pa.Array.from_buffers(kind, rows, [None, self._slice(region, rows * width)], 0)
 
-    def _variable(
-        self,
-        kind: pa.DataType,
-        rows: int,
-        starts: int,
-        data: int,
-        size_field: int,
-        valid: pa.Buffer | None = None,
-        nulls: int = 0,
-    ) -> pa.Array:
-        content = self._slice(data, int(self.state[size_field]))
-        return pa.Array.from_buffers(kind, rows, [valid, self._slice(starts, 4 * (rows + 1)), content], nulls)
+    def _blobs(self, rows: int, starts: int, used: int) -> pa.Array:
+        """A column of bytes, by its first region and count; see `kernel_columns.write_field`."""
+        valid, nulls = self._valid(rows, starts + 1, used + 1)
+        buffers = [valid, self._slice(starts, 4 * (rows + 1)), self._slice(starts + 2, self._filled[used])]
+        return pa.Array.from_buffers(BINARY, rows, buffers, nulls)

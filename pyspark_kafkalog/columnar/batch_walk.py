@@ -6,13 +6,21 @@ batches, aborted transactions and the offsets asked for. What is decided per rec
 
 from __future__ import annotations
 
-import heapq
-import sys
 from collections.abc import Iterator, Sequence
 
-from pyspark_kafkalog.columnar.engine import Block
-from pyspark_kafkalog.columnar.message_walk import Walker, step
-from pyspark_kafkalog.errors import CorruptMessage, KafkaError
+from pyspark_kafkalog.columnar.answers import AbortedTransactions, Answer
+from pyspark_kafkalog.columnar.engine import (
+    Block,
+    Cursor,
+    Engine,
+    Kind,
+    Limits,
+    MessageWalk,
+    Status,
+    Stopped,
+)
+from pyspark_kafkalog.columnar.message_walk import step
+from pyspark_kafkalog.errors import CorruptMessage, InvalidTimestamp, KafkaError
 from pyspark_kafkalog.formats.batch import (
     ATTRIBUTES_POSITION,
     BATCH_OVERHEAD,
@@ -33,93 +41,89 @@ from pyspark_kafkalog.formats.batch import (
 from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.message_set import ExpectedOffsets, frames
 from pyspark_kafkalog.formats.record import MIN_RECORD_BYTES
-from pyspark_kafkalog.types import TopicPartition
 
 _LENGTH_POSITION = 8
 _MAGIC_POSITION = 16
 _MIN_LENGTH = HEADER_SIZE - BATCH_OVERHEAD
 _MESSAGES = 0
 
-DECOMPRESSED_BYTES = 64 << 20
-DECOMPRESSED_RATIO = 16
-"""How much one answer may become at once, the larger of the two: bytes, and so many times its own size. A
-reader asks again for what lies behind that. Common data stays far below; a producer's bombs do not."""
+_FAULTS = {
+    Status.BAD_NUMBER: "a variable-length number is cut short or too long",
+    Status.BAD_LENGTH: "its length {} does not fit its batch",
+    Status.BAD_FIELD: "a length of {} does not fit the record",
+    Status.BAD_HEADERS: "{} headers cannot be in the bytes left",
+    Status.LEFT_OVER: "{} bytes are left over in it",
+    Status.BAD_OFFSET: "its offset delta {} does not rise or leaves the batch",
+    Status.TRAILING: "{} bytes follow the last record",
+}
+"""What is wrong with a record, in words."""
 
 
-class AbortedTransactions:
-    """Which batches belong to transactions that were aborted, within one fetch answer.
+class BatchWalk:
+    """See `answers.Walker`."""
 
-    *Not thread-safe: belongs to one `Answer`.* The broker lists with every answer the aborted transactions
-    that reach into it, so nothing is kept from one answer to the next.
-    Source: Kafka protocol guide, Fetch, ``aborted_transactions``.
-    """
+    columns_go_on = False
 
-    def __init__(self, listed: Sequence[tuple[int, int]]) -> None:
-        self._upcoming = [(first_offset, producer_id) for producer_id, first_offset in listed]
-        heapq.heapify(self._upcoming)
-        self._aborted: set[int] = set()
-
-    def advance(self, last_offset: int) -> None:
-        """Note the transactions that begin at ``last_offset`` or before."""
-        while self._upcoming and self._upcoming[0][0] <= last_offset:
-            self._aborted.add(heapq.heappop(self._upcoming)[1])
-
-    def end(self, producer_id: int) -> None:
-        """Note an abort marker: what the producer sends after it belongs to another transaction."""
-        self._aborted.discard(producer_id)
-
-    def __contains__(self, producer_id: int) -> bool:
-        return producer_id in self._aborted
-
-
-class Answer:
-    """One fetch answer for one partition.
-
-    *Not thread-safe: one caller walks it, once.* ``next_offset`` is right at every moment for what has been
-    walked.
-    """
-
-    def __init__(
-        self,
-        data: memoryview,
-        log: TopicPartition,
-        start: int,
-        end: int,
-        *,
-        aborted: Sequence[tuple[int, int]] | AbortedTransactions | None,
-        max_batch_bytes: int,
-        streamed: bool = False,
-        place: ExpectedOffsets = ExpectedOffsets(),  # noqa: B008  (never changes)
-    ) -> None:
-        """``aborted`` None means uncommitted and aborted records are to be seen as well; what has been begun
-        with an earlier part of the same answer goes on.
-
-        ``place`` is what the offsets of the first entry must be. ``streamed``: the caller lets go of each
-        block before it takes the next, so that all of the answer may be walked, whatever it decompresses to.
-        """
-        self._data, self._log = data, log
-        self._end = end
+    def __init__(self, answer: Answer) -> None:
+        self._data, self._log, self._end = answer.data, answer.log, answer.end
+        aborted = answer.aborted
         if not (aborted is None or isinstance(aborted, AbortedTransactions)):
             aborted = AbortedTransactions(aborted)
         self._aborted = aborted
-        self._max_batch_bytes = max_batch_bytes
-        room = max(DECOMPRESSED_BYTES, DECOMPRESSED_RATIO * len(data))
-        self._room = sys.maxsize if streamed else room
-        self._place = place
-        self.next_offset = start
+        self._max_batch_bytes, self._room = answer.max_batch_bytes, answer.room
+        self._place = answer.place
+        self.next_offset = answer.start
 
-    def blocks(self, walk: Walker) -> Iterator[Block]:
+    def groups(self, engine: Engine, limits: Limits) -> Iterator[list[Block]]:
+        """As many blocks as fit one record batch; a larger one is alone.
+
+        A call has a price of its own, some 20 us: one per batch would cost more than the records.
+        """
+        group: list[Block] = []
+        records = size = 0
+        kind = Kind.RECORDS
+        for block in self.blocks(engine.walk):
+            records += block.record_count
+            size += block.end - block.start
+            if records > limits.records or size > limits.data_bytes or block.kind is not kind:
+                if group:
+                    yield group
+                group, records, size = [], block.record_count, block.end - block.start
+                kind = block.kind
+            group.append(block)
+        if group:
+            yield group
+
+    def took(self, blocks: Sequence[Block], cursor: Cursor, stopped: Stopped) -> int | None:
+        """See `answers.Walker`."""
+        if stopped.status is Status.FULL:
+            return None
+        if stopped.status is not Status.DONE:
+            raise self._fault(blocks[cursor.block], cursor.record, stopped)
+        return blocks[-1].base_offset + blocks[-1].last_delta + 1
+
+    def _fault(self, block: Block, record: int, stopped: Stopped) -> KafkaError:
+        if stopped.status is Status.BAD_TIMESTAMP:
+            time = block.timestamp if block.append_time == 1 else block.timestamp + stopped.number
+            offset = block.base_offset + stopped.offset_delta
+            return InvalidTimestamp(
+                f"[KAFKA_MALFORMED_RECORD_TIMESTAMP] topic {self._log.topic}, partition"
+                f" {self._log.partition}, offset {offset}: the record's timestamp of {time} ms does not fit"
+                " 64 bits in microseconds. Kafka's timestamps are milliseconds since the epoch; perhaps the"
+                " producer set it in another unit. SQLSTATE: 22008"
+            )
+        return CorruptMessage(
+            f"{self._log}, record {record} of {block.record_count} in the batch at offset"
+            f" {block.base_offset}: {_FAULTS[stopped.status].format(stopped.number)}"
+        )
+
+    def blocks(self, walk: MessageWalk) -> Iterator[Block]:
         """The blocks with records in the range asked for, in the answer's order; ``walk`` is an engine's.
 
         Of what comes after the range's end only the next entry's offset is looked at: nothing else in it can
-        spoil the range. So it is with what comes after `DECOMPRESSED_BYTES`, unless the answer is streamed.
-        A block is given out before the entry after it is looked at: whoever passes rows on takes the next
-        block first, or the end.
-
-        Raises:
-            CorruptMessage: a batch's length, header, offsets, checksum or compressed data is wrong.
-            MessageTooLarge: a batch decompresses to more than the limit.
-            UnsupportedCompression: a codec is unknown, or its library not installed.
+        spoil the range. So it is with what comes after all that may be decompressed. A block is given out
+        before the entry after it is looked at: whoever passes rows on takes the next block first, or the end.
+        Raises what `answers.Walker.groups` does.
         """
         pos, data = 0, self._data
         at = self.next_offset

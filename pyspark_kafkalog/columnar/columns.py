@@ -1,4 +1,8 @@
-"""The Arrow types of Spark's Kafka rows."""
+"""The columns of Spark's Kafka rows: their Arrow types, and arrays of Python's own values, without pandas.
+
+`pyarrow.array`, `pyarrow.scalar` and `pyarrow.repeat` import pandas where it is installed, a quarter of a
+second for every new worker process; `Array.from_buffers` does not.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from itertools import accumulate
 
 import pyarrow as pa
 
-from pyspark_kafkalog.columnar.engine import Wanted
+from pyspark_kafkalog.columnar.engine import Limits, Wanted
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.formats.record import header_name
 
@@ -86,11 +90,12 @@ def header_lists(rows: Sequence[Sequence[tuple[bytes, bytes | None]]]) -> pa.Arr
     starts = array("i", accumulate(map(len, rows), initial=0))
     nulls = sum(not row for row in rows)
     valid = _valid([bool(row) for row in rows]) if nulls else None
-    return headers(len(rows), valid, pa.py_buffer(starts), nulls, names, blobs([value for _, value in pairs]))
+    contents = blobs([value for _, value in pairs])
+    return headers(len(rows), valid, nulls, pa.py_buffer(starts), names, contents)
 
 
 def headers(
-    rows: int, valid: pa.Buffer | None, starts: pa.Buffer, nulls: int, names: pa.Array, contents: pa.Array
+    rows: int, valid: pa.Buffer | None, nulls: int, starts: pa.Buffer, names: pa.Array, contents: pa.Array
 ) -> pa.Array:
     """The column of headers that these parts make."""
     pairs = pa.Array.from_buffers(HEADER, len(names), [None], 0, children=[names, contents])
@@ -128,29 +133,42 @@ def _valid(present: Sequence[bool]) -> pa.Buffer:
     return pa.py_buffer(int(bits, 2).to_bytes((len(present) + 7) // 8, "little"))
 
 
-def columns_of(
-    wanted: Wanted,
-    keys: Sequence[bytes | None],
-    values: Sequence[bytes | None],
-    offsets: array[int],
-    times: array[int],
-    kinds: array[int],
-    headers: Sequence[Sequence[tuple[bytes, bytes | None]]],
-) -> dict[str, pa.Array]:
-    """The columns asked for, of rows that plain Python gathered; ``times`` are microseconds. What is not
-    wanted may be empty.
+class ListColumns:
+    """`engine.Columns` as Python gathers them: lists and arrays. *Not thread-safe: one call fills them.*
+
+    Those that are not wanted may stay empty.
     """
-    columns = {}
-    if wanted.key:
-        columns["key"] = blobs(keys)
-    if wanted.value:
-        columns["value"] = blobs(values)
-    if wanted.offset:
-        columns["offset"] = numbers(INT64, offsets)
-    if wanted.timestamp:
-        columns["timestamp"] = numbers(TIMESTAMP, times)
-    if wanted.timestamp_type:
-        columns["timestampType"] = numbers(INT32, kinds)
-    if wanted.headers:
-        columns["headers"] = header_lists(headers)
-    return columns
+
+    def __init__(self, limits: Limits, wanted: Wanted) -> None:
+        self.limits, self.wanted = limits, wanted
+        self.rows = 0
+        self.seen = 0
+        """Records that were looked at."""
+        self.taken_bytes = 0
+        self.keys: list[bytes | None] = []
+        self.values: list[bytes | None] = []
+        self.offsets = array("q")
+        self.times = array("q")
+        """In microseconds."""
+        self.kinds = array("i")
+        self.headers: list[Sequence[tuple[bytes, bytes | None]]] = []
+        self.indexes = array("i")
+
+    def arrays(self) -> dict[str, pa.Array]:
+        """The columns asked for, by name."""
+        wanted, columns = self.wanted, {}
+        if wanted.key:
+            columns["key"] = blobs(self.keys)
+        if wanted.value:
+            columns["value"] = blobs(self.values)
+        if wanted.offset:
+            columns["offset"] = numbers(INT64, self.offsets)
+        if wanted.timestamp:
+            columns["timestamp"] = numbers(TIMESTAMP, self.times)
+        if wanted.timestamp_type:
+            columns["timestampType"] = numbers(INT32, self.kinds)
+        if wanted.headers:
+            columns["headers"] = header_lists(self.headers)
+        if wanted.inner_index:
+            columns[INNER_INDEX] = numbers(INT32, self.indexes)
+        return columns

@@ -1,49 +1,149 @@
 """Fetch answers to `pyarrow.RecordBatch` with exactly the schema Spark expects of its Kafka rows.
 
-The way of the bytes: `blocks` walks the answer and says what may be seen, an engine (`arena` over
-`kernels`, or `plain`) turns records into columns, and here the columns that are the same in every row are
-added.
+The bytes pass through a walker, which finds what may be read (`answers`), and an engine, which makes columns
+of it (`engine`); here the columns that are the same in every row are added. A `Generation` says which walker
+and columns there are; all else is the same for all.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
 import pyarrow as pa
 
-from pyspark_kafkalog.columnar.batch_walk import AbortedTransactions, Answer
-from pyspark_kafkalog.columnar.columns import COLUMNS, Constant, arrow_schema
-from pyspark_kafkalog.columnar.engine import Block, Cursor, Engine, Filled, Limits, Status, Wanted, describe
+from pyspark_kafkalog.columnar.answers import AbortedTransactions, Answer, Walker
+from pyspark_kafkalog.columnar.batch_walk import BatchWalk
+from pyspark_kafkalog.columnar.columns import (
+    BINARY,
+    COLUMNS,
+    COLUMNS_07,
+    HEADERS,
+    INNER_INDEX,
+    INT32,
+    TIMESTAMP,
+    Constant,
+    arrow_schema,
+)
+from pyspark_kafkalog.columnar.engine import Columns, Cursor, Engine, Limits, Status, Stopped, Wanted
+from pyspark_kafkalog.columnar.entry_walk import EntryWalk
 from pyspark_kafkalog.columnar.kernel_cache import KernelName, kernel
 from pyspark_kafkalog.columnar.plain import PlainEngine
-from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, InvalidTimestamp, KafkaError
+from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.formats.message_set import ExpectedOffsets
-from pyspark_kafkalog.types import TopicPartition
-
-__all__ = ["COLUMNS", "Decoded", "RecordBatchDecoder", "arrow_schema"]
+from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 
 MAX_BATCH_BYTES = 128 << 20
 """What one batch may decompress to, unless the caller says otherwise: no client sends batches near it."""
 
+DECOMPRESSED_BYTES = 64 << 20
+DECOMPRESSED_RATIO = 16
+"""How much one answer may become at once, the larger of the two: bytes, and so many times its own size. A
+reader asks again for what follows. Common data stays far below; a producer's bombs do not."""
+
 ROWS = 1 << 16
 DATA_BYTES = 5 << 18
-HEADERS = 1 << 16
+HEADER_COUNT = 1 << 16
 """The size of a record batch: Spark gains nothing from larger ones, and its memory stays in the caches.
 
 Its bytes are a quarter more than those of a usual answer, 1 MiB: what was hardly compressed would otherwise
 become one large record batch and one small one.
 """
 
+WARM_UP_RECORDS = 200_000
+"""What ``auto`` decodes in plain Python before it loads numba: importing it and loading the kernel takes
+some 0.4 s, and plain Python decodes about so many records in half of that. Small reads thus start at once."""
+
+EngineName = Literal["auto", "numba", "plain"]
+
+_PLAIN = PlainEngine()
+
+
+class EngineChoice:
+    """Which engine decodes a generation in this process: the compiled one where it pays and can be had.
+
+    *Thread-safe: the lock guards `_records` and `_compiled`.* What it counts is this process's work.
+    """
+
+    def __init__(self, kernel_name: KernelName) -> None:
+        """Without the kernel of this name there is no compiled engine."""
+        self._kernel_name: KernelName = kernel_name
+        self._lock = threading.Lock()
+        self._records = 0
+        self._compiled: Engine | None = None
+
+    def chooser(self, name: EngineName) -> Callable[[], Engine]:
+        """What gives the engine of this name, to be asked before each answer.
+
+        Raises:
+            InvalidConfig: there is none of this name, or it cannot be had here.
+        """
+        if name == "auto":
+            return self._automatic
+        if name not in ("plain", "numba"):
+            raise InvalidConfig(f"unknown engine {name!r}; allowed: auto, numba, plain")
+        engine = _PLAIN if name == "plain" else self._made()
+        if engine is None:
+            raise InvalidConfig(f"the engine numba cannot be had here: {kernel(self._kernel_name)[1]}")
+        return lambda: engine
+
+    def decoded(self, records: int) -> None:
+        """Note that so many records were decoded, by whichever engine."""
+        with self._lock:
+            self._records += records
+
+    def _automatic(self) -> Engine:
+        with self._lock:
+            if self._compiled is None:
+                if self._records < WARM_UP_RECORDS:
+                    return _PLAIN
+                self._compiled = self._made() or _PLAIN
+            return self._compiled
+
+    def _made(self) -> Engine | None:
+        if kernel(self._kernel_name)[0] is None:
+            return None
+        from pyspark_kafkalog.columnar.arena import CompiledEngine
+
+        return CompiledEngine(_PLAIN)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What distinguishes a generation's answers: its walker, its columns, and those that are null in it."""
+
+    walk: Callable[[Answer], Walker]
+    engines: EngineChoice
+    columns: Sequence[str] = COLUMNS
+    nulls: Mapping[str, pa.DataType] = field(default_factory=dict)
+    broker_owns: bool = False
+    """Whether partitions are a broker's, not the cluster's, and are named so."""
+
+
+SINCE_08 = Generation(BatchWalk, EngineChoice("fill_columns"))
+"""Record batches of v2, and messages of v0 and v1 among them."""
+
+KAFKA_07 = Generation(
+    EntryWalk,
+    EngineChoice("fill_entries"),
+    COLUMNS_07,
+    {"key": BINARY, "timestamp": TIMESTAMP, "timestampType": INT32, "headers": HEADERS},
+    broker_owns=True,
+)
+"""Messages of 0.7. An offset is the byte at which an entry lies in its log: an answer's first byte has the
+offset asked for, and entries belong to the range in which they begin."""
+
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
     """One fetch answer as Arrow.
 
-    ``next_offset`` is where reading goes on: behind all that was read, also where no row came of it. That
-    may be in the middle of the answer, if the rest would have taken too much memory at once.
+    ``next_offset`` is where reading goes on: after all that was read, also where no row came of it. That
+    may be in the middle of the answer, if the rest would have taken too much memory at once. Where it is the
+    offset asked for, not even the first batch was whole: more bytes must be fetched.
     """
 
     batches: list[pa.RecordBatch]
@@ -60,6 +160,7 @@ class RecordBatchDecoder:
 
     def __init__(
         self,
+        generation: Generation = SINCE_08,
         *,
         topic: str,
         partition: int,
@@ -69,7 +170,8 @@ class RecordBatchDecoder:
         engine: EngineName = "auto",
         max_batch_bytes: int = MAX_BATCH_BYTES,
     ) -> None:
-        """``columns`` in the order wanted. A batch may decompress to ``max_batch_bytes``.
+        """``columns`` in the order wanted. A batch (in 0.7: an entry, all levels together) may decompress to
+        ``max_batch_bytes``.
 
         ``engine``: ``numba`` or ``plain`` as said; ``auto`` begins plain and loads numba, if it is
         installed, once this process has decoded enough records for that to pay.
@@ -78,19 +180,22 @@ class RecordBatchDecoder:
             InvalidConfig: a column that does not exist, an unknown engine, or ``numba`` where it cannot be
             had.
         """
-        self.schema = arrow_schema(columns)
-        self._log = TopicPartition(topic, partition)
+        self.schema = arrow_schema(columns, generation.columns)
+        owner = broker if generation.broker_owns else None
+        self._log = TopicPartition(topic, partition, NO_BROKER if owner is None else owner)
+        self._generation = generation
         self._read_committed = read_committed
         self._max_batch_bytes = max_batch_bytes
         self._wanted = Wanted(
-            *(name in columns for name in ("key", "value", "offset", "timestamp", "timestampType", "headers"))
+            *(
+                name in columns and name not in generation.nulls
+                for name in ("key", "value", "offset", "timestamp", "timestampType", "headers", INNER_INDEX)
+            )
         )
-        self._constant = {
-            name: Constant(value)
-            for name, value in (("topic", topic), ("partition", partition), ("broker", broker))
-            if name in columns
-        }
-        self._choose = chooser(engine)
+        same = {"topic": Constant(topic), "partition": Constant(partition), "broker": Constant(broker)}
+        same |= {name: Constant(None, kind) for name, kind in generation.nulls.items()}
+        self._constant = {name: column for name, column in same.items() if name in columns}
+        self._choose = generation.engines.chooser(engine)
         self.given_to = 0
         """Where reading goes on after the rows that `stream` has given out, also where that raised."""
 
@@ -110,18 +215,19 @@ class RecordBatchDecoder:
         """The rows of one fetch answer with offsets in ``[start, end)``.
 
         ``aborted`` is what the answer lists: (producer id, first offset); looked at only with
-        ``read_committed``. ``place`` is what the offsets of the first batch must be. An incomplete batch at
-        the end is left out. ``data`` may be used again as soon as this returns.
+        ``read_committed``. ``place`` is what the offsets of the first batch must be. 0.7 has neither. An
+        incomplete batch at the end is left out. ``data`` may be used again as soon as this returns.
 
         Raises:
-            CorruptMessage: a checksum, length, count or offset is wrong.
+            CorruptMessage: a checksum, length, count or offset is wrong, or compressed data is damaged.
             MessageTooLarge: a batch decompresses to more than the limit.
             UnsupportedCompression: a codec is unknown, or its library not installed.
             InvalidTimestamp: a time that is wanted does not fit 64 bits in microseconds.
         """
-        answer = self._answer(data, start, end, aborted, place)
-        batches = list(self._decoded(answer))
-        return Decoded(batches, answer.next_offset, sum(batch.num_rows for batch in batches))
+        room = max(DECOMPRESSED_BYTES, DECOMPRESSED_RATIO * len(data))
+        walk = self._walk(data, start, end, aborted, place, room)
+        batches = list(self._decoded(walk))
+        return Decoded(batches, walk.next_offset, sum(batch.num_rows for batch in batches))
 
     def stream(
         self,
@@ -139,180 +245,67 @@ class RecordBatchDecoder:
         ``whole``: no rows of a batch of the log are given out before all of it was decoded.
         """
         self.given_to = start
-        answer = self._answer(data, start, end, aborted, place, streamed=True)
-        yield from self._decoded(answer, whole=whole)
-        return answer.next_offset
+        walk = self._walk(data, start, end, aborted, place, sys.maxsize)
+        yield from self._decoded(walk, whole=whole)
+        return walk.next_offset
 
-    def _answer(
+    def _walk(
         self,
         data: memoryview,
         start: int,
         end: int,
         aborted: Sequence[tuple[int, int]] | AbortedTransactions | None,
         place: ExpectedOffsets,
-        streamed: bool = False,
-    ) -> Answer:
-        return Answer(
-            memoryview(data).cast("B"),
-            self._log,
-            start,
-            end,
-            aborted=(aborted or ()) if self._read_committed else None,
-            max_batch_bytes=self._max_batch_bytes,
-            streamed=streamed,
-            place=place,
-        )
+        room: int,
+    ) -> Walker:
+        listed = (aborted or ()) if self._read_committed else None
+        view = memoryview(data).cast("B")
+        answer = Answer(view, self._log, start, end, self._max_batch_bytes, room, listed, place)
+        return self._generation.walk(answer)
 
-    def _decoded(self, answer: Answer, *, whole: bool = False) -> Iterator[pa.RecordBatch]:
-        engine = self._choose()
-        for group in _groups(answer.blocks(engine.walk)):
-            batches = self._batches(group, engine)
-            for batch in list(batches) if whole else batches:
-                decoded(batch.num_rows)
-                yield batch
-            self.given_to = group[-1].base_offset + group[-1].last_delta + 1
+    def _decoded(self, walk: Walker, *, whole: bool = False) -> Iterator[pa.RecordBatch]:
+        engine, usual = self._choose(), Limits(ROWS, DATA_BYTES, HEADER_COUNT)
+        held: list[pa.RecordBatch] = []
+        columns: Columns | None = None
+        for blocks in walk.groups(engine, usual):
+            cursor, limits, status = Cursor(), usual, Status.FULL
+            while status is Status.FULL:
+                before = cursor.block, cursor.position
+                if columns is None:
+                    columns = engine.columns(blocks[cursor.block :], limits, self._wanted)
+                stopped = columns.take(blocks, cursor)
+                status = stopped.status
+                reached = walk.took(blocks, cursor, stopped)
+                if status is not Status.FULL and walk.columns_go_on:
+                    break
+                if columns.rows:
+                    held.append(self._record_batch(columns))
+                # Where nothing was taken, the next record alone is larger than all that a record batch
+                # usually has. Its lengths are checked.
+                moved = columns.rows or (cursor.block, cursor.position) != before
+                limits, columns = usual if moved else _larger(limits, stopped), None
+                if reached is not None or not whole:
+                    yield from held
+                    held.clear()
+                if reached is not None:
+                    self.given_to = reached
+        if columns is not None and columns.rows:
+            held.append(self._record_batch(columns))
+        yield from held
 
-    def _batches(self, blocks: Sequence[Block], engine: Engine) -> Iterator[pa.RecordBatch]:
-        """The record batches of some blocks: one, unless a single block is larger than that."""
-        cursor, usual = Cursor(), Limits(ROWS, DATA_BYTES, HEADERS)
-        limits, status = usual, Status.FULL
-        while status is Status.FULL:
-            before = cursor.record, cursor.block
-            filled = engine.fill(blocks, cursor, limits, self._wanted)
-            status = filled.status
-            if status > Status.FULL:
-                raise self._fault(blocks[cursor.block], cursor, filled)
-            if filled.rows:
-                yield self._record_batch(filled)
-            if (cursor.record, cursor.block) != before:
-                limits = usual
-            else:
-                # One record alone is larger than all that a record batch usually has. Its lengths are
-                # checked.
-                limits = Limits(
-                    usual.records,
-                    max(limits.data_bytes, filled.need_bytes),
-                    max(limits.headers, filled.need_headers),
-                )
-
-    def _record_batch(self, filled: Filled) -> pa.RecordBatch:
-        columns = [
-            filled.columns[name] if name in filled.columns else self._constant[name].rows(filled.rows)
-            for name in self.schema.names
+    def _record_batch(self, columns: Columns) -> pa.RecordBatch:
+        made, rows = columns.arrays(), columns.rows
+        self._generation.engines.decoded(rows)
+        arrays = [
+            made[name] if name in made else self._constant[name].rows(rows) for name in self.schema.names
         ]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
-
-    def _fault(self, block: Block, cursor: Cursor, filled: Filled) -> KafkaError:
-        where = f"record {cursor.record} of {block.record_count} in the batch at offset {block.base_offset}"
-        if filled.status is Status.BAD_TIMESTAMP:
-            time = block.timestamp if block.append_time == 1 else block.timestamp + filled.number
-            offset = block.base_offset + filled.offset_delta
-            return InvalidTimestamp(
-                f"[KAFKA_MALFORMED_RECORD_TIMESTAMP] topic {self._log.topic}, partition"
-                f" {self._log.partition}, offset {offset}: the record's timestamp of {time} ms does not fit"
-                " 64 bits in microseconds. Kafka's timestamps are milliseconds since the epoch; perhaps the"
-                " producer set it in another unit. SQLSTATE: 22008"
-            )
-        return CorruptMessage(f"{self._log}, {where}: {describe(filled.status, filled.number)}")
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-def _groups(blocks: Iterator[Block]) -> Iterator[list[Block]]:
-    """Blocks of one kind by as many as fit one record batch; a larger block is alone.
-
-    A call has a price of its own, some 20 us: one per batch would cost more than the records.
-    """
-    group: list[Block] = []
-    records = size = 0
-    are_messages = False
-    for block in blocks:
-        records += block.record_count
-        size += block.end - block.start
-        if records > ROWS or size > DATA_BYTES or block.is_messages is not are_messages:
-            if group:
-                yield group
-            group, records, size = [], block.record_count, block.end - block.start
-            are_messages = block.is_messages
-        group.append(block)
-    if group:
-        yield group
-
-
-EngineName = Literal["auto", "numba", "plain"]
-
-WARM_UP_RECORDS = 200_000
-"""What ``auto`` decodes in plain Python before it loads numba: importing it and loading the kernel takes
-some 0.4 s, and plain Python decodes about so many records in half of that. Small reads thus start at once."""
-
-_PLAIN = PlainEngine()
-
-_E = TypeVar("_E")
-
-
-def compiled_engine() -> Engine | None:
-    """The engine over the compiled kernels; None where there is none."""
-    found, _ = kernel()
-    if found is None:
-        return None
-    from pyspark_kafkalog.columnar.arena import CompiledEngine
-
-    return CompiledEngine(found, _PLAIN)
-
-
-class Choice(Generic[_E]):
-    """Which of a generation's two engines decodes in this process.
-
-    *Thread-safe: the lock guards `_records` and `_compiled`.* One per process and generation: what it counts
-    is this process's work.
-    """
-
-    def __init__(self, plain: _E, compiled: Callable[[], _E | None], kernel_name: KernelName) -> None:
-        """``compiled`` makes the other engine, or gives None where there is no kernel of this name."""
-        self._plain, self._make, self._kernel_name = plain, compiled, kernel_name
-        self._lock = threading.Lock()
-        self._records = 0
-        self._compiled: _E | None = None
-
-    def chooser(self, name: EngineName) -> Callable[[], _E]:
-        """What gives the engine of this name, to be asked before each answer.
-
-        Raises:
-            InvalidConfig: there is none of this name, or it cannot be had here.
-        """
-        if name == "auto":
-            return self.engine
-        if name == "plain":
-            return lambda: self._plain
-        if name != "numba":
-            raise InvalidConfig(f"unknown engine {name!r}; allowed: auto, numba, plain")
-        engine = self._make()
-        if engine is None:
-            raise InvalidConfig(f"the engine numba cannot be had here: {kernel(self._kernel_name)[1]}")
-        found: _E = engine
-        return lambda: found
-
-    def engine(self) -> _E:
-        """The engine for the next answer, where nothing else is said."""
-        with self._lock:
-            if self._compiled is None:
-                if self._records < WARM_UP_RECORDS:
-                    return self._plain
-                self._compiled = self._make() or self._plain
-            return self._compiled
-
-    def decoded(self, records: int) -> None:
-        """Note that so many records were decoded, by whichever engine."""
-        with self._lock:
-            self._records += records
-
-
-_automatic: Choice[Engine] = Choice(_PLAIN, compiled_engine, "fill_columns")
-
-
-def decoded(records: int) -> None:
-    """Note that so many records of v2 batches were decoded in this process, by whichever engine."""
-    _automatic.decoded(records)
-
-
-def chooser(name: EngineName) -> Callable[[], Engine]:
-    """What gives the engine of this name for v2 batches; as `Choice.chooser`."""
-    return _automatic.chooser(name)
+def _larger(limits: Limits, stopped: Stopped) -> Limits:
+    """Room for the record for which there was none."""
+    return Limits(
+        limits.records,
+        max(limits.data_bytes, stopped.need_bytes),
+        max(limits.headers, stopped.need_headers),
+    )

@@ -2,7 +2,7 @@
 
 Cells are given by where they begin in their column's data and by their length, -1 for null; whoever makes
 these numbers has them from Arrow, and has made the output large enough. Positions are addresses, as in
-`kernels`.
+`record_kernels`.
 Source of the layout: `formats.record`; of the hash: `producer.partitioner.murmur2`.
 """
 

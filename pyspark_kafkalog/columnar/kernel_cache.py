@@ -33,12 +33,12 @@ _MODULES: dict[KernelName, str] = {
     "fill_columns": "record_kernels",
     "fill_messages": "message_kernels",
     "walk_messages": "message_kernels",
-    "fill_entries": "v07_kernels",
+    "fill_entries": "message_kernels",
     "encode_records": "encode_kernels",
     "choose_partitions": "encode_kernels",
 }
 
-_DEPENDED_ON = ("engine", "intrinsics", "kernel_columns", "kernel_crc", "v07_engine")
+_DEPENDED_ON = ("engine", "intrinsics", "kernel_columns", "kernel_crc")
 """What kernels are made of beside their own module."""
 
 _lock = threading.Lock()

@@ -1,9 +1,12 @@
 """What the compiled kernels have in common that make columns of blocks: the loop, and how a row is written.
 
-The kernels (`kernels`, `message_kernels`) bring how a record is read. `layout` says where things stand in the
-arrays of numbers, ``k`` here; places are addresses (`memory` says why).
+A kernel is given three arrays of numbers: the *table* with a row for each block, the *layout* of the arena,
+and the *state* that one call leaves for the next over the same arena. Here is where things stand in them; the
+kernels call this module ``k``. How a record is read they bring with them. Places are addresses (`intrinsics`
+says why).
 """
 
+# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
 from __future__ import annotations
 
 import numpy as np
@@ -28,11 +31,12 @@ BLOCK_FIELDS = 9
 
 # The layout: where in the arena each region begins, in bytes, or -1 where its column is not wanted; then
 # the room there is for rows, bytes and headers, and how many records one call may look at.
-LAYOUT_FIELDS = 20
+LAYOUT_FIELDS = 21
 (
     OFFSETS,
     TIMESTAMPS,
     TIMESTAMP_TYPES,
+    INNER_INDEXES,
     KEY_STARTS,
     KEY_VALID,
     KEY_DATA,
@@ -75,9 +79,6 @@ STATE_FIELDS = 19
     NUMBER,
     NEED,
 ) = range(STATE_FIELDS)
-
-
-# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
 
 
 BAD_LAYOUT = -1
@@ -179,6 +180,8 @@ def regions_fit(layout, size):
             length = data
         elif region in (OFFSETS, TIMESTAMPS):
             length = 8 * rows
+        elif region in (TIMESTAMP_TYPES, INNER_INDEXES):
+            length = 4 * rows
         elif region in (KEY_VALID, VALUE_VALID, HEADER_VALID):
             length = (rows + 7) // 8
         elif region == CONTENT_VALID:
@@ -187,7 +190,7 @@ def regions_fit(layout, size):
             length = 4 * (headers + 1)
         else:
             length = 4 * (rows + 1)
-        if layout[region] > size - length:
+        if layout[region] >= 0 and layout[region] > size - length:
             return False
     return True
 

@@ -1,17 +1,21 @@
-"""The fast engine's inner loops for messages of v0 and v1, compiled by numba.
+"""The compiled engine's inner loops for messages before 0.11, compiled by numba.
 
-`walk_messages` walks messages that follow each other and verifies each: its lengths, its CRC-32, that its
-offset rises. `fill_messages` copies what was walked into the columns of an arena, as `kernels` does for v2's
-records. Both believe nothing that the messages say: every length is compared with what there is before a byte
-is read or written. That takes two looks at a message instead of one, the second in a warm cache, and so a set
-may be opened, or an answer's end be known, before any column is begun.
+`walk_messages` walks messages of v0 and v1 that follow each other and verifies each: its lengths, its CRC-32,
+that its offset rises. `fill_messages` copies what was walked into an arena's columns, as `record_kernels`
+does for v2's records. That takes two looks at a message, the second in a warm cache, and so a set may be
+opened, or an answer's end be known, before any column is begun. `fill_entries` takes one look at 0.7's, and
+verifies them as it goes.
+
+None believes anything that the messages say: every length is compared with what there is before a byte is
+read or written.
 
 ::
 
     offset:8 length:4 crc:4 magic:1 attributes:1 [timestamp:8] key_length:4 key value_length:4 value
+    length:4 magic:1 [attributes:1] crc:4 payload                                           (0.7)
 
-Positions are addresses (`memory` says why). mypy cannot follow compiled functions: their parameters are
-64-bit numbers, but for the arrays of the last two. ``k`` is where things stand in those of `fill_messages`.
+Positions are addresses (`intrinsics` says why). mypy cannot follow compiled functions: their parameters are
+64-bit numbers, but for the arrays of `walk_messages` and ``fill_...``. ``k`` is where things stand in those.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
@@ -23,7 +27,7 @@ from numba import njit, types
 from pyspark_kafkalog.columnar import engine as m
 from pyspark_kafkalog.columnar import kernel_columns as k
 from pyspark_kafkalog.columnar.engine import Status
-from pyspark_kafkalog.columnar.intrinsics import address, get8, get64, put64
+from pyspark_kafkalog.columnar.intrinsics import address, copy, get8, get64, put32, put64
 from pyspark_kafkalog.columnar.kernel_columns import (
     BAD_LAYOUT,
     FILL_SIGNATURE,
@@ -33,6 +37,7 @@ from pyspark_kafkalog.columnar.kernel_columns import (
     write_row,
 )
 from pyspark_kafkalog.columnar.kernel_crc import CRC_TABLES, crc32
+from pyspark_kafkalog.formats.v07 import CODEC_BITS
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
 
 _DONE = int(Status.DONE)
@@ -40,14 +45,12 @@ _FULL = int(Status.FULL)
 _BAD_LENGTH = int(Status.BAD_LENGTH)
 _BAD_FIELD = int(Status.BAD_FIELD)
 _LEFT_OVER = int(Status.LEFT_OVER)
-
-_STOP_DONE = int(m.Stop.DONE)
-_STOP_CUT = int(m.Stop.CUT)
-_STOP_OTHER = int(m.Stop.OTHER)
-_STOP_COMPRESSED = int(m.Stop.COMPRESSED)
-_STOP_BEYOND = int(m.Stop.BEYOND)
-_STOP_NOT_RISING = int(m.Stop.NOT_RISING)
-_STOP_FAULT = int(m.Stop.FAULT)
+_CUT = int(Status.CUT)
+_OTHER = int(Status.OTHER)
+_COMPRESSED = int(Status.COMPRESSED)
+_BEYOND = int(Status.BEYOND)
+_NOT_RISING = int(Status.NOT_RISING)
+_FAULT = int(Status.FAULT)
 
 _OVERHEAD = 12
 """Bytes before those that a message's length counts."""
@@ -57,7 +60,8 @@ _MIN_LENGTH = 14
 
 _NO_TIMESTAMP, _LOG_APPEND_TIME = NO_TIMESTAMP, int(TimestampType.LOG_APPEND_TIME)
 
-_MAX_INT64 = (1 << 63) - 1
+_MAX_INT64, _ALL_BITS = (1 << 63) - 1, 0xFFFFFFFF
+_CODEC_BITS = CODEC_BITS
 _OWN_KIND, _NO_KIND = m.OWN_KIND, m.NO_KIND
 
 _inlined = njit(nogil=True, forceinline=True)
@@ -153,35 +157,35 @@ def _look_at(pos, end, below, previous, tables):
     """
     zero = np.int64(0)
     if end - pos < _OVERHEAD + _MIN_LENGTH:
-        return _STOP_CUT, zero, zero
+        return _CUT, zero, zero
     offset, length = _int64(pos), _int32(pos + 8)
     if length < _MIN_LENGTH:
-        return _STOP_FAULT, zero, zero
+        return _FAULT, zero, zero
     if length > end - pos - _OVERHEAD:
-        return _STOP_CUT, zero, zero
+        return _CUT, zero, zero
     magic = get8(pos + 16)
     if magic > 1:
-        return _STOP_OTHER, zero, zero
+        return _OTHER, zero, zero
     if length < _MIN_LENGTH + 8 * magic or offset < 0 or offset == _MAX_INT64:
-        return _STOP_FAULT, zero, zero
+        return _FAULT, zero, zero
     if get8(pos + 17) & 7:
-        return _STOP_COMPRESSED, zero, zero
+        return _COMPRESSED, zero, zero
     if offset >= below:
-        return _STOP_BEYOND, zero, zero
+        return _BEYOND, zero, zero
     if offset <= previous:
-        return _STOP_NOT_RISING, zero, zero
+        return _NOT_RISING, zero, zero
     end = pos + _OVERHEAD + length
     if crc32(tables, pos + 16, end - pos - 16) != _int32(pos + 12) & 0xFFFFFFFF:
-        return _STOP_FAULT, zero, zero
+        return _FAULT, zero, zero
     if not _fields_fit(pos + 18 + 8 * magic, end):
-        return _STOP_FAULT, zero, zero
-    return _STOP_DONE, offset, end
+        return _FAULT, zero, zero
+    return _DONE, offset, end
 
 
 def walk_messages(source, start, stop, below, found):
-    """Walk the messages in ``source`` from byte ``start`` to ``stop``; returns the `message_engine.Stop`.
+    """Walk the messages in ``source`` from byte ``start`` to ``stop``; returns the `Status`.
 
-    ``found`` takes the fields of a `message_engine.Walk` behind its first.
+    ``found`` takes the fields of a `engine.Walk` after its first.
     """
     size = source.shape[0]
     if not 0 <= start <= size or found.shape[0] != m.WALK_FIELDS:
@@ -191,10 +195,10 @@ def walk_messages(source, start, stop, below, found):
     wanted = data + min(stop, size)
     first = last = np.int64(-1)
     count = np.int64(0)
-    why = _STOP_DONE
+    why = _DONE
     while pos < wanted:
         why, offset, after = _look_at(pos, end, below, last, tables)
-        if why != _STOP_DONE:
+        if why != _DONE:
             break
         if count == 0:
             first = offset
@@ -226,8 +230,101 @@ def fill_messages(source, table, arena, layout, state):
     return _fill(source, table, arena, layout, state)
 
 
+# --- 0.7
+
+
+@_inlined
+def _read_entry(pos, end):
+    """(status, place of the payload, its size) of the entry at ``pos`` of a set that ends at ``end``."""
+    zero = np.int64(0)
+    left = end - pos
+    if left < 4:
+        return _CUT, zero, zero
+    length = _int32(pos)
+    if length < 5:
+        return _FAULT, zero, zero
+    if left < 5:
+        return _CUT, zero, zero
+    magic = get8(pos + 4)
+    codec = zero
+    if magic == 1:
+        if length < 6:
+            return _FAULT, zero, zero
+        if left < 6:
+            return _CUT, zero, zero
+        codec = get8(pos + 5) & _CODEC_BITS
+    if magic > 1 or codec == _CODEC_BITS:
+        return _FAULT, zero, zero
+    if length > left - 4:
+        return _CUT, zero, zero
+    if codec != 0:
+        return _COMPRESSED, zero, zero
+    payload = pos + 9 + magic
+    return _DONE, payload, pos + 4 + length - payload
+
+
+def fill_entries(source, table, arena, layout, state):
+    """Entries of the one block in ``table`` into ``arena``, each of them verified.
+
+    As what `kernel_columns.filler` makes, but capacity in bytes counts payloads, and the block's position
+    stays where this ended. One look at each entry, and columns in local variables: messages of 10 bytes take
+    10 ns each.
+    """
+    if not k.regions_fit(layout, arena.shape[0]) or table.shape[0] != 1 or table.shape[1] != k.BLOCK_FIELDS:
+        return BAD_LAYOUT
+    start, size = table[0, k.BLOCK_START], table[0, k.BLOCK_END]
+    first, base = table[0, k.BLOCK_LOW], table[0, k.BLOCK_BASE_OFFSET]
+    inner = first >= 0
+    position, record = state[k.AT_POSITION], state[k.AT_RECORD]
+    rows, used = state[k.ROWS], state[k.VALUE_BYTES]
+    capacity_rows, capacity_bytes = layout[k.CAPACITY_ROWS], layout[k.CAPACITY_BYTES]
+    if not (
+        0 <= start <= size <= source.shape[0]
+        and 0 <= position <= size - start
+        and 0 <= rows <= capacity_rows
+        and 0 <= used <= capacity_bytes
+    ):
+        return BAD_LAYOUT
+    data, columns, tables = address(source), address(arena), address(CRC_TABLES)
+    offsets, indexes = layout[k.OFFSETS], layout[k.INNER_INDEXES]
+    starts, values = layout[k.VALUE_STARTS], layout[k.VALUE_DATA]
+    index = first + record if inner else np.int64(0)
+    pos, end = data + start + position, data + size
+    wanted = data + min(table[0, k.BLOCK_HIGH], size)
+    status = _DONE
+    while pos < wanted:
+        status, payload, length = _read_entry(pos, end)
+        if status != _DONE:
+            break
+        if rows >= capacity_rows or length > capacity_bytes - used:
+            status = _FULL
+            state[k.NUMBER] = length
+            break
+        if crc32(tables, payload, length) != _int32(payload - 4) & _ALL_BITS:
+            status = _FAULT
+            break
+        if offsets >= 0:
+            put64(columns + offsets, rows, base if inner else base + (pos - data))
+        if indexes >= 0:
+            put32(columns + indexes, rows, index)
+        if starts >= 0:
+            put32(columns + starts, rows, used)
+            copy(columns + values + used, payload, length)
+        used += length
+        rows += 1
+        record += 1
+        index += inner
+        pos = payload + length
+    if starts >= 0:
+        put32(columns + starts, rows, used)
+    state[k.AT_POSITION], state[k.AT_RECORD] = pos - data - start, record
+    state[k.ROWS], state[k.VALUE_BYTES] = rows, used
+    return status
+
+
 SIGNATURES = {
     "fill_messages": FILL_SIGNATURE,
+    "fill_entries": FILL_SIGNATURE,
     "walk_messages": types.int64(
         types.Array(types.uint8, 1, "C", readonly=True),
         types.int64,

@@ -1,12 +1,16 @@
-"""The walk over messages of v0 and v1 in plain Python: without numba the fallback, with it the oracle."""
+"""Messages of v0 and v1 in a fetch answer: plain ones in a row, or those of a compressed set.
+
+`step` does what `batch_walk` leaves to it. `walk_messages` is the walk over plain messages in Python: the
+fallback without numba, the oracle of the compiled one with it. What is wrong is asked of `formats.legacy`.
+"""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from pyspark_kafkalog.columnar.engine import OWN_KIND, Block, Stop, Walk
+from pyspark_kafkalog.columnar.engine import OWN_KIND, Block, Kind, MessageWalk, Status, Walk
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError
 from pyspark_kafkalog.formats.checksum import crc32
 from pyspark_kafkalog.formats.legacy import (
@@ -30,9 +34,6 @@ RUN_BYTES = 256 << 10
 
 _OFFSET_BYTES = 8
 
-Walker = Callable[[memoryview, int, int, int], Walk]
-"""`engine.Engine.walk`."""
-
 
 class Step(NamedTuple):
     """Blocks with the messages that are wanted; where in the answer the next entry begins, None where nothing
@@ -48,16 +49,19 @@ class Step(NamedTuple):
 
 
 def step(
-    data: memoryview, pos: int, walk: Walker, place: ExpectedOffsets, at: int, end: int, *, max_bytes: int
+    data: memoryview,
+    pos: int,
+    walk: MessageWalk,
+    place: ExpectedOffsets,
+    at: int,
+    end: int,
+    *,
+    max_bytes: int,
 ) -> Step:
     """What the entry of v0 or v1 at ``pos``, or those from there on, hold of the offsets ``[at, end)``.
 
-    ``place`` is what the offsets of the first of them must be. A set may decompress to ``max_bytes``.
-
-    Raises:
-        CorruptMessage: a checksum, length or offset is wrong, or compressed data is damaged.
-        MessageTooLarge: a set decompresses to more than the limit.
-        UnsupportedCompression: a codec is none of theirs, or its library not installed.
+    ``place`` is what the offsets of the first of them must be. A set may decompress to ``max_bytes``. Raises
+    what `answers.Walker.groups` does.
     """
     found = walk(data, pos, pos + RUN_BYTES, min(end, place.below))
     if found.message_count:
@@ -78,14 +82,14 @@ def step(
             0,
             0,
             OWN_KIND,
-            is_messages=True,
+            kind=Kind.MESSAGES,
         )
         return Step((block,), found.end, after, after)
-    if found.stop is Stop.COMPRESSED:
+    if found.status is Status.COMPRESSED:
         return _opened(data, pos, walk, place, at, end, max_bytes)
-    if found.stop is Stop.BEYOND:
+    if found.status is Status.BEYOND:
         return Step((), None, _beyond(data, pos, place), place.lowest)
-    if found.stop is Stop.CUT:
+    if found.status is Status.CUT:
         # Of what is cut short the length may still be an impossible one.
         next(frames(data[pos:]), None)
         return Step((), None, at, place.lowest)
@@ -139,7 +143,7 @@ def records(block: Block) -> list[Record]:
 
 
 def _opened(
-    data: memoryview, pos: int, walk: Walker, place: ExpectedOffsets, at: int, end: int, max_bytes: int
+    data: memoryview, pos: int, walk: MessageWalk, place: ExpectedOffsets, at: int, end: int, max_bytes: int
 ) -> Step:
     """What the compressed set at ``pos`` holds. Its messages end with its own offset, or before."""
     wrapper = read_entry(data, pos)
@@ -154,7 +158,7 @@ def _opened(
     found = walk(inner, 0, len(inner), MAX_OFFSET)
     relative = wrapper.magic > 0 and wrapper.offset > 0
     if (
-        found.stop not in (Stop.DONE, Stop.CUT)
+        found.status not in (Status.DONE, Status.CUT)
         or not found.message_count
         or (relative and found.last_offset > wrapper.offset)
         or (not relative and 0 < wrapper.offset != found.last_offset)
@@ -180,7 +184,7 @@ def _opened(
         base,
         wrapper.timestamp if append_time else 0,
         int(append_time),
-        is_messages=True,
+        kind=Kind.MESSAGES,
     )
     return Step((block,) if last >= at else (), after, whole + 1, whole + 1, len(inner))
 
@@ -205,10 +209,10 @@ def walk_messages(data: memoryview, start: int, stop: int, below: int) -> Walk:
     unpack, size = _HEADER.unpack_from, len(data)
     stop = min(stop, size)
     pos, count, first, last = start, 0, -1, -1
-    why = Stop.DONE
+    why = Status.DONE
     while pos < stop:
         if size - pos < MIN_ENTRY_BYTES:
-            why = Stop.CUT
+            why = Status.CUT
             break
         offset, length, crc, magic, attributes = unpack(data, pos)
         end = pos + ENTRY_OVERHEAD + length
@@ -233,21 +237,21 @@ def walk_messages(data: memoryview, start: int, stop: int, below: int) -> Walk:
 
 def _why_not(
     length: int, cut: bool, magic: int, offset: int, attributes: int, below: int, previous: int
-) -> Stop:
+) -> Status:
     """Why a walk ends before the entry of which all this is so. In the kernel's order."""
     if length < _MIN_LENGTHS[0]:
-        return Stop.FAULT
+        return Status.FAULT
     if cut:
-        return Stop.CUT
+        return Status.CUT
     if magic > 1:
-        return Stop.OTHER
+        return Status.OTHER
     if length < _MIN_LENGTHS[magic] or not 0 <= offset < MAX_OFFSET:
-        return Stop.FAULT
+        return Status.FAULT
     if attributes & CODEC_BITS:
-        return Stop.COMPRESSED
+        return Status.COMPRESSED
     if offset >= below:
-        return Stop.BEYOND
-    return Stop.NOT_RISING if offset <= previous else Stop.FAULT
+        return Status.BEYOND
+    return Status.NOT_RISING if offset <= previous else Status.FAULT
 
 
 def _fields_fit(data: memoryview, pos: int, end: int) -> bool:

@@ -2,30 +2,32 @@
 
 `_scan` takes all good records in one loop that checks only what it must, since in Python a check costs as
 much as the work: lengths that are not negative and end exactly where the record ends have all been inside
-it. At the first record that is not good it stops, and `_Rows.why_not_more` looks at that one slowly, in the
-kernel's order, to say what is wrong.
+it. At the first record that is not good it stops, and `_RecordColumns._why_not_more` looks at that one
+slowly, in the kernel's order, to say what is wrong. `plain_messages` has the columns of older generations.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
-from pyspark_kafkalog.columnar.columns import columns_of
+from pyspark_kafkalog.columnar.columns import ListColumns
 from pyspark_kafkalog.columnar.engine import (
     MAX_TIMESTAMP_MS,
     Block,
+    Columns,
     Cursor,
-    Filled,
+    Kind,
     Limits,
     Status,
+    Stopped,
     Walk,
     Wanted,
 )
-from pyspark_kafkalog.columnar.message_plain import fill_messages
 from pyspark_kafkalog.columnar.message_walk import walk_messages
+from pyspark_kafkalog.columnar.plain_messages import EntryColumns, MessageColumns
 
 _NULL = 1
 """-1 in zigzag: the length of what is null."""
@@ -46,21 +48,14 @@ class PlainEngine:
 
     name = "plain"
 
-    def fill(self, blocks: Sequence[Block], cursor: Cursor, limits: Limits, wanted: Wanted) -> Filled:
-        """Columns of the records from ``cursor`` on; see `engine.Engine`."""
-        if blocks[cursor.block].is_messages:
-            return fill_messages(blocks, cursor, limits, wanted)
-        rows = _Rows(limits, wanted)
-        while cursor.block < len(blocks):
-            block = blocks[cursor.block]
-            data = bytes(block.buffer[block.start + cursor.position : block.end])
-            taken = rows.take(data, block, cursor)
-            stopped = rows.why_not_more(data[taken:], block, cursor)
-            if stopped is not None:
-                return stopped
-            cursor.block += 1
-            cursor.position, cursor.record, cursor.previous_delta = 0, 0, -1
-        return rows.filled(Status.DONE)
+    def columns(self, blocks: Sequence[Block], limits: Limits, wanted: Wanted) -> Columns:
+        """Empty ones; see `engine.Engine`."""
+        made: dict[Kind, Callable[[Limits, Wanted], Columns]] = {
+            Kind.RECORDS: _RecordColumns,
+            Kind.MESSAGES: MessageColumns,
+            Kind.ENTRIES: EntryColumns,
+        }
+        return made[blocks[0].kind](limits, wanted)
 
     def walk(self, data: memoryview, start: int, stop: int, below: int) -> Walk:
         """Messages that follow each other; see `engine.Engine.walk`."""
@@ -80,7 +75,7 @@ class _Scan:
         self.headers: dict[int, _Headers] = {}
         self.position = 0
         self.microseconds = array("q")
-        """The times of those that are wanted; `_Rows._good` computes them to see whether they fit."""
+        """The times of those that are wanted: they are computed to see whether they fit."""
 
 
 def _scan(data: bytes, count: int, stop: int, wanted: Wanted) -> _Scan:
@@ -92,7 +87,7 @@ def _scan(data: bytes, count: int, stop: int, wanted: Wanted) -> _Scan:
     try:
         _scan_records(scan, data, count, stop, wanted)
     except (IndexError, _BadRecord):
-        # What went before is good; `_Rows.why_not_more` has a closer look at the record that is not.
+        # What went before is good; `_why_not_more` has a closer look at the record that is not.
         pass
     return scan
 
@@ -222,37 +217,43 @@ def _headers(data: bytes, pos: int, end: int) -> tuple[_Headers, int]:
     return headers, pos
 
 
-class _Rows:
-    """Columns as lists, filled block by block. *Not thread-safe: one call fills it.*"""
+class _RecordColumns(ListColumns):
+    """Of the records of v2 batches."""
 
     def __init__(self, limits: Limits, wanted: Wanted) -> None:
-        self._limits, self._wanted = limits, wanted
-        self._taken_bytes = self._seen = self._rows = 0
-        self._keys: list[bytes | None] = []
-        self._values: list[bytes | None] = []
-        self._offsets = array("q")
-        self._times = array("q")
-        self._types = array("i")
-        self._headers: list[_Headers] = []
+        super().__init__(limits, wanted)
         self._header_count = 0
 
-    def take(self, data: bytes, block: Block, cursor: Cursor) -> int:
-        """Take the good records that ``data`` begins with and move ``cursor`` behind them; their bytes.
+    def take(self, blocks: Sequence[Block], cursor: Cursor) -> Stopped:
+        """See `engine.Columns`."""
+        while cursor.block < len(blocks):
+            block = blocks[cursor.block]
+            data = bytes(block.buffer[block.start + cursor.position : block.end])
+            taken = self._take_good(data, block, cursor)
+            stopped = self._why_not_more(data[taken:], block, cursor)
+            if stopped is not None:
+                return stopped
+            cursor.block += 1
+            cursor.position, cursor.record, cursor.previous_delta = 0, 0, -1
+        return Stopped(Status.DONE)
+
+    def _take_good(self, data: bytes, block: Block, cursor: Cursor) -> int:
+        """Take the good records that ``data`` begins with and move ``cursor`` past them; their bytes.
 
         ``data`` is the block from ``cursor`` on.
         """
-        count = min(block.record_count - cursor.record, self._limits.records - self._seen)
-        stop = min(len(data), self._limits.data_bytes - self._taken_bytes)
-        scan = _scan(data, count, stop, self._wanted)
+        count = min(block.record_count - cursor.record, self.limits.records - self.seen)
+        stop = min(len(data), self.limits.data_bytes - self.taken_bytes)
+        scan = _scan(data, count, stop, self.wanted)
         while (good := self._good(scan, block, cursor.previous_delta)) < len(scan.deltas):
-            scan = _scan(data, good, stop, self._wanted)
+            scan = _scan(data, good, stop, self.wanted)
         if scan.deltas:
             self._add(scan, block)
             cursor.position += scan.position
             cursor.record += len(scan.deltas)
             cursor.previous_delta = scan.deltas[-1] >> 1
-            self._taken_bytes += scan.position
-            self._seen += len(scan.deltas)
+            self.taken_bytes += scan.position
+            self.seen += len(scan.deltas)
         return scan.position
 
     def _good(self, scan: _Scan, block: Block, previous: int) -> int:
@@ -271,13 +272,13 @@ class _Rows:
                     break
                 previous = delta >> 1
         first, last = _kept(deltas, good, block)
-        if self._wanted.headers and scan.headers:
-            room = self._limits.headers - self._header_count
+        if self.wanted.headers and scan.headers:
+            room = self.limits.headers - self._header_count
             totals = accumulate(len(scan.headers.get(index, ())) for index in range(first, last))
             full = next((first + i for i, total in enumerate(totals) if total > room), None)
             if full is not None:
                 good = last = full
-        if self._wanted.timestamp:
+        if self.wanted.timestamp:
             try:
                 scan.microseconds = _microseconds(scan, block, first, last)
             except OverflowError:
@@ -288,37 +289,37 @@ class _Rows:
 
     def _add(self, scan: _Scan, block: Block) -> None:
         """Append the scanned records, as far as their offsets are asked for, to the columns."""
-        wanted, count = self._wanted, len(scan.deltas)
+        wanted, count = self.wanted, len(scan.deltas)
         first, last = _kept(scan.deltas, count, block)
-        self._rows += last - first
+        self.rows += last - first
         if wanted.key:
-            self._keys += scan.keys[first:last]
+            self.keys += scan.keys[first:last]
         if wanted.value:
-            self._values += scan.values[first:last]
+            self.values += scan.values[first:last]
         if wanted.offset:
             base = block.base_offset
-            self._offsets.extend([base + (delta >> 1) for delta in scan.deltas[first:last]])
+            self.offsets.extend([base + (delta >> 1) for delta in scan.deltas[first:last]])
         if wanted.timestamp:
-            self._times.extend(scan.microseconds)
+            self.times.extend(scan.microseconds)
         if wanted.timestamp_type:
-            self._types.extend([block.append_time] * (last - first))
+            self.kinds.extend([block.append_time] * (last - first))
         if wanted.headers:
             headers = [scan.headers.get(index, []) for index in range(first, last)]
-            self._headers += headers
+            self.headers += headers
             self._header_count += sum(map(len, headers))
 
-    def why_not_more(self, data: bytes, block: Block, cursor: Cursor) -> Filled | None:
+    def _why_not_more(self, data: bytes, block: Block, cursor: Cursor) -> Stopped | None:
         """What stopped `take` before the end of the block, of which ``data`` is left; None if nothing did."""
         if cursor.record == block.record_count:
-            return self.filled(Status.TRAILING, number=len(data)) if data else None
-        if self._seen == self._limits.records:
-            return self.filled(Status.FULL)
+            return Stopped(Status.TRAILING, number=len(data)) if data else None
+        if self.seen == self.limits.records:
+            return Stopped(Status.FULL)
         try:
             return self._why_full(data, block, cursor.previous_delta)
         except _BadRecord as e:
-            return self.filled(e.status, number=e.number)
+            return Stopped(e.status, number=e.number)
 
-    def _why_full(self, data: bytes, block: Block, previous: int) -> Filled:
+    def _why_full(self, data: bytes, block: Block, previous: int) -> Stopped:
         """Which room the record that ``data`` begins with did not find. In the kernel's order.
 
         Raises:
@@ -328,8 +329,8 @@ class _Rows:
         if not 0 <= size <= len(data) - pos:
             raise _BadRecord(Status.BAD_LENGTH, size)
         end = pos + size
-        if end > self._limits.data_bytes - self._taken_bytes:
-            return self.filled(Status.FULL, need_bytes=end)
+        if end > self.limits.data_bytes - self.taken_bytes:
+            return Stopped(Status.FULL, need_bytes=end)
         time, pos = _number(data, pos + 1, end, 64)
         delta, pos = _number(data, pos, end)
         _, pos = _field(data, pos, end)
@@ -339,26 +340,9 @@ class _Rows:
             raise _BadRecord(Status.LEFT_OVER, end - pos)
         if not previous < delta <= block.last_delta:
             raise _BadRecord(Status.BAD_OFFSET, delta)
-        if self._wanted.headers and self._header_count + len(headers) > self._limits.headers:
-            return self.filled(Status.FULL, need_headers=len(headers))
-        return Filled(Status.BAD_TIMESTAMP, self._rows, {}, number=time, offset_delta=delta)
-
-    def filled(
-        self, status: Status, *, number: int = 0, need_bytes: int = 0, need_headers: int = 0
-    ) -> Filled:
-        """What this call gave; the columns only where nothing is wrong."""
-        columns = {}
-        if status <= Status.FULL:
-            columns = columns_of(
-                self._wanted,
-                self._keys,
-                self._values,
-                self._offsets,
-                self._times,
-                self._types,
-                self._headers,
-            )
-        return Filled(status, self._rows, columns, number, need_bytes, need_headers)
+        if self.wanted.headers and self._header_count + len(headers) > self.limits.headers:
+            return Stopped(Status.FULL, need_headers=len(headers))
+        return Stopped(Status.BAD_TIMESTAMP, number=time, offset_delta=delta)
 
 
 def _kept(deltas: list[int], count: int, block: Block) -> tuple[int, int]:

@@ -4,7 +4,7 @@
 *arena*, see `arena`). It is given blocks whose checksum is right, and yet believes nothing: every number and
 length is compared with its record, its block and the arena before a byte is read or written.
 
-Positions are addresses (`memory` says why). Importing this needs numba; `kernel_cache` gives the compiled
+Positions are addresses (`intrinsics` says why). Importing this needs numba; `kernel_cache` gives the compiled
 kernel, or says why there is none. mypy cannot follow compiled functions: their parameters are 64-bit
 numbers, but for the arrays of `fill_columns`. ``k`` is where things stand in those arrays.
 """

@@ -56,8 +56,7 @@ from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPa
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pyspark_kafkalog.columnar.decoder import EngineName
-    from pyspark_kafkalog.columnar.v07_batches import V07BatchDecoder
+    from pyspark_kafkalog.columnar.decoder import EngineName, RecordBatchDecoder
     from pyspark_kafkalog.ledger.plan import PartitionFacts
 
 log = logging.getLogger(__name__)
@@ -321,17 +320,18 @@ class _RangeRead07:
     def _gone(self, start: int, end: int) -> OffsetsGone:
         return OffsetsGone(OffsetRange(self._where, self._position, self._end), start, end)
 
-    def _decoder(self) -> V07BatchDecoder:
+    def _decoder(self) -> RecordBatchDecoder:
         # Planning does without what decodes.
-        from pyspark_kafkalog.columnar.v07_batches import V07BatchDecoder
+        from pyspark_kafkalog.columnar.decoder import KAFKA_07, RecordBatchDecoder
 
-        return V07BatchDecoder(
+        return RecordBatchDecoder(
+            KAFKA_07,
             topic=self._where.topic,
             partition=self._where.partition,
             columns=self._columns,
             broker=self._where.broker,
             engine=self._cluster.engine,
-            max_entry_bytes=self._config.max_decompressed_bytes,
+            max_batch_bytes=self._config.max_decompressed_bytes,
         )
 
     def _around_corruption(self, cause: KafkaError) -> Generator[pa.RecordBatch, None, int]:

@@ -195,7 +195,7 @@ def walked(source: Any, start: int, stop: int, below: int) -> m.Walk:
     walk, why = kernel("walk_messages")
     assert walk is not None, why
     found = np.zeros(m.WALK_FIELDS, np.int64)
-    return m.Walk(m.Stop(walk(source, start, stop, below, found)), *found.tolist())
+    return m.Walk(Status(walk(source, start, stop, below, found)), *found.tolist())
 
 
 any_bytes = mixed_logs() | st.lists(bytes_of_interest | st.binary(max_size=30), max_size=8).map(b"".join)
@@ -243,4 +243,4 @@ def test_a_walk_of_other_memory_is_refused() -> None:
     for start in (-1, len(source) + 1):
         assert walk(source, start, 99, 9, numbers(m.WALK_FIELDS)) == BAD_LAYOUT
     assert walk(source, 0, 99, 9, numbers(m.WALK_FIELDS - 1)) == BAD_LAYOUT
-    assert walk(source, 0, 99, 9, numbers(m.WALK_FIELDS)) == m.Stop.DONE
+    assert walk(source, 0, 99, 9, numbers(m.WALK_FIELDS)) == Status.DONE

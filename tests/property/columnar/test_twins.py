@@ -118,7 +118,7 @@ def test_where_record_batches_are_cut_makes_no_difference(
     limits = {
         "ROWS": data.draw(st.integers(1, 40)),
         "DATA_BYTES": data.draw(st.integers(1, 400)),
-        "HEADERS": data.draw(st.integers(1, 5)),
+        "HEADER_COUNT": data.draw(st.integers(1, 5)),
     }
     usual = {name: getattr(decoder, name) for name in limits}
     try:

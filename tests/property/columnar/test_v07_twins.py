@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafkalog.columnar import v07_batches
-from pyspark_kafkalog.columnar import v07_engine as k
+from pyspark_kafkalog.columnar import kernel_columns as k
 from pyspark_kafkalog.columnar.columns import COLUMNS_07
 from pyspark_kafkalog.columnar.decoder import Decoded
+from pyspark_kafkalog.columnar.engine import Status
 from pyspark_kafkalog.columnar.kernel_cache import kernel
-from pyspark_kafkalog.columnar.v07_engine import Status
-from pyspark_kafkalog.columnar.v07_kernels import BAD_LAYOUT
+from pyspark_kafkalog.columnar.kernel_columns import BAD_LAYOUT
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats.checksum import crc32
 from pyspark_kafkalog.formats.v07 import V07Format, encode_set, entries
+from tests.support.columnar.kernel_arena import Arena
 from tests.support.columnar.rows import FOREVER, column, decode_07
 from tests.support.formats.captures_07 import MAX_BYTES, message_sets, payloads
 
@@ -107,8 +107,8 @@ def test_where_record_batches_are_cut_makes_no_difference(
 ) -> None:
     whole = decode_07(data)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(v07_batches, "ROWS", row_limit)
-        patch.setattr(v07_batches, "DATA_BYTES", byte_limit)
+        patch.setattr("pyspark_kafkalog.columnar.decoder.ROWS", row_limit)
+        patch.setattr("pyspark_kafkalog.columnar.decoder.DATA_BYTES", byte_limit)
         decoded = assert_same(data)
     assert isinstance(decoded, Decoded)
     assert all(0 < batch.num_rows <= row_limit for batch in decoded.batches)
@@ -128,7 +128,7 @@ def test_answers_changed_anywhere(data: bytes, columns: list[str], draw: st.Data
     for _ in range(draw.draw(st.integers(1, 2))):
         at = draw.draw(st.integers(0, len(damaged)))
         damaged[at : at + draw.draw(st.integers(0, 4))] = draw.draw(bytes_of_interest)
-    assert_same(bytes(damaged), columns, start=draw.draw(st.integers(0, 3)), max_entry_bytes=1 << 16)
+    assert_same(bytes(damaged), columns, start=draw.draw(st.integers(0, 3)), max_batch_bytes=1 << 16)
 
 
 @given(st.lists(bytes_of_interest | st.binary(max_size=30), max_size=8).map(b"".join))
@@ -145,48 +145,31 @@ def test_the_compiled_checksum_is_that_of_the_library(payload: bytes) -> None:
 
 # --- the kernel stays within its set and its arena
 
-CANARY, GAP = 0xA5, 40
-
 
 class Run:
     """One call of the kernel over ``data``, which lies between bytes of ``poison``."""
 
-    def __init__(self, data: bytes, poison: bytes, *, rows: int, size: int, stop: int = 1 << 40) -> None:
+    def __init__(self, data: bytes, poison: bytes, *, rows: int, size: int) -> None:
         found, why = kernel("fill_entries")
         assert found is not None, why
-        self.lengths = {
-            k.OFFSETS: 8 * rows,
-            k.INDEXES: 4 * rows,
-            k.VALUE_STARTS: 4 * (rows + 1),
-            k.VALUE_DATA: size,
-        }
-        self.layout = np.full(k.LAYOUT_FIELDS, -1, np.int64)
-        at = GAP
-        for region, length in self.lengths.items():
-            self.layout[region] = at
-            at += length + GAP
-        self.layout[k.CAPACITY_ROWS], self.layout[k.CAPACITY_BYTES] = rows, size
-        self.arena = np.full(at, CANARY, np.uint8)
-        self.state = np.zeros(k.STATE_FIELDS, np.int64)
+        self.arena = Arena(rows, size, 0)
         around = poison * 50
         source = np.frombuffer(around + data + around, np.uint8)[len(around) : len(around) + len(data)]
-        self.status = found(source, stop, 7, 1, self.arena, self.layout, self.state)
+        self.status = found(source, block(data), self.arena.bytes, self.arena.layout, self.arena.state)
 
-    def outside(self) -> set[int]:
-        """The arena's bytes that belong to no region."""
-        mask = np.ones(len(self.arena), bool)
-        for region, length in self.lengths.items():
-            mask[self.layout[region] : self.layout[region] + length] = False
-        return set(self.arena[mask].tolist())
+
+def block(data: bytes) -> Any:
+    """The row of an `engine.Block` with the entries of a set at offset 7, of which all are wanted."""
+    return np.array([[0, len(data), 0, 0, 0, 1 << 40, 7, 0, 0]], np.int64)
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_no_byte_after_a_cut_entry_is_read(magic: int) -> None:
+def test_no_byte_behind_a_cut_entry_is_read(magic: int) -> None:
     data = encode_set([b"payload"], magic=magic)
     for end in range(len(data)):
         for poison in (b"\0", b"\1", b"\2", b"\3", b"\xff"):
             run = Run(data[:end], poison, rows=3, size=100)
-            assert (run.status, run.state[k.ROWS]) == (Status.CUT if end else Status.DONE, 0)
+            assert (run.status, run.arena.state[k.ROWS]) == (Status.CUT if end else Status.DONE, 0)
 
 
 any_sets = message_sets | st.lists(bytes_of_interest | st.binary(max_size=30), max_size=6).map(b"".join)
@@ -201,11 +184,11 @@ def test_nothing_around_the_set_is_read_and_nothing_between_the_regions_written(
     for run in runs:
         assert run.status in set(Status)
         assert run.status == runs[0].status
-        assert run.state.tolist() == runs[0].state.tolist()
-        assert run.arena.tobytes() == runs[0].arena.tobytes()
-        assert run.outside() == {CANARY}
-    assert runs[0].state[k.ROWS] <= rows
-    assert runs[0].state[k.VALUE_BYTES] <= size
+        assert run.arena.state.tolist() == runs[0].arena.state.tolist()
+        assert run.arena.bytes.tobytes() == runs[0].arena.bytes.tobytes()
+        assert run.arena.outside_is_untouched()
+    assert runs[0].arena.state[k.ROWS] <= rows
+    assert runs[0].arena.state[k.VALUE_BYTES] <= size
 
 
 @given(st.lists(payloads, min_size=1, max_size=3))
@@ -214,26 +197,32 @@ def test_regions_or_states_that_do_not_fit_are_refused(values: list[bytes]) -> N
     assert found is not None
     good = Run(data, b"", rows=3, size=9000)
     assert good.status == Status.DONE
-    source = np.frombuffer(data, np.uint8)
-    for region, length in good.lengths.items():
-        layout = good.layout.copy()
-        layout[region] = len(good.arena) - length + 1
-        assert found(source, 99, 0, 0, good.arena, layout, np.zeros(k.STATE_FIELDS, np.int64)) == BAD_LAYOUT
+    source, table, arena = np.frombuffer(data, np.uint8), block(data), good.arena
+    empty = lambda: np.zeros(k.STATE_FIELDS, np.int64)  # noqa: E731
+    for region, length in arena.lengths.items():
+        layout = arena.layout.copy()
+        layout[region] = len(arena.bytes) - length + 1
+        assert found(source, table, arena.bytes, layout, empty()) == BAD_LAYOUT
     for field, value in (
-        (k.POSITION, -1),
-        (k.POSITION, len(data) + 1),
+        (k.AT_POSITION, -1),
+        (k.AT_POSITION, len(data) + 1),
         (k.ROWS, 4),
         (k.ROWS, -1),
         (k.VALUE_BYTES, 9001),
         (k.VALUE_BYTES, -1),
     ):
-        state = np.zeros(k.STATE_FIELDS, np.int64)
+        state = empty()
         state[field] = value
-        assert found(source, 99, 0, 0, good.arena, good.layout, state) == BAD_LAYOUT
+        assert found(source, table, arena.bytes, arena.layout, state) == BAD_LAYOUT
     for field in (k.CAPACITY_ROWS, k.CAPACITY_BYTES):
         for value in (-1, (1 << 62) + 1):
-            layout = good.layout.copy()
+            layout = arena.layout.copy()
             layout[field] = value
-            assert (
-                found(source, 99, 0, 0, good.arena, layout, np.zeros(k.STATE_FIELDS, np.int64)) == BAD_LAYOUT
-            )
+            assert found(source, table, arena.bytes, layout, empty()) == BAD_LAYOUT
+    for start, end in ((-1, 5), (5, 4), (0, len(data) + 1)):
+        table[0, :2] = (start, end)
+        assert found(source, table, arena.bytes, arena.layout, empty()) == BAD_LAYOUT
+    assert (
+        found(source, np.zeros((2, k.BLOCK_FIELDS), np.int64), arena.bytes, arena.layout, empty())
+        == BAD_LAYOUT
+    )

@@ -43,4 +43,5 @@ def _regions(rows: int, size: int, headers: int) -> dict[int, int]:
     lengths |= dict.fromkeys((k.KEY_VALID, k.VALUE_VALID, k.HEADER_VALID), (rows + 7) // 8)
     lengths |= dict.fromkeys((k.NAME_STARTS, k.CONTENT_STARTS), 4 * (headers + 1))
     lengths |= dict.fromkeys(_DATA, size)
-    return lengths | {k.TIMESTAMP_TYPES: 4 * rows, k.CONTENT_VALID: (headers + 7) // 8}
+    lengths |= dict.fromkeys((k.TIMESTAMP_TYPES, k.INNER_INDEXES), 4 * rows)
+    return lengths | {k.CONTENT_VALID: (headers + 7) // 8}

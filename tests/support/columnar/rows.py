@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyspark_kafkalog.columnar.decoder import COLUMNS, Decoded, RecordBatchDecoder
-from pyspark_kafkalog.columnar.v07_batches import COLUMNS_07, V07BatchDecoder
+from pyspark_kafkalog.columnar.columns import COLUMNS, COLUMNS_07
+from pyspark_kafkalog.columnar.decoder import KAFKA_07, Decoded, RecordBatchDecoder
 from pyspark_kafkalog.formats.batch import LOG_APPEND_TIME_BIT, seal_batch
 from pyspark_kafkalog.formats.message_set import ExpectedOffsets
 from pyspark_kafkalog.formats.record import encode_record
@@ -47,7 +47,9 @@ def decode_07(
     **settings: Any,
 ) -> Decoded:
     """The 0.7 answer ``data`` of partition t-0, whose first byte has offset ``start``, of broker 7."""
-    decoder = V07BatchDecoder(topic="t", partition=0, columns=columns, engine=engine, broker=7, **settings)  # type: ignore[arg-type]
+    decoder = RecordBatchDecoder(
+        KAFKA_07, topic="t", partition=0, columns=columns, engine=engine, broker=7, **settings
+    )  # type: ignore[arg-type]
     return decoder.decode(memoryview(data), start, end)
 
 

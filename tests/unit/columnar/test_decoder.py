@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from pyspark_kafkalog.columnar import batch_walk
-from pyspark_kafkalog.columnar import decoder as record_batches
-from pyspark_kafkalog.columnar.decoder import COLUMNS, RecordBatchDecoder
+from pyspark_kafkalog.columnar.columns import COLUMNS
+from pyspark_kafkalog.columnar.decoder import HEADER_COUNT, RecordBatchDecoder
 from pyspark_kafkalog.errors import CorruptMessage, InvalidTimestamp, MessageTooLarge, UnsupportedCompression
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
 from pyspark_kafkalog.formats.compression import Codec
@@ -209,7 +208,7 @@ def test_a_bomb_is_refused_by_the_limit(engine: str) -> None:
 
 
 def test_many_bombs_are_taken_a_few_at_a_time(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_walk, "DECOMPRESSED_BYTES", 5_000_000)
+    monkeypatch.setattr("pyspark_kafkalog.columnar.decoder.DECOMPRESSED_BYTES", 5_000_000)
     bomb = [NewRecord(bytes(1_000_000))] * 2
     data = b"".join(encode_batch(bomb, codec=Codec.ZSTD, base_offset=2 * i) for i in range(8))
     found, position, parts = [], 0, 0
@@ -224,7 +223,7 @@ def test_many_bombs_are_taken_a_few_at_a_time(engine: str, monkeypatch: pytest.M
 def test_a_stream_of_bombs_is_taken_whole_and_ends_with_the_next_offset(
     engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_walk, "DECOMPRESSED_BYTES", 5_000_000)
+    monkeypatch.setattr("pyspark_kafkalog.columnar.decoder.DECOMPRESSED_BYTES", 5_000_000)
     bomb = [NewRecord(bytes(1_000_000))] * 2
     data = b"".join(encode_batch(bomb, codec=Codec.ZSTD, base_offset=2 * i) for i in range(8))
     decoder = RecordBatchDecoder(topic="t", partition=0, columns=["offset"], engine=engine)  # type: ignore[arg-type]
@@ -352,7 +351,7 @@ def test_more_headers_than_usual_are_all_there(engine: str) -> None:
     found = column(decoded, "headers")
     assert [len(headers) for headers in found] == [40_000, 40_000, 70_000]
     assert found[2][-1] == {"key": "h", "value": b"69999"}
-    assert record_batches.HEADERS < 70_000
+    assert HEADER_COUNT < 70_000
 
 
 def test_a_record_too_large_in_every_way_is_whole(engine: str) -> None:

@@ -68,7 +68,7 @@ def test_without_numba_plain_python_serves_and_says_why(tmp_path: Path) -> None:
         from pyspark_kafkalog.columnar.decoder import RecordBatchDecoder
         from pyspark_kafkalog.errors import InvalidConfig
         print(kernel())
-        decoder.decoded(decoder.WARM_UP_RECORDS)
+        decoder.SINCE_08.engines.decoded(decoder.WARM_UP_RECORDS)
         print(RecordBatchDecoder(topic="t", partition=0, columns=["key"]).engine)
         try:
             RecordBatchDecoder(topic="t", partition=0, columns=["key"], engine="numba")

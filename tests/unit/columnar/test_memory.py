@@ -6,6 +6,7 @@ import gc
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,8 +14,7 @@ import pytest
 
 import pyspark_kafkalog
 from pyspark_kafkalog.columnar import arena
-from pyspark_kafkalog.columnar import decoder as choice
-from pyspark_kafkalog.columnar.decoder import RecordBatchDecoder
+from pyspark_kafkalog.columnar.decoder import SINCE_08, EngineChoice, RecordBatchDecoder
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.types import NewRecord
 from tests.support.columnar.rows import ENGINES, FOREVER, column, decode
@@ -78,10 +78,9 @@ def test_threads_decode_at_once() -> None:
 
 
 def test_auto_begins_plain_and_goes_over_to_numba(monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh = choice.Choice(choice._PLAIN, choice.compiled_engine, "fill_columns")
-    monkeypatch.setattr(choice, "_automatic", fresh)
-    monkeypatch.setattr(choice, "WARM_UP_RECORDS", 150)
-    decoder = RecordBatchDecoder(topic="t", partition=0, columns=["value"])
+    fresh = replace(SINCE_08, engines=EngineChoice("fill_columns"))
+    monkeypatch.setattr("pyspark_kafkalog.columnar.decoder.WARM_UP_RECORDS", 150)
+    decoder = RecordBatchDecoder(fresh, topic="t", partition=0, columns=["value"])
     engines, values = [], []
     for i in range(3):
         engines.append(decoder.engine)

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.columnar import arena, batch_walk, message_walk
-from pyspark_kafkalog.columnar.batch_walk import Answer
+from pyspark_kafkalog.columnar import arena, message_walk
+from pyspark_kafkalog.columnar.answers import Answer
+from pyspark_kafkalog.columnar.batch_walk import BatchWalk
 from pyspark_kafkalog.columnar.decoder import Decoded
 from pyspark_kafkalog.columnar.message_walk import walk_messages
 from pyspark_kafkalog.errors import (
@@ -281,7 +282,7 @@ def test_a_bomb_is_refused_by_the_limit(engine: str) -> None:
 
 
 def test_many_bombs_are_taken_a_few_at_a_time(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_walk, "DECOMPRESSED_BYTES", 5_000_000)
+    monkeypatch.setattr("pyspark_kafkalog.columnar.decoder.DECOMPRESSED_BYTES", 5_000_000)
     bomb = [NewRecord(bytes(1_000_000))] * 2
     data = b"".join(encode_set(bomb, magic=1, codec=Codec.GZIP, base_offset=2 * i) for i in range(8))
     found, position, parts = [], 0, 0
@@ -353,8 +354,8 @@ def test_a_block_gives_records_as_it_gives_rows(engine: str) -> None:
         )
         + stored(6, 3, 1, Codec.GZIP)
     )
-    answer = Answer(memoryview(data), TopicPartition("t", 0), 1, 8, aborted=None, max_batch_bytes=1 << 20)
-    found = [record for block in answer.blocks(walk_messages) for record in message_walk.records(block)]
+    walk = BatchWalk(Answer(memoryview(data), TopicPartition("t", 0), 1, 8, max_batch_bytes=1 << 20))
+    found = [record for block in walk.blocks(walk_messages) for record in message_walk.records(block)]
     decoded = decode(data, engine, start=1, end=8)
     assert [record.offset for record in found] == offsets(decoded) == list(range(1, 8))
     assert [record.value for record in found] == column(decoded, "value")

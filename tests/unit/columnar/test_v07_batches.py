@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,8 @@ import pyarrow as pa
 import pytest
 
 import pyspark_kafkalog
-from pyspark_kafkalog.columnar import decoder as choice
-from pyspark_kafkalog.columnar import v07_batches
 from pyspark_kafkalog.columnar.columns import COLUMNS_07
-from pyspark_kafkalog.columnar.decoder import Decoded
-from pyspark_kafkalog.columnar.v07_batches import V07BatchDecoder
+from pyspark_kafkalog.columnar.decoder import KAFKA_07, Decoded, EngineChoice, RecordBatchDecoder
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, MessageTooLarge
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.v07 import encode_message, encode_set
@@ -56,7 +54,7 @@ def test_a_segment_of_the_broker_as_rows(name: str, engine: str) -> None:
 
 
 def test_the_types_are_those_of_today_s_rows_and_the_inner_index_is_an_int() -> None:
-    schema = V07BatchDecoder(topic="t", partition=0, columns=COLUMNS_07).schema
+    schema = RecordBatchDecoder(KAFKA_07, topic="t", partition=0, columns=COLUMNS_07).schema
     assert {field.name: str(field.type) for field in schema} == {
         "key": "binary",
         "value": "binary",
@@ -72,12 +70,10 @@ def test_the_types_are_those_of_today_s_rows_and_the_inner_index_is_an_int() -> 
 
 
 def test_only_0_7_has_an_inner_index() -> None:
-    from pyspark_kafkalog.columnar.decoder import RecordBatchDecoder
-
     with pytest.raises(InvalidConfig, match="no column 'innerIndex'"):
         RecordBatchDecoder(topic="t", partition=0, columns=["innerIndex"])
     with pytest.raises(InvalidConfig, match=r"no column 'inner'; there are: .*, innerIndex$"):
-        V07BatchDecoder(topic="t", partition=0, columns=["inner"])
+        RecordBatchDecoder(KAFKA_07, topic="t", partition=0, columns=["inner"])
 
 
 @both_engines
@@ -123,8 +119,8 @@ def test_entries_of_nine_bytes_are_read_at_the_very_end_too(engine: str) -> None
 def test_rows_are_divided_at_the_usual_size_of_a_record_batch(
     engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(v07_batches, "ROWS", 3)
-    monkeypatch.setattr(v07_batches, "DATA_BYTES", 10)
+    monkeypatch.setattr("pyspark_kafkalog.columnar.decoder.ROWS", 3)
+    monkeypatch.setattr("pyspark_kafkalog.columnar.decoder.DATA_BYTES", 10)
     sent = [b"1234", b"56789", b"a", b"b", b"", b"", b"c", b"x" * 50, b"y" * 60, b"z" * 6, b"d" * 6]
     cuts = [
         [b"1234", b"56789", b"a"],
@@ -150,9 +146,11 @@ def test_rows_are_divided_at_the_usual_size_of_a_record_batch(
 def test_a_stream_gives_the_rows_of_decode_one_record_batch_at_a_time(
     engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(v07_batches, "ROWS", 2)
+    monkeypatch.setattr("pyspark_kafkalog.columnar.decoder.ROWS", 2)
     data = encode_set([b"1", b"2", b"3"], codec=Codec.SNAPPY) + encode_set([b"4", b"cut"])[:-1]
-    decoder = V07BatchDecoder(topic="t", partition=0, columns=COLUMNS_07, engine=engine, broker=7)  # type: ignore[arg-type]
+    decoder = RecordBatchDecoder(
+        KAFKA_07, topic="t", partition=0, columns=COLUMNS_07, engine=engine, broker=7
+    )  # type: ignore[arg-type]
     stream = decoder.stream(memoryview(data), 30, FOREVER)
     batches = []
     while True:
@@ -181,14 +179,14 @@ def test_a_column_alone_is_what_it_is_among_all(engine: str, name: str) -> None:
 def test_what_an_answer_becomes_is_bounded_and_reading_continues_after_it(
     engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(v07_batches, "DECOMPRESSED_BYTES", 2500)
-    monkeypatch.setattr(v07_batches, "DECOMPRESSED_RATIO", 0)
+    monkeypatch.setattr("pyspark_kafkalog.columnar.decoder.DECOMPRESSED_BYTES", 2500)
+    monkeypatch.setattr("pyspark_kafkalog.columnar.decoder.DECOMPRESSED_RATIO", 0)
     one = encode_set([bytes(990)], codec=Codec.GZIP)
     decoded = decode_07(one * 5, engine, start=10)
     assert (decoded.records, decoded.next_offset) == (3, 10 + 3 * len(one))
     rest = decode_07(one * 2, engine, start=decoded.next_offset)
     assert (rest.records, rest.next_offset) == (2, 10 + 5 * len(one))
-    decoder = V07BatchDecoder(topic="t", partition=0, columns=["offset"], engine=engine)  # type: ignore[arg-type]
+    decoder = RecordBatchDecoder(KAFKA_07, topic="t", partition=0, columns=["offset"], engine=engine)  # type: ignore[arg-type]
     assert sum(batch.num_rows for batch in decoder.stream(memoryview(one * 5), 0, FOREVER)) == 5
 
 
@@ -196,15 +194,15 @@ def test_what_an_answer_becomes_is_bounded_and_reading_continues_after_it(
 def test_an_entry_that_decompresses_to_more_than_the_limit_is_refused(engine: str) -> None:
     inner = compressed(encode_set([bytes(1000)]), Codec.GZIP)
     data = compressed(inner, Codec.GZIP)
-    assert decode_07(data, engine, max_entry_bytes=1010 + len(inner)).records == 1
+    assert decode_07(data, engine, max_batch_bytes=1010 + len(inner)).records == 1
     with pytest.raises(MessageTooLarge, match=r"t-7-0, entry at offset 40: .*limit is 1009"):
-        decode_07(data, engine, start=40, max_entry_bytes=1009 + len(inner))
+        decode_07(data, engine, start=40, max_batch_bytes=1009 + len(inner))
 
 
 @both_engines
 def test_the_limit_of_an_entry_counts_for_each_again(engine: str) -> None:
     one = encode_set([bytes(1000)], codec=Codec.GZIP)
-    assert decode_07(one * 5, engine, max_entry_bytes=1010).records == 5
+    assert decode_07(one * 5, engine, max_batch_bytes=1010).records == 5
 
 
 # --- faults
@@ -271,10 +269,9 @@ def test_every_flipped_bit_of_a_payload_or_its_checksum_is_found(engine: str) ->
 
 
 def test_auto_begins_plain_and_goes_over_to_numba(monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh = choice.Choice(v07_batches.PlainEngine(), v07_batches._compiled_engine, "fill_entries")
-    monkeypatch.setattr(v07_batches, "_engines", fresh)
-    monkeypatch.setattr(choice, "WARM_UP_RECORDS", 150)
-    decoder = V07BatchDecoder(topic="t", partition=0, columns=["value"])
+    fresh = replace(KAFKA_07, engines=EngineChoice("fill_entries"))
+    monkeypatch.setattr("pyspark_kafkalog.columnar.decoder.WARM_UP_RECORDS", 150)
+    decoder = RecordBatchDecoder(fresh, topic="t", partition=0, columns=["value"])
     engines = []
     for _ in range(3):
         engines.append(decoder.engine)
@@ -298,21 +295,21 @@ def test_record_batches_of_the_compiled_engine_share_no_memory() -> None:
 
 def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="unknown engine 'fast'; allowed: auto, numba, plain"):
-        V07BatchDecoder(topic="t", partition=0, columns=["value"], engine="fast")  # type: ignore[arg-type]
+        RecordBatchDecoder(KAFKA_07, topic="t", partition=0, columns=["value"], engine="fast")  # type: ignore[arg-type]
 
 
 def test_without_numba_plain_python_serves_and_neither_pandas_nor_numba_is_imported_before() -> None:
     script = """if True:
         import sys
-        from pyspark_kafkalog.columnar.v07_batches import COLUMNS_07, V07BatchDecoder
+        from pyspark_kafkalog.columnar.decoder import COLUMNS_07, KAFKA_07, RecordBatchDecoder
         from pyspark_kafkalog.errors import InvalidConfig
         from pyspark_kafkalog.formats.v07 import encode_set
-        decoder = V07BatchDecoder(topic="t", partition=0, columns=COLUMNS_07)
+        decoder = RecordBatchDecoder(KAFKA_07, topic="t", partition=0, columns=COLUMNS_07)
         assert decoder.decode(memoryview(encode_set([b"v"])), 0, 9).records == 1
         print([name for name in ("pandas", "numba", "pyspark", "numpy") if name in sys.modules])
         sys.modules["numba"] = None
         try:
-            V07BatchDecoder(topic="t", partition=0, columns=["value"], engine="numba")
+            RecordBatchDecoder(KAFKA_07, topic="t", partition=0, columns=["value"], engine="numba")
         except InvalidConfig as e:
             print(e)
     """
