@@ -61,7 +61,7 @@ class BrokerConfig(Config):
     )  # fmt: skip
     advertised_listeners: str | None = prop(
         "advertised.listeners", None, str, check=reachable_endpoints,
-        doc="Where clients are told to connect, if that is not where the broker listens.",
+        doc="Addresses that clients connect to, if they differ from those the broker listens on.",
     )  # fmt: skip
     num_network_threads: int = prop(
         "num.network.threads", 1, int, aliases=("num.threads",), check=between(1, 64), unit="threads",
@@ -300,9 +300,9 @@ class BrokerConfig(Config):
                 f" socket.request.max.bytes={self.socket_request_max_bytes}: raise it, or lower the other"
             )
         listening = {each.protocol for each in self.endpoints}
-        for told in parse_endpoints(self.advertised_listeners) if self.advertised_listeners else ():
-            if told.protocol not in listening:
-                raise InvalidConfig(f"advertised.listeners={told}: listeners has none of {told.protocol}")
+        for given in parse_endpoints(self.advertised_listeners) if self.advertised_listeners else ():
+            if given.protocol not in listening:
+                raise InvalidConfig(f"advertised.listeners={given}: listeners has none of {given.protocol}")
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -314,9 +314,9 @@ class BrokerConfig(Config):
         interface.
         """
         named = parse_endpoints(self.advertised_listeners) if self.advertised_listeners else ()
-        told = next((each for each in named if each.protocol == listening.protocol), listening)
-        host = machine_name if told.every_interface else told.host
-        return told._replace(host=host, port=told.port or bound_port)
+        found = next((each for each in named if each.protocol == listening.protocol), listening)
+        host = machine_name if found.every_interface else found.host
+        return found._replace(host=host, port=found.port or bound_port)
 
     @property
     def zookeeper(self) -> ZooKeeperConfig:

@@ -1,7 +1,7 @@
 """A broker in a process of its own, for tests, notebooks and laptops.
 
 The parent holds the write end of the child's standard input. Its first line is the configuration; after that
-nothing is sent, and the end of the stream tells the child that the parent is gone, however it went. The child
+nothing is sent, and the end of the stream means that the parent is gone, for whatever reason. The child
 answers on its standard output with one line: the port of each protocol once it serves, or why it cannot.
 """
 
@@ -38,7 +38,7 @@ class BrokerNotStarted(KafkaError):
 
 
 class EmbeddedBroker:
-    """*Not thread-safe: used by whoever started it.* A broker process and its data directory.
+    """*Not thread-safe: used by the thread that started it.* A broker process and its data directory.
 
     Its log, warnings and above, goes to ``log_file`` in that directory. A temporary data directory is removed
     by `stop`; one that was passed in is kept.
@@ -116,7 +116,7 @@ class EmbeddedBroker:
             stdin.write(json.dumps(message).encode() + b"\n")
             stdin.flush()
         except BrokenPipeError:
-            pass  # it died at once; the line below tells why
+            pass  # it died at once; the line below says why
         line = stdout.readline().decode().strip()
         if not line.startswith("{"):
             self._reap(process)
@@ -131,7 +131,7 @@ class EmbeddedBroker:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def kill(self) -> None:
-        """SIGKILL: what a crash of the process leaves behind stays for `restart`."""
+        """SIGKILL: what a crash of the process leaves stays for `restart`."""
         self._end(signal.SIGKILL)
 
     def restart(self) -> EmbeddedBroker:
@@ -208,8 +208,8 @@ def start_broker(
 
 
 def run_child() -> None:
-    """The child's whole life: configuration in, port out, serve until told to stop or orphaned."""
-    import logging  # here and below: whoever only starts a broker needs none of it
+    """The child's whole life: configuration in, port out, serve until stopped or orphaned."""
+    import logging  # here and below: the parent needs none of it
 
     from broker.config import BrokerConfig
     from broker.network.processor import share_the_interpreter

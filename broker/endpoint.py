@@ -27,7 +27,7 @@ class Endpoint(NamedTuple):
 
     @property
     def every_interface(self) -> bool:
-        """Whether this is an address to listen on that nobody can connect to as it stands."""
+        """Whether this is an address to listen on that clients cannot connect to as it stands."""
         return self.host in _EVERY_INTERFACE
 
     def __str__(self) -> str:

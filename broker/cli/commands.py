@@ -54,7 +54,7 @@ def directories_of(path: Path | None) -> tuple[Path, ...]:
 
 
 def add_generation(parser: argparse.ArgumentParser) -> None:
-    """The option that says what a log is of which no file tells it."""
+    """The option for the generation of a log that no file names."""
     parser.add_argument(
         "--generation", default="0.8", metavar="GENERATION",
         help="0.7, or 0.8 (the default, which is 0.8 and later): of segments for which neither their topic's"
@@ -90,14 +90,14 @@ Advance = Callable[[int], object]
 
 @contextmanager
 def byte_progress(what: str, total_bytes: int) -> Iterator[Advance]:
-    """Shows how far the work is while the block runs; what it gives is told how many more bytes are done.
+    """Shows how far the work is while the block runs; call what it gives with the bytes that were done.
 
     Where standard error is no terminal nothing is shown, and nothing loaded.
     """
     if not sys.stderr.isatty():
         yield lambda _: None
         return
-    from rich.console import Console  # here: who sees no bar need not wait for it
+    from rich.console import Console  # here: without a terminal it is not needed
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())

@@ -107,7 +107,7 @@ def _files_of(place: Path, index: bool, files: FileSystem) -> list[Path]:
 
 
 class _Dump:
-    """*Not thread-safe.* Writes the lines; remembers whether one of them told of damage."""
+    """*Not thread-safe.* Writes the lines; remembers whether one of them showed damage."""
 
     def __init__(self, files: FileSystem, options: argparse.Namespace) -> None:
 
@@ -175,7 +175,7 @@ class _Dump:
 
     def _show_records(self, file: File, found: Found, lines: EntryLines[Any]) -> None:
         try:
-            # A wrong checksum has been told; what can still be made out is wanted all the same.
+            # The wrong checksum is reported; what can still be read is shown as well.
             for line in lines.records(found, file, self._decode):
                 self._write(lines.record_kind, line)
         except KafkaError as e:

@@ -102,7 +102,7 @@ def _undisturbed(directories: Sequence[Path], *, live: bool) -> Iterator[None]:
 def _sources(
     contents: Sequence[Contents], topics: Sequence[str], live: bool, files: FileSystem
 ) -> list[Source]:
-    """The partitions to export; those that belong to no topic are told and left out.
+    """The partitions to export; those of no topic are reported and left out.
 
     Raises:
         InvalidConfig: a topic is asked for that is not there, or is of a generation that Kafka cannot read.

@@ -1,4 +1,4 @@
-"""``start``: the broker in this process, until it is told to stop."""
+"""``start``: the broker in this process, until it is stopped."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def serve(config: BrokerConfig) -> int:
 
     for number in _STOP_SIGNALS:
         signal.signal(number, stop)
-    # After the configuration: a mistake in it is told at once.
+    # After the configuration: a mistake in it is reported at once.
     from broker.network.processor import share_the_interpreter
     from broker.server.broker import Broker
 
@@ -121,15 +121,15 @@ def serve(config: BrokerConfig) -> int:
 def _announce(broker: Broker, config: BrokerConfig) -> None:
     """The one line on standard output; scripts may wait for it."""
     advertised, ports = broker.advertised(), broker.ports
-    told = []
+    addresses = []
     for endpoint in config.endpoints:
         listening = endpoint._replace(port=ports[endpoint.protocol])
         host, port = advertised[endpoint.protocol]
         same = (host, port) == (listening.host, listening.port)
-        told.append(str(listening) if same else f"{listening}, advertised as {host}:{port}")
+        addresses.append(str(listening) if same else f"{listening}, advertised as {host}:{port}")
     directories = ", ".join(str(path.absolute()) for path in config.directories())
     line = (
-        f"broker {config.node_id} listens on {' and '.join(told)}; "
+        f"broker {config.node_id} listens on {' and '.join(addresses)}; "
         f"cluster id {broker.cluster_id}; data in {directories}\n"
     )
     # A closed standard output is no reason not to serve.
@@ -142,7 +142,7 @@ def _set_up_logging(path: Path | None, level: str) -> None:
     if path is None:
         logging.basicConfig(level=level, format=_LOG_FORMAT, stream=sys.stderr)
         return
-    from logging.config import fileConfig  # only who asks for it waits for it
+    from logging.config import fileConfig  # imported only if it is asked for
 
     if not os.access(path, os.R_OK):
         raise InvalidConfig(f"cannot read {path}")

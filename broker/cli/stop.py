@@ -74,15 +74,15 @@ def _run(options: argparse.Namespace) -> int:
 
 def _wait(holder: Holder, held: Path, timeout: float) -> int:
     began = SYSTEM_CLOCK.monotonic()
-    told = began
+    logged = began
     say(f"asked process {holder.pid}, the broker on {held}, to stop")
     while holder.alive:
         now = SYSTEM_CLOCK.monotonic()
         if now - began >= timeout:
             say(f"process {holder.pid} has not stopped after {timeout:g} s; it may still do so")
             return FAILED
-        if now - told >= _TELL_SECONDS:
-            told = now
+        if now - logged >= _TELL_SECONDS:
+            logged = now
             say(f"process {holder.pid} is still stopping after {now - began:.0f} s of {timeout:g} s")
         SYSTEM_CLOCK.sleep(_LOOK_SECONDS)
     sys.stdout.write(f"the broker on {held} has stopped\n")

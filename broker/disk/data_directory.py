@@ -78,7 +78,7 @@ class DataDirectory:
     what was logged of refusals that may pass, and the count of names made; ``_syncing_names`` guards how many
     of them are known to be on the disk.
 
-    After a failed write or fsync nobody knows what is on the disk: the directory goes offline for as long
+    After a failed write or fsync it is not known what is on the disk: the directory goes offline for as long
     as the broker runs, and the next start recovers it.
     """
 

@@ -233,7 +233,7 @@ def write_all(file: File, position: int, data: Data) -> None:
 
 def copy_bytes(source: File, target: File, size: int, progress: Callable[[int], object]) -> None:
     """Copy the first ``size`` bytes within the kernel where it can: without a copy at all on disks that share
-    blocks, elsewhere as an ordinary one. ``progress`` is told how many bytes each step took.
+    blocks, elsewhere as an ordinary one. ``progress`` gets the bytes of each step.
 
     Raises:
         EOFError: the source became shorter.
@@ -349,7 +349,7 @@ class OpenFiles:
         """Files that may be open while fewer than so many are in use."""
         self._open: dict[Path, OpenFile] = {}
         self._unused: OrderedDict[Path, OpenFile] = OrderedDict()
-        """Those of ``_open`` that nobody uses, the one given back first at the front."""
+        """Those of ``_open`` that are not in use, the one given back first at the front."""
         self._lock = threading.RLock()
 
     def __len__(self) -> int:

@@ -1,6 +1,6 @@
-"""Who holds a data directory: the lock on its ``.lock`` file says that somebody does, its content says who.
+"""The lock on a data directory: the lock on its ``.lock`` file says that it is held, its content by whom.
 
-The content, text: ``pid <number>`` and, where the system tells it, ``started <mark>``: when that process
+The content, text: ``pid <number>`` and, where the system has it, ``started <mark>``: when that process
 began, in the system's own measure. A process id alone names another process once its own has ended. The
 content counts only while the lock is held; its holder writes it first and removes it last.
 """
@@ -17,7 +17,7 @@ from typing import Protocol
 
 _MAX_NOTE_BYTES = 200
 _STARTED_FIELD = 19
-"""Of ``/proc/<pid>/stat`` behind the command's name: when it began, in clock ticks since the boot."""
+"""Field of ``/proc/<pid>/stat`` after the command's name: when it began, in clock ticks since the boot."""
 
 
 class Closeable(Protocol):
@@ -105,7 +105,7 @@ def hold(path: Path, note: bytes) -> Closeable:
     except OSError:
         os.close(fd)
         raise
-    # On a full disk there is nobody to be named, and still a lock.
+    # On a full disk the lock has no name in it, but holds.
     with contextlib.suppress(OSError):
         os.ftruncate(fd, 0)
         os.pwrite(fd, note, 0)
@@ -115,7 +115,7 @@ def hold(path: Path, note: bytes) -> Closeable:
 def hold_off(path: Path) -> Closeable | None:
     """Keep anybody from holding the lock file at ``path``, without writing to it; others may do so too.
 
-    None when there is no such file, so that nobody has ever held it.
+    None when there is no such file: it was never held.
 
     Raises:
         BlockingIOError: someone holds it.

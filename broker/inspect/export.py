@@ -208,7 +208,7 @@ class _Copy:
                 fault = fault or f"{segment.path}, byte {found.position}: no sound batch"
                 continue
             if fault:
-                raise CorruptMessage(f"{fault}, and sound ones follow: verify-log tells more")
+                raise CorruptMessage(f"{fault}, and sound ones follow: verify-log says more")
             where = f"{segment.path}, byte {found.position}"
             most = 1 if found.first_is_known else found.size * MESSAGES_PER_BYTE
             self._check_follows(found.first_offset, where, most)
@@ -220,7 +220,7 @@ class _Copy:
             self._next_offset, end = found.next_offset, found.end
         torn_from = self._source.torn_from
         if fault and (not last or torn_from is None or self._next_offset < torn_from):
-            raise CorruptMessage(f"{fault}: verify-log tells more")
+            raise CorruptMessage(f"{fault}: verify-log says more")
         self._left_bytes += size - end
         return end
 

@@ -83,16 +83,16 @@ def inspection_of(directory: Path, otherwise: str, files: FileSystem) -> Inspect
         OSError: the disk refused to read.
     """
     family_of(otherwise)
-    told = _of_record(directory, files)
-    if told is None:
+    generation = _of_record(directory, files)
+    if generation is None:
         found = read_partition_metadata(files, directory)
-        told = found[1] if found is not None else otherwise
-    if told not in INSPECTIONS:
+        generation = found[1] if found is not None else otherwise
+    if generation not in INSPECTIONS:
         known = " and ".join(INSPECTIONS)
         raise StorageError(
-            f"{directory / PARTITION_METADATA}: generation {told[:100]} is not known here: {known} are"
+            f"{directory / PARTITION_METADATA}: generation {generation[:100]} is not known here: {known} are"
         )
-    return INSPECTIONS[told]
+    return INSPECTIONS[generation]
 
 
 def _of_record(directory: Path, files: FileSystem) -> str | None:
@@ -108,7 +108,7 @@ def _of_record(directory: Path, files: FileSystem) -> str | None:
         return None
 
 
-_MENDED = "the broker builds it anew when it needs it"
+_MENDED = "the broker rebuilds it when it needs it"
 
 
 class IndexCheck:

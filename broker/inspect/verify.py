@@ -1,7 +1,7 @@
-"""Checks logs that nobody need be running for: every byte of every segment, and what stands beside it.
+"""Checks logs offline: every byte of every segment, the files beside it, and what the data directory says.
 
 Damage is what has lost records, or will mislead a broker or a reader. What a broker mends by itself when it
-starts or when it needs it, the end that a crash tore off above all, is told as a note.
+starts or when it needs it, above all the torn end after a crash, is a note.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ __all__ = ["Expected", "Finding", "PartitionReport", "verify_file", "verify_part
 _BAD_CHECKSUM = "wrong checksum"
 
 Progress = Callable[[int], object]
-"""Told how many more bytes have been looked at."""
+"""Called with the bytes that were looked at since the last call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,7 +366,7 @@ class _Check:
         elif gap and found.first_offset >= self._cleaned_offset:
             self.find(segment.path, found.position, _missing(self._next_offset, first))
         if too_far or beyond or first < segment.base_offset:
-            # It is the offset that is wrong: those behind go on as if it were not.
+            # The offset is wrong: the next ones go on as if it were right.
             self._next_offset += found.next_offset - first
         else:
             self._next_offset = found.next_offset
@@ -400,27 +400,27 @@ class _Check:
     def _torn(self, segment: SegmentPlace, broken: list[tuple[int, str]], size: int, last: bool) -> None:
         """No sound entry follows in this file: what a crash does to an end, or damage."""
         position, fault = broken[0]
-        told = f"{size - position} bytes from here to the end of the file cannot be read: {fault}"
+        what = f"{size - position} bytes from here to the end of the file cannot be read: {fault}"
         expected = self._expected
         # An entry that is there to its last byte was once written whole: it may have lost pages only where it
         # was not yet forced to the disk, and only the data directory says how far that goes.
         whole = all(fault.startswith(_BAD_CHECKSUM) for _, fault in broken)
         if not last:
-            self.find(segment.path, position, f"{told}; segments follow")
+            self.find(segment.path, position, f"{what}; segments follow")
             self._gap_explained = True
         elif expected.stopped_cleanly:
-            self.find(segment.path, position, f"{told}; the broker had closed this log")
+            self.find(segment.path, position, f"{what}; the broker had closed this log")
         elif self._next_offset < expected.durable_offset:
             known = f"offsets up to {expected.durable_offset - 1} had been forced to the disk"
-            self.find(segment.path, position, f"{told}; {known}")
+            self.find(segment.path, position, f"{what}; {known}")
         elif expected.stopped_cleanly is None and (whole or position == 0):
             look = self.report.inspection
             nothing = f"; it holds no {look.entry} of generation {look.generation}" if position == 0 else ""
-            self.find(segment.path, position, told + nothing)
+            self.find(segment.path, position, what + nothing)
         else:
             self.find(
                 segment.path, position,
-                f"torn tail: {told}. An unclean stop leaves that, or an append that is under way;"
+                f"torn tail: {what}. An unclean stop leaves that, or an append that is under way;"
                 f" the next start cuts it off at offset {self._next_offset}",
                 damage=False,
             )  # fmt: skip
@@ -446,10 +446,10 @@ class _Check:
             self.find(segment.path, None, _missing(self._next_offset, segment.base_offset))
 
 
-def _missing(first: int, behind: int) -> str:
-    if behind - first == 1:
+def _missing(first: int, end: int) -> str:
+    if end - first == 1:
         return f"offset {first} is missing"
-    return f"offsets {first} to {behind - 1} are missing"
+    return f"offsets {first} to {end - 1} are missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -526,8 +526,8 @@ def _read_topics(path: Path, files: FileSystem) -> tuple[dict[str, StoredTopic],
         try:
             topic, ended = parse_topic(read_file(files, record), record)
         except StorageError as e:
-            told = str(e).removeprefix(f"{record} ").removeprefix(f"{record}: ")
-            findings.append(Finding(record, None, f"{told}: no broker will start"))
+            why = str(e).removeprefix(f"{record} ").removeprefix(f"{record}: ")
+            findings.append(Finding(record, None, f"{why}: no broker will start"))
             continue
         if ended:
             deleting.add(name)
@@ -571,8 +571,8 @@ def _check_owner(
             Finding(file, None, f"names topic id {found[0]}, the record of topic {name} has {topic.topic_id}")
         ]
     if found[1] != topic.generation:
-        told = f"names generation {found[1]}, the record of topic {name} has {topic.generation}"
-        return [Finding(file, None, told)]
+        what = f"names generation {found[1]}, the record of topic {name} has {topic.generation}"
+        return [Finding(file, None, what)]
     return []
 
 

@@ -36,8 +36,8 @@ class AppendResult(NamedTuple):
 
     ``log_append_time_ms`` is -1 where records keep their producer's time. A ``duplicate`` was appended by
     an earlier request, and the offsets are those it got then; it adds no ``record_count``.
-    ``converted_count`` of the records were written anew, which made ``converted_bytes``: in the topic's
-    format, or because compressed sets of v0 and v1 hold offsets.
+    ``converted_count`` of the records were rewritten, into ``converted_bytes``: in the topic's format, or
+    because compressed sets of v0 and v1 hold offsets.
     """
 
     base_offset: int
@@ -62,8 +62,8 @@ class CheckedBatch(NamedTuple):
 
     ``offset_count`` offsets go to it: one for each record, or in a log of 0.7 one for each byte. The offset
     that names it is ``named_delta`` above the first: a compressed set of v0 or v1 is named by its last one.
-    ``rewritten``: its records are made anew. ``inner`` is given where that waits for the offsets, since they
-    stand in what is compressed.
+    ``rewritten``: its records are encoded again. ``inner`` is set where that must wait for the offsets, which
+    are inside what is compressed.
     """
 
     size: int
@@ -78,78 +78,35 @@ class CheckedBatch(NamedTuple):
 
 
 def rewritten(batches: Sequence[CheckedBatch]) -> tuple[int, int]:
-    """How many records of ``batches`` were made anew, and the bytes of those that hold them."""
-    anew = [batch for batch in batches if batch.rewritten]
-    return sum(batch.record_count for batch in anew), sum(batch.size for batch in anew)
+    """How many records of ``batches`` were encoded again, and the bytes of their batches."""
+    again = [batch for batch in batches if batch.rewritten]
+    return sum(batch.record_count for batch in again), sum(batch.size for batch in again)
 
 
-class Check(Protocol):
-    """Looks at everything in an append before any of it is written; pure."""
+Checked = tuple[memoryview, list[CheckedBatch]]
 
-    def __call__(
-        self, data: memoryview, config: LogConfig, now_ms: int, *, internal: bool
-    ) -> tuple[memoryview, list[CheckedBatch]]:
-        """What may be appended: ``data`` itself, in 0.7 without an entry that is cut at its end, or what it
-        was made into because the topic wants another format; and the batches that lie there.
+Check = Callable[[memoryview, LogConfig, int, bool], Checked]
+"""Looks at everything in an append before any of it is written, at a time in ms; pure. The last argument is
+for what the broker itself appends.
 
-        Raises:
-            KafkaError: something in it may not be appended, so nothing is.
-        """
-        ...
+Returns what may be appended: the data itself, in 0.7 without an entry that is cut at its end, or what was
+made of it because the topic wants another format; and its batches. A `KafkaError` refuses all of it.
+"""
 
+Number = Callable[[memoryview, list[CheckedBatch], int, "int | None"], Checked]
+"""Gives offsets from the third argument on, and the log append time if there is one.
 
-class CheckInSteps(Protocol):
-    """The same in steps."""
-
-    def __call__(
-        self, data: memoryview, config: LogConfig, now_ms: int, *, internal: bool
-    ) -> Steps[tuple[memoryview, list[CheckedBatch]]]:
-        """As `Check`. Raises the same."""
-        ...
-
-
-class Number(Protocol):
-    """Gives offsets to what is appended."""
-
-    def __call__(
-        self,
-        data: memoryview,
-        batches: list[CheckedBatch],
-        base_offset: int,
-        log_append_time_ms: int | None,
-        /,
-    ) -> tuple[memoryview, list[CheckedBatch]]:
-        """Write the offsets into ``data`` where the format has them.
-
-        Returns the data, made anew where it holds offsets that are compressed, and the batches with the sizes
-        and times that they then have.
-
-        Raises:
-            MessageTooLarge: what was made anew is larger than ``max.message.bytes``.
-        """
-        ...
-
-
-class NumberInSteps(Protocol):
-    """The same in steps, for an offset that may not be the log's end any more when they are done."""
-
-    def __call__(
-        self,
-        data: memoryview,
-        batches: list[CheckedBatch],
-        base_offset: int,
-        log_append_time_ms: int | None,
-        /,
-    ) -> Steps[tuple[memoryview, list[CheckedBatch]]]:
-        """As `Number`; what comes back can be numbered once more. Raises the same."""
-        ...
+Writes them into the data where the format has them. Returns the data, rewritten where it has offsets that are
+compressed, and the batches with the sizes and times that they then have. `MessageTooLarge`: what was
+rewritten is larger than ``max.message.bytes``.
+"""
 
 
 class Producers(Protocol):
     """What a log knows of those who write to it. Called under the log's lock."""
 
     loaded: bool
-    """Whether all that the log tells of them is known: set by the log after `restore` and `replay`."""
+    """Whether `restore` and `replay` are done; set by the log."""
 
     def check(self, batches: Sequence[CheckedBatch]) -> tuple[int, int] | None:
         """First and last offset of the batch that is repeated; None when all are new."""
@@ -195,9 +152,10 @@ class LogFamily:
     takes_long: Callable[[memoryview, LogConfig], bool]
     """Whether it takes more than some ms to check and number so much: then it is done in steps."""
     check: Check
-    check_in_steps: CheckInSteps
+    check_in_steps: Callable[[memoryview, LogConfig, int, bool], Steps[Checked]]
     number: Number
-    number_in_steps: NumberInSteps
+    number_in_steps: Callable[[memoryview, list[CheckedBatch], int, int | None], Steps[Checked]]
+    """What it returns may be numbered once more, from another offset on."""
     producers: Callable[[Path, FileSystem, int], Producers]
     """For a log's directory; forgets a producer so many ms after its last append."""
     readable_end: Callable[[int, int], int]
@@ -224,10 +182,10 @@ class LogTools:
     family: LogFamily
     schemes: LoadedSchemes
     flushed: Callable[[float], object]
-    """Told how many seconds each flush kept the disk busy."""
+    """Called with the seconds that each flush took."""
     times: BatchTimes
     """What is known of batches that were opened for their times."""
     producer_expiration_ms: int
     """So long after its last append a producer is forgotten."""
     grown: Grown
-    """Told of a log that a flush made more of readable, and by how many bytes."""
+    """Called with a log and the bytes that a flush made readable."""

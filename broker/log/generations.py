@@ -1,6 +1,6 @@
 """The two families of logs, as tables: the only place where one generation differs from another.
 
-Who looks at their files without a broker has the table in `inspection`.
+Offline tools have a table of their own: `broker.inspect.inspection`.
 
 Sources: 0.7.2 ``log/Log.scala``, ``log/LogManager.scala``, ``utils/TopicNameValidator.scala``; Kafka 3.9
 ``UnifiedLog``, ``LogSegment.shouldRoll``.

@@ -1,6 +1,6 @@
-"""Opens a partition's directory: after a clean stop by what was noted then, after a crash by looking.
+"""Opens a partition's directory: after a clean stop from its notes, after a crash by checking entries.
 
-What should be there and is not is never passed over: `MissingSegments`, or the log goes on after it.
+Missing data is never ignored: `MissingSegments` is raised, or the log goes on after what is missing.
 """
 
 from __future__ import annotations
@@ -92,11 +92,11 @@ def load_segments(
     recovery_point: int,
     truncate_missing: bool = False,
 ) -> Loaded:
-    """What is in ``directory``.
+    """Open what is in ``directory``.
 
     After a clean stop nothing is read but the directory and, where the log has had more than one segment,
     their list. Otherwise each segment that is not wholly below ``recovery_point`` is checked, cut at its
-    first invalid entry, and what lies behind a cut is moved aside. What is below ``recovery_point``, or
+    first invalid entry, and what comes after a cut is moved aside. What is below ``recovery_point``, or
     below the end that a clean stop noted, no crash has taken: the log goes on after it with
     ``truncate_missing``, and is not opened without.
 
@@ -238,9 +238,9 @@ class _Loading:
             missing += missing_segments(listed, sizes, self._durable_offset, names=names)
             first_unlisted = listed.active
         if not missing and segments:
-            for segment, behind in pairwise(segments):
-                if segment.base_offset >= first_unlisted and behind.base_offset <= self._durable_offset:
-                    missing += self._between(segment, behind)
+            for segment, following in pairwise(segments):
+                if segment.base_offset >= first_unlisted and following.base_offset <= self._durable_offset:
+                    missing += self._between(segment, following)
         if (
             not missing
             and clean is not None
@@ -253,7 +253,7 @@ class _Loading:
             missing.append(Missing(0, self._durable_offset, "no segment is there"))
         return [each for each in missing if each.end > each.first]
 
-    def _between(self, segment: Segment, behind: Segment) -> list[Missing]:
+    def _between(self, segment: Segment, following: Segment) -> list[Missing]:
         """What is missing between two segments that no list holds, both on the disk before the stop."""
         if segment.gaps_allowed:
             return []
@@ -262,10 +262,10 @@ class _Loading:
         except CorruptMessage as e:
             _logger.error("%s: cannot check whether it is complete: %s", segment.path, e)
             return []
-        if end_offset >= behind.base_offset:
+        if end_offset >= following.base_offset:
             return []
-        why = f"{segment.path.name} ends before them, and {behind.path.name} is the next"
-        return [Missing(end_offset, behind.base_offset, why)]
+        why = f"{segment.path.name} ends before them, and {following.path.name} is the next"
+        return [Missing(end_offset, following.base_offset, why)]
 
     def _resume(self, segments: list[Segment], error: MissingSegments) -> list[Segment]:
         """Only what lies after all that is missing."""
@@ -287,7 +287,7 @@ class _Loading:
         return rest
 
     def _open(self, segments: list[Segment]) -> tuple[list[Segment], int]:
-        """Check what has to be. Returns the segments that are kept, and what is known to be on the disk.
+        """Check what must be checked. Returns the kept segments, and the offset up to which all is durable.
 
         Raises:
             MissingSegments: what was on the disk cannot be read any more.
@@ -341,7 +341,7 @@ class _Loading:
             why = f"{kept[-1].path.name} ends before them, and no segment follows"
             raise MissingSegments(self._directory, [Missing(end_offset, self._durable_offset, why)])
         if damaged:
-            # Nothing is appended behind damage: its segment stays as it is found.
+            # Nothing is appended after damage: its segment stays as it is.
             kept.append(new_segment(self._directory, end_offset, self._config, self._tools))
         for segment in kept[:-1]:
             segment.stop_growing()

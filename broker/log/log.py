@@ -34,7 +34,7 @@ from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType, TopicPartition
 _logger = logging.getLogger(__name__)
 
 _NUMBERINGS = 3
-"""So often a set is numbered for the log's end in steps, while others append; then all at once."""
+"""How often a set is numbered in steps for a log's end that others move; then it is done at once."""
 
 
 class Log:
@@ -131,19 +131,19 @@ class Log:
     def append(self, data: bytearray | memoryview | bytes, *, internal: bool = False) -> AppendResult:
         """Append what the family lets in: whole batches, which get their offsets in place; 0.7's messages.
 
-        ``internal`` is for the broker's own. Readers see the records when this returns, in a log of 0.7 when
-        they are on the disk: after the next flush.
+        ``internal`` is for the broker's own. Readers see the records when this returns, in a log of 0.7
+        after the next flush.
 
         Raises:
             CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge, UnsupportedCompression: a batch
                 may not be appended, so none of them was.
-            OutOfOrderSequence, InvalidProducerEpoch: as the guard found.
+            OutOfOrderSequence, InvalidProducerEpoch: as `ProducerState.check`.
             StorageError: the disk is full or failed; nothing was appended.
         """
         given = memoryview(bytearray(data) if isinstance(data, bytes) else data)
         config = self.config
         now_ms = self._tools.clock.time_ms()
-        view, batches = self._family.check(given, config, now_ms, internal=internal)
+        view, batches = self._family.check(given, config, now_ms, internal)
         return self._append(given, view, batches, config, now_ms, None)
 
     def takes_long(self, data: memoryview) -> bool:
@@ -159,7 +159,7 @@ class Log:
         given = memoryview(data)
         config = self.config
         now_ms = self._tools.clock.time_ms()
-        view, batches = yield from self._family.check_in_steps(given, config, now_ms, internal=False)
+        view, batches = yield from self._family.check_in_steps(given, config, now_ms, False)
         numbered_from = -1
         for _ in range(_NUMBERINGS):
             if numbered_from == self._end_offset:
@@ -201,9 +201,9 @@ class Log:
             last_offset, start_offset = self._end_offset - 1, self._segments[0].base_offset
         if must_flush:
             self.flush()
-        told_ms = NO_TIMESTAMP if append_time is None else append_time
-        anew = rewritten(batches) if view is not given else (0, 0)
-        return AppendResult(base_offset, last_offset, told_ms, start_offset, count, False, *anew)
+        time_ms = NO_TIMESTAMP if append_time is None else append_time
+        converted = rewritten(batches) if view is not given else (0, 0)
+        return AppendResult(base_offset, last_offset, time_ms, start_offset, count, False, *converted)
 
     def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False
@@ -244,7 +244,7 @@ class Log:
     def read_in_steps(
         self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False
     ) -> Steps[FileSlice]:
-        """`read`, for whoever reads views of logs as well, which take longer. Raises the same."""
+        """`read` with the signature of the views of logs, which take longer."""
         yield from ()
         return self.read(offset, max_bytes, at_least_one=at_least_one, committed_only=committed_only)
 
@@ -311,7 +311,7 @@ class Log:
         """
         with self._maintenance:
             grown = self._flush()
-        self._tell(grown)
+        self._report(grown)
 
     def flush_if_free(self) -> None:
         """`flush`, unless another one or a deletion of segments is under way: the next round does it then."""
@@ -320,9 +320,9 @@ class Log:
                 grown = self._flush()
             finally:
                 self._maintenance.release()
-            self._tell(grown)
+            self._report(grown)
 
-    def _tell(self, grown: int) -> None:
+    def _report(self, grown: int) -> None:
         if grown:
             self._tools.grown(self.topic_partition, grown)
 
@@ -376,7 +376,7 @@ class Log:
             )
 
     def expire_producers(self, now_ms: int) -> None:
-        """Let the guard forget those who have been silent for too long."""
+        """Forget producers that have not written for too long."""
         with self._lock:
             self._producers.forget_before(now_ms)
 
@@ -399,14 +399,14 @@ class Log:
                 return CleanState(self._end_offset, active.base_offset, active.size)
 
     def drop(self) -> None:
-        """The topic is deleted: nobody finds anything here any more."""
+        """Close the log of a deleted topic: every later call raises `UnknownTopicOrPartition`."""
         with self._maintenance, self._lock:
             self._closed = lambda: UnknownTopicOrPartition(f"{self.topic_partition} was deleted")
             for segment in self._segments:
                 segment.forget_files()
 
     def load_producers(self) -> None:
-        """Let the guard know the producers in the log. Raises `StorageError`."""
+        """Learn the producers from the snapshot and the log. Raises `StorageError`."""
         with self._lock:
             now_ms = self._tools.clock.time_ms()
             try:

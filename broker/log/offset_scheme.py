@@ -20,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from broker.disk.filesystem import OpenFiles, write_all
 from pyspark_kafkalog.errors import CorruptMessage
@@ -162,7 +162,7 @@ def _swap_if_little(*columns: array[int]) -> None:
 
 
 _NEGLECTED_SHIFT = 6
-"""A read may be shorter by a 64th than it could be, if that makes it faster."""
+"""A read may be a 64th shorter than it could be, if that makes it faster."""
 
 MAX_RELATIVE = 2**31 - 1
 """Largest offset above the base, and largest file position, that a row of an index can hold."""
@@ -324,8 +324,8 @@ class LogicalOffsets:
     def _end_within(self, first: Frame, wanted: Wanted, frames: Frames) -> int:
         """Where the last frame ends that is whole within ``max_bytes`` and before ``end_offset``.
 
-        Of a large read the index alone tells, where that leaves out little: small frames are many to walk
-        over, and the next read begins at a row then, so that it has none to walk over either.
+        A large read ends where the index says, if that leaves out little: walking over many small frames
+        costs more, and the next read then begins at a row of the index.
         """
         size, end_offset = wanted.size, wanted.end_offset
         limit = first.position + wanted.max_bytes
@@ -445,28 +445,21 @@ class ByteOffsets:
         return ()
 
 
-class Unloadable(Protocol):
-    """Whatever holds a scheme that can be loaded again."""
-
-    def unload(self) -> None:
-        """Let go of the scheme; who uses it just now goes on with it."""
-        ...
-
-
 class LoadedSchemes:
     """*Thread-safe: ``_lock`` guards the table.* Bounds the memory that the indexes of full segments take.
 
-    The one loaded first goes first. Segments that still grow are not counted: they must have theirs.
+    The one loaded first goes first: its segment's `unload` is called. Segments that still grow are not
+    counted: they must have theirs.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._used_bytes = 0
-        self._loaded: OrderedDict[Unloadable, int] = OrderedDict()
+        self._loaded: OrderedDict[Any, int] = OrderedDict()
         self._lock = threading.Lock()
 
-    def add(self, holder: Unloadable, memory_bytes: int) -> None:
-        """``holder`` has loaded its scheme; others may have to let go of theirs."""
+    def add(self, holder: Any, memory_bytes: int) -> None:
+        """``holder`` has loaded its scheme; others may have to drop theirs."""
         with self._lock:
             self._used_bytes += memory_bytes - self._loaded.pop(holder, 0)
             self._loaded[holder] = memory_bytes
@@ -475,7 +468,7 @@ class LoadedSchemes:
                 self._used_bytes -= freed
                 oldest.unload()
 
-    def discard(self, holder: Unloadable) -> None:
+    def discard(self, holder: Any) -> None:
         """``holder`` is gone."""
         with self._lock:
             self._used_bytes -= self._loaded.pop(holder, 0)

@@ -44,7 +44,7 @@ def check_segment(
     it and are below ``end_offset``. Both kinds of damage end at the first entry that is not: a lost block and
     a nonsense block. With ``gaps_allowed`` (a cleaner has been there) offsets need only rise.
 
-    What is below ``durable_offset`` was on the disk: no crash has damaged it. There reading goes on behind
+    What is below ``durable_offset`` was on the disk: no crash has damaged it. There reading goes on after
     the damage, where ``scan`` finds more.
 
     Raises:
@@ -59,15 +59,15 @@ def check_segment(
         )  # fmt: skip
         if found.fault is None or found.next_offset >= durable_offset or scan is None:
             break
-        behind = _behind_damage(file, size, found, scan, base_offset, end_offset)
-        if behind is None:
+        after = _after_damage(file, size, found, scan, base_offset, end_offset)
+        if after is None:
             break
         damaged.append(f"byte {found.size}: {found.fault}")
-        position, next_offset = behind
+        position, next_offset = after
     return Survivors(found.size, found.next_offset, found.fault, tuple(damaged))
 
 
-def _behind_damage(
+def _after_damage(
     file: File, size: int, found: Survivors, scan: Scan, base_offset: int, end_offset: int
 ) -> tuple[int, int] | None:
     """Position and offset at which reading can go on after a fault; None when nothing follows it."""
@@ -82,8 +82,8 @@ def _behind_damage(
         if entry.position == found.size and entry.first_is_known:
             if not entry.sound and entry.first_offset == found.next_offset:
                 return entry.end, entry.next_offset  # only its content is bad
-            behind = found.next_offset + entry.next_offset - entry.first_offset
-            moved_to = (entry.end, behind) if entry.sound and behind <= end_offset else None
+            after = found.next_offset + entry.next_offset - entry.first_offset
+            moved_to = (entry.end, after) if entry.sound and after <= end_offset else None
         elif (
             entry.sound
             and entry.position > found.size

@@ -51,7 +51,7 @@ class ByAge:
 
 @dataclass(frozen=True, slots=True)
 class BySize:
-    """Segments go while those behind them still hold ``retention_bytes``."""
+    """Segments go while the ones after them still have ``retention_bytes``."""
 
     retention_bytes: int
 
@@ -117,7 +117,7 @@ def offsets_before(
     negative time for none. Sources: 0.7.2 ``Log.getOffsetsBefore``,
     Kafka 3.9 ``UnifiedLog.legacyFetchOffsetsBefore``.
     """
-    # A segment that was begun behind what is on the disk cannot be read yet.
+    # A segment that begins above what is on the disk cannot be read yet.
     found = [(s.base_offset, s.modified_ms) for s in segments if s.base_offset <= readable_end]
     if found and found[-1][0] < readable_end:
         found.append((readable_end, now_ms))

@@ -1,8 +1,7 @@
 """Walks a segment that may be damaged: every entry that can be made out, and the places where none can.
 
-The broker's own walks (`walk`, and `recovery` where a crash may have done it) end at the first fault,
-because what lies behind it must not be served. Here somebody wants to know what is left. What an entry is, a
-`Layout` says: `scan` and `scan07` have one each.
+The broker's own walks (`walk`, and `recovery` after a crash) end at the first fault, because what follows it
+must not be served. This one goes on. What an entry looks like is a `Layout`: `scan` has one for each family.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Found(Protocol):
 
     @property
     def first_is_known(self) -> bool:
-        """Whether it begins at ``first_offset``: of a compressed set of v0 or v1 only opening it tells."""
+        """Whether it begins at ``first_offset``; not known of compressed sets of v0 and v1."""
         ...
 
     @property
@@ -56,7 +55,7 @@ class Found(Protocol):
 
     @property
     def next_offset(self) -> int:
-        """Offset at which the entry behind it begins, where none is missing."""
+        """Offset at which the next entry begins, if none is missing."""
         ...
 
     @property
@@ -66,17 +65,17 @@ class Found(Protocol):
 
     @property
     def record_count(self) -> int | None:
-        """The records in it; None where only opening it tells."""
+        """The records in it; None where it must be opened for that."""
         ...
 
     @property
     def crc(self) -> int:
-        """What its bytes add up to."""
+        """The checksum of its bytes."""
         ...
 
     @property
     def stored_crc(self) -> int:
-        """What they should add up to."""
+        """The checksum in its header."""
         ...
 
     @property
@@ -159,7 +158,7 @@ class Layout(Protocol[F]):
     """So many bytes of an entry `candidates` must see to take its place for one."""
 
     def header_at(self, window: Window, position: int) -> F:
-        """The entry that begins at ``position``, with a ``crc`` that says nothing; all of it is in the file.
+        """The entry that begins at ``position``, without its ``crc``; all of it is in the file.
 
         Raises:
             CorruptMessage: there is none.

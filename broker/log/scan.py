@@ -63,19 +63,19 @@ _MAY_BEGIN = re.compile(
 )
 
 _OFFSETS_OF_A_SEGMENT = 1 << 31
-"""A batch found behind damage must lie this near: a segment's index can hold no more."""
+"""A batch found after damage must be this near: a segment's index can hold no more."""
 
-_LARGEST_BEHIND_DAMAGE = 16 << 20
-"""Bytes of the largest v0 or v1 entry at which reading goes on behind damage: much looks like one that is
+_LARGEST_AFTER_DAMAGE = 16 << 20
+"""Bytes of the largest v0 or v1 entry at which reading goes on after damage: much looks like one that is
 none, and to sum up all of it would take hours. Kafka's default allowed 1 MB.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class _Headed(Generic[_H]):
-    """What all formats have in common: a header that tells the size, and a checksum.
+    """What all formats have in common: a header with the size, and a checksum.
 
-    ``crc`` is what the entry's bytes add up to.
+    ``crc`` is the checksum of the entry's bytes.
     """
 
     position: int
@@ -195,7 +195,7 @@ FoundEntry = FoundBatch | FoundSet
 
 
 def scan(file: File, size: int, lowest_offset: int, *, start: int = 0) -> Iterator[FoundEntry | Damage]:
-    """What lies in bytes ``[start, size)``, as `salvage` tells it.
+    """What is in bytes ``[start, size)``, as `salvage` gives it.
 
     ``lowest_offset`` is where the segment's offsets begin.
 
@@ -248,7 +248,7 @@ class _Entries:
             begins = match.start()
             offset, length = _OFFSET_AND_LENGTH.unpack_from(chunk, begins)
             if 0 <= offset - self._lowest_offset < _OFFSETS_OF_A_SEGMENT and (
-                length <= _LARGEST_BEHIND_DAMAGE or chunk[begins + MAGIC_POSITION] == MAGIC
+                length <= _LARGEST_AFTER_DAMAGE or chunk[begins + MAGIC_POSITION] == MAGIC
             ):
                 yield begins
 
@@ -282,15 +282,15 @@ _MAY_BEGIN_07 = re.compile(
 )
 """A length that an entry may have, and a magic byte."""
 
-_LARGEST_BEHIND_DAMAGE_07 = 16 << 20
-"""Bytes of the largest entry at which reading goes on behind damage; larger ones are passed over. To sum up
+_LARGEST_AFTER_DAMAGE_07 = 16 << 20
+"""Bytes of the largest entry at which reading goes on after damage; larger ones are passed over. To sum up
 all that looks like a length in a file of 512 MiB would take hours. 0.7 allowed messages of 1 MB.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class FoundEntry07:
-    """An entry by its header; ``crc`` is what its payload adds up to."""
+    """An entry by its header; ``crc`` is the checksum of its payload."""
 
     position: int
     size: int
@@ -311,7 +311,7 @@ class FoundEntry07:
 
     @property
     def payload_size(self) -> int:
-        """Bytes of its payload as it lies there."""
+        """Bytes of its payload as it is stored."""
         return self.end - self.summed_from
 
     @property
@@ -352,7 +352,7 @@ class FoundEntry07:
 
 
 def scan07(file: File, size: int, base_offset: int, *, start: int = 0) -> Iterator[FoundEntry07 | Damage]:
-    """What lies in bytes ``[start, size)``, as `salvage` tells it; the file's first byte has ``base_offset``.
+    """What is in bytes ``[start, size)``, as `salvage` gives it; the file's first byte has ``base_offset``.
 
     Raises:
         OSError: the disk refused to read.
@@ -399,7 +399,7 @@ class _Entries07:
         for match in _MAY_BEGIN_07.finditer(chunk):
             (length,) = _LENGTH.unpack_from(chunk, match.start())
             end = position + match.start() + _LENGTH.size + length
-            if end <= window.size and length <= _LARGEST_BEHIND_DAMAGE_07 and _may_begin_07(window, end):
+            if end <= window.size and length <= _LARGEST_AFTER_DAMAGE_07 and _may_begin_07(window, end):
                 yield match.start()
 
 

@@ -1,4 +1,4 @@
-"""One file of a log with what is needed to find one's way in it."""
+"""One file of a log, with what is needed to find offsets in it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Segment:
 
     *Thread-safe for reading.* What changes it belongs to the holder of the log's lock. ``size`` is published
     last, so a reader never sees half an append. ``_load_lock`` guards ``_scheme``: it is loaded, or built
-    anew from the file, when it is first needed, and may be unloaded once the segment has stopped growing.
+    from the file, when it is first needed, and may be unloaded once the segment has stopped growing.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Segment:
         return self._index().has_room(self.size + size_bytes, last_offset, index_bytes)
 
     def append(self, data: memoryview, batches: Sequence[CheckedBatch], now_ms: int) -> None:
-        """Write whole batches, numbered from ``next_offset`` on, behind the last one.
+        """Write whole batches, numbered from ``next_offset`` on, after the last one.
 
         Raises:
             OSError: the disk refused. The file may be longer than ``size`` then: `cut_back`.
@@ -147,7 +147,7 @@ class Segment:
         self.size = position
 
     def cut_back(self) -> None:
-        """Remove what a failed append left behind the last whole frame. Raises `OSError`."""
+        """Remove what a failed append left after the last whole frame. Raises `OSError`."""
         held = self._pool.acquire(self.path)
         try:
             held.file.truncate(self.size)
@@ -155,9 +155,9 @@ class Segment:
             self._pool.release(held)
 
     def slice(self, offset: int, end_offset: int, max_bytes: int, *, at_least_one: bool) -> FileSlice | None:
-        """What lies from ``offset`` on, in at most ``max_bytes``, as the offset scheme cuts it.
+        """The part of the file from ``offset`` on, at most ``max_bytes``, as the offset scheme cuts it.
 
-        Nothing at or beyond ``end_offset`` is given. None when this segment holds nothing from ``offset``
+        Nothing at or beyond ``end_offset`` is given. None when this segment has nothing from ``offset``
         on: its last frames were compacted away.
 
         Raises:
@@ -262,7 +262,7 @@ class Segment:
         below ``durable_offset``: no crash has damaged what was on the disk, and the file stays as it is. Only
         of the ``last`` segment it is not known at which offset it ends.
 
-        The indexes are built anew on the way.
+        The indexes are rebuilt on the way.
 
         Raises:
             OSError: the disk refused.
@@ -311,7 +311,7 @@ class Segment:
                 self._saved_size = self.size
 
     def unload(self) -> None:
-        """Let the indexes leave memory; who uses them just now goes on with them."""
+        """Let the indexes leave memory; threads that use them at the moment keep them."""
         if not self.growing:
             self._scheme = None
 
@@ -417,7 +417,7 @@ class Segment:
         learn = _learner(scheme)
         learned = expected = self.base_offset
         for frame in self._frames(0, self.size, SCAN_BYTES):
-            # An entry whose offset is damaged gets no row; whoever looks for it walks there and finds out.
+            # An entry whose offset is damaged gets no row; a read of it walks there and fails.
             gap = frame.first_offset - expected
             follows = not gap or self.gaps_allowed or (gap > 0 and not is_lost(frame, gap))
             if follows and learned <= frame.first_offset and frame.last_offset < self.next_offset:

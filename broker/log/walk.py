@@ -10,7 +10,7 @@ from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.base import Frame, MessageFormat
 
 CHUNK_BYTES = 8 << 10
-"""One read for a look-up: an index interval (4 KiB) and the header behind it."""
+"""One read for a look-up: an index interval (4 KiB) and the header after it."""
 
 SCAN_BYTES = 256 << 10
 """One read when a whole segment is walked."""

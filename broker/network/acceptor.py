@@ -21,7 +21,7 @@ _PAUSE_SECONDS = 0.25
 """How long accepting rests when the process is out of descriptors: clients wait in the backlog."""
 
 _LOG_EVERY_SECONDS = 5.0
-"""Refused connections are told of at most this often: clients retry many times a second."""
+"""Refused connections are logged at most this often: clients retry many times a second."""
 
 
 class Acceptor:
@@ -84,7 +84,7 @@ class Acceptor:
             except OSError as e:
                 self._accept_failed(e)
             except Exception:
-                # A failure with one connection must not end the thread: nobody could connect again.
+                # A failure with one connection must not end the thread: no client could connect again.
                 _log.exception("could not take up a connection")
 
     def _accept_all(self) -> None:

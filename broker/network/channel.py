@@ -54,7 +54,7 @@ class RequestMemory:
 
     A quarter of the memory is for requests of at most `SMALL_BYTES`, the rest for all. Those that do not fit
     wait in the order they came in, the small ones in a queue of their own: neither kind can keep the other
-    from its part. Who has a reservation needs nothing more to be read and handled, so nobody waits for ever.
+    from its part. A request with a reservation needs nothing more to be handled, so none waits for ever.
     """
 
     def __init__(self, limit_bytes: int | None = None, *, largest_bytes: int = 0) -> None:
@@ -103,7 +103,7 @@ class RequestMemory:
         return taken
 
     def release(self, reservation: Reservation) -> None:
-        """The request is done, or nobody will send the rest of it; whether it was granted yet or not."""
+        """The request is done or given up; whether it was granted yet or not."""
         with self._lock:
             if reservation.lane is not None:
                 reservation.lane.used_bytes -= reservation.size_bytes
@@ -152,7 +152,7 @@ def _nobody_waits() -> None:
 
 
 READ_AHEAD_BYTES = 65536
-"""While a request is in hand, reading goes on until this much waits behind it.
+"""While a request is in hand, reading goes on until this much waits.
 
 Reading on at all is how the end of a connection is noticed while a fetch is parked.
 """
@@ -216,7 +216,7 @@ class Channel:
         self._ahead_bytes = 0  # received and not taken yet, whole frames or not
         self._failure: FrameTooLarge | None = None
         self._in_hand = False
-        self._held: list[Part] = []  # small answers that nobody has tried to send yet; only bytes
+        self._held: list[Part] = []  # small answers not sent yet; only bytes
         self._outgoing: Transmission | None = None  # what is being sent; then nothing is held
         self.unsent_bytes = 0
         """Size of the answers that are not sent whole yet."""

@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
+from broker.metrics import Metrics
 from broker.network.channel import Channel, RequestMemory
 from broker.network.reply import Outcome, Part, Reply
 from broker.network.wakeup import Wakeup
@@ -58,45 +59,6 @@ def share_the_interpreter() -> None:
 
 class _CloseRequested(Exception):
     """A reply asked for the end of its connection."""
-
-
-class Counter(Protocol):
-    """A metric that grows; prometheus's Counter."""
-
-    def inc(self, amount: float = 1) -> None:
-        """Add ``amount``."""
-        ...
-
-
-class Gauge(Protocol):
-    """A metric that moves; prometheus's Gauge."""
-
-    def inc(self, amount: float = 1) -> None:
-        """Add ``amount``."""
-        ...
-
-    def dec(self, amount: float = 1) -> None:
-        """Take ``amount`` away."""
-        ...
-
-
-class NetworkMetrics(Protocol):
-    """What the network layer counts."""
-
-    @property
-    def bytes_in(self) -> Counter:
-        """Bytes received from clients."""
-        ...
-
-    @property
-    def bytes_out(self) -> Counter:
-        """Bytes of answers that were sent whole."""
-        ...
-
-    @property
-    def connections(self) -> Gauge:
-        """Connections that are open."""
-        ...
 
 
 class _Connection:
@@ -151,7 +113,7 @@ class Processor:
 
     Connections take turns of `SLICE_SECONDS`: one that has more to be done then, requests that wait or work
     in hand (`Reply.go_on_with`), goes to the end of ``_turns``. After each such turn the selector is asked
-    who has something new: a client with a short request waits for one slice and not for all those queued.
+    which connections have something new: a client with a short request waits for one slice only.
     A work's jobs run in ``_worker``, a single thread that is there once it is needed.
 
     A client that has left is served to the end of what it sent, unless an answer cannot be sent: producers
@@ -162,7 +124,7 @@ class Processor:
         self,
         number: int,
         handler: Handler,
-        metrics: NetworkMetrics,
+        metrics: Metrics,
         *,
         max_request_bytes: int,
         max_idle_seconds: float,
@@ -605,7 +567,7 @@ def _resumed(work: Steps[None], job: Future[Any]) -> Job | None:
 
 
 def _end_work(reply: Reply) -> None:
-    """Nobody waits for it any more."""
+    """The client is gone."""
     work, reply.work = reply.work, None
     if work is not None:
         try:

@@ -59,7 +59,7 @@ class Reply:
         self._closed = False
         self._on_close: Callable[[], None] | None = None
         self.token = token
-        """The owner's name for the connection; nobody else's business."""
+        """The owner's name for the connection."""
         self.peer = peer
         """``host:port`` of the client."""
         self.outcome = Outcome.PENDING
@@ -70,7 +70,7 @@ class Reply:
 
     @property
     def closed(self) -> bool:
-        """Whether the connection is gone, so that nobody waits for the answer any more."""
+        """Whether the connection is gone, so that no answer is wanted."""
         return self._closed
 
     def send(self, parts: Sequence[Part]) -> None:
@@ -84,7 +84,7 @@ class Reply:
     def returned(self, parts: Sequence[Part]) -> None:
         """The handler gave ``parts`` back as the answer: called by the owner only, in its thread.
 
-        Nobody else has an unsettled reply whose handler has returned an answer, so it takes no lock.
+        No other thread has an unsettled reply whose handler has returned an answer, so it takes no lock.
 
         Raises:
             RuntimeError: the handler had settled it already.
@@ -138,7 +138,7 @@ class Reply:
                 _log.exception("on_close of a request from %s failed", self.peer)
 
     def drop(self) -> None:
-        """Give up the files of an answer that nobody can receive any more: called by the owner only."""
+        """Close the files of an answer whose client is gone: called by the owner only."""
         if self.parts is not None:
             close_regions(self.parts)
 
@@ -170,7 +170,7 @@ _READ_AHEAD_BYTES = 65536
 """No further region is read into a group that has this much: a slow peer would make us hold it."""
 
 _MORE = getattr(socket, "MSG_MORE", 0)
-"""Tells the kernel that more follows, so that a header does not leave in a packet of its own."""
+"""More follows: a header does not leave in a packet of its own."""
 
 
 class Region(Protocol):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+from broker.metrics import Metrics
 from broker.network.acceptor import Acceptor, listen, peer_name
 from broker.network.channel import RequestMemory
-from broker.network.processor import Handler, NetworkMetrics, Processor
+from broker.network.processor import Handler, Processor
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 
 _log = logging.getLogger(__name__)
@@ -15,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class NetworkConfig:
-    """What the socket server must know; the broker's configuration has the properties behind it."""
+    """What the socket server must know; the broker's configuration has the properties for it."""
 
     host: str = "127.0.0.1"
     """Address to listen on; empty means all interfaces."""
@@ -45,7 +46,7 @@ class SocketServer:
     It knows sizes and bytes, not Kafka. Requests of one connection are handled one at a time and
     answered in order; connections do not wait for each other except for the time a handler computes.
 
-    *Thread-safe: `start` and `stop` are called by whoever owns the server, in this order and once.* The
+    *Thread-safe: `start` and `stop` are called by the server's owner, in this order and once.* The
     acceptor thread owns the listening socket, each processor thread its own connections; they share
     nothing but queues with a wake-up pipe. The handler runs in a processor thread and must not block: what
     has to wait keeps its `Reply` and answers later from another thread.
@@ -55,7 +56,7 @@ class SocketServer:
         self,
         config: NetworkConfig,
         handler: Handler,
-        metrics: NetworkMetrics,
+        metrics: Metrics,
         clock: Clock = SYSTEM_CLOCK,
         memory: RequestMemory | None = None,
     ) -> None:
@@ -121,7 +122,7 @@ class SocketServer:
     def stop(self, grace_seconds: float = 5.0) -> None:
         """Stop accepting, let requests in hand be answered for up to ``grace_seconds``, close everything.
 
-        Requests that wait behind one in hand are not begun.
+        Requests that wait after one in hand are not begun.
         """
         if self._acceptor is None:
             return

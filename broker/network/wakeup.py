@@ -15,7 +15,7 @@ class Wakeup:
     The order of three steps keeps a wake-up from being lost. A waker first queues its work, then calls
     `wake`; the waiting thread first calls `clear`, then looks at the queue. `clear` drains the pipe
     before it forgets that it was woken: the other way round, a byte written in between would be drained
-    with the flag left set, and nobody would write again.
+    with the flag left set, and no later wake would write.
     """
 
     __slots__ = ("_closed", "_lock", "_read_fd", "_woken", "_write_fd")

@@ -35,7 +35,7 @@ _RECORD_OVERHEAD = 32
 """A bound of a record's own bytes beside its key and value."""
 
 Appended = Callable[[TopicPartition, int], None]
-"""Told of each append and its size in bytes, so that fetches of the offsets topic wake up."""
+"""Called with each append and its size in bytes, so that fetches of the offsets topic wake up."""
 
 _Entry = tuple[OffsetKey, bytes, bytes]
 """A key, its bytes, and its value's bytes."""
@@ -181,7 +181,7 @@ class OffsetCoordinator:
         return sorted(names)
 
     def forget_topic(self, topic: str) -> None:
-        """Delete what all groups stored for ``topic``: it is gone, and a new one of its name starts anew.
+        """Delete what all groups stored for ``topic``: a new topic of its name starts without offsets.
 
         Where the disk refuses, the offsets stay, and a warning is logged.
         """

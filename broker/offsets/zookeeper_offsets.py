@@ -50,7 +50,7 @@ class ZooKeeperOffsets:
         """Store the group's next offset. Blocks.
 
         Raises:
-            InvalidRequest: the offset is negative, which nobody could read.
+            InvalidRequest: the offset is negative.
             ServerError: as `read`.
         """
         if offset < 0:

@@ -164,14 +164,14 @@ class Broker:
         _log.info("broker %d stopped", self.config.node_id)
 
     def advertised(self) -> dict[str, tuple[str, int]]:
-        """Host and port that the clients of each protocol are told to connect to."""
-        ports, told = self.ports, {}
+        """Host and port that each protocol's clients connect to."""
+        ports, found = self.ports, {}
         for listening in self.config.endpoints:
             endpoint = self.config.advertised_endpoint(
                 listening, ports[listening.protocol], self._machine_name
             )
-            told[listening.protocol] = (endpoint.host, endpoint.port)
-        return told
+            found[listening.protocol] = (endpoint.host, endpoint.port)
+        return found
 
     def _make_registration(self) -> Registration | None:
         if self.config.zookeeper_connect is None:

@@ -34,7 +34,7 @@ _LONGS = frozenset(
         "queued.max.request.bytes", "retention.bytes", "retention.ms", "segment.jitter.ms", "segment.ms",
     }
 )  # fmt: skip
-"""Whole numbers that Kafka tells as LONG, whatever their default; clients that read types parse by them."""
+"""Whole numbers that Kafka describes as LONG, whatever their default: clients may parse by the type."""
 
 
 @dataclass(frozen=True, slots=True)

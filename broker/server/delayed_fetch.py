@@ -8,27 +8,11 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
+from broker.scheduler import Handle, Scheduler
 from pyspark_kafkalog.types import TopicPartition
 
 _log = logging.getLogger(__name__)
-
-
-class Timer(Protocol):
-    """What parking needs of a scheduler."""
-
-    def after(self, seconds: float, fn: Callable[[], None]) -> Handle:
-        """Call ``fn`` once, ``seconds`` from now."""
-        ...
-
-
-class Handle(Protocol):
-    """A call that has not happened yet."""
-
-    def cancel(self) -> None:
-        """See to it that the call does not happen."""
-        ...
 
 
 class ParkedFetch:
@@ -52,11 +36,11 @@ class ParkedFetch:
 class DelayedFetches:
     """*Thread-safe.* All parked fetches by the partitions they wait for.
 
-    ``_lock`` guards the watch lists and every `ParkedFetch`; a fetch is completed by whoever unlinks it,
-    outside the lock, hence once. Appends to a partition nobody waits for take no lock.
+    ``_lock`` guards the watch lists and every `ParkedFetch`; a fetch is completed by the thread that unlinks
+    it, outside the lock, hence once. Appends to a partition without waiting fetches take no lock.
     """
 
-    def __init__(self, timer: Timer) -> None:
+    def __init__(self, timer: Scheduler) -> None:
         self._timer = timer
         self._lock = threading.Lock()
         self._watchers: dict[TopicPartition, set[ParkedFetch]] = {}
@@ -121,7 +105,7 @@ class DelayedFetches:
             _complete(fetch)
 
     def wake(self, fetch: ParkedFetch) -> None:
-        """Complete ``fetch`` with what there is, if nobody has yet."""
+        """Complete ``fetch`` with what there is, unless it is complete already."""
         with self._lock:
             if fetch.done:
                 return

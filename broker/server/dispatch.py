@@ -38,9 +38,7 @@ _OLDER_CODES = {
     (ApiKey.PRODUCE, ErrorCode.KAFKA_STORAGE_ERROR): (4, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     (ApiKey.FETCH, ErrorCode.KAFKA_STORAGE_ERROR): (6, ErrorCode.NOT_LEADER_OR_FOLLOWER),
 }
-"""Codes that came later than the API: the first version whose clients know it, and what brokers told those
-before it.
-"""
+"""Codes younger than the API: the first version whose clients know it, and the code for those before."""
 
 _log = logging.getLogger(__name__)
 
@@ -49,8 +47,8 @@ _log = logging.getLogger(__name__)
 class Services:
     """*Thread-safe: every part is.* The broker's parts, as the handlers see them.
 
-    ``endpoint`` tells host and port that clients are to use; it is a call because port 0 becomes a number
-    only when the socket is bound. With a ZooKeeper there are ``zookeeper_offsets`` and an ``ownership``.
+    ``endpoint`` returns the host and port that clients use; it is a call because port 0 becomes a number only
+    when the socket is bound. With a ZooKeeper there are ``zookeeper_offsets`` and an ``ownership``.
     """
 
     config: BrokerConfig
@@ -82,7 +80,7 @@ class Context:
         """The version of the API that the client asked in, and is answered in."""
 
     def answer(self, response: Any, version: int | None = None) -> None:
-        """Send the answer, in the request's version unless told. For `LATER`: from any thread.
+        """Send the answer, in the request's version unless another is given. For `LATER`: from any thread.
 
         Raises:
             InvalidRequest: the version cannot say this; nothing was sent.
@@ -90,7 +88,7 @@ class Context:
         self.reply.send(self.encode(response, version))
 
     def encode(self, response: Any, version: int | None = None) -> Sequence[Part]:
-        """The answer as parts, in the request's version unless told.
+        """The answer as parts, in the request's version unless another is given.
 
         Raises:
             InvalidRequest: the version cannot say this.
@@ -279,7 +277,7 @@ class Dispatcher:
         context = Context(self._services, header, reply)
         low, high = entry.versions
         if not low <= header.api_version <= high:
-            if entry.unknown_version is None:  # nobody knows the layout in which to answer it
+            if entry.unknown_version is None:  # its layout is unknown: there is no way to answer
                 raise UnsupportedVersion(
                     f"{entry.key.name} version {context.version}; served are {low} to {high}"
                 )

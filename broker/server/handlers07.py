@@ -68,7 +68,7 @@ def partition_count(services: Services, topic: str) -> int:
 
 
 def find_log(services: Services, topic: str, partition: int) -> Log | None:
-    """The log of a partition that may be there; None as long as nobody has produced to its topic.
+    """The log of a partition that may be there; None as long as its topic does not exist.
 
     Raises:
         InvalidTopic: no topic can have this name.
@@ -175,7 +175,7 @@ def multi_fetch(request: MultiFetchRequest, services: Services) -> MultiFetchRes
     """What all of them ask for, as far as it fits into one answer: the last are cut, perhaps to nothing.
 
     Each part with messages keeps its file open until it is sent. Where there are more parts than may do so,
-    the first to be read is chosen at random: nobody remembers which ones came empty.
+    the first to be read is chosen at random: the broker does not remember which ones came empty.
     """
     count, most_files = len(request.fetches), services.logs.files_per_answer()
     left = LONGEST_ANSWER_BYTES - _ERROR_BYTES - _PART_HEADER_BYTES * count
@@ -193,7 +193,7 @@ def multi_fetch(request: MultiFetchRequest, services: Services) -> MultiFetchRes
 
 
 def offsets(request: OffsetsRequest, services: Services) -> OffsetsResponse:
-    """The offsets, the largest first; where nobody has produced, 0 is both the first and the last.
+    """The offsets, the largest first; in a topic that does not exist yet, 0 is both the first and the last.
 
     Raises:
         InvalidRequest: fewer than no offsets are asked for.

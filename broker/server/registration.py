@@ -180,17 +180,17 @@ class Registration:
         self._thread.start()
 
     def claim(self, topic: str, numbers: range) -> Claim:
-        """Partitions of a topic of today's wire that somebody wants to make. Asks nobody yet."""
+        """A claim on partitions that are to be made. Does not ask ZooKeeper yet."""
         return Claim(self, topic, numbers)
 
     def take(self, topic: str, numbers: range) -> None:
-        """`Claim.make`. The first of the partitions stands for all: whoever makes any begins with it."""
+        """`Claim.make`. The first partition stands for all: every broker makes that one first."""
         if self.ownership is None:
             return
         if not self.ownership.known or not self._session.connected:
             raise ServerError(
                 ErrorCode.LEADER_NOT_AVAILABLE,
-                f"topic {topic!r}: without ZooKeeper nobody knows whether another broker has it; try again",
+                f"topic {topic!r}: ZooKeeper does not answer, so another broker may have it; try again",
             )
         layout, path, data = self._first(topic, numbers)
         try:
@@ -254,17 +254,17 @@ class Registration:
                 _log.exception("registering in ZooKeeper failed")
 
     def _await_predecessor(self) -> None:
-        """Wait for the nodes of a broker that died at our own address to expire; nobody else can be there."""
+        """Wait for the nodes of a broker that died at our own address to expire; no other can be there."""
         deadline = self._clock.monotonic() + self._config.zookeeper_session_timeout_ms / 1000 + _AGAIN_SECONDS
         for presence in self._presences:
-            told = False
+            logged = False
             while self._clock.monotonic() < deadline:
                 there = broker_at(self._session, presence.layout, presence.node.id)
                 if there is None or (there.host, there.port) != (presence.node.host, presence.node.port):
                     break
-                if not told:
+                if not logged:
                     _log.warning("%s died lately: waiting until ZooKeeper has missed it", there)
-                    told = True
+                    logged = True
                 self._clock.sleep(_LOOK_SECONDS)
 
     def _settle(self) -> bool:
@@ -289,11 +289,11 @@ class Registration:
         for path in self._made.keys() - wanted.keys() - claimed:
             self._remove(path)
         refused = {path for path, data in wanted.items() if not self._make(path, data)}
-        self._tell_others(refused, topics)
+        self._update_owners(refused, topics)
         return not refused
 
-    def _tell_others(self, refused: set[str], topics: Mapping[str, StoredTopic]) -> None:
-        """Let those who serve know which partitions are another's, and users which are now or no longer."""
+    def _update_owners(self, refused: set[str], topics: Mapping[str, StoredTopic]) -> None:
+        """Update which partitions belong to other brokers, and log what has changed."""
         if self.ownership is None:
             return
         others = {}

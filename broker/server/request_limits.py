@@ -121,7 +121,7 @@ def _check_produce(buf: memoryview, pos: int, version: int) -> None:
 
 
 def _skip_tags(buf: memoryview, pos: int, left: int) -> tuple[int, int]:
-    """Tagged fields count like partitions: what is left of them, and the position behind."""
+    """Tagged fields count like partitions: what is left of the count, and the position after them."""
     count, _ = read_length(buf, pos)
     if count > left:
         raise InvalidRequest(

@@ -30,7 +30,7 @@ class Ownership:
     """*Thread-safe: what it holds is replaced as a whole.* Who owns the partitions in our logs.
 
     Brokers do not share topics on today's wire yet: if two served the same partition, each would have half of
-    its records. `Registration` updates this from ZooKeeper; whoever serves a partition asks it. Topics
+    its records. `Registration` updates this from ZooKeeper. Topics
     of 0.7 are exempt: there each broker has its own partitions.
     """
 
@@ -133,7 +133,7 @@ class Allowance:
         self._left = self._size = size_bytes
         self._whole = whole
         self.short = False
-        """Whether one of its parts was spent, or told of more: there may be more to be had than was found."""
+        """Whether one of its parts was spent, or called `tell_of_more`: there may be more than was found."""
 
     @property
     def spent(self) -> bool:

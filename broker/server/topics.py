@@ -1,4 +1,4 @@
-"""The topics of this broker: which names are allowed, who has which id, making and deleting them; and what
+"""The topics of this broker: allowed names, ids, creation and deletion; and what
 Metadata says of each, in bytes.
 """
 
@@ -56,7 +56,7 @@ class Topics:
     """*Thread-safe.* Names, ids and partition counts, over the log manager that stores them.
 
     Reading takes no lock: the manager hands out snapshots, and sees to it that two requests cannot make one
-    topic twice. ``_changing`` is held while those who watch are told of a change.
+    topic twice. ``_changing`` is held while `watch`'s callback runs.
 
     With a ``registration`` partitions of today's wire are claimed in ZooKeeper before they are made.
 
@@ -79,7 +79,7 @@ class Topics:
     def watch(self, changed: Callable[[], object]) -> None:
         """Have ``changed`` called after a topic was made, widened or deleted.
 
-        By whoever did it, while no other topic can be changed: it must be quick.
+        In the thread that did it, while no other topic can be changed: it must be quick.
         """
         self._changed = changed
 
@@ -360,7 +360,7 @@ class WrittenTopics:
                     isr_nodes=(self._node_id,),
                 )
                 if ownership is None or ownership.is_ours(TopicPartition(name, partition))
-                # Who has it is not among the brokers of this answer.
+                # Its owner is not among the brokers of this answer.
                 else MetadataResponsePartition(
                     error_code=ErrorCode.LEADER_NOT_AVAILABLE, partition_index=partition, leader_id=-1
                 )

@@ -51,7 +51,7 @@ class LogManager:
     """*Thread-safe.* ``_lock`` guards the set of topics; it is held while one is changed or deleted, and when
     one that was made is shown.
 
-    Making one may take seconds. Meanwhile its name is in ``_making``, the lock is free, and nobody sees it.
+    Making one may take seconds. Meanwhile its name is in ``_making``, the lock is free, it is not visible.
     Looking a log up takes no lock: ``_topics`` and ``_logs`` are replaced, never changed.
     """
 
@@ -71,8 +71,8 @@ class LogManager:
         grown: Grown = lambda _partition, _size: None,
         truncate_missing: bool = False,
     ) -> None:
-        """``retention`` makes a topic's policy; ``flushed`` is told how many seconds each flush took,
-        ``grown`` what each gave to readers who see only what is on the disk, in bytes. With
+        """``retention`` makes a topic's policy; ``flushed`` gets the seconds of each flush,
+        ``grown`` the bytes that it made readable where readers see only what is on the disk. With
         ``truncate_missing`` a log of which segments are missing goes on after them; without, it is offline.
         """
         self._files = files if files is not None else OsFileSystem()

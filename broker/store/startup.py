@@ -1,4 +1,4 @@
-"""What the data directories hold when the broker starts: topics, their logs, and what a crash left behind."""
+"""What the data directories hold when the broker starts: topics, their logs, and what a crash has left."""
 
 from __future__ import annotations
 
@@ -173,8 +173,8 @@ class Startup:
         all_online: bool,
         offline: dict[TopicPartition, OfflineLog],
     ) -> Log | None:
-        """The partition's log, made anew where its directory was never durable; None when it is offline, and
-        if that is because something is missing it is put down there.
+        """The partition's log, created again where its directory was never durable; None when it is offline,
+        which is recorded in ``offline`` where something is missing.
         """
         places = [d for d, contents in self._contents.items() if partition in contents.partitions]
         if len(places) > 1:
@@ -284,7 +284,7 @@ def open_partition(
     if clean is None:
         log.load_producers()
     if log.readable_end < log.end_offset:
-        # Who had read this before the crash must find the place again.
+        # A reader that was here before the crash must find its place again.
         log.flush()
     return log
 

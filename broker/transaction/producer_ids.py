@@ -1,4 +1,4 @@
-"""Producer ids: each is given out once, whatever happens to the process in between."""
+"""Producer ids: each is given out once, even across crashes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ProducerIds:
         except OSError as e:
             refusals.append(e)
             return 0
-        # Starting anew after damage could give out ids twice, which mixes two producers' sequences.
+        # Starting over after damage could give out ids twice, which mixes two producers' sequences.
         if not text.isdigit() or int(text) > _LAST_ID - BLOCK_SIZE:
             raise StorageError(f"{path}: {text[:40]!r} is not the next producer id")
         return int(text)

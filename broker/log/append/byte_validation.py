@@ -7,15 +7,13 @@ refused before anything else is looked at; then each message, inner ones too, mu
 from __future__ import annotations
 
 from broker.config import LogConfig
-from broker.log.family import MAX_DECOMPRESSED_BYTES, CheckedBatch
+from broker.log.family import MAX_DECOMPRESSED_BYTES, Checked, CheckedBatch
 from pyspark_kafkalog.formats.v07 import check_produced_in_steps
 from pyspark_kafkalog.steps import Steps, run_steps
 from pyspark_kafkalog.types import NO_TIMESTAMP
 
 
-def check_messages(
-    data: memoryview, config: LogConfig, now_ms: int, *, internal: bool
-) -> tuple[memoryview, list[CheckedBatch]]:
+def check_messages(data: memoryview, config: LogConfig, now_ms: int, internal: bool) -> Checked:
     """`check_messages_in_steps`, all of them here and now. Raises the same."""
     return run_steps(check_messages_in_steps(data, config, now_ms, internal=internal))
 
@@ -24,10 +22,9 @@ def check_messages_in_steps(
     data: memoryview,
     config: LogConfig,
     now_ms: int,  # noqa: ARG001 - these messages have no time
-    *,
     internal: bool,
-) -> Steps[tuple[memoryview, list[CheckedBatch]]]:
-    """The whole entries of ``data``, as one batch; an incomplete one behind them is left out.
+) -> Steps[Checked]:
+    """The whole entries of ``data``, as one batch; an incomplete one at the end is left out.
 
     No entry at all is allowed, and so is one without messages in it. ``internal`` lifts the limit on size.
 
@@ -47,14 +44,14 @@ def check_messages_in_steps(
 
 def leave_as_they_are(
     data: memoryview, batches: list[CheckedBatch], _base_offset: int, _log_append_time_ms: int | None, /
-) -> tuple[memoryview, list[CheckedBatch]]:
+) -> Checked:
     """Messages of 0.7 hold neither an offset nor a time: their bytes stay those of their producer."""
     return data, batches
 
 
 def leave_as_they_are_in_steps(
     data: memoryview, batches: list[CheckedBatch], _base_offset: int, _log_append_time_ms: int | None, /
-) -> Steps[tuple[memoryview, list[CheckedBatch]]]:
+) -> Steps[Checked]:
     """The same."""
     yield from ()
     return data, batches

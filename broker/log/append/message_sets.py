@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 
 from broker.config import LogConfig
-from broker.log.family import MAX_DECOMPRESSED_BYTES, CheckedBatch, Unnumbered
+from broker.log.family import MAX_DECOMPRESSED_BYTES, Checked, CheckedBatch, Unnumbered
 from pyspark_kafkalog.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge
 from pyspark_kafkalog.formats.legacy import (
     LOG_APPEND_TIME_BIT,
@@ -34,7 +34,7 @@ may hold more than a million, compressed. librdkafka sends 10,000 by default, ot
 """
 
 _STEP_MESSAGES, _STEP_BYTES = 64, 1 << 17
-"""So much is looked at or numbered in one step: some 100 us."""
+"""What is checked or numbered in one step: some 100 us."""
 
 
 def check_sets_in_steps(
@@ -95,18 +95,18 @@ def check_count(count: int) -> None:
 
 def number_sets_in_steps(
     data: memoryview, batches: list[CheckedBatch], base_offset: int, log_append_time_ms: int | None
-) -> Steps[tuple[memoryview, list[CheckedBatch]]]:
+) -> Steps[Checked]:
     """Number the entries from ``base_offset`` on: in place, and where that cannot be done in new bytes.
 
-    What comes back can be numbered once more, from another offset on. Only compressed sets of v0 are made
-    anew then: in v1 the offsets in them are relative.
+    What comes back can be numbered once more, from another offset on. Only compressed sets of v0 are
+    rewritten then: in v1 their inner offsets are relative.
 
     Raises:
-        MessageTooLarge: a set that was compressed anew has become larger than it may be.
+        MessageTooLarge: a set that was compressed again is larger than it may be.
     """
     numbered: list[CheckedBatch] = []
     made = bytearray()
-    position = taken = 0  # what lies before `taken` is in `made`, or was made anew
+    position = taken = 0  # what lies before `taken` is in `made`, or was rewritten
     for checked in batches:
         batch = checked
         if log_append_time_ms is not None and batch.magic:
@@ -115,10 +115,10 @@ def number_sets_in_steps(
             _assign(data, position, batch, base_offset, log_append_time_ms)
         else:
             header = read_entry(data, position)
-            anew = yield from _made_anew(header, batch, batch.inner, base_offset, log_append_time_ms)
-            batch = batch._replace(size=len(anew), inner=None if batch.magic else batch.inner)
+            rewritten = yield from _rewritten(header, batch, batch.inner, base_offset, log_append_time_ms)
+            batch = batch._replace(size=len(rewritten), inner=None if batch.magic else batch.inner)
             made += data[taken:position]
-            made += anew
+            made += rewritten
             taken = position + checked.size
         numbered.append(batch)
         position += checked.size
@@ -134,9 +134,7 @@ def number_sets_in_steps(
 def _check_wrapper(
     block: memoryview, wrapper: EntryHeader, allowed: _Times | None, largest: int, count_before: int
 ) -> Steps[CheckedBatch]:
-    """The compressed set that holds ``block``, behind so many messages; it can stay as it is if its offsets
-    count from 0 in v1.
-    """
+    """Check a compressed set's messages; in v1 it stays as it is if its offsets count from 0."""
     count, end, newest, in_order = 0, 0, NO_TIMESTAMP, wrapper.magic == 1
     step_ends = _STEP_BYTES
     for position, header in inner_entries(block, wrapper):
@@ -178,7 +176,7 @@ def _assign(
         assign_offset(data, position, offset)
 
 
-def _made_anew(
+def _rewritten(
     wrapper: EntryHeader,
     batch: CheckedBatch,
     inner: Unnumbered,

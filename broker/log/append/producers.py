@@ -202,23 +202,23 @@ class NoProducers:
     loaded = True
 
     def check(self, batches: Sequence[CheckedBatch]) -> None:
-        """None repeats an earlier one."""
+        """No batch repeats an earlier one."""
 
     def record(self, batches: Sequence[CheckedBatch], base_offset: int, now_ms: int) -> None:
         """Nothing to learn."""
 
     def forget_before(self, now_ms: int) -> None:
-        """Nobody to forget."""
+        """No producer to forget."""
 
     def restore(self, end_offset: int) -> int:
         """Nothing was saved, and nothing is missing."""
         return end_offset
 
     def replay(self, heads: Iterable[tuple[Frame, bytes]], now_ms: int) -> None:
-        """Nobody to find."""
+        """No producer to find."""
 
     def save(self, end_offset: int) -> None:
-        """Nobody to note."""
+        """No producer to save."""
 
 
 class GuardedProducers:
@@ -289,7 +289,7 @@ class GuardedProducers:
             self._noted = noted
 
     def restore(self, end_offset: int) -> int:
-        """Take over what was noted; returns the offset from which the log tells more. Raises `OSError`."""
+        """Take over what was saved; returns the offset to replay the log from. Raises `OSError`."""
         self._state.clear()
         noted = read_snapshot(self._files, self._directory)
         if noted is None or noted[0] > end_offset:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from broker.config import LogConfig
 from broker.log.append.message_sets import check_count, check_sets_in_steps, number_sets_in_steps
-from broker.log.family import MAX_DECOMPRESSED_BYTES, CheckedBatch
+from broker.log.family import MAX_DECOMPRESSED_BYTES, Checked, CheckedBatch
 from pyspark_kafkalog.errors import (
     CorruptMessage,
     ErrorCode,
@@ -73,7 +73,7 @@ class _Closed(NamedTuple):
 
 
 def check_batches(data: memoryview, config: LogConfig, now_ms: int, *, internal: bool) -> list[CheckedBatch]:
-    """`check_batches_in_steps`, all of them here and now. Raises the same."""
+    """`check_batches_in_steps` at once."""
     batches, closed = _check_headers(data, config, now_ms, internal=internal)
     if closed:
         run_steps(_open_all(closed, config))
@@ -276,10 +276,8 @@ def take_long(data: memoryview, config: LogConfig) -> bool:
     )
 
 
-def check_entries(
-    data: memoryview, config: LogConfig, now_ms: int, *, internal: bool
-) -> tuple[memoryview, list[CheckedBatch]]:
-    """`check_entries_in_steps`, all of them here and now. Raises the same."""
+def check_entries(data: memoryview, config: LogConfig, now_ms: int, internal: bool) -> Checked:
+    """`check_entries_in_steps` at once."""
     is_v2 = not len(data) or (len(data) > MAGIC_POSITION and data[MAGIC_POSITION] == MAGIC)
     if is_v2 and (internal or config.magic in (None, MAGIC)):
         return data, check_batches(data, config, now_ms, internal=internal)
@@ -287,14 +285,14 @@ def check_entries(
 
 
 def check_entries_in_steps(
-    data: memoryview, config: LogConfig, now_ms: int, *, internal: bool
-) -> Steps[tuple[memoryview, list[CheckedBatch]]]:
+    data: memoryview, config: LogConfig, now_ms: int, internal: bool
+) -> Steps[Checked]:
     """``data`` and the entries in it, or what was made of it for a topic that wants another format.
 
     What the broker itself appends (``internal``) stays as it is: it is read by the broker alone.
 
     Raises:
-        KafkaError: as `check_batches` and `check_sets_in_steps`; or what comes cannot be told in the topic's
+        KafkaError: as `check_batches` and `check_sets_in_steps`; or the data has no equivalent in the topic's
             format: ServerError UNSUPPORTED_FOR_MESSAGE_FORMAT for an idempotent producer's batch and for
             headers, UnsupportedCompression for zstd, MessageTooLarge for what becomes larger than is allowed
             or has too many messages to be converted one by one.
@@ -313,8 +311,8 @@ def check_entries_in_steps(
 
 def number_entries(
     data: memoryview, batches: list[CheckedBatch], base_offset: int, log_append_time_ms: int | None
-) -> tuple[memoryview, list[CheckedBatch]]:
-    """`number_entries_in_steps`, all of them here and now. Raises the same."""
+) -> Checked:
+    """`number_entries_in_steps` at once."""
     if batches[0].magic == MAGIC:
         return data, assign_offsets(data, batches, base_offset, log_append_time_ms)
     return run_steps(number_sets_in_steps(data, batches, base_offset, log_append_time_ms))
@@ -322,7 +320,7 @@ def number_entries(
 
 def number_entries_in_steps(
     data: memoryview, batches: list[CheckedBatch], base_offset: int, log_append_time_ms: int | None
-) -> Steps[tuple[memoryview, list[CheckedBatch]]]:
+) -> Steps[Checked]:
     """Number the entries from ``base_offset`` on; record batches and v1 in place, v0 unless it is compressed.
 
     Raises:
@@ -333,9 +331,7 @@ def number_entries_in_steps(
     return (yield from number_sets_in_steps(data, batches, base_offset, log_append_time_ms))
 
 
-def _converted(
-    data: memoryview, magic: int, config: LogConfig, now_ms: int
-) -> Steps[tuple[memoryview, list[CheckedBatch]]]:
+def _converted(data: memoryview, magic: int, config: LogConfig, now_ms: int) -> Steps[Checked]:
     """What was checked, in format ``magic``; it is checked again, for what numbering wants to know."""
     largest = config.max_message_bytes
     piece_bytes = max(1, min(PIECE_BYTES, largest))

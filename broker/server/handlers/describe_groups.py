@@ -14,7 +14,7 @@ from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
 from pyspark_kafkalog.protocol.exchange import ApiKey
 
 DEAD = "Dead"
-"""The state of a group that nobody has heard of: no error, for a group begins with its first member."""
+"""The state of an unknown group: no error, for a group begins with its first member."""
 
 _GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8))
 """Kafka's ``AclOperation`` numbers as bits: to read, to delete and to describe a group."""

@@ -131,7 +131,7 @@ def _park(request: FetchRequest, ctx: Context, seen: _Answer, deadline: float) -
     left = max(0.0, deadline - clock.monotonic())
     fetches.park(parked, min(left, _SOON_SECONDS) if seen.unfinished else left)
     ctx.reply.on_close(lambda: fetches.drop(parked))
-    # What was appended between the read and the parking woke nobody.
+    # What was appended between the read and the parking has not woken it.
     if any(log.readable_end != end for log, end in seen.ends):
         fetches.wake(parked)
 

@@ -144,7 +144,7 @@ class OlderReader:
         except KafkaError:
             if not found:
                 raise
-            # What comes before it goes out first: the client is told when it asks for the rest.
+            # What comes before it goes out first: the client gets the error when it asks for the rest.
         made = b"".join(found)
         if size <= max_bytes:
             return made
@@ -163,7 +163,7 @@ class OlderReader:
 
 
 def _readable(piece: Entries, limits: ReaderLimits) -> tuple[int, bool]:
-    """How much of ``piece`` can be read, and whether there is an entry behind it that cannot."""
+    """How much of ``piece`` can be read, and whether an entry follows that cannot."""
     position = 0
     while position < len(piece):
         passed, ends_there = readable_until(piece.read_at(position, _WALK_BYTES), 0, limits)

@@ -1,7 +1,7 @@
 """Logs of 0.7 as today's clients can read them: each entry as a record batch v2, offsets counting bytes.
 
-Made anew for every fetch, in Python and in memory: there is no zero copy here. What one fetch may cost is
-bounded by its `Allowance`, and what cannot be told as a batch is refused with a reason.
+Converted for every fetch, in Python and in memory: there is no zero copy here. What one fetch may cost is
+bounded by its `Allowance`, and an entry without an equivalent batch is refused with a reason.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 class View07:
     """*Thread-safe.* Makes the views of a listener: called with a log and a request's allowance.
 
-    It has what they share: where entries begin, what is counted, and which entries the log was told of.
+    It has what they share: where entries begin, the metrics, and which refused entries were logged.
     """
 
     def __init__(self, metrics: Metrics) -> None:
@@ -62,7 +62,7 @@ class View07:
         return LogAsBatches(log, allowance, self)
 
     def refused(self, log: Log, offset: int, reason: KafkaError) -> ServerError:
-        """The error for an entry that cannot be told; the first time it is a warning in the broker's log.
+        """The error for an entry without an equivalent; logged as a warning the first time.
 
         CORRUPT_MESSAGE would be truer of some, but kafka-python takes it for one that passes, and asks again
         without a word to its user.
@@ -74,7 +74,7 @@ class View07:
             if len(self._noted) >= _MOST_NOTES:
                 self._noted.clear()
             self._noted.add(place)
-            _log.warning("%s. Today's clients stop here; to go on they must seek behind it", text)
+            _log.warning("%s. Today's clients stop here; to go on they must seek past it", text)
         return ServerError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, text)
 
 
@@ -114,7 +114,7 @@ class LogAsBatches:
 
         Raises:
             OffsetOutOfRange: not within ``[start_offset, readable_end]``.
-            ServerError: UNSUPPORTED_FOR_MESSAGE_FORMAT: the entry there cannot be told as a batch.
+            ServerError: UNSUPPORTED_FOR_MESSAGE_FORMAT: the entry there has no equivalent batch.
             StorageError: the disk failed.
         """
         log, allowance, boundaries = self._log, self._allowance, self._shared.boundaries
@@ -133,7 +133,7 @@ class LogAsBatches:
 
     def offset_for_timestamp_in_steps(self, timestamp_ms: int) -> Steps[tuple[int, int] | None]:
         """When the first segment that was changed at the time or later was last changed, and its start: what
-        was appended since then lies behind it.
+        was appended since then comes after it.
         """
         for segment in self._log.facts():
             if segment.age_timestamp >= timestamp_ms:
@@ -169,7 +169,7 @@ class LogAsBatches:
         except _UNTELLABLE as e:
             if not found:
                 raise self._shared.refused(self._log, position, e) from None
-            # What comes before it goes out first: the client is told when it asks for the rest.
+            # What comes before it goes out first: the client gets the error when it asks for the rest.
         self._shared.boundaries.note(self._log, position)
         self._shared.metrics.converted_messages.inc(count)
         self._shared.metrics.converted_bytes.inc(size)
@@ -287,7 +287,7 @@ class Boundaries:
         return None
 
     def _nearest(self, log: Log, offset: int) -> int:
-        """The last known beginning of an entry that is not behind ``offset``."""
+        """The last known beginning of an entry at or before ``offset``."""
         key, start = ref(log), log.start_offset
         if offset < start:
             raise OffsetOutOfRange(str(log.topic_partition), offset, start, log.readable_end)

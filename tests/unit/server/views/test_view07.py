@@ -138,7 +138,7 @@ def test_what_cannot_be_converted_is_refused_after_what_can(
             assert caught.value.code == REFUSED
     assert [record.getMessage() for record in caplog.records] == [
         f"{caught.value.args[0].removeprefix('UNSUPPORTED_FOR_MESSAGE_FORMAT: ')}."
-        " Today's clients stop here; to go on they must seek behind it"
+        " Today's clients stop here; to go on they must seek past it"
     ]
     behind = 13 + len(crowd)
     assert values(read(log, behind, view=view)) == [(behind, b"one")]
