@@ -11,7 +11,7 @@ from pyspark_kafkalog.cli.app import EPILOG, app, flowing
 INTRODUCTION = """\
 # Command line
 
-`kafkalog` and what its `--help` says, written by `make docs`.
+The `--help` of `kafkalog`; written by `make docs`.
 
 {epilog}
 
@@ -20,9 +20,9 @@ In JSON a record is one line:
     {{"topic": "flights", "partition": 0, "offset": 7, "timestamp": 1700000000000, "key": "JFK",
      "value": {{"base64": "AP8="}}, "headers": [["trace", "1"]]}}
 
-Keys, values and headers' values are text where their bytes are UTF-8, else an object with their bytes in
-base64; null is null. `produce --json` needs the value alone, makes up for what is left out, and takes no
-notice of topic and offset: what `consume --format json` writes can be sent to another topic as it is.
+Keys, values and header values are text if their bytes are UTF-8, otherwise an object with their bytes in
+base64; null is null. `produce --json` requires only the value and ignores topic and offset, so the output of
+`consume --format json` can be sent to another topic.
 """
 
 

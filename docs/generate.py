@@ -30,13 +30,13 @@ ROOT = Path(__file__).resolve().parent.parent
 INTRODUCTION = """\
 # Configuration
 
-Every property that is read, as the code defines it: this page and `conf/server.properties` are written by
-`make docs`. Names and defaults are Apache Kafka's unless the meaning says otherwise.
+Every property, as the code defines it: `make docs` writes this page and the files in `conf/`.
+Names and defaults are Apache Kafka's unless the meaning says otherwise.
 
 * A file is Java's `.properties` text: `name=value`, `#` for comments.
-* Where a property has an older name, both are read; with both given the first one counts.
-* An unknown name is reported with the nearest known one and otherwise ignored.
-* A value that is not allowed ends the start, with the property, the value and what is allowed.
+* Older names are read too; if both names are given, the newer one counts.
+* An unknown name is a warning with the nearest known one, and is ignored.
+* A value that is not allowed is an error with the property, the value and what is allowed.
 """
 
 SERVER_HEADING = """\
@@ -52,35 +52,31 @@ Written by `make docs` from the definitions in pyspark_kafkalog/config/zookeeper
 """
 
 PRODUCER_HEADING = """\
-The properties of the first generation's producer (ClassicProducer), each with its default,
-and with a ZooKeeper on this machine.
+The properties of ClassicProducer, each with its default, and a ZooKeeper on this machine.
 Written by `make docs` from pyspark_kafkalog/config/producer07.py.
 """
 CONSUMER_HEADING = """\
-The properties of a group's consumer (ConsumerConnector), each with its default, and with a
-ZooKeeper on this machine.
+The properties of ConsumerConnector, each with its default, and a ZooKeeper on this machine.
 Written by `make docs` from pyspark_kafkalog/config/consumer07.py.
 """
 GIVEN = {"zookeeper.connect": "localhost:2181"}
 
 MIRROR_HEADING = """\
-A mirror of one source, a cluster of 0.7 with its ZooKeeper on this machine, into a broker of
+Mirrors one source, a cluster of Kafka 0.7 with its ZooKeeper on this machine, into a broker of
 today's wire. Each property has its default. Start it with:
   kafkalog mirror conf/mirror.properties
 Written by `make docs` from pyspark_kafkalog/config/mirror.py.
 """
 MIRROR_SOURCE_HEADING = """\
-The source. Its properties are those of a group's consumer; groupid must be given, another one for
-each target. For each further source: add its name to sources, and its properties below
-source.<name>.
+The source: properties of ConsumerConnector. groupid is required, a different one for each target.
+For another source add its name to sources, and its properties below source.<name>.
 """
 MIRROR_TARGET_HEADING = """\
-The target (target.protocol=0.8). Its properties are those of today's producer. Without
-target.compression.type messages leave as they came, compressed or not.
+The target (target.protocol=0.8): properties of Producer. Without target.compression.type messages
+keep the codec they came with.
 """
 MIRROR_TARGET_07_HEADING = """\
-The target where target.protocol=0.7, instead of the above: the properties of the first
-generation's producer.
+The target with target.protocol=0.7, instead of the above: properties of ClassicProducer.
 """
 
 
@@ -116,37 +112,35 @@ CHAPTERS: list[tuple[str, str, type[Config], type[Config] | None]] = [
         BrokerConfig,
         None,
     ),
-    ("Topic", "Given when a topic is created; what is not given comes from the broker.", LogConfig, None),
+    ("Topic", "Given when a topic is created; defaults come from the broker.", LogConfig, None),
     (
         "Clients",
-        "For producers and consumers alike. In Spark, options with the prefix `kafka.`: "
-        "`kafka.bootstrap.servers`.",
+        "For producers and consumers. In Spark with the prefix `kafka.`: `kafka.bootstrap.servers`.",
         ClientConfig,
         None,
     ),
-    ("Producer", "Beside those of every client.", ProducerConfig, ClientConfig),
-    ("Consumer", "Beside those of every client.", ConsumerConfig, ClientConfig),
+    ("Producer", "In addition to those of *Clients*.", ProducerConfig, ClientConfig),
+    ("Consumer", "In addition to those of *Clients*.", ConsumerConfig, ClientConfig),
     (
-        "The first generation's producer",
-        "In `conf/producer.properties`, for `ClassicProducer`; `AsyncProducer` and `SyncProducer` take those "
-        "that concern one broker, `SimpleConsumer` those of connections and limits. "
-        "[clients.md](clients.md) is their manual.",
+        "ClassicProducer",
+        "In `conf/producer.properties`. `AsyncProducer` and `SyncProducer` take those of one broker, "
+        "`SimpleConsumer` those of connections and limits ([clients.md](clients.md)).",
         ClassicProducerConfig,
         None,
     ),
     (
-        "The first generation's consumer",
-        "In `conf/consumer.properties`, for `ConsumerConnector`. [clients.md](clients.md) is its manual.",
+        "ConsumerConnector",
+        "In `conf/consumer.properties` ([clients.md](clients.md#reading-with-a-group-consumerconnector)); "
+        "for Spark with `protocol=0.7`, *Connections*, *Limits* and *ZooKeeper* with the prefix `kafka.`.",
         ConnectorConfig,
         None,
     ),
     (
         "Mirror",
-        "In `conf/mirror.properties`, for `kafkalog mirror`. In the same file are the properties of its "
-        "sources, each below `source.<name>.`: those of the first generation's consumer; and below `target.` "
-        "those of its target: of the producer for `target.protocol=0.8`, of the first generation's producer, "
-        "and `target.delivery.timeout.ms`, for 0.7. [clients.md](clients.md#mirroring) says which of them a "
-        "mirror sets itself.",
+        "In `conf/mirror.properties`, for `kafkalog mirror`. The file also has each source's properties "
+        "below `source.<name>.` (*ConsumerConnector*), and the target's below `target.`: *Producer* for "
+        "`target.protocol=0.8`, *ClassicProducer* and `target.delivery.timeout.ms` for 0.7. Some are set by "
+        "the mirror: [clients.md](clients.md#mirroring).",
         MirrorConfig,
         None,
     ),
@@ -172,11 +166,11 @@ OPTIONS_BEGIN = (
 SINK_OPTIONS_BEGIN = (
     "<!-- The writer's options: written by `make docs` from datasource/options/option_table.py. -->\n"
 )
-OPTIONS_END = "<!-- End of what is written. -->\n"
+OPTIONS_END = "<!-- End of the table. -->\n"
 
 
 def datasource() -> str:
-    """The text of ``docs/datasource.md``: its tables of options, and by hand what stands around them."""
+    """The text of ``docs/datasource.md`` with new tables of options; the rest is written by hand."""
     text = DATASOURCE.read_text(encoding="utf-8")
     for begin, table in ((OPTIONS_BEGIN, options_table()), (SINK_OPTIONS_BEGIN, sink_options_table())):
         before, _, rest = text.partition(begin)
@@ -186,7 +180,7 @@ def datasource() -> str:
 
 
 def options_table() -> str:
-    """The reader's options, and below them those that mean something to streams only."""
+    """The reader's options, and below them those of streams only."""
     head = "\n| Option | Default | Meaning |\n| --- | --- | --- |\n"
 
     def rows(of_streams: bool) -> str:
@@ -196,7 +190,8 @@ def options_table() -> str:
             if (o.use == "stream") == of_streams
         )
 
-    return f"{head}{rows(False)}\nOf streams only; a batch ignores them with a warning:\n{head}{rows(True)}\n"
+    streams = "For streams only; a batch ignores them with a warning:"
+    return f"{head}{rows(False)}\n{streams}\n{head}{rows(True)}\n"
 
 
 def sink_options_table() -> str:
