@@ -15,9 +15,11 @@ from broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.ledger.load_errors import LoadError
 from tests.support.protocol.raw_client import RawClient, batch
 from tests.support.protocol.wire07 import Wire07, entry, fetch, produce
+from tests.support.spark.frame_rows import assert_rows
 from tests.support.written_before import BROKER_PROPERTIES, copied, lines
 
 SECONDS = 60
+SCHEMA = "load int, partition int, offset bigint, value string"
 
 
 def number(offset: int, partition: int = 0) -> str | None:
@@ -46,11 +48,15 @@ class Before:
     def load(self, name: str, options: dict[str, str]) -> Any:
         return kafkalog.load(self.spark, name=name, offsets=self.ledgers, **options)
 
-    def table(self, name: str) -> list[tuple[Any, ...]]:
-        """Load, partition, offset and value of each row of a table."""
+    def table(self, name: str) -> Any:
+        """Load, partition, offset and value of each row of a table, as a frame."""
         frame = kafkalog.read_load(self.spark, self.root / "lake" / name, offsets=self.ledgers)
-        rows = frame.selectExpr("load", "partition", "offset", "string(value)").collect()
-        return sorted(map(tuple, rows))
+        return frame.selectExpr("load", "partition", "offset", "string(value)")
+
+    def values(self, name: str, load: int) -> list[str]:
+        """The values of one load in a table, by partition and offset."""
+        rows = self.table(name).where(f"load = {load}").orderBy("partition", "offset").collect()
+        return [row.value for row in rows]
 
     def audited(self, name: str) -> list[tuple[int, int, int, int]]:
         """Load, partition, start and end of each range that the audit shows."""
@@ -88,11 +94,15 @@ def rows(load: int, start: int, end: int, partition: int = 0) -> list[tuple[Any,
 
 def test_a_table_is_read_as_its_loads_left_it(before: Before) -> None:
     keys = [row for row in rows(2, 20, 28) + rows(2, 10, 13, 1) if (row[2] + 100 * row[1]) % 4 != 3]
-    assert before.table("flights") == sorted(rows(1, 0, 20) + rows(1, 0, 10, 1) + keys + rows(8, 34, 36))
-    assert before.table("by-hour") == sorted(rows(2, 20, 28) + rows(2, 10, 13, 1))
+    flights = rows(1, 0, 20) + rows(1, 0, 10, 1) + keys + rows(8, 34, 36)
+    assert_rows(before.table("flights"), SCHEMA, flights)
+    assert_rows(before.table("by-hour"), SCHEMA, rows(2, 20, 28) + rows(2, 10, 13, 1))
     dead = kafkalog.read_dead(before.spark, "flights", offsets=before.ledgers)
-    found = sorted(map(tuple, dead.selectExpr("load", "partition", "offset", "reason").collect()))
-    assert found == [(2, 0, 23, "no key"), (2, 0, 27, "no key"), (2, 1, 11, "no key")]
+    assert_rows(
+        dead.select("load", "partition", "offset", "reason"),
+        "load int, partition int, offset bigint, reason string",
+        [(2, 0, 23, "no key"), (2, 0, 27, "no key"), (2, 1, 11, "no key")],
+    )
 
 
 def test_a_pending_load_is_replayed_and_the_next_one_follows(before: Before) -> None:
@@ -110,35 +120,33 @@ def test_a_pending_load_is_replayed_and_the_next_one_follows(before: Before) -> 
     with before.load("flights", before.today()) as ten:
         ten.write_parquet(before.root / "lake" / "flights")
     assert (ten.number, ten.commit.records, ten.commit.parent) == (10, 1, 9)
-    new = [row for row in before.table("flights") if row[0] > 8]
-    assert new == rows(9, 36, 40) + rows(9, 13, 16, 1) + rows(10, 40, 41)
+    new = before.table("flights").where("load > 8")
+    assert_rows(new, SCHEMA, rows(9, 36, 40) + rows(9, 13, 16, 1) + rows(10, 40, 41))
     assert before.audited("flights") == [*audited, (9, 0, 36, 40), (9, 1, 13, 16), (10, 0, 40, 41)]
     assert kafkalog.Ledger.at(before.ledgers, "flights").verify() == []
 
 
 def test_a_load_goes_on_after_what_was_lost(before: Before) -> None:
     # Offsets 4 to 7 were corrupt, 20 to 24 never there, 33 to 40 taken by retention.
-    assert [row[:3] for row in before.table("losses")] == [
-        *((1, 0, n) for n in (*range(4), *range(8, 20), *range(25, 33))),
-        *((2, 0, n) for n in range(41, 65)),
-    ]
+    left = [(1, n) for n in (*range(4), *range(8, 20), *range(25, 33))] + [(2, n) for n in range(41, 65)]
+    assert_rows(before.table("losses").select("load", "offset"), "load int, offset bigint", left)
     with RawClient(before.server.port) as client:
         client.produce("losses", batch(b"next"))
     with before.load("losses", before.today(subscribe="losses")) as three:
         three.write_parquet(before.root / "lake" / "losses")
-    assert before.table("losses")[-1] == (3, 0, 65, "next")
+    assert_rows(before.table("losses").where("load = 3"), SCHEMA, [(3, 0, 65, "next")])
     assert (three.commit.records, three.commit.skipped, three.commit.missing) == (1, 0, 0)
 
 
 def test_a_load_of_07_goes_on_where_it_was(before: Before) -> None:
-    found = before.table("old")
-    assert len(found) == 67  # the second load, of mode stage, wrote no table
-    assert [row[3] for row in found if row[0] == 1][:6] == ["a", "b", "c", "d", "n", "o"]
-    assert [row[3] for row in found if row[0] == 3] == ["s"]
+    sixty = [f"message {n} of sixty" for n in range(60)]
+    assert before.values("old", 1) == ["a", "b", "c", "d", "n", "o", *sixty]
+    assert before.values("old", 2) == []  # it was of mode stage and wrote no table
+    assert before.values("old", 3) == ["s"]
     produce07(before, 1, b"next")
     with before.load("old", before.of07()) as four:
         four.write_parquet(before.root / "lake" / "old")
-    assert [row[3] for row in before.table("old") if row[0] == 4] == ["next"]
+    assert before.values("old", 4) == ["next"]
     assert four.commit.records == 1
     assert kafkalog.Ledger.at(before.ledgers, "old").verify() == []
 
