@@ -1,7 +1,7 @@
 """Readers and writers made from the tables of `schema`, once for each (class, version).
 
-Neighbouring fields of fixed size are joined into one ``struct``; that is most of the difference between a
-table codec that is slow and one that is not.
+Neighbouring fields of fixed size are joined into one ``struct``, which is the greatest part of the codec's
+speed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from pyspark_kafkalog.protocol.schema import (
     Array,
     FieldRow,
     FieldSpec,
-    Form,
     Scalar,
     Variable,
     specs,
@@ -35,18 +34,27 @@ from pyspark_kafkalog.protocol.schema import (
 _CODES = {int(code): code for code in ErrorCode}
 
 
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What readers and writers depend on: the version, whether it is flexible, and nested structs' codecs."""
+
+    version: int
+    flexible: bool
+    nested: Callable[[Any], Codec]
+
+
 def error_code(number: int) -> ErrorCode:
-    """As `ErrorCode.of`, faster."""
+    """`ErrorCode.of`, but faster."""
     return _CODES.get(number, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 @cache
 def constructor(cls: Any) -> Callable[..., Any]:
-    """Takes a value for every field of a frozen class, in order; gives the object.
+    """A function that makes an object of a frozen class from the values of all its fields, in order.
 
-    A frozen dataclass sets its fields through ``object.__setattr__``, a call for each. An unfrozen twin with
-    the same slots is filled by plain assignments and then becomes one of ``cls``: 285 ns instead of 1018 for
-    the eleven fields of Fetch's `PartitionData`. Compare benchmarks/protocol.py.
+    A frozen dataclass sets each field through ``object.__setattr__``. Here an unfrozen twin with the same
+    slots is filled by plain assignments and then changed to ``cls``: 285 ns instead of 1018 for the eleven
+    fields of Fetch's `PartitionData` (benchmarks/protocol.py).
     """
     names = [name for name, _, _ in specs(cls)]
     twin: Any = make_dataclass(cls.__name__, names, slots=True, repr=False, eq=False)
@@ -92,7 +100,7 @@ def struct_reader(cls: Any, form: Form) -> Reader:
 
 
 def _read_steps(cls: Any, plain: list[FieldRow], form: Form) -> list[Reader]:
-    """Steps for the untagged fields, in order; neighbours of fixed size become one step."""
+    """Steps for the untagged fields, in order; neighbours of fixed size share one step."""
     steps: list[Reader] = []
     run: list[Scalar] = []
     count = 0
@@ -112,7 +120,7 @@ def _read_steps(cls: Any, plain: list[FieldRow], form: Form) -> list[Reader]:
 
 
 def _run_reader(run: list[Scalar], first: int = -1) -> Reader:
-    """Reads neighbours of fixed size; the first becomes number ``first`` of the values."""
+    """Reads neighbours of fixed size; ``first`` is the index of the first one's value."""
     layout = Struct(">" + "".join(scalar.code for scalar in run))
     unpack, size = layout.unpack_from, layout.size
     codes = [first + i for i, scalar in enumerate(run) if scalar is ERROR_CODE]
@@ -222,7 +230,7 @@ def _type_reader(name: str, kind: Any, form: Form, nullable: bool) -> Reader:
 
 
 def _least_bytes(kind: Any, form: Form) -> int:
-    """The fewest bytes that a value of a type can take: the bound on what an array may claim."""
+    """The fewest bytes that a value of a type can take, to check the count of an array."""
     if isinstance(kind, Scalar):
         return kind.size
     if isinstance(kind, Variable):
@@ -297,13 +305,13 @@ def _attribute_writer(name: str, writer: Writer) -> Writer:
 
 
 def _refuse_values_in(lost: list[tuple[str, Any]]) -> Writer:
-    """Checks that the fields which this version lacks, and may not lose, hold nothing."""
+    """Checks that fields missing in this version, and not ignorable, have no value."""
 
     def check(out: Output, value: Any) -> None:  # noqa: ARG001  (a Writer)
         for name, default in lost:
             held = getattr(value, name)
             if held is not default and held != default and held not in (None, ()):
-                raise InvalidRequest(f"this version has no place for {name}={held!r}")
+                raise InvalidRequest(f"this version has no field for {name}={held!r}")
 
     return check
 
@@ -329,7 +337,7 @@ def _tags_writer(cls: Any, tagged: list[FieldRow], form: Form) -> Writer:
         sent = []
         for tag, get, default, writer in rows:
             held = get(value)
-            # Most hold the default object itself: no need to compare structs field by field.
+            # Most are the default object itself, which saves comparing structs field by field.
             if held is not default and held != default:
                 sent.append((tag, held, writer))
         primitives.write_length(out, len(sent))
@@ -383,7 +391,7 @@ def _type_writer(name: str, kind: Any, form: Form, nullable: bool) -> Writer:
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """How one message is read and written in one version."""
+    """Reads and writes one message class in one version."""
 
     cls: Any
     version: int
@@ -391,11 +399,7 @@ class Codec:
     writer: Writer
 
     def read(self, buf: memoryview, pos: int, *, exact: bool = True) -> Any:
-        """The message that begins at ``pos`` and, if ``exact``, ends with ``buf``.
-
-        Raises:
-            InvalidRequest: the bytes do not follow the schema, end too early or go on after it.
-        """
+        """The message at ``pos``; if ``exact``, it must end with ``buf``."""
         try:
             values: Values = []
             end = self.reader(buf, pos, values)
@@ -406,11 +410,7 @@ class Codec:
         return values[0]
 
     def write(self, out: Output, message: Any) -> None:
-        """Append ``message``.
-
-        Raises:
-            InvalidRequest: a value does not fit its type, or this version has no place for it.
-        """
+        """Append ``message``."""
         try:
             self.writer(out, message)
         except (StructError, UnicodeEncodeError, InvalidRequest) as error:
@@ -421,16 +421,16 @@ class Codec:
 
 
 Tuning = Callable[[Codec, bool], Codec]
-"""Takes a struct's codec from the table, and whether it is flexible; gives one that does the same, faster."""
+"""Takes the table's codec of a struct and whether it is flexible; returns a faster one that does the same."""
 
 _TUNINGS: dict[type[Any], tuple[int, int, Tuning]] = {}
-"""Filled while the modules of ``api`` are imported, and not changed after that."""
+"""Filled while the modules of ``api`` are imported, then constant."""
 
 
 def tuned(cls: type[Any], first: int, last: int) -> Callable[[Tuning], Tuning]:
     """Declares a hand-written codec for a struct in versions ``first`` to ``last``.
 
-    It handles what is usual and leaves the rest to the table's codec, which it is given.
+    It handles the usual case and leaves the rest to the table's codec, which it gets as an argument.
     """
 
     def declare(tuning: Tuning) -> Tuning:
@@ -442,13 +442,13 @@ def tuned(cls: type[Any], first: int, last: int) -> Callable[[Tuning], Tuning]:
 
 @cache
 def codec(cls: Any, version: int, flexible: bool) -> Codec:
-    """The codec of a message, or of a struct within one, in ``version``; made on first use."""
+    """The codec of a message, or of a nested struct, in ``version``; created on first use."""
     table = table_codec(cls, version, flexible)
     first, last, tuning = _TUNINGS.get(cls, (0, -1, None))
     return tuning(table, flexible) if tuning is not None and first <= version <= last else table
 
 
 def table_codec(cls: Any, version: int, flexible: bool) -> Codec:
-    """The codec that the table gives, without hand-written parts for ``cls`` itself."""
+    """The codec made from the table, without a hand-written part for ``cls`` itself."""
     form = Form(version, flexible, lambda nested: codec(nested, version, flexible))
     return Codec(cls, version, struct_reader(cls, form), struct_writer(cls, form))

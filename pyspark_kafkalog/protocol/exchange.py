@@ -1,7 +1,15 @@
-"""Requests and answers as frames: which APIs there are, in which versions, and with which header.
+"""Requests and responses as frames: the table of APIs and versions, headers, encoding and decoding.
 
-Bytes to be sent are *parts*: a record set stays the object it was (bytes or a slice of a file) between the
-bytes of the message around it. Only its ``len()`` is taken.
+Request header: ``api_key:int16 api_version:int16 correlation_id:int32 client_id:nullable string``, and tagged
+fields if the version is flexible. Even then client_id keeps its int16 length (KIP-482).
+Response header: ``correlation_id:int32``, and tagged fields if the version is flexible.
+
+A message to send is a list of *parts*: a record set stays the object it is (bytes or a slice of a file)
+between the bytes of the message. Only its ``len()`` is used.
+
+At the end is the table of old releases: brokers list their versions since 0.10.0 (ApiVersions, KIP-35); for
+an older one the client must know its release. Source: the releases' own `kafka/api/RequestKeys.scala` with
+its requests, `common/protocol/Protocol.java`.
 """
 
 from __future__ import annotations
@@ -32,9 +40,9 @@ _write_client_id = primitives.string_writer("client_id", flexible=False, nullabl
 
 
 class RequestHeader(NamedTuple):
-    """Who asks what; ``client_id`` is whatever the client calls itself.
+    """The header of a request.
 
-    A tuple, as the broker makes one for every request: a third of the time of a frozen dataclass.
+    A tuple, because the broker creates one for every request: a third of the time of a frozen dataclass.
     """
 
     api_key: int
@@ -44,10 +52,9 @@ class RequestHeader(NamedTuple):
 
 
 def read_request_header(buf: Buffer) -> tuple[RequestHeader, int]:
-    """The header at the start of a frame, but for its tagged fields, and the position after it.
+    """The header at the start of a frame, without tagged fields, and the position after it.
 
     Raises:
-        InvalidRequest: the client id is longer than what is left.
         struct.error, UnicodeDecodeError: the frame is too short for a header, or the id is not UTF-8.
     """
     api_key, api_version, correlation_id, length = _FIXED_AND_LENGTH.unpack_from(buf)
@@ -61,7 +68,7 @@ def read_request_header(buf: Buffer) -> tuple[RequestHeader, int]:
 
 
 def write_request_header(out: Output, header: RequestHeader, *, flexible: bool) -> None:
-    """Append a header, without tagged fields of its own."""
+    """Append a header without tagged fields."""
     out += _FIXED.pack(header.api_key, header.api_version, header.correlation_id)
     _write_client_id(out, header.client_id)
     if flexible:
@@ -76,7 +83,7 @@ def read_response_header(buf: memoryview, *, flexible: bool) -> tuple[int, int]:
 
 
 def write_response_header(out: Output, correlation_id: int, *, flexible: bool) -> None:
-    """Append a header, without tagged fields of its own."""
+    """Append a header without tagged fields."""
     out += _CORRELATION.pack(correlation_id)
     if flexible:
         out.append(0)
@@ -91,11 +98,11 @@ class _Sized(Protocol):
 
 
 Part: TypeAlias = bytes | bytearray | memoryview | _Sized
-"""Something to be sent as it is: bytes, or a region of which only the length is known here."""
+"""Bytes to send, or a region of a file of which only the length is known here."""
 
 
 class ApiKey(IntEnum):
-    """The numbers of the APIs that we speak."""
+    """The numbers of the APIs that we know."""
 
     PRODUCE = 0
     FETCH = 1
@@ -119,7 +126,7 @@ class ApiKey(IntEnum):
 
 
 class VersionRange(NamedTuple):
-    """The oldest and the newest version, both included."""
+    """The oldest and the newest version."""
 
     min: int
     max: int
@@ -130,10 +137,10 @@ class VersionRange(NamedTuple):
 
 @dataclass(frozen=True)
 class Api:
-    """One API: its messages, the versions that our tables hold, and the first that is flexible.
+    """One API: its messages, the versions in our tables, and the first flexible version.
 
-    The messages stand in the module of `protocol.api` that has the API's name, and are imported when they
-    are first asked for: each costs milliseconds, and a Spark worker needs four of them for its first row.
+    The messages are in the module of `protocol.api` with the API's name, which is imported on first use:
+    each costs milliseconds, and a Spark worker needs only four of them for its first row.
     """
 
     key: ApiKey
@@ -147,7 +154,7 @@ class Api:
 
     @cached_property
     def response(self) -> type[Any]:
-        """The class of its answers."""
+        """The class of its responses."""
         return self._message("Response")
 
     def _message(self, kind: str) -> type[Any]:
@@ -156,14 +163,14 @@ class Api:
         return found
 
     def flexible(self, version: int) -> bool:
-        """Whether requests and answers of this version have compact lengths and tagged fields."""
+        """Whether requests and responses of this version have compact lengths and tagged fields."""
         return version >= self.first_flexible
 
     def flexible_answer_header(self, version: int) -> bool:
-        """Whether answers of this version have tagged fields in their header.
+        """Whether responses of this version have tagged fields in their header.
 
-        ApiVersions' never have: a client must be able to read the answer of a broker that does not know
-        the version it asked for (KIP-511).
+        ApiVersions' never have: a client must be able to read the response of a broker that does not know
+        the requested version (KIP-511).
         """
         return self.key != ApiKey.API_VERSIONS and self.flexible(version)
 
@@ -192,15 +199,15 @@ APIS: dict[ApiKey, Api] = {
         Api(ApiKey.CREATE_PARTITIONS, VersionRange(0, 3), 2),
     )
 }
-"""Everything that we can read and write. What a broker serves of it stands in the broker's registry."""
+"""All APIs that we can read and write. Those that a broker serves are in the broker's registry."""
 
 _NEVER = 1 << 15
 _FIRST_FLEXIBLE = {int(api.key): api.first_flexible for api in APIS.values()}
-"""By plain number: read for every request, of APIs that we do not know as well."""
+"""By number, because it is read for every request, including APIs that we do not know."""
 
 
 def api_of(message: type[Any]) -> Api:
-    """The API to which a request or response class belongs."""
+    """The API of a request or response class."""
     return _api_in(message.__module__)
 
 
@@ -210,12 +217,7 @@ def _api_in(module: str) -> Api:
 
 
 def encode_request(request: Any, *, version: int, correlation_id: int, client_id: str | None) -> list[Part]:
-    """A request as parts, with its size and header.
-
-    Raises:
-        UnsupportedVersion: the tables do not hold this version.
-        InvalidRequest: a value does not fit its type, or this version has no place for it.
-    """
+    """A request as parts, with its size and header."""
     api = api_of(type(request))
     message = _codec(api, api.request, version)
     out = Output(bytes(_SIZE.size))
@@ -226,14 +228,10 @@ def encode_request(request: Any, *, version: int, correlation_id: int, client_id
 
 
 def encode_response(response: Any, *, version: int, correlation_id: int) -> list[Part]:
-    """An answer as parts, with its size and header.
+    """A response as parts, with its size and header.
 
-    A broker that does not know the version of an ApiVersions request answers with version 0 and
+    A broker that does not know the version of an ApiVersions request responds with version 0 and
     ``ErrorCode.UNSUPPORTED_VERSION``.
-
-    Raises:
-        UnsupportedVersion: the tables do not hold this version.
-        InvalidRequest: a value does not fit its type, or this version has no place for it.
     """
     api = api_of(type(response))
     message = _codec(api, api.response, version)
@@ -244,18 +242,15 @@ def encode_response(response: Any, *, version: int, correlation_id: int) -> list
 
 
 def decode_header(frame: bytes | bytearray | memoryview) -> tuple[RequestHeader, int]:
-    """The header of a request and the position of its body, for unknown keys and versions too.
+    """The header of a request and the position of its body, also for unknown APIs and versions.
 
-    Whether an unknown API has tagged fields in its header is not known; its body is taken to
+    Whether an unknown API has tagged fields in its header is unknown; its body is assumed to
     begin right after the client id.
-
-    Raises:
-        InvalidRequest: the frame is too short for a header, or client_id is not UTF-8.
     """
     try:
         header, pos = read_request_header(frame)
         if header.api_version >= _FIRST_FLEXIBLE.get(header.api_key, _NEVER):
-            # Nobody sends any: looking costs less than calling.
+            # No client sends any; this check costs less than the call.
             pos = pos + 1 if frame[pos] == 0 else primitives.skip_tagged_fields(memoryview(frame), pos)
     except (StructError, IndexError, UnicodeDecodeError, InvalidRequest) as error:
         raise InvalidRequest(f"request header: {error}") from None
@@ -265,12 +260,8 @@ def decode_header(frame: bytes | bytearray | memoryview) -> tuple[RequestHeader,
 def decode_request(header: RequestHeader, frame: bytes | bytearray | memoryview, pos: int) -> Any:
     """The request whose body begins at ``pos``. Record sets are slices of ``frame``.
 
-    Bytes after its end are ignored, as Kafka does: librdkafka 2.16 leaves three behind a flexible Metadata
+    Bytes after its end are ignored, as in Kafka: librdkafka 2.16 appends three to a flexible Metadata
     request for all topics.
-
-    Raises:
-        UnsupportedVersion: the tables hold no such API, or not this version of it.
-        InvalidRequest: the body does not follow its schema.
     """
     api = _find(header.api_key)
     if api is None:
@@ -279,14 +270,11 @@ def decode_request(header: RequestHeader, frame: bytes | bytearray | memoryview,
 
 
 def decode_response(key: ApiKey, version: int, frame: bytes | bytearray | memoryview) -> tuple[int, Any]:
-    """Correlation id and message of an answer to a request of ``version``.
+    """Correlation id and message of the response to a request of ``version``. Record sets are slices of
+    ``frame``.
 
-    Record sets are slices of ``frame``. A broker that does not know the version of an ApiVersions request
-    answers in version 0: that is read too.
-
-    Raises:
-        UnsupportedVersion: the tables do not hold this version.
-        InvalidRequest: the answer does not follow its schema.
+    A broker that does not know the version of an ApiVersions request responds in version 0, which is read
+    too.
     """
     api = APIS[key]
     message = _codec(api, api.response, version)
@@ -307,7 +295,7 @@ def decode_response(key: ApiKey, version: int, frame: bytes | bytearray | memory
 
 
 def _refusal(buf: memoryview, pos: int) -> ApiVersionsResponse | None:
-    """What a broker says that does not know the version asked, if these bytes are that."""
+    """The version 0 response of a broker that does not know the requested version, if these bytes are one."""
     api = APIS[ApiKey.API_VERSIONS]
     try:
         answer: ApiVersionsResponse = _codec(api, api.response, 0).read(buf, pos)
@@ -328,7 +316,7 @@ def _codec(api: Api, cls: Any, version: int) -> Codec:
 
 
 def _parts(out: Output) -> list[Part]:
-    """Write the size into the first bytes of ``out`` and cut it where its regions belong."""
+    """Write the size into the first bytes of ``out`` and split it at its regions."""
     size = len(out) - _SIZE.size + sum(len(region) for _, region in out.regions)
     try:
         _SIZE.pack_into(out, 0, size)
@@ -381,21 +369,21 @@ RELEASES: Mapping[str, Versions] = {
     "0.10.1": _0_10_1,
     "0.10.2": _0_10_2,
 }
-"""By release, the oldest first. From 0.11 on there is nothing to be told: brokers say it all."""
+"""The versions by release, oldest first. From 0.11 on brokers list them."""
 
 _PATCH = re.compile(r"(0\.(?:8|9|10)\.[0-9])(?:\.[0-9]{1,2})?")
 
 
 def release_of(text: str) -> str | None:
-    """The release in `RELEASES` that a version's number names, its patches included: 0.8.2.2 is 0.8.2."""
+    """The release in `RELEASES` for a version number, which may have a patch level: 0.8.2.2 is 0.8.2."""
     found = _PATCH.fullmatch(text)
     return found[1] if found is not None and found[1] in RELEASES else None
 
 
 def message_magic(release: str) -> int:
-    """The newest message format that brokers of a release take: 0 or 1."""
+    """The newest message format that brokers of a release accept: 0 or 1."""
     return 0 if RELEASES[release][ApiKey.PRODUCE].max < _TIMESTAMPS_SINCE else 1
 
 
 _TIMESTAMPS_SINCE = 2
-"""The version of Produce that brought messages v1."""
+"""The version of Produce that introduced messages v1."""

@@ -1,6 +1,6 @@
-"""Cuts a byte stream into frames: ``size:int32`` and so many bytes of body, in every generation.
+"""Splits a byte stream into frames: ``size:int32`` and that many bytes, in every generation.
 
-Both sides of a connection use it: requests in the broker, answers in the clients.
+Both sides of a connection use it: the broker for requests, clients for responses.
 """
 
 from __future__ import annotations
@@ -8,25 +8,25 @@ from __future__ import annotations
 from pyspark_kafkalog.errors import FrameTooLarge
 
 SIZE_BYTES = 4
-"""Length of the size that stands before every frame."""
+"""Length of the size before every frame."""
 
 _STAGE_BYTES = 4096
 
 _WHOLE_BYTES = 256 << 10
-"""Largest frame that is received whole, its size before it, where the last one was as large."""
+"""Largest frame that is received together with its size, if the last one had the same size."""
 
 
 class FrameReader:
     """*Not thread-safe: one per connection, used by the thread that reads it.* Does no I/O.
 
-    Bytes go in through `buffer` and `received`, as ``recv_into`` takes them. Frames come out whole, without
-    their size, in memory of their own.
+    Bytes go in either through `buffer` and `received` (for ``recv_into``, without copying large frames) or
+    through `feed`. Frames come out whole, without their size, each in its own memory. A size that is negative
+    or above the limit raises `FrameTooLarge` after the complete frames before it were returned.
 
-    Memory follows the bytes that came and never the size that was claimed: a frame's memory begins
-    at 4 KiB and doubles as it fills; a connection that has already delivered a frame of some
-    length is given as much for the next one at once, which saves those copies where all are large.
-    Up to `_WHOLE_BYTES` that memory takes the next frame's size too: a producer's full batches then cost
-    one call of the kernel each, and none is copied.
+    Memory follows the bytes received and never the claimed size: a frame's memory begins at 4 KiB and doubles
+    as it fills. After a large frame the connection allocates that much for the next one at once, which saves
+    the copies. Up to `_WHOLE_BYTES` that memory includes the next frame's size: a producer's full batches
+    then need one system call each and no copy.
     """
 
     def __init__(self, max_frame_bytes: int) -> None:
@@ -48,7 +48,7 @@ class FrameReader:
 
     @property
     def claimed(self) -> int:
-        """Size of the frame in hand that is longer than what the stage holds; 0 when there is none."""
+        """Size of the incomplete frame that is longer than the stage; 0 if there is none."""
         body = self._body
         if body is None:
             return 0
@@ -58,16 +58,13 @@ class FrameReader:
 
     @property
     def partial(self) -> bool:
-        """Whether a frame has begun to come in that is not whole."""
+        """Whether the last frame is incomplete."""
         return bool(self._staged if self._body is None else self._filled or not self._whole)
 
     def buffer(self, *, whole: bool = True) -> memoryview:
-        """Where the next bytes are to be put; never empty. Let go of it, and tell `received` how many came.
+        """Memory for the next bytes; never empty. Release it, then pass the number of bytes to `received`.
 
-        Without ``whole`` no memory is made ready for a frame of which not even the size has come.
-
-        Raises:
-            FrameTooLarge: the frame after those already given out cannot be accepted.
+        Without ``whole`` no memory is allocated for a frame whose size has not arrived.
         """
         if self.failure is not None:
             raise self.failure
@@ -85,33 +82,26 @@ class FrameReader:
         return memoryview(body)[self._filled :]
 
     def rest(self) -> None:
-        """Nothing more comes for now: give up memory that was made ready and holds nothing."""
+        """Nothing more is expected for now: free memory that holds nothing."""
         if self._whole and not self._filled:
             self._body, self._whole = None, False
 
     def recycle(self, frame: bytearray) -> None:
-        """``frame`` is not needed any more: its memory may serve a later one, once no view of it is left.
+        """Reuse the memory of ``frame`` for a later one, once no view of it is left.
 
-        Fresh memory is cleared and then mapped page by page: that doubles the cost of receiving 4 MiB.
+        Fresh memory is cleared and mapped page by page, which doubles the cost of receiving 4 MiB.
         """
         self._spare = frame
 
     def received(self, count: int) -> list[bytearray]:
-        """The frames that are complete now that ``count`` bytes stand in `buffer`.
-
-        Each is the caller's own, and writable.
-
-        Raises:
-            FrameTooLarge: a size is negative or above the limit. Complete frames before it are
-                given out first: then the next call of any method raises.
-        """
+        """The frames completed by ``count`` more bytes in `buffer`. The caller owns them."""
         frames = self._take(count) if self.failure is None else []
         if self.failure is not None and not frames:
             raise self.failure
         return frames
 
     def _take(self, count: int) -> list[bytearray]:
-        """The frames completed by ``count`` more bytes; a size that cannot be is kept as `failure`."""
+        """The frames completed by ``count`` more bytes; an invalid size is stored in `failure`."""
         if self._body is None:
             self._staged += count
             return self._cut_stage()
@@ -125,7 +115,7 @@ class FrameReader:
         return [frame]
 
     def _take_whole(self, body: bytearray) -> list[bytearray]:
-        """The frame in ``body`` if it is as long as the last one; any other is cut the usual way."""
+        """The frame in ``body`` if it is as long as the last one; others are split as usual."""
         filled = self._filled
         if filled < SIZE_BYTES:
             return []
@@ -137,7 +127,7 @@ class FrameReader:
             self._trusted = max(_STAGE_BYTES, min(size, self._trusted))
             return self._cut(memoryview(body)[:filled])
         try:
-            del body[:SIZE_BYTES]  # moves no byte: a bytearray remembers where it begins
+            del body[:SIZE_BYTES]  # copies nothing: a bytearray stores its start
         except BufferError:
             body = body[SIZE_BYTES:]  # the caller still holds what `buffer` gave
         return [body]
@@ -150,7 +140,7 @@ class FrameReader:
             count = min(len(room), len(data))
             room[:count] = data[:count]
             data = data[count:]
-            del room  # what is lent out cannot change its length
+            del room  # a bytearray with views cannot be resized
             frames += self._take(count)
         return frames
 
@@ -177,28 +167,28 @@ class FrameReader:
         return frames
 
     def _begin_body(self, size: int, start: memoryview) -> None:
-        """Give a frame of ``size`` bytes, of which ``start`` is here, memory of its own.
+        """Allocate memory for a frame of ``size`` bytes, of which ``start`` has arrived.
 
-        As little as possible: `buffer` makes more of it, and the caller may not want the rest yet.
+        As little as possible: `buffer` enlarges it when the caller wants the rest.
         """
         self._body = bytearray(start)
         self._size, self._filled = size, len(start)
 
     def _grown(self, length: int) -> bytearray:
-        """Memory for the frame in hand, of which ``length`` bytes have come."""
+        """Memory for the incomplete frame, of which ``length`` bytes have arrived."""
         if length > _STAGE_BYTES:
             return bytearray(min(self._size, 2 * length))
-        # Memory given back is there already: filling all of it takes none on the word of the peer.
+        # Recycled memory is already allocated, so using all of it does not trust the claimed size.
         there = self._spare.__alloc__() - 1 if self._spare is not None else 0
         return self._memory(min(self._size, max(self._trusted, 2 * length, there)))
 
     def _memory(self, size: int) -> bytearray:
-        """``size`` bytes, in the memory of a frame given back if there is one that will do."""
+        """``size`` bytes, from a recycled frame if one is large enough."""
         spare, self._spare = self._spare, None
         if spare is None or not size // 2 < len(spare) < 2 * size:
             return bytearray(size)
         try:
-            spare.append(spare.pop())  # refused as long as somebody looks at it
+            spare.append(spare.pop())  # raises BufferError while a view of it exists
             if len(spare) > size:
                 del spare[size:]
             else:

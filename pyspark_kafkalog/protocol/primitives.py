@@ -1,11 +1,11 @@
-"""The protocol's simple types: one reader and one writer for each, classic and flexible.
+"""The protocol's simple types: a reader and a writer for each, classic and flexible.
 
-A reader takes ``(buffer, position, values)``, appends what it read to ``values`` and gives the position after
-it; a writer appends to an `Output`. Classic lengths are int16 or int32, -1 for null; flexible ("compact")
-ones are an unsigned varint of length + 1, 0 for null. Readers check a length before they take memory for
-it. Cut input shows itself as `InvalidRequest`, ``struct.error`` or ``IndexError``; the caller in `codec`
-turns the last two, and ``UnicodeDecodeError``, into `InvalidRequest` with the message's name.
-Source: Kafka protocol guide, "Protocol Primitive Types".
+A reader takes ``(buffer, position, values)``, appends what it read to ``values`` and returns the position
+after it; a writer appends to an `Output`. Classic lengths are int16 or int32, -1 for null; flexible
+("compact") ones are an unsigned varint of length + 1, 0 for null. Readers check a length before they allocate
+memory. Cut input raises `InvalidRequest`, ``struct.error`` or ``IndexError``; `codec` turns the last two, and
+``UnicodeDecodeError``, into `InvalidRequest` with the message's name. Source: Kafka protocol guide, "Protocol
+Primitive Types".
 """
 
 from __future__ import annotations
@@ -23,24 +23,26 @@ Reader = Callable[[memoryview, int, Values], int]
 Writer = Callable[["Output", Any], None]
 
 ZERO_UUID = UUID(int=0)
-"""What stands for "no id" on the wire."""
+""""No id" in messages."""
 
 MAX_STRING_BYTES = 0x7FFF
-"""Longest string of either encoding, in bytes of UTF-8; Kafka holds compact ones to it too."""
+"""Limit for strings in bytes of UTF-8; Kafka applies it to compact strings too."""
 
 MAX_TAGGED_FIELDS = 1000
-"""Most tagged fields in one place. Kafka defines a handful; a frame of 100 MiB full of them, two bytes each,
-would keep its reader busy for half a minute."""
+"""Limit for the tagged fields of one struct. Kafka defines a handful; a frame of 100 MiB with two bytes for
+each would keep its reader busy for half a minute.
+"""
 
 INT16 = Struct(">h")
 INT32 = Struct(">i")
 
 
 class Output(bytearray):
-    """*Not thread-safe: of one message.* The bytes of a message, and the regions to be sent between them.
+    """*Not thread-safe: belongs to one message.* The bytes of a message, and the regions to send between
+    them.
 
     ``regions`` holds ``(position, region)`` in ascending order: a region is sent before the byte at its
-    position. Only a region's ``len()`` is asked here.
+    position. Only a region's ``len()`` is used here.
     """
 
     __slots__ = ("regions",)
@@ -51,11 +53,7 @@ class Output(bytearray):
 
 
 def read_length(buf: Buffer, pos: int) -> tuple[int, int]:
-    """An unsigned varint: a compact length + 1, a tag, a size.
-
-    Raises:
-        InvalidRequest: it is cut short or longer than 32 bits.
-    """
+    """An unsigned varint: a compact length + 1, a tag, a size."""
     byte = buf[pos]
     if byte < 0x80:
         return byte, pos + 1
@@ -74,7 +72,7 @@ def write_length(out: bytearray, value: int) -> None:
 
 
 def string_reader(name: str, *, flexible: bool, nullable: bool) -> Reader:
-    """Reads a string; ``name`` is the field's, for errors."""
+    """Reads a string; ``name`` is the field's name for errors."""
 
     def read_classic(buf: memoryview, pos: int, values: Values) -> int:
         length: int = INT16.unpack_from(buf, pos)[0]
@@ -104,7 +102,7 @@ def string_reader(name: str, *, flexible: bool, nullable: bool) -> Reader:
 
 
 def string_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
-    """Writes a string; ``name`` is the field's, for errors."""
+    """Writes a string; ``name`` is the field's name for errors."""
     null = (b"\x00" if flexible else b"\xff\xff") if nullable else None
 
     def write(out: Output, value: str | None) -> None:
@@ -126,7 +124,7 @@ def string_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
 
 
 def bytes_reader(name: str, *, flexible: bool, nullable: bool) -> Reader:
-    """Reads bytes as an object of their own, which does not keep the frame alive."""
+    """Reads bytes as a copy, which does not keep the frame alive."""
     read_slice = records_reader(name, flexible=flexible, nullable=nullable)
 
     def read(buf: memoryview, pos: int, values: Values) -> int:
@@ -139,7 +137,7 @@ def bytes_reader(name: str, *, flexible: bool, nullable: bool) -> Reader:
 
 
 def bytes_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
-    """Writes bytes in place; ``name`` is the field's, for errors."""
+    """Writes bytes in place; ``name`` is the field's name for errors."""
     write_count = count_writer(name, flexible=flexible, nullable=nullable)
 
     def write(out: Output, value: bytes | None) -> None:
@@ -173,7 +171,7 @@ def records_reader(name: str, *, flexible: bool, nullable: bool) -> Reader:
 
 
 def records_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
-    """Writes the length of a record set and notes the set itself as a region."""
+    """Writes the length of a record set and adds the set itself as a region."""
 
     def write(out: Output, value: Any) -> None:
         if value is not None:
@@ -209,10 +207,10 @@ def write_uuid(out: Output, value: UUID) -> None:
 def count_reader(
     name: str, *, flexible: bool, nullable: bool, element_bytes: int
 ) -> Callable[[memoryview, int], tuple[int | None, int]]:
-    """Reads an array's element count, None for null; gives it and the position after it.
+    """Reads an array's element count, None for null, and returns the position after it.
 
-    ``element_bytes`` is the least that one element takes. A count that the bytes left cannot hold is
-    refused, so that nobody takes memory for it.
+    ``element_bytes`` is the least that one element takes. A count that the remaining bytes cannot hold is
+    refused before memory is allocated.
     """
 
     def read(buf: memoryview, pos: int) -> tuple[int | None, int]:
@@ -248,11 +246,7 @@ def count_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
 
 
 def read_tag_count(buf: memoryview, pos: int) -> tuple[int, int]:
-    """How many tagged fields follow, and where.
-
-    Raises:
-        InvalidRequest: more than `MAX_TAGGED_FIELDS`, or the number is damaged.
-    """
+    """The number of tagged fields, and the position of the first."""
     count, pos = read_length(buf, pos)
     if count > MAX_TAGGED_FIELDS:
         raise InvalidRequest(f"{count} tagged fields in one place; the limit is {MAX_TAGGED_FIELDS}")
@@ -260,7 +254,7 @@ def read_tag_count(buf: memoryview, pos: int) -> tuple[int, int]:
 
 
 def skip_tagged_fields(buf: memoryview, pos: int) -> int:
-    """The position after a section of tagged fields, none of which is known here."""
+    """The position after a section of tagged fields."""
     count, pos = read_tag_count(buf, pos)
     for _ in range(count):
         _, pos = read_length(buf, pos)

@@ -1,12 +1,12 @@
-"""The five requests of Kafka 0.7 and their answers, as frames.
+"""The five requests of Kafka 0.7 and their responses, as frames.
 
-A frame is ``size:4`` and so many bytes: of a request ``type:2`` and its body, of an answer ``error:2`` and
-its body. There is no version, no correlation id and no client id: answers come in the order of the requests.
-PRODUCE and MULTIPRODUCE are never answered; what went wrong shows in the closed connection. A topic is
-``length:2`` and UTF-8. ``docs/protocol.md`` has the tables.
+A frame is ``size:4`` and that many bytes: of a request ``type:2`` and its body, of a response ``error:2`` and
+its body. There is no version, no correlation id and no client id: responses come in the order of the
+requests. PRODUCE and MULTIPRODUCE have no response; after an error the broker closes the connection. A topic
+is ``length:2`` and UTF-8. ``docs/protocol.md`` has the tables.
 
-Message sets are not looked into: read as slices of the frame, sent as the objects they are, of which only the
-``len()`` is taken. Source: kafka 0.7 ``api/``, ``network/Request.scala``.
+Message sets are not decoded: read as slices of the frame, sent unchanged; only their ``len()`` is used.
+Source: kafka 0.7 ``api/``, ``network/Request.scala``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, InvalidTopic
 from pyspark_kafkalog.protocol.exchange import Part
 
 ANY_PARTITION = -1
-"""A produce to this partition leaves the choice to the broker; no other request may name it."""
+"""The broker chooses the partition; only allowed in produce requests."""
 
 MAX_TOPIC_LENGTH = 255
 """Longest topic name in characters: ``max.topic.name.length``'s default."""
@@ -41,7 +41,7 @@ message"."""
 
 
 class RequestType(IntEnum):
-    """The first number of a request."""
+    """The first field of a request."""
 
     PRODUCE = 0
     FETCH = 1
@@ -61,7 +61,7 @@ class ProduceRequest:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """Bytes of a log from ``offset`` on, ``max_bytes`` at most. It may be negative: that asks for nothing."""
+    """At most ``max_bytes`` bytes of a log from ``offset`` on. A negative limit requests nothing."""
 
     topic: str
     partition: int
@@ -71,21 +71,21 @@ class FetchRequest:
 
 @dataclass(frozen=True, slots=True)
 class MultiFetchRequest:
-    """Several fetches, answered together and in this order."""
+    """Several fetches with one response, in this order."""
 
     fetches: tuple[FetchRequest, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MultiProduceRequest:
-    """Several produces, done in this order; one that closes the connection ends them."""
+    """Several produces, handled in this order; one that closes the connection ends them."""
 
     produces: tuple[ProduceRequest, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetsRequest:
-    """Offsets at which a segment began at ``timestamp`` or before, the youngest first.
+    """Offsets at which a segment began at ``timestamp`` or before, newest first.
 
     ``timestamp`` is in milliseconds since the epoch, or `types.LATEST_TIMESTAMP`, `types.EARLIEST_TIMESTAMP`.
     """
@@ -98,7 +98,7 @@ class OffsetsRequest:
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
-    """Bytes of a log as they lie there, the last entry perhaps cut; none where there is an error."""
+    """Bytes of a log as stored, the last entry perhaps cut; empty after an error."""
 
     error_code: ErrorCode
     messages: Any = b""
@@ -106,7 +106,7 @@ class FetchResponse:
 
 @dataclass(frozen=True, slots=True)
 class MultiFetchResponse:
-    """The answers to several fetches, in their order. Its own error, never set by 0.7.2, stands for all."""
+    """The responses to several fetches, in order. Its own error, never set by 0.7.2, is for all."""
 
     responses: tuple[FetchResponse, ...]
     error_code: ErrorCode = ErrorCode.NONE
@@ -134,7 +134,7 @@ _MAX_COUNT = (1 << 15) - 1
 
 
 def known_error(code: ErrorCode) -> ErrorCode:
-    """``code`` if 0.7 has it, else the one that stands for all others there."""
+    """``code`` if 0.7 has it, else 0.7's code for all others."""
     return code if code in ERROR_CODES else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
@@ -142,7 +142,7 @@ def check_topic(topic: str, max_length: int = MAX_TOPIC_LENGTH) -> None:
     """Refuse a name that 0.7 does not allow; ``max_length`` is in characters.
 
     Raises:
-        InvalidTopic: it is empty, too long, ``.`` or ``..``, or holds a character that may not be in it.
+        InvalidTopic: it is empty, too long, ``.`` or ``..``, or has a forbidden character.
     """
     if not 0 < len(topic) <= max_length:
         raise InvalidTopic(f"topic name of {len(topic)} characters; allowed: 1 to {max_length}")
@@ -154,19 +154,16 @@ def check_topic(topic: str, max_length: int = MAX_TOPIC_LENGTH) -> None:
 
 
 _FORBIDDEN = (("\0", "\x1f"), ("\x7f", "\x9f"), ("\ud800", "\uf8ff"), ("\ufff0", "\uffff"))
-"""First and last characters of the ranges that no name may hold."""
+"""First and last characters of the forbidden ranges."""
 
 
 # --- reading
 
 
 def decode_request(frame: bytes | bytearray | memoryview) -> Request:
-    """The request in ``frame``, which is without its size. Names and numbers may be such as no broker takes.
+    """The request in ``frame``, which does not include the size. Topics and numbers are not checked.
 
-    The fields must end where the frame does: that tells today's requests, which begin with the same numbers.
-
-    Raises:
-        InvalidRequest: an unknown type, or the body is not that of its type.
+    The fields must end with the frame: this detects today's requests, which begin with the same numbers.
     """
     buf = memoryview(frame)
     try:
@@ -182,11 +179,7 @@ def decode_request(frame: bytes | bytearray | memoryview) -> Request:
 
 
 def decode_response(kind: RequestType, frame: bytes | bytearray | memoryview) -> Response:
-    """The answer to a request of this type in ``frame``, which is without its size.
-
-    Raises:
-        InvalidRequest: it is not an answer to such a request; PRODUCE and MULTIPRODUCE have none.
-    """
+    """The response in ``frame``, which does not include the size, to a request of this type."""
     buf = memoryview(frame)
     try:
         (code,) = _INT16.unpack_from(buf)
@@ -294,11 +287,7 @@ def _offsets_response(buf: memoryview, pos: int, error_code: ErrorCode) -> Offse
 
 
 def encode_request(request: Request) -> list[Part]:
-    """A request as parts, with its size.
-
-    Raises:
-        InvalidRequest: a number does not fit its field, or the topic or the whole is too long.
-    """
+    """A request as parts, with its size."""
     out = _Parts()
     try:
         if isinstance(request, ProduceRequest):
@@ -322,12 +311,9 @@ def encode_request(request: Request) -> list[Part]:
 
 
 def encode_response(response: Response) -> list[Part]:
-    """An answer as parts, with its size; message sets stand among them as the objects they are.
+    """A response as parts, with its size; message sets are parts themselves.
 
     Errors that 0.7 does not have become -1.
-
-    Raises:
-        InvalidRequest: the whole is too long for a frame, or an offset for its field.
     """
     out = _Parts()
     out.add(_INT16.pack(known_error(response.error_code)))
@@ -349,7 +335,7 @@ def encode_response(response: Response) -> list[Part]:
 
 
 class _Parts:
-    """*Not thread-safe: of one message.* Bytes that are gathered, and the regions between them."""
+    """*Not thread-safe: belongs to one message.* Bytes, and the regions between them."""
 
     def __init__(self) -> None:
         self._parts: list[Part] = []
@@ -357,18 +343,16 @@ class _Parts:
         self._size = 0
 
     def add(self, data: bytes) -> None:
-        """Bytes of the message itself."""
         self._bytes += data
         self._size += len(data)
 
     def region(self, region: Any) -> None:
-        """A message set."""
         self._parts += (self._bytes, region)
         self._bytes = bytearray()
         self._size += len(region)
 
     def framed(self) -> list[Part]:
-        """All of it, the size in front."""
+        """All parts, preceded by the size."""
         if self._size > _MAX_FRAME_BYTES:
             raise InvalidRequest(f"message of {self._size} bytes; the limit is {_MAX_FRAME_BYTES}")
         if self._bytes:

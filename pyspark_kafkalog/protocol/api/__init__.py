@@ -1,1 +1,1 @@
-"""One file per API: this folder is the support table."""
+"""One file per API and its versions: this folder is the support table."""

@@ -1,8 +1,7 @@
-"""AddOffsetsToTxn, versions 0-4: a transaction is going to store offsets of a group.
+"""AddOffsetsToTxn, versions 0-4: adds a group's offsets to a transaction.
 
-Flexible from 3. From version 2 a producer that a newer one has replaced is told so by an error of its own,
-from 4 one whose transaction can only be aborted.
-Source: protocol guide, AddOffsetsToTxn; KIP-98, 588, 890.
+Flexible from 3. From version 2 a fenced producer gets an error code of its own, from 4 also one that must
+abort. Source: protocol guide, AddOffsetsToTxn; KIP-98, 588, 890.
 """
 
 from __future__ import annotations

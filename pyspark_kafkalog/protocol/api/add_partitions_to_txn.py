@@ -1,7 +1,7 @@
-"""AddPartitionsToTxn, versions 0-3: a transaction is going to have records in these partitions.
+"""AddPartitionsToTxn, versions 0-3: adds partitions to a transaction.
 
-Flexible from 3. From version 2 a producer that a newer one has replaced is told so by an error of its own.
-Left out: 4 and later, which brokers send each other. The names of the fields are Kafka's.
+Flexible from 3. From version 2 a fenced producer gets an error code of its own. Field names are Kafka's.
+Left out: 4 and later, which brokers send each other.
 Source: protocol guide, AddPartitionsToTxn; KIP-98, 588.
 """
 

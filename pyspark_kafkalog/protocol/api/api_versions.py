@@ -1,7 +1,8 @@
-"""ApiVersions, versions 0-4: which APIs a broker serves, in which versions.
+"""ApiVersions, versions 0-4: the APIs that a broker serves, with their versions.
 
-Flexible from 3; the answer's header never is. A broker that does not know the version asked answers with
-version 0 and error 35. Left out: nothing; we have no features to announce. Source: KIP-35, KIP-511, KIP-584.
+Flexible from 3; the response's header never is. A broker that does not know the requested version responds
+with version 0 and error 35. Left out: nothing; we have no features to announce. Source: KIP-35, KIP-511,
+KIP-584.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pyspark_kafkalog.protocol.schema import BOOL, ERROR_CODE, INT16, INT32, INT
 
 @dataclass(frozen=True, slots=True)
 class ApiVersionsRequest:
-    """What may I ask? Names the client's software from version 3."""
+    """Names the client's software from version 3."""
 
     client_software_name: str = wire(STRING, 3, ignorable=True)
     client_software_version: str = wire(STRING, 3, ignorable=True)
@@ -22,7 +23,7 @@ class ApiVersionsRequest:
 
 @dataclass(frozen=True, slots=True)
 class ApiVersion:
-    """The versions of one API, both ends included."""
+    """The oldest and newest version of one API."""
 
     api_key: int = wire(INT16)
     min_version: int = wire(INT16)
@@ -49,7 +50,7 @@ class FinalizedFeatureKey:
 
 @dataclass(frozen=True, slots=True)
 class ApiVersionsResponse:
-    """The table; ``finalized_features_epoch`` -1 is unknown."""
+    """The served APIs; ``finalized_features_epoch`` -1 is unknown."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
     api_keys: tuple[ApiVersion, ...] = wire(Array(ApiVersion))

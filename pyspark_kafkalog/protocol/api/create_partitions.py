@@ -1,4 +1,4 @@
-"""CreatePartitions, versions 0-3: give a topic more partitions.
+"""CreatePartitions, versions 0-3: adds partitions to topics.
 
 Flexible from 2. Left out: nothing. Source: protocol guide, CreatePartitions; KIP-195.
 """
@@ -20,7 +20,7 @@ class CreatePartitionsAssignment:
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitionsTopic:
-    """``count`` is the new total; null ``assignments`` leave the choice to the broker."""
+    """``count`` is the new total; with null ``assignments`` the broker chooses."""
 
     name: str = wire(STRING)
     count: int = wire(INT32)
@@ -31,7 +31,7 @@ class CreatePartitionsTopic:
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitionsRequest:
-    """Topics that shall grow, or only be checked where ``validate_only``."""
+    """Topics to grow; with ``validate_only`` they are only checked."""
 
     topics: tuple[CreatePartitionsTopic, ...] = wire(Array(CreatePartitionsTopic))
     timeout_ms: int = wire(INT32)
@@ -40,7 +40,7 @@ class CreatePartitionsRequest:
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitionsTopicResult:
-    """What became of one topic."""
+    """The result for one topic."""
 
     name: str = wire(STRING)
     error_code: ErrorCode = wire(ERROR_CODE)
@@ -49,7 +49,7 @@ class CreatePartitionsTopicResult:
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitionsResponse:
-    """What became of the topics."""
+    """The results."""
 
     throttle_time_ms: int = wire(INT32, ignorable=True)
     results: tuple[CreatePartitionsTopicResult, ...] = wire(Array(CreatePartitionsTopicResult))

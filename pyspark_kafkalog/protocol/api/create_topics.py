@@ -1,7 +1,7 @@
 """CreateTopics, versions 0-7.
 
 Flexible from 5. From version 4 ``num_partitions`` and ``replication_factor`` may be -1, the broker's default.
-Version 1 brought ``validate_only`` and the text of errors.
+Version 1 added ``validate_only`` and error messages.
 Source: protocol guide, CreateTopics; KIP-4, 464, 525.
 """
 
@@ -34,7 +34,7 @@ class CreatableReplicaAssignment:
 
 @dataclass(frozen=True, slots=True)
 class CreatableTopicConfig:
-    """A property of the topic to be."""
+    """A property of the new topic."""
 
     name: str = wire(STRING)
     value: str | None = wire(STRING, null_since=0)
@@ -42,7 +42,7 @@ class CreatableTopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class CreatableTopic:
-    """A topic to be made; with ``assignments``, the two counts are -1."""
+    """A topic to create; with ``assignments``, the two counts are -1."""
 
     name: str = wire(STRING)
     num_partitions: int = wire(INT32)
@@ -53,7 +53,7 @@ class CreatableTopic:
 
 @dataclass(frozen=True, slots=True)
 class CreateTopicsRequest:
-    """Topics to be made, or only checked where ``validate_only``."""
+    """Topics to create; with ``validate_only`` they are only checked."""
 
     topics: tuple[CreatableTopic, ...] = wire(Array(CreatableTopic))
     timeout_ms: int = wire(INT32, default=60000)
@@ -62,7 +62,7 @@ class CreateTopicsRequest:
 
 @dataclass(frozen=True, slots=True)
 class CreatableTopicConfigs:
-    """A property that the topic has now."""
+    """A property of the created topic."""
 
     name: str = wire(STRING, 5)
     value: str | None = wire(STRING, 5, null_since=5)
@@ -73,7 +73,7 @@ class CreatableTopicConfigs:
 
 @dataclass(frozen=True, slots=True)
 class CreatableTopicResult:
-    """What became of one topic; ``configs`` null where they may not be told."""
+    """The result for one topic; ``configs`` is null if the client may not see them."""
 
     name: str = wire(STRING)
     topic_id: UUID = wire(UUID_TYPE, 7, ignorable=True)
@@ -89,7 +89,7 @@ class CreatableTopicResult:
 
 @dataclass(frozen=True, slots=True)
 class CreateTopicsResponse:
-    """What became of the topics."""
+    """The results."""
 
     throttle_time_ms: int = wire(INT32, 2, ignorable=True)
     topics: tuple[CreatableTopicResult, ...] = wire(Array(CreatableTopicResult))

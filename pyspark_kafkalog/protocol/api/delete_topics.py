@@ -1,7 +1,7 @@
 """DeleteTopics, versions 0-6.
 
 Flexible from 4. Up to version 5 the request lists ``topic_names``; version 6 lists ``topics`` by name or id.
-Version 1 brought the throttle time. Source: protocol guide, DeleteTopics; KIP-4, 516.
+Version 1 added the throttle time. Source: protocol guide, DeleteTopics; KIP-4, 516.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark_kafkalog.protocol.schema import ERROR_CODE, INT32, STRING, UUID_TYP
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopicState:
-    """A topic, by name or, where that is null, by id."""
+    """A topic by name or, if that is null, by id."""
 
     name: str | None = wire(STRING, 6, null_since=6)
     topic_id: UUID = wire(UUID_TYPE, 6)
@@ -23,7 +23,7 @@ class DeleteTopicState:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopicsRequest:
-    """Topics to be deleted."""
+    """Topics to delete."""
 
     topics: tuple[DeleteTopicState, ...] = wire(Array(DeleteTopicState), 6)
     topic_names: tuple[str, ...] = wire(Array(STRING), 0, 5, ignorable=True)
@@ -32,7 +32,7 @@ class DeleteTopicsRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeletableTopicResult:
-    """What became of one topic; ``name`` is null where an id is not known."""
+    """The result for one topic; ``name`` is null for an unknown id."""
 
     name: str | None = wire(STRING, null_since=6)
     topic_id: UUID = wire(UUID_TYPE, 6, ignorable=True)
@@ -42,7 +42,7 @@ class DeletableTopicResult:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopicsResponse:
-    """What became of the topics."""
+    """The results."""
 
     throttle_time_ms: int = wire(INT32, 1, ignorable=True)
     responses: tuple[DeletableTopicResult, ...] = wire(Array(DeletableTopicResult))

@@ -13,14 +13,14 @@ from pyspark_kafkalog.protocol.schema import BOOL, ERROR_CODE, INT8, INT32, STRI
 
 
 class ResourceType(IntEnum):
-    """Whose properties; the wire's numbers."""
+    """The kinds of resources that have properties."""
 
     TOPIC = 2
     BROKER = 4
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from; the wire's numbers."""
+    """Where a value comes from."""
 
     TOPIC_CONFIG = 1
     STATIC_BROKER_CONFIG = 4
@@ -28,7 +28,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigType(IntEnum):
-    """What a value is; the wire's numbers."""
+    """The type of a value."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -53,7 +53,7 @@ class DescribeConfigsResource:
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsRequest:
-    """Whose properties to tell."""
+    """The resources whose properties are wanted."""
 
     resources: tuple[DescribeConfigsResource, ...] = wire(Array(DescribeConfigsResource))
     include_synonyms: bool = wire(BOOL, 1)
@@ -62,7 +62,7 @@ class DescribeConfigsRequest:
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsSynonym:
-    """A property that the value could come from, in order of precedence."""
+    """A property that the value can come from, in order of precedence."""
 
     name: str = wire(STRING, 1)
     value: str | None = wire(STRING, 1, null_since=0)
@@ -71,7 +71,7 @@ class DescribeConfigsSynonym:
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsResourceResult:
-    """One property; its value is null where it is a secret."""
+    """One property; the value of a secret is null."""
 
     name: str = wire(STRING)
     value: str | None = wire(STRING, null_since=0)
@@ -96,7 +96,7 @@ class DescribeConfigsResult:
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsResponse:
-    """The properties."""
+    """The results."""
 
     throttle_time_ms: int = wire(INT32, ignorable=True)
     results: tuple[DescribeConfigsResult, ...] = wire(Array(DescribeConfigsResult))

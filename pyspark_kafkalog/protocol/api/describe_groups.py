@@ -1,6 +1,6 @@
-"""DescribeGroups, versions 0-5: states and members of groups, asked of their coordinator.
+"""DescribeGroups, versions 0-5: states and members of groups, requested from their coordinator.
 
-Flexible from 5. A group that the coordinator has not heard of is in state "Dead", without an error.
+Flexible from 5. A group that the coordinator does not know has state "Dead" and no error.
 Left out: 6 (an error for such groups, KIP-1043). Source: protocol guide, DescribeGroups; KIP-430, 345.
 """
 
@@ -15,7 +15,7 @@ from pyspark_kafkalog.protocol.schema import BOOL, BYTES, ERROR_CODE, INT32, STR
 
 @dataclass(frozen=True, slots=True)
 class DescribeGroupsRequest:
-    """Which groups to tell of."""
+    """The groups to describe."""
 
     groups: tuple[str, ...] = wire(Array(STRING))
     include_authorized_operations: bool = wire(BOOL, 3)
@@ -23,7 +23,7 @@ class DescribeGroupsRequest:
 
 @dataclass(frozen=True, slots=True)
 class DescribedGroupMember:
-    """One member. Metadata and assignment are the clients' own bytes; those of consumers: `Assignment`."""
+    """One member. Metadata and assignment are the client's own bytes; a consumer's are an `Assignment`."""
 
     member_id: str = wire(STRING)
     group_instance_id: str | None = wire(STRING, 4, null_since=4, ignorable=True)
@@ -35,7 +35,7 @@ class DescribedGroupMember:
 
 @dataclass(frozen=True, slots=True)
 class DescribedGroup:
-    """One group: ``protocol_data`` names the strategy that its members agreed on."""
+    """One group; ``protocol_data`` is the assignment strategy of its members."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
     group_id: str = wire(STRING)
@@ -48,7 +48,7 @@ class DescribedGroup:
 
 @dataclass(frozen=True, slots=True)
 class DescribeGroupsResponse:
-    """The groups, in the order in which they were asked for."""
+    """The groups, in the order of the request."""
 
     throttle_time_ms: int = wire(INT32, 1, ignorable=True)
     groups: tuple[DescribedGroup, ...] = wire(Array(DescribedGroup))
@@ -64,9 +64,9 @@ class AssignedPartitions:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What follows the version, an int16, in a consumer's ``member_assignment``: the same in all versions.
+    """A consumer's ``member_assignment`` after its version, an int16: the same in all versions.
 
-    Other data of the strategy comes after it. Never flexible. Source: Kafka, ConsumerProtocolAssignment.
+    The strategy's user data comes after it. Never flexible. Source: Kafka, ConsumerProtocolAssignment.
     """
 
     assigned_partitions: tuple[AssignedPartitions, ...] = wire(Array(AssignedPartitions))

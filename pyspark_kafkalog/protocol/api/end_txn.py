@@ -1,9 +1,8 @@
-"""EndTxn, versions 0-4: commit a transaction, or abort it.
+"""EndTxn, versions 0-4: commits or aborts a transaction.
 
-Flexible from 3. From version 2 a producer that a newer one has replaced is told so by an error of its own,
-from 4 one whose transaction can only be aborted.
-Left out: 5, with which each transaction has an epoch of its own.
-Source: protocol guide, EndTxn; KIP-98, 588, 890.
+Flexible from 3. From version 2 a fenced producer gets an error code of its own, from 4 also one that must
+abort. Left out: 5, in which each transaction has its own epoch. Source: protocol guide, EndTxn; KIP-98, 588,
+890.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pyspark_kafkalog.protocol.schema import BOOL, ERROR_CODE, INT16, INT32, INT
 
 @dataclass(frozen=True, slots=True)
 class EndTxnRequest:
-    """The producer of a transactional id, and how its transaction ends."""
+    """The producer of a transactional id, and whether its transaction is committed."""
 
     transactional_id: str = wire(STRING)
     producer_id: int = wire(INT64)
@@ -26,7 +25,7 @@ class EndTxnRequest:
 
 @dataclass(frozen=True, slots=True)
 class EndTxnResponse:
-    """The end is decided and stored; the markers in the partitions follow."""
+    """The decision is stored; the markers in the partitions follow."""
 
     throttle_time_ms: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE)

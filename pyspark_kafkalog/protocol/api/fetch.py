@@ -1,7 +1,7 @@
 """Fetch, versions 0-12: read message sets and record batches from partitions.
 
-Flexible from 12. ``records`` is not looked into: read as a slice of the frame, sent as the object it is.
-Version 1 brought the throttle time, 2 messages v1, 3 a limit for the whole answer, 4 record batches v2 and
+Flexible from 12. ``records`` is not decoded: read as a slice of the frame, sent unchanged.
+Version 1 added the throttle time, 2 messages v1, 3 a limit for the whole response, 4 record batches v2 and
 isolation levels, 7 sessions, 9 leader epochs, 11 racks, 12 epochs of the last fetch.
 Left out: 13 and later (topic ids). Source: protocol guide, Fetch; KIP-32, 74, 98, 227, 320.
 """
@@ -20,7 +20,7 @@ from pyspark_kafkalog.protocol.schema import ERROR_CODE, INT8, INT32, INT64, REC
 
 @dataclass(frozen=True, slots=True)
 class FetchPartition:
-    """Where to read one partition from, and how many bytes at most."""
+    """Where to read one partition from, and at most how many bytes."""
 
     partition: int = wire(INT32)
     current_leader_epoch: int = wire(INT32, 9, default=-1, ignorable=True)
@@ -40,7 +40,7 @@ class FetchTopic:
 
 @dataclass(frozen=True, slots=True)
 class ForgottenTopic:
-    """Partitions that a session shall no longer hold."""
+    """Partitions to remove from the session."""
 
     topic: str = wire(STRING, 7)
     partitions: tuple[int, ...] = wire(Array(INT32), 7)
@@ -68,7 +68,7 @@ class FetchRequest:
 
 @dataclass(frozen=True, slots=True)
 class EpochEndOffset:
-    """Where the logs of a follower and its leader part."""
+    """Where the logs of a follower and its leader diverge."""
 
     epoch: int = wire(INT32, 12, default=-1)
     end_offset: int = wire(INT64, 12, default=-1)
@@ -76,7 +76,7 @@ class EpochEndOffset:
 
 @dataclass(frozen=True, slots=True)
 class LeaderIdAndEpoch:
-    """Who leads now; -1 where the broker does not say."""
+    """The current leader; -1 if the broker does not know."""
 
     leader_id: int = wire(INT32, 12, default=-1)
     leader_epoch: int = wire(INT32, 12, default=-1)
@@ -84,7 +84,7 @@ class LeaderIdAndEpoch:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotId:
-    """The snapshot that a follower of a metadata log shall take."""
+    """The snapshot that a follower of a metadata log must fetch."""
 
     end_offset: int = wire(INT64, default=-1)
     epoch: int = wire(INT32, default=-1)
@@ -92,7 +92,7 @@ class SnapshotId:
 
 @dataclass(frozen=True, slots=True)
 class AbortedTransaction:
-    """A transaction in this answer that came to nothing, from ``first_offset`` on."""
+    """An aborted transaction in this response, from ``first_offset`` on."""
 
     producer_id: int = wire(INT64, 4)
     first_offset: int = wire(INT64, 4)
@@ -100,9 +100,9 @@ class AbortedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class PartitionData:
-    """What was read: a memoryview of the frame when read, anything with a length when written.
+    """The data of one partition: a memoryview of the frame when read, anything with a length when written.
 
-    ``aborted_transactions`` is null unless committed records alone were asked for.
+    ``aborted_transactions`` is null unless the isolation level is read_committed.
     """
 
     partition_index: int = wire(INT32)
@@ -122,7 +122,7 @@ class PartitionData:
 
 @dataclass(frozen=True, slots=True)
 class FetchableTopicResponse:
-    """What was read of one topic."""
+    """The data of one topic."""
 
     topic: str = wire(STRING)
     partitions: tuple[PartitionData, ...] = wire(Array(PartitionData))
@@ -130,7 +130,7 @@ class FetchableTopicResponse:
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
-    """What was read; ``session_id`` 0 is no session."""
+    """The data; ``session_id`` 0 is no session."""
 
     throttle_time_ms: int = wire(INT32, 1, ignorable=True)
     error_code: ErrorCode = wire(ERROR_CODE, 7, ignorable=True)
@@ -147,9 +147,9 @@ _CLASSIC_TAIL = Struct(">iii")
 
 @tuned(PartitionData, 11, 12)
 def _tune_partition(table: Codec, flexible: bool) -> Codec:
-    """Partitions with records, and without aborted transactions or tagged fields, by hand.
+    """A hand-written codec for partitions with records and without aborted transactions or tagged fields.
 
-    Read 1.7 times and written 2 to 3 times as fast as by the table: benchmarks/protocol.py.
+    Reads 1.7 times and writes 2 to 3 times as fast as the table: benchmarks/protocol.py.
     """
     return Codec(table.cls, table.version, _usual_reader(table, flexible), _usual_writer(table, flexible))
 
@@ -164,7 +164,7 @@ def _usual_reader(table: Codec, flexible: bool) -> Reader:
         start = pos + _HEAD.size
         if flexible:
             aborted = buf[start] - 1
-            if aborted > 0:  # what follows is not what the next lines take it for
+            if aborted > 0:  # the rest has another layout
                 return table.reader(buf, pos, values)
             (replica,) = _REPLICA.unpack_from(buf, start + 1)
             length, start = read_length(buf, start + 5)

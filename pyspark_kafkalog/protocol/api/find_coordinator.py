@@ -1,7 +1,7 @@
-"""FindCoordinator, versions 0-4: which broker looks after a group or a transactional id.
+"""FindCoordinator, versions 0-4: the broker that coordinates a group or a transactional id.
 
-Flexible from 3. Up to version 3 one ``key`` is asked and the answer stands in the response itself; version 4
-asks ``coordinator_keys`` and answers ``coordinators``.
+Flexible from 3. Up to version 3 the request has one ``key`` and the response one coordinator; version 4
+has ``coordinator_keys`` and ``coordinators``.
 Left out: 5 and later (error codes of KIP-890, share groups).
 Source: protocol guide, FindCoordinator; KIP-699.
 """
@@ -16,7 +16,7 @@ from pyspark_kafkalog.protocol.schema import ERROR_CODE, INT8, INT32, STRING, Ar
 
 
 class CoordinatorType(IntEnum):
-    """What a key names; the wire's numbers."""
+    """What a key names."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -24,7 +24,7 @@ class CoordinatorType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FindCoordinatorRequest:
-    """Who looks after this group, or (``key_type`` 1, from version 1) this transactional id?"""
+    """A group, or (``key_type`` 1, from version 1) a transactional id."""
 
     key: str = wire(STRING, 0, 3)
     key_type: int = wire(INT8, 1)
@@ -45,7 +45,7 @@ class Coordinator:
 
 @dataclass(frozen=True, slots=True)
 class FindCoordinatorResponse:
-    """The broker, or from version 4 the brokers."""
+    """The coordinator, or from version 4 the coordinators."""
 
     throttle_time_ms: int = wire(INT32, 1, ignorable=True)
     error_code: ErrorCode = wire(ERROR_CODE, 0, 3)

@@ -1,4 +1,4 @@
-"""InitProducerId, versions 0-4: an id under which a producer's batches are numbered.
+"""InitProducerId, versions 0-4: assigns a producer id and its epoch.
 
 Flexible from 2. Left out: version 5 and later (transactions of KIP-890, two-phase commit).
 Source: protocol guide, InitProducerId; KIP-98, 360.
@@ -14,7 +14,7 @@ from pyspark_kafkalog.protocol.schema import ERROR_CODE, INT16, INT32, INT64, ST
 
 @dataclass(frozen=True, slots=True)
 class InitProducerIdRequest:
-    """Null ``transactional_id``: idempotence only. From version 3 a producer may keep the id that it has."""
+    """Null ``transactional_id``: idempotence only. From version 3 a producer may keep its id."""
 
     transactional_id: str | None = wire(STRING, null_since=0)
     transaction_timeout_ms: int = wire(INT32)
@@ -24,7 +24,7 @@ class InitProducerIdRequest:
 
 @dataclass(frozen=True, slots=True)
 class InitProducerIdResponse:
-    """The id, and the epoch that fences off older producers with it."""
+    """The id, and the epoch that fences older producers with it."""
 
     throttle_time_ms: int = wire(INT32, ignorable=True)
     error_code: ErrorCode = wire(ERROR_CODE)

@@ -1,6 +1,6 @@
 """ListGroups, versions 0-4: the groups that one broker coordinates.
 
-Flexible from 3. Version 4 tells and filters by state. Left out: 5 (types of groups, of KIP-848).
+Flexible from 3. Version 4 has states, and a filter by state. Left out: 5 (types of groups, of KIP-848).
 Source: protocol guide, ListGroups; KIP-518.
 """
 
@@ -14,14 +14,14 @@ from pyspark_kafkalog.protocol.schema import ERROR_CODE, INT32, STRING, Array, w
 
 @dataclass(frozen=True, slots=True)
 class ListGroupsRequest:
-    """Which groups are there? Without ``states_filter`` those of every state."""
+    """Without ``states_filter``: groups in any state."""
 
     states_filter: tuple[str, ...] = wire(Array(STRING), 4)
 
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
-    """One group; the protocol type of one that only keeps offsets is empty."""
+    """One group; the protocol type is empty if it only has offsets."""
 
     group_id: str = wire(STRING)
     protocol_type: str = wire(STRING)
@@ -30,7 +30,7 @@ class ListedGroup:
 
 @dataclass(frozen=True, slots=True)
 class ListGroupsResponse:
-    """The groups of this broker; with COORDINATOR_LOAD_IN_PROGRESS perhaps not all."""
+    """The groups of this broker; the list may be incomplete with COORDINATOR_LOAD_IN_PROGRESS."""
 
     throttle_time_ms: int = wire(INT32, 1, ignorable=True)
     error_code: ErrorCode = wire(ERROR_CODE)

@@ -1,10 +1,9 @@
-"""ListOffsets, versions 0-7: the offset that belongs to a time, or to an end of a log.
+"""ListOffsets, versions 0-7: the offset for a timestamp, or at an end of a log.
 
-Flexible from 6. ``timestamp`` is in milliseconds, or one of `types`' `LATEST_TIMESTAMP`,
-`EARLIEST_TIMESTAMP` and, from version 7, `MAX_TIMESTAMP`.
-Version 0 asks for up to ``max_num_offsets`` and is answered by ``old_style_offsets``, the greatest first.
-Left out: 8 and later (tiers).
-Source: protocol guide, ListOffsets; KIP-79, 734.
+Flexible from 6. ``timestamp`` is in milliseconds, or one of `types`' `LATEST_TIMESTAMP`, `EARLIEST_TIMESTAMP`
+and, from version 7, `MAX_TIMESTAMP`. Version 0 requests up to ``max_num_offsets``; the response has them in
+``old_style_offsets``, the greatest first. Left out: 8 and later (tiered storage). Source: protocol guide,
+ListOffsets; KIP-79, 734.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pyspark_kafkalog.protocol.schema import ERROR_CODE, INT8, INT32, INT64, STR
 
 @dataclass(frozen=True, slots=True)
 class ListOffsetsPartition:
-    """The time asked for in one partition."""
+    """The timestamp for one partition."""
 
     partition_index: int = wire(INT32)
     current_leader_epoch: int = wire(INT32, 4, default=-1, ignorable=True)
@@ -35,7 +34,7 @@ class ListOffsetsTopic:
 
 @dataclass(frozen=True, slots=True)
 class ListOffsetsRequest:
-    """Which offsets belong to these times? ``replica_id`` -1 is a consumer."""
+    """The timestamps to look up; ``replica_id`` -1 is a consumer."""
 
     replica_id: int = wire(INT32, default=-1)
     isolation_level: int = wire(INT8, 2)
@@ -44,9 +43,9 @@ class ListOffsetsRequest:
 
 @dataclass(frozen=True, slots=True)
 class ListOffsetsPartitionResponse:
-    """The first record at or after the time; ``timestamp`` and ``offset`` -1 where there is none.
+    """The first record at or after the timestamp; ``timestamp`` and ``offset`` are -1 if there is none.
 
-    In version 0 starts of segments, and the end of the log: those that are not later than the time.
+    In version 0 the starts of segments, and the log's end, that are not later than the timestamp.
     """
 
     partition_index: int = wire(INT32)
@@ -59,7 +58,7 @@ class ListOffsetsPartitionResponse:
 
 @dataclass(frozen=True, slots=True)
 class ListOffsetsTopicResponse:
-    """The answers for one topic."""
+    """The offsets of one topic."""
 
     name: str = wire(STRING)
     partitions: tuple[ListOffsetsPartitionResponse, ...] = wire(Array(ListOffsetsPartitionResponse))

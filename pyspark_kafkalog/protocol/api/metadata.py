@@ -1,9 +1,9 @@
-"""Metadata, versions 0-12: brokers, topics, partitions and who leads them.
+"""Metadata, versions 0-12: brokers, topics, partitions and their leaders.
 
-Flexible from 9. Asking: version 0 takes an empty list for all topics; later ones take null for all and an
-empty list for none. Topic ids are answered from 10, and can be asked for (name null) from 12.
-What is told of a topic can be written once and sent often (`WrittenTopic`).
-Left out: version 13 (an error code for the whole answer). Source: protocol guide, Metadata; KIP-516.
+Flexible from 9. In version 0 an empty list requests all topics; later null requests all and an
+empty list none. Responses have topic ids from 10; requests can use them (name null) from 12.
+A topic's part of the response can be encoded once and sent often (`WrittenTopic`).
+Left out: version 13 (an error code for the whole response). Source: protocol guide, Metadata; KIP-516.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pyspark_kafkalog.protocol.schema import BOOL, ERROR_CODE, INT32, STRING, UU
 FLEXIBLE_SINCE = 9
 
 NOT_ASKED = -2147483648
-"""Authorized operations that were not asked for."""
+"""The authorized operations if the request did not ask for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataRequestTopic:
-    """A topic asked for, by name or by id."""
+    """A wanted topic, by name or by id."""
 
     topic_id: UUID = wire(UUID_TYPE, 10, ignorable=True)
     name: str | None = wire(STRING, null_since=10)
@@ -32,7 +32,7 @@ class MetadataRequestTopic:
 
 @dataclass(frozen=True, slots=True)
 class MetadataRequest:
-    """Which topics to tell of; null (from version 1) is all of them."""
+    """The wanted topics; null (from version 1) is all."""
 
     topics: tuple[MetadataRequestTopic, ...] | None = wire(Array(MetadataRequestTopic), null_since=1)
     allow_auto_topic_creation: bool = wire(BOOL, 4, default=True)
@@ -42,7 +42,7 @@ class MetadataRequest:
 
 @dataclass(frozen=True, slots=True)
 class MetadataResponseBroker:
-    """Where a broker is to be reached."""
+    """A broker's address."""
 
     node_id: int = wire(INT32)
     host: str = wire(STRING)
@@ -65,7 +65,7 @@ class MetadataResponsePartition:
 
 @dataclass(frozen=True, slots=True)
 class MetadataResponseTopic:
-    """One topic; ``name`` is null only for an id that is not known (from version 12)."""
+    """One topic; ``name`` is null only for an unknown id (from version 12)."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
     name: str | None = wire(STRING, null_since=12)
@@ -77,13 +77,13 @@ class MetadataResponseTopic:
 
 @dataclass(frozen=True, slots=True)
 class WrittenTopic:
-    """A `MetadataResponseTopic` in the bytes of one version, to be sent in answers of that version."""
+    """A `MetadataResponseTopic` encoded in one version, for responses of that version."""
 
     data: bytes
 
 
 def written_topic(topic: MetadataResponseTopic, version: int) -> WrittenTopic:
-    """``topic`` as ``version`` writes it. Raises `InvalidRequest` where it cannot."""
+    """``topic`` encoded in ``version``."""
     out = Output()
     codec(MetadataResponseTopic, version, version >= FLEXIBLE_SINCE).write(out, topic)
     return WrittenTopic(bytes(out))
@@ -102,7 +102,7 @@ def _with_written_topics(table: Codec, flexible: bool) -> Codec:  # noqa: ARG001
 
 @dataclass(frozen=True, slots=True)
 class MetadataResponse:
-    """The cluster as one broker sees it."""
+    """The cluster as one broker knows it."""
 
     throttle_time_ms: int = wire(INT32, 3, ignorable=True)
     brokers: tuple[MetadataResponseBroker, ...] = wire(Array(MetadataResponseBroker))

@@ -1,4 +1,4 @@
-"""OffsetCommit, versions 0-8: store how far a group has read.
+"""OffsetCommit, versions 0-8: stores a group's offsets.
 
 Flexible from 8. Version 0 is meant for ZooKeeper; 1 has a timestamp for each commit, 2 to 4 a retention time.
 Left out: 9 (the group protocol of KIP-848) and 10 (topic ids).
@@ -15,7 +15,7 @@ from pyspark_kafkalog.protocol.schema import ERROR_CODE, INT32, INT64, STRING, A
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitRequestPartition:
-    """The offset to be read next. -1 is an unknown epoch, and as ``commit_timestamp`` it is now."""
+    """The next offset to read. Epoch -1 is unknown; ``commit_timestamp`` -1 is now."""
 
     partition_index: int = wire(INT32)
     committed_offset: int = wire(INT64)
@@ -36,8 +36,8 @@ class OffsetCommitRequestTopic:
 class OffsetCommitRequest:
     """Offsets of a group.
 
-    Generation -1 with an empty member id: the group has no members that the broker knows of.
-    ``retention_time_ms`` -1 (versions 2-4 only) is the broker's own.
+    Generation -1 with an empty member id: the committer is not a member of the group.
+    ``retention_time_ms`` -1 (versions 2-4 only) is the broker's default.
     """
 
     group_id: str = wire(STRING)
@@ -50,7 +50,7 @@ class OffsetCommitRequest:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitResponsePartition:
-    """Whether one offset is stored."""
+    """The result for one partition."""
 
     partition_index: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE)
@@ -66,7 +66,7 @@ class OffsetCommitResponseTopic:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitResponse:
-    """Whether the offsets are stored."""
+    """The results."""
 
     throttle_time_ms: int = wire(INT32, 3, ignorable=True)
     topics: tuple[OffsetCommitResponseTopic, ...] = wire(Array(OffsetCommitResponseTopic))

@@ -1,10 +1,8 @@
-"""OffsetFetch, versions 0-8: how far groups have read.
+"""OffsetFetch, versions 0-8: committed offsets of groups.
 
-Flexible from 6. Up to version 7 one group is asked; version 8 asks ``groups`` and answers ``groups``. Null
-topics (from version 2) are all that the group has offsets of. Version 0 has the layout of 1 and asks for what
-is in ZooKeeper.
-Left out: 9 (the group protocol of KIP-848), 10 (topic ids).
-Source: protocol guide, OffsetFetch; KIP-88, 447, 709.
+Flexible from 6. Up to version 7 for one group; version 8 has ``groups``. Null topics (from version 2) are all
+that the group has offsets of. Version 0 has the layout of 1 and reads the offsets in ZooKeeper. Left out: 9
+(the group protocol of KIP-848), 10 (topic ids). Source: protocol guide, OffsetFetch; KIP-88, 447, 709.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ class OffsetFetchRequestGroup:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchRequest:
-    """How far have they read? ``require_stable``: not while a transaction may still change it."""
+    """``require_stable``: fail while a transaction may still change the offsets."""
 
     group_id: str = wire(STRING, 0, 7)
     topics: tuple[OffsetFetchRequestTopic, ...] | None = wire(
@@ -55,7 +53,7 @@ class OffsetFetchRequest:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchResponsePartition:
-    """The offset to be read next, -1 for none (up to version 7)."""
+    """The next offset to read, -1 for none (up to version 7)."""
 
     partition_index: int = wire(INT32, 0, 7)
     committed_offset: int = wire(INT64, 0, 7)
@@ -74,7 +72,7 @@ class OffsetFetchResponseTopic:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchResponsePartitions:
-    """The offset to be read next, -1 for none (version 8)."""
+    """The next offset to read, -1 for none (version 8)."""
 
     partition_index: int = wire(INT32, 8)
     committed_offset: int = wire(INT64, 8)

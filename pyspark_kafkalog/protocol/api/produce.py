@@ -1,7 +1,7 @@
 """Produce, versions 0-11: append message sets (0-2: v0 or v1) or record batches (3 and later) to partitions.
 
-Flexible from 9. ``records`` is not looked into: read as a slice of the frame, sent as the object it is.
-The answer has a throttle time from version 1 on and a time of append from 2 on.
+Flexible from 9. ``records`` is not decoded: read as a slice of the frame, sent unchanged.
+The response has a throttle time from version 1 on and an append time from 2 on.
 Left out: 12 and later (transactions of KIP-890, topic ids). Source: protocol guide, Produce.
 """
 
@@ -35,7 +35,7 @@ class TopicProduceData:
 
 @dataclass(frozen=True, slots=True)
 class ProduceRequest:
-    """Batches to append. ``acks`` 0 wants no answer, 1 the leader's word, -1 all replicas'."""
+    """Batches to append. ``acks`` 0: no response; 1: from the leader; -1: from all in-sync replicas."""
 
     transactional_id: str | None = wire(STRING, 3, null_since=3)
     acks: int = wire(INT16)
@@ -45,7 +45,7 @@ class ProduceRequest:
 
 @dataclass(frozen=True, slots=True)
 class BatchIndexAndErrorMessage:
-    """What was wrong with one record of a batch."""
+    """The fault of one record of a batch."""
 
     batch_index: int = wire(INT32, 8)
     batch_index_error_message: str | None = wire(STRING, 8, null_since=8)
@@ -53,7 +53,7 @@ class BatchIndexAndErrorMessage:
 
 @dataclass(frozen=True, slots=True)
 class LeaderIdAndEpoch:
-    """Who leads now; -1 where the broker does not say."""
+    """The current leader; -1 if the broker does not know."""
 
     leader_id: int = wire(INT32, 10, default=-1)
     leader_epoch: int = wire(INT32, 10, default=-1)
@@ -61,7 +61,7 @@ class LeaderIdAndEpoch:
 
 @dataclass(frozen=True, slots=True)
 class PartitionProduceResponse:
-    """Where a batch went. ``log_append_time_ms`` is -1 where records keep the time they were created."""
+    """The batch's offset. ``log_append_time_ms`` is -1 if records keep their create time."""
 
     index: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE)
@@ -77,7 +77,7 @@ class PartitionProduceResponse:
 
 @dataclass(frozen=True, slots=True)
 class TopicProduceResponse:
-    """Where the batches of one topic went."""
+    """The results for one topic."""
 
     name: str = wire(STRING)
     partition_responses: tuple[PartitionProduceResponse, ...] = wire(Array(PartitionProduceResponse))
@@ -85,7 +85,7 @@ class TopicProduceResponse:
 
 @dataclass(frozen=True, slots=True)
 class NodeEndpoint:
-    """Where a leader named in the answer is to be reached."""
+    """The address of a leader named in the response."""
 
     node_id: int = wire(INT32, 10)
     host: str = wire(STRING, 10)
@@ -95,7 +95,7 @@ class NodeEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class ProduceResponse:
-    """Where the batches went."""
+    """The results."""
 
     responses: tuple[TopicProduceResponse, ...] = wire(Array(TopicProduceResponse))
     throttle_time_ms: int = wire(INT32, 1, ignorable=True)
@@ -108,9 +108,9 @@ _INDEX_AND_LENGTH = Struct(">ii")
 
 @tuned(PartitionProduceData, 0, 11)
 def _tune_partition(table: Codec, flexible: bool) -> Codec:
-    """Partitions whose batch is not null, by hand.
+    """A hand-written codec for partitions whose batch is not null.
 
-    Read and written 1.3 to 2 times as fast as by the table: benchmarks/protocol.py.
+    Reads and writes 1.3 to 2 times as fast as the table: benchmarks/protocol.py.
     """
     make = constructor(PartitionProduceData)
 

@@ -1,8 +1,8 @@
-"""A produce request with one batch for one partition, and its answer, each in one step.
+"""A produce request with one batch for one partition, and its response, each in one step.
 
-Most requests have this shape. The tables of `produce` read and write every other, and this one to the byte
-in the same way (tests/property/protocol/test_single_produce.py), but with an object for each of its levels:
-that takes six times as long (benchmarks/protocol.py).
+Most produce requests are such. `produce`'s tables handle all others, and encode these to the same bytes
+(tests/property/protocol/test_single_produce.py), but create an object for each level, which
+takes six times as long (benchmarks/protocol.py).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _PARTITION = Struct(">iii")
 
 _FLEXIBLE_START = Struct(">BhiBB")
 _FLEXIBLE_PARTITION = Struct(">BiBBB")
-"""Number of partitions, index, and what may be the length of the records: a varint of up to two MiB."""
+"""Number of partitions, index, and three bytes of the records' length: a varint of up to two MiB."""
 _NO_TAGS = b"\0\0\0"
-"""Of the partition, the topic and the request."""
+"""For the partition, the topic and the request."""
 
 _ANSWER_START = Struct(">iiih")
 """Size, correlation id, number of topics, length of the name."""
@@ -40,20 +40,20 @@ _ANSWER_END_3 = Struct(">iihqqi")
 
 
 class SingleProduce(NamedTuple):
-    """What `ProduceRequest` says, of one partition and without a transactional id."""
+    """A `ProduceRequest` for one partition and without a transactional id."""
 
     acks: int
     topic: str
     name: bytes
-    """``topic`` as it was sent, and goes back."""
+    """``topic`` as it was sent, for the response."""
     partition: int
     records: memoryview
 
 
 def read_single(frame: bytearray, pos: int, version: int) -> SingleProduce | None:
-    """The request of ``version`` whose body begins at ``pos``, as `decode_request` would have it.
+    """The request of ``version`` whose body begins at ``pos``, as `decode_request` reads it.
 
-    None where it is of another shape or not a request at all: that is `decode_request`'s to say.
+    None if it has another shape or is damaged; use `decode_request` then.
     """
     try:
         return _read_flexible(frame, pos) if version >= _FIRST_FLEXIBLE else _read_classic(frame, pos)
@@ -76,14 +76,14 @@ def _read_classic(frame: bytearray, pos: int) -> SingleProduce | None:
 
 
 def _read_flexible(frame: bytearray, pos: int) -> SingleProduce | None:
-    """Compact lengths are one more than they say, and fit a byte unless the name is uncommonly long."""
+    """Compact lengths are the length plus one, and fit a byte unless the name is uncommonly long."""
     id_length, acks, _, topics, name_length = _FLEXIBLE_START.unpack_from(frame, pos)
     pos += _FLEXIBLE_START.size
     end = pos + name_length - 1
     if id_length != 0 or topics != 2 or not 1 <= name_length < 0x80:
         return None
     partitions, index, low, middle, high = _FLEXIBLE_PARTITION.unpack_from(frame, end)
-    if low >= 0x80 and middle >= 0x80 > high:  # as for most batches: half the time of a call
+    if low >= 0x80 and middle >= 0x80 > high:  # the size of most batches: takes half the time of a call
         length, start = high << 14 | (middle & 0x7F) << 7 | low & 0x7F, end + _FLEXIBLE_PARTITION.size
     else:
         length, start = read_length(frame, end + _FLEXIBLE_PARTITION.size - 3)
@@ -103,7 +103,7 @@ def write_single(
     log_append_time_ms: int,
     log_start_offset: int,
 ) -> bytes:
-    """The answer to a request that was carried out, as `encode_response` would have it."""
+    """The response to a successful request, the same bytes as from `encode_response`."""
     name, index = request.name, request.partition
     if version >= _FIRST_FLEXIBLE:
         end = _FLEXIBLE_ANSWER_END.pack(

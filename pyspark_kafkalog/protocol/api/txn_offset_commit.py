@@ -1,9 +1,8 @@
-"""TxnOffsetCommit, versions 0-4: store how far a group has read, as part of a transaction.
+"""TxnOffsetCommit, versions 0-4: stores a group's offsets as part of a transaction.
 
-Flexible from 3. Version 2 brings leader epochs, 3 the member of the group that commits, 4 an error of its own
-for a transaction that can only be aborted.
-Left out: 5, which adds the group to the transaction as well.
-Source: protocol guide, TxnOffsetCommit; KIP-98, 447, 890.
+Flexible from 3. Version 2 adds leader epochs, 3 the committing group member, 4 an error code for a
+transaction that must be aborted. Left out: 5, which also adds the group to the transaction. Source: protocol
+guide, TxnOffsetCommit; KIP-98, 447, 890.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pyspark_kafkalog.protocol.schema import ERROR_CODE, INT16, INT32, INT64, ST
 
 @dataclass(frozen=True, slots=True)
 class TxnOffsetCommitRequestPartition:
-    """The offset to be read next; -1 is an unknown epoch."""
+    """The next offset to read; epoch -1 is unknown."""
 
     partition_index: int = wire(INT32)
     committed_offset: int = wire(INT64)
@@ -34,9 +33,9 @@ class TxnOffsetCommitRequestTopic:
 
 @dataclass(frozen=True, slots=True)
 class TxnOffsetCommitRequest:
-    """Offsets of a group that count once the transaction is committed.
+    """Offsets of a group, which take effect when the transaction is committed.
 
-    Generation -1 with an empty member id: whoever commits is no member of the group.
+    Generation -1 with an empty member id: the committer is not a member of the group.
     """
 
     transactional_id: str = wire(STRING)
@@ -51,7 +50,7 @@ class TxnOffsetCommitRequest:
 
 @dataclass(frozen=True, slots=True)
 class TxnOffsetCommitResponsePartition:
-    """Whether one offset is stored."""
+    """The result for one partition."""
 
     partition_index: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE)
@@ -67,7 +66,7 @@ class TxnOffsetCommitResponseTopic:
 
 @dataclass(frozen=True, slots=True)
 class TxnOffsetCommitResponse:
-    """Whether the offsets are stored, each."""
+    """The results."""
 
     throttle_time_ms: int = wire(INT32)
     topics: tuple[TxnOffsetCommitResponseTopic, ...] = wire(Array(TxnOffsetCommitResponseTopic))

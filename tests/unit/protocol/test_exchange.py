@@ -179,9 +179,9 @@ def test_partitions_with_everything_set_take_the_long_way(version: int) -> None:
 
 
 def test_what_a_version_cannot_say_is_refused_unless_it_may_be_left_out() -> None:
-    with pytest.raises(InvalidRequest, match=r"v0: this version has no place for key_type=1"):
+    with pytest.raises(InvalidRequest, match=r"v0: this version has no field for key_type=1"):
         asked(FindCoordinatorRequest("g", key_type=1), 0)
-    with pytest.raises(InvalidRequest, match="no place for coordinator_keys"):
+    with pytest.raises(InvalidRequest, match="no field for coordinator_keys"):
         asked(FindCoordinatorRequest("g", coordinator_keys=("a",)), 3)
     partition = PartitionData(current_leader=LeaderIdAndEpoch(1, 1), records=b"")
     answer = FetchResponse(responses=(FetchableTopicResponse("t", (partition,)),))
