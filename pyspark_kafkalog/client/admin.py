@@ -1,6 +1,7 @@
-"""Topics made, removed, widened and described, as calls to the cluster's controller.
+"""Create, delete, grow and describe topics, as requests to the cluster's controller.
 
-Every function takes a `Cluster`, or the text of ``bootstrap.servers`` for a single call.
+Every function takes a `Cluster`, or ``bootstrap.servers`` for a single call. A failure of some topics does
+not undo the others: the error is that of the first failed topic, and its message lists all of them.
 """
 
 from __future__ import annotations
@@ -34,17 +35,18 @@ _DEFAULT_SOURCES = frozenset({4, 5})
 """ConfigSource: a broker's static configuration, and Kafka's own default."""
 
 _DEFAULTS_VERSION = 4
-"""From this version on CreateTopics leaves numbers of partitions and replicas to the broker."""
+"""Since this version of CreateTopics the broker can choose the numbers of partitions and replicas."""
 
 _TOPIC_STATES_VERSION = 6
-"""From this version on DeleteTopics names topics in structs, before it in a list of names."""
+"""Since this version DeleteTopics has structs instead of a list of names."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to be made; -1 leaves a number to the broker's own default.
+    """A topic to create; -1 uses the broker's default.
 
-    Brokers before Kafka 2.4 have none: there the partitions must be given, and one replica is made.
+    Brokers before Kafka 2.4 have no defaults: the number of partitions is then required, and there is one
+    replica.
     """
 
     name: str
@@ -55,7 +57,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One property's value; null where it is unset or secret."""
+    """One property's value; null if it is unset or secret."""
 
     value: str | None
     is_default: bool
@@ -70,13 +72,12 @@ def create_topics(
     validate_only: bool = False,
     timeout_ms: int = 30_000,
 ) -> None:
-    """Make ``topics``; those that can be made are, even when others cannot.
+    """Create ``topics``, or only check them with ``validate_only``.
 
     Raises:
-        TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidConfig, ...: the first that could not be
-            made; the message has all of them.
-        ServerError: INVALID_REPLICATION_FACTOR: there are not as many brokers.
-        UnsupportedVersion: the brokers are too old to make topics, or to choose a number of partitions.
+        TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidConfig, ...: a topic could not be created.
+        ServerError: INVALID_REPLICATION_FACTOR: there are not enough brokers.
+        UnsupportedVersion: the brokers are too old to create topics, or to choose a number of partitions.
     """
     topics = tuple(topics)
 
@@ -91,11 +92,7 @@ def create_topics(
 
 
 def delete_topics(where: Cluster | str, names: Sequence[str], *, timeout_ms: int = 30_000) -> None:
-    """Remove topics and all they hold; those that can be removed are, even when others cannot.
-
-    Raises:
-        UnknownTopicOrPartition, ...: the first that could not be removed; the message has all of them.
-    """
+    """Delete topics. Raises `UnknownTopicOrPartition`, ... for those that could not be deleted."""
 
     def request(connection: Connection) -> DeleteTopicsRequest:
         if connection.version(ApiKey.DELETE_TOPICS) < _TOPIC_STATES_VERSION:
@@ -111,11 +108,8 @@ def delete_topics(where: Cluster | str, names: Sequence[str], *, timeout_ms: int
 
 
 def create_partitions(where: Cluster | str, totals: Mapping[str, int], *, timeout_ms: int = 30_000) -> None:
-    """Widen topics to the given numbers of partitions.
-
-    Raises:
-        UnknownTopicOrPartition, InvalidPartitions, ...: the first that could not be widened; the message
-            has all of them.
+    """Increase topics' partitions to the given totals. Raises `UnknownTopicOrPartition`, `InvalidPartitions`,
+    ... for those that could not be changed.
     """
     wanted = tuple(CreatePartitionsTopic(name=name, count=total) for name, total in totals.items())
     request = CreatePartitionsRequest(topics=wanted, timeout_ms=timeout_ms)
@@ -135,7 +129,6 @@ def describe_configs(
 
     Raises:
         UnknownTopicOrPartition: no such topic.
-        InvalidRequest: the answer tells nothing of it.
         ValueError: not exactly one of ``topic`` and ``broker`` is given.
     """
     if (topic is None) == (broker is None):
@@ -155,7 +148,7 @@ def describe_configs(
     with _cluster(where) as cluster:
         answer = _retrying(cluster, f"describing {name}", timeout_ms, ask)
     if not answer.results:
-        raise InvalidRequest(f"the answer to DescribeConfigs leaves out {name}")
+        raise InvalidRequest(f"the DescribeConfigs response lacks {name}")
     result = answer.results[0]
     if result.error_code != ErrorCode.NONE:
         raise error_for(result.error_code, _text("topic" if broker is None else "broker", str(name), result))
@@ -168,7 +161,7 @@ def describe_configs(
 
 
 def _creatable(topic: NewTopic, replicas: int) -> CreatableTopic:
-    """``topic`` with ``replicas`` where it does not say how many."""
+    """``topic`` with ``replicas`` if it does not say how many."""
     return CreatableTopic(
         name=topic.name,
         num_partitions=topic.partitions,
@@ -178,30 +171,26 @@ def _creatable(topic: NewTopic, replicas: int) -> CreatableTopic:
 
 
 def _check_creation(connection: Connection, topics: Iterable[NewTopic]) -> int:
-    """The number of replicas that stands for a broker's own: -1, or 1 where it has none.
-
-    Raises:
-        UnsupportedVersion: the broker cannot make ``topics``.
-    """
+    """The number of replicas to request by default: -1, or 1 from brokers without a default."""
     if connection.served(ApiKey.CREATE_TOPICS) is None:
         raise UnsupportedVersion(
-            f"{connection.peer}: brokers before Kafka 0.10.1 make no topics: kafka-topics.sh --zookeeper "
-            "does, and auto.create.topics.enable for a producer"
+            f"{connection.peer}: brokers before Kafka 0.10.1 cannot create topics for clients: use "
+            "kafka-topics.sh --zookeeper, or auto.create.topics.enable for a producer"
         )
     if connection.version(ApiKey.CREATE_TOPICS) >= _DEFAULTS_VERSION:
         return -1
     for topic in topics:
         if topic.partitions == -1:
             raise UnsupportedVersion(
-                f"{connection.peer}: topic {topic.name}: brokers before Kafka 2.4 have no number of their "
-                "own for the partitions of a topic: it must be given"
+                f"{connection.peer}: topic {topic.name}: brokers before Kafka 2.4 have no default number "
+                "of partitions: give one"
             )
     return 1
 
 
 @contextmanager
 def _cluster(where: Cluster | str) -> Iterator[Cluster]:
-    """``where`` itself, or a cluster for the length of one call."""
+    """``where`` itself, or a cluster for one call."""
     if isinstance(where, Cluster):
         yield where
         return
@@ -213,7 +202,7 @@ def _cluster(where: Cluster | str) -> Iterator[Cluster]:
 
 
 def _retrying(cluster: Cluster, doing: str, timeout_ms: int, ask: Callable[[Cluster, Deadline], Any]) -> Any:
-    """What ``ask`` returns, repeated while it fails for a passing reason."""
+    """What ``ask`` returns, retried while it fails with a retriable error."""
     attempts = cluster.retrying(doing, Deadline.after(timeout_ms / 1000, cluster.clock))
     while True:
         try:
@@ -229,7 +218,7 @@ def _ask_controller(
     timeout_ms: int,
     results: Callable[[Any], Iterable[Any]],
 ) -> Any:
-    """The controller's answer; asked again when it is another broker by now, or not reached."""
+    """The controller's response; retried if the controller moved or cannot be reached."""
 
     def ask(cluster: Cluster, deadline: Deadline) -> Any:
         known = cluster.metadata([], refresh=True, deadline=deadline)
@@ -259,5 +248,5 @@ def _check(what: str, results: Iterable[Any], asked: Sequence[str]) -> None:
 
 def _text(what: str, name: str, result: Any) -> str:
     said = getattr(result, "error_message", None) or result.error_code.name
-    # The error that is raised has the code's name in front, as some brokers' own texts have.
+    # The error's text begins with the code's name; some brokers' own messages do as well.
     return f"{what} {name}: {said.removeprefix(f'{result.error_code.name}: ')}"

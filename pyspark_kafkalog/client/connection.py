@@ -1,4 +1,6 @@
-"""Requests and answers over one transport: versions agreed on, answers matched to requests."""
+"""One broker over one transport: API versions negotiated, responses matched to requests; and a pool of
+them.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +22,17 @@ logger = logging.getLogger(__name__)
 
 
 _FIRST_API_VERSIONS = 3
-"""What every broker since 2.4 knows; an older one answers with the versions it knows."""
+"""Every broker since 2.4 knows this version; an older one responds with those it knows."""
 
 _SPOKEN_SINCE = {ApiKey.PRODUCE: 3}
-"""The oldest version that is chosen, where the tables hold older ones that do not carry the same: before
-record batches, message sets. Who means just that names the version in `send`.
+"""The oldest version chosen by default, where older ones in the tables carry message sets instead of record
+batches. `send` accepts an older version explicitly.
 """
 
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """One request on its way; `Connection.receive` changes it for the answer."""
+    """One request in flight; `Connection.receive` exchanges it for the response."""
 
     key: ApiKey
     version: int
@@ -41,10 +43,10 @@ class Ticket:
 
 
 class Connection:
-    """*Not thread-safe: one thread at a time.* One broker, the versions agreed on, requests in flight.
+    """*Not thread-safe: one thread at a time.* One broker, the negotiated versions, requests in flight.
 
-    Several requests may be on their way; a broker answers in their order, and answers may be asked
-    for in any order. After a failure the connection is closed and `broken`; open another one.
+    Several requests may be in flight; a broker responds in their order, and responses may be
+    received in any order. After a failure the connection is closed and `broken`; open another one.
     """
 
     def __init__(
@@ -56,12 +58,7 @@ class Connection:
         deadline: Deadline | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Connect and ask for the broker's versions, or take those of ``broker.version.fallback``.
-
-        Raises:
-            ConnectionLost: no connection, or no answer, within ``socket.connection.setup.timeout.ms``.
-            InvalidRequest, FrameTooLarge: what answers is not a Kafka broker.
-        """
+        """Connect and request the broker's versions, or use those of ``broker.version.fallback``."""
         self.host, self.port = host, port
         self.peer = peer_name(host, port)
         self.broken = False
@@ -81,19 +78,17 @@ class Connection:
 
     @property
     def in_flight(self) -> int:
-        """Requests whose answers have not come."""
+        """Number of requests without a response."""
         return len(self._waiting)
 
     @property
     def oldest_sent_at(self) -> float | None:
-        """When the request now to be answered was sent, by the clock's monotonic time."""
+        """When the oldest request in flight was sent, by the clock's monotonic time."""
         return self._waiting[0].sent_at if self._waiting else None
 
     def version(self, key: ApiKey) -> int:
-        """The highest version of an API that both sides speak.
-
-        Raises:
-            UnsupportedVersion: there is none.
+        """The highest version of an API that both sides support. Raises `UnsupportedVersion` if there is
+        none.
         """
         low, high = APIS[key].versions
         low = _SPOKEN_SINCE.get(key, low)
@@ -103,53 +98,38 @@ class Connection:
         version = min(high, most)
         if version < max(low, least):
             raise UnsupportedVersion(
-                f"{self.peer}: no common version of {key.name}: the broker speaks {least} to {most}, "
+                f"{self.peer}: no common version of {key.name}: the broker supports {least} to {most}, "
                 f"this client {low} to {high}"
             )
         return version
 
     def serves(self, key: ApiKey, version: int = 0) -> bool:
-        """Whether the broker speaks ``version`` of this API or a later one."""
+        """Whether the broker supports ``version`` of this API or a later one."""
         return key in self._versions and self._versions[key][1] >= version
 
     def served(self, key: ApiKey) -> tuple[int, int] | None:
-        """The lowest and the highest version of an API that the broker says it has; None if it has none."""
+        """The lowest and the highest version of an API that the broker supports; None if none."""
         return self._versions.get(key)
 
     def request(self, message: Any, *, deadline: Deadline | None = None) -> Any:
-        """Send ``message`` and wait for its answer, at most ``request.timeout.ms``.
-
-        Raises:
-            ConnectionLost: the connection broke or there was no answer in time.
-            InvalidRequest: the answer is not one.
-        """
+        """Send ``message`` and wait for its response, at most ``request.timeout.ms``."""
         limit = self._limit(deadline)
         return self.receive(self.send(message, deadline=limit), deadline=limit)
 
     def send(self, message: Any, *, deadline: Deadline | None = None, version: int | None = None) -> Ticket:
-        """Send ``message`` and return as soon as the system has taken it.
-
-        Raises:
-            ConnectionLost: the connection broke.
-            UnsupportedVersion: the broker does not serve this API.
-        """
+        """Send ``message`` and return as soon as the system has accepted it."""
         ticket, parts = self._prepare(message, version)
         try:
             self.transport.send(parts, self._limit(deadline))
         except BaseException:
-            # Ctrl-C as well: half a request may have left, and nothing would wait for its answer.
+            # Also on Ctrl-C: half a request may be sent, and nothing would receive its response.
             self.close()
             raise
         self._waiting.append(ticket)
         return ticket
 
     def receive(self, ticket: Ticket, *, deadline: Deadline | None = None) -> Any:
-        """The answer to ``ticket``; those of earlier requests are kept until they are asked for.
-
-        Raises:
-            ConnectionLost: the connection broke or there was no answer in time.
-            InvalidRequest: the answer is not one.
-        """
+        """The response to ``ticket``; those of earlier requests are kept for their own `receive`."""
         limit = self._limit(deadline)
         try:
             while ticket.frame is None:
@@ -160,17 +140,14 @@ class Connection:
             raise
 
     def drop(self, ticket: Ticket) -> None:
-        """The answer to ``ticket`` is not wanted any more; it is thrown away when it comes."""
+        """Discard the response to ``ticket`` when it arrives."""
         ticket.dropped, ticket.frame = True, None
 
     def send_now(self, message: Any, *, answered: bool = True, version: int | None = None) -> Ticket:
-        """Queue ``message`` and send what the socket takes at once; `flush_now` sends the rest.
+        """Queue ``message`` and send what the socket accepts at once; `flush_now` sends the rest.
 
-        ``answered`` is False for a request that has no answer (Produce with acks=0). ``version`` is that of
-        the request, the highest that both sides speak unless given.
-
-        Raises:
-            ConnectionLost: the connection broke.
+        ``answered`` is False for a request without a response (Produce with acks=0). ``version`` defaults to
+        the highest that both sides support.
         """
         ticket, parts = self._prepare(message, version)
         try:
@@ -183,11 +160,7 @@ class Connection:
         return ticket
 
     def flush_now(self) -> bool:
-        """Send what the socket takes of the queued requests; True when all is sent.
-
-        Raises:
-            ConnectionLost: the connection broke.
-        """
+        """Send what the socket accepts of the queued requests; True when all is sent."""
         try:
             return self.transport.send_now()
         except KafkaError:
@@ -195,13 +168,9 @@ class Connection:
             raise
 
     def receive_now(self) -> list[tuple[Ticket, Any]]:
-        """The answers that are there, in the order of their requests; it does not wait.
+        """The responses that have arrived, in the order of their requests, without waiting.
 
-        Where something goes wrong after good answers, these are returned and the next call raises.
-
-        Raises:
-            ConnectionLost: the connection broke.
-            InvalidRequest: an answer is not one.
+        After a failure following valid responses, these are returned and the next call raises.
         """
         answers: list[tuple[Ticket, Any]] = []
         try:
@@ -219,7 +188,7 @@ class Connection:
         return answers
 
     def close(self) -> None:
-        """Close it; requests in flight stay unanswered. A second call does nothing."""
+        """Close it; requests in flight get no response. A second call does nothing."""
         self.broken = True
         self.transport.close()
 
@@ -243,17 +212,17 @@ class Connection:
         return self.transport.receive(deadline)
 
     def _match(self, frame: bytearray) -> Ticket:
-        """Give ``frame`` to the request it must belong to: the oldest unanswered one."""
+        """Assign ``frame`` to the oldest request without a response."""
         if not self._waiting:
-            raise InvalidRequest(f"{self.peer}: an answer came although nothing was asked")
+            raise InvalidRequest(f"{self.peer}: a response arrived without a request")
         ticket = self._waiting.popleft()
         if len(frame) < 4:
-            raise InvalidRequest(f"{self.peer}: an answer of {len(frame)} bytes has no correlation id")
+            raise InvalidRequest(f"{self.peer}: a response of {len(frame)} bytes has no correlation id")
         found = int.from_bytes(frame[:4], "big", signed=True)
         if found != ticket.correlation_id:
             raise InvalidRequest(
-                f"{self.peer}: the answer to {ticket.key.name} v{ticket.version} has correlation id {found} "
-                f"instead of {ticket.correlation_id}"
+                f"{self.peer}: the response to {ticket.key.name} v{ticket.version} has correlation id "
+                f"{found} instead of {ticket.correlation_id}"
             )
         if not ticket.dropped:
             ticket.frame = frame
@@ -262,12 +231,12 @@ class Connection:
     def _decode(self, ticket: Ticket) -> Any:
         frame, ticket.frame = ticket.frame, None
         if frame is None:
-            raise InvalidRequest(f"{self.peer}: the answer to {ticket.key.name} was already taken")
+            raise InvalidRequest(f"{self.peer}: the response to {ticket.key.name} was already received")
         try:
             return decode_response(ticket.key, ticket.version, frame)[1]
         except KafkaError as e:
             raise InvalidRequest(
-                f"{self.peer}: the answer to {ticket.key.name} v{ticket.version} cannot be read: {e}"
+                f"{self.peer}: the response to {ticket.key.name} v{ticket.version} cannot be read: {e}"
             ) from e
 
     def _connected(self, deadline: Deadline) -> Transport:
@@ -282,23 +251,23 @@ class Connection:
         )
 
     def _agree(self, deadline: Deadline) -> None:
-        """Know the broker's versions: it is asked, unless that is not wanted; one that does not know the
-        question is what it is told to be.
+        """Negotiate versions by ApiVersions, or by ``broker.version.fallback`` for brokers that do not know
+        it.
         """
         release = self._config.fallback_release
         if self._config.api_version_request:
             try:
-                self._versions = self._told_versions(self._patience(deadline))
+                self._versions = self._requested_versions(self._patience(deadline))
                 return
             except ConnectionLost as e:
                 if release is None:
                     raise ConnectionLost(
-                        f"{e}, asked for its versions: Kafka before 0.10 does not tell them. "
-                        f"broker.version.fallback says which release it is: {', '.join(RELEASES)}"
+                        f"{e} after ApiVersions, which Kafka before 0.10 does not know. "
+                        f"Set broker.version.fallback to its release: {', '.join(RELEASES)}"
                     ) from e
                 logger.info(
-                    "%s, asked for its versions: it is taken for Kafka %s, as broker.version.fallback says; "
-                    "api.version.request=false would not ask",
+                    "%s after ApiVersions: using Kafka %s, as broker.version.fallback says; "
+                    "api.version.request=false skips the request",
                     e,
                     release,
                 )
@@ -309,21 +278,21 @@ class Connection:
             self._versions = {int(key): versions for key, versions in RELEASES[release].items()}
 
     def _patience(self, deadline: Deadline) -> Deadline:
-        """How long the first answer is waited for: 0.9 says nothing, where others close the connection."""
+        """How long to wait for the first response: 0.9 never responds, other old releases close the
+        connection.
+        """
         return deadline if self._config.fallback_release is None else deadline.within(deadline.left / 4)
 
-    def _told_versions(self, deadline: Deadline) -> dict[int, tuple[int, int]]:
-        """Ask for the broker's versions, with an older question when it does not know the first."""
+    def _requested_versions(self, deadline: Deadline) -> dict[int, tuple[int, int]]:
+        """Request the broker's versions, in an older ApiVersions version if it does not know the first."""
         answer = self._ask_versions(_FIRST_API_VERSIONS, deadline)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             known = [entry.max_version for entry in answer.api_keys if entry.api_key == ApiKey.API_VERSIONS]
             retry = min(max(known, default=0), _FIRST_API_VERSIONS - 1)
-            logger.debug("%s does not know ApiVersions %d, asking %d", self.peer, _FIRST_API_VERSIONS, retry)
+            logger.debug("%s does not know ApiVersions %d, trying %d", self.peer, _FIRST_API_VERSIONS, retry)
             answer = self._ask_versions(max(retry, 0), deadline)
         if answer.error_code != ErrorCode.NONE:
-            raise InvalidRequest(
-                f"{self.peer}: the broker does not tell its versions: {answer.error_code.name}"
-            )
+            raise InvalidRequest(f"{self.peer}: ApiVersions failed: {answer.error_code.name}")
         return {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
 
     def _ask_versions(self, version: int, deadline: Deadline) -> ApiVersionsResponse:
@@ -336,7 +305,7 @@ class Connection:
 
 
 def _own_version() -> str:
-    """The package's version as brokers log it; they refuse an empty one."""
+    """The package's version for the broker's log; brokers refuse an empty one."""
     return str(getattr(sys.modules.get("pyspark_kafkalog"), "__version__", "0"))
 
 
@@ -351,12 +320,7 @@ class ConnectionPool:
         self._open: dict[Address, Connection] = {}
 
     def get(self, address: Address, deadline: Deadline) -> Connection:
-        """The open connection to ``address``, or a new one.
-
-        Raises:
-            ConnectionLost: it cannot be made by the deadline.
-            InvalidRequest, FrameTooLarge: what answers there is not a Kafka broker.
-        """
+        """The open connection to ``address``, or a new one."""
         connection = self.existing(address)
         if connection is None:
             connection = Connection(*address, self._config, deadline=deadline, clock=self._clock)
@@ -372,12 +336,12 @@ class ConnectionPool:
         return connection
 
     def any_existing(self) -> Connection | None:
-        """An open connection to any broker: one that waits for no answer, if there is such."""
+        """An open connection to any broker, if possible one without requests in flight."""
         usable = [connection for address in list(self._open) if (connection := self.existing(address))]
         return min(usable, key=lambda connection: connection.in_flight, default=None)
 
     def drop_lost(self) -> None:
-        """Close the connections that the other side has closed; it is noticed here without a request."""
+        """Close the connections that the other side has closed."""
         for address in list(self._open):
             connection = self.existing(address)
             if connection is not None:

@@ -1,8 +1,9 @@
-"""Requests and answers of 0.7's wire over one transport: no versions, no names, answers in order.
+"""Requests and responses of 0.7's wire over one transport: no versions, no correlation ids, responses in
+order.
 
-A produce has no answer: what a broker does not like it shows by closing the connection. But it answers in
-order, so an answer to anything sent later says that the produce was taken (or, above ``max.message.size``,
-dropped without a word). `Connection07.confirm` asks for the cheapest such answer.
+A produce has no response: a broker refuses it by closing the connection. But it handles requests in order, so
+the response to any later request shows that the produce was handled (or, above ``max.message.size``, dropped
+silently). `Connection07.confirm` sends the cheapest such request.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _NOTHING = MultiFetchRequest(())
 
 @dataclass(slots=True, eq=False)
 class Ticket07:
-    """One question on its way; `Connection07.receive` changes it for the answer."""
+    """One request in flight; `Connection07.receive` exchanges it for the response."""
 
     kind: RequestType
     produced: int
@@ -53,9 +54,9 @@ class Ticket07:
 
 
 class Connection07:
-    """*Not thread-safe: one thread at a time.* One broker of 0.7's wire, and the questions in flight.
+    """*Not thread-safe: one thread at a time.* One broker of 0.7's wire, and the requests in flight.
 
-    Several may be on their way, and their answers be asked for in any order. After a failure the connection
+    Several may be in flight, and their responses received in any order. After a failure the connection
     is closed and `broken`; open another one.
     """
 
@@ -68,11 +69,7 @@ class Connection07:
         deadline: Deadline | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Connect; nothing is sent yet.
-
-        Raises:
-            ConnectionLost: no connection within ``connect.timeout.ms``.
-        """
+        """Connect within ``connect.timeout.ms``; nothing is sent yet."""
         self.peer = peer_name(host, port)
         self.broken = False
         self._config, self._clock = config, clock
@@ -90,12 +87,12 @@ class Connection07:
 
     @property
     def in_flight(self) -> int:
-        """Questions whose answers have not come."""
+        """Number of requests without a response."""
         return len(self._waiting)
 
     @property
     def unconfirmed(self) -> int:
-        """Produces of which nothing says that the broker took them."""
+        """Produces not confirmed by a later response."""
         return self._produced - self._confirmed
 
     @overload
@@ -117,59 +114,53 @@ class Connection07:
         return self.receive(self.send(question, deadline=limit), deadline=limit)
 
     def send(self, question: Question, *, deadline: Deadline | None = None) -> Ticket07:
-        """Send ``question`` and return as soon as the system has taken it. Raises `ConnectionLost`."""
+        """Send ``question`` and return as soon as the system has accepted it."""
         ticket = Ticket07(_KINDS[type(question)], self._produced)
         self._send(question, deadline)
         self._waiting.append(ticket)
         return ticket
 
     def produce(self, request: Produce, *, deadline: Deadline | None = None) -> None:
-        """Send messages and return as soon as the system has taken them: `unconfirmed` counts them.
+        """Send messages and return as soon as the system has accepted them: `unconfirmed` counts them.
 
         Raises:
-            ConnectionLost: the connection broke.
             MessageTooLarge: the request is above ``max.socket.request.bytes``; nothing was sent.
         """
         self._send(request, deadline)
         self._produced += 1
 
     def confirm(self, deadline: Deadline | None = None) -> None:
-        """Return when the broker has dealt with every produce sent so far.
+        """Return when the broker has handled every produce sent so far.
 
-        A fetch of nothing is asked for, which every broker answers at once.
+        Sends an empty fetch, to which every broker responds at once.
 
         Raises:
-            ConnectionLost: the broker closed the connection, which is how it refuses, or gave no answer.
+            ConnectionLost: the broker closed the connection, which is how it refuses, or did not respond.
         """
         self.request(_NOTHING, deadline=deadline)
 
     def receive(self, ticket: Ticket07, *, deadline: Deadline | None = None) -> Response:
-        """The answer to ``ticket``; those to earlier questions are kept until they are asked for.
-
-        Raises:
-            ConnectionLost: the connection broke or there was no answer in time.
-            InvalidRequest: the answer is not one, or was taken already.
-        """
+        """The response to ``ticket``; those of earlier requests are kept for their own `receive`."""
         limit = self._limit(deadline)
         try:
             while ticket.frame is None:
                 if self.broken:
                     raise ConnectionLost(f"{self.peer}: the connection is closed")
                 if ticket not in self._waiting:
-                    raise InvalidRequest(f"{self.peer}: the answer to {ticket.kind.name} was already taken")
+                    raise InvalidRequest(
+                        f"{self.peer}: the response to {ticket.kind.name} was already received"
+                    )
                 self._match(self.transport.receive(limit))
             frame, ticket.frame = ticket.frame, None
             return self._decode(ticket, frame)
         except BaseException:
-            # Ctrl-C as well: the next answer would be taken for that of another question.
+            # Also on Ctrl-C: the next response would be assigned to another request.
             self.close()
             raise
 
     def look(self) -> None:
-        """Find out, without waiting, whether the broker has closed the connection.
-
-        Raises:
-            ConnectionLost: it has, or the connection broke.
+        """Check, without waiting, whether the broker has closed the connection. Raises `ConnectionLost` if
+        so.
         """
         if self.broken:
             raise ConnectionLost(f"{self.peer}: the connection is closed")
@@ -181,7 +172,7 @@ class Connection07:
             raise
 
     def close(self) -> None:
-        """Close it; questions in flight stay unanswered. A second call does nothing."""
+        """Close it; requests in flight get no response. A second call does nothing."""
         self.broken = True
         self.transport.close()
 
@@ -206,9 +197,9 @@ class Connection07:
             raise
 
     def _match(self, frame: bytearray) -> None:
-        """Give ``frame`` to the oldest question without an answer: nothing but the order says whose it is."""
+        """Assign ``frame`` to the oldest request without a response: only the order identifies it."""
         if not self._waiting:
-            raise InvalidRequest(f"{self.peer}: an answer came although nothing was asked")
+            raise InvalidRequest(f"{self.peer}: a response arrived without a request")
         ticket = self._waiting.popleft()
         ticket.frame = frame
         self._confirmed = ticket.produced

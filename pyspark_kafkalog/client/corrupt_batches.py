@@ -1,9 +1,8 @@
-"""The way around a corrupt batch of Kafka 0.8 onwards, for readers that may leave it out.
+"""Skips corrupt batches of Kafka 0.8 onwards, for readers that allow it (``onCorruptBatch=skip``).
 
-Whoever reads goes as far as it can, and asks a `Detour` from there: it fetches once more by a new connection,
-gives what can be read entry by entry, and leaves out the entries that are corrupt. Then all goes on as ever.
-What is left out is an entry's own offsets where its header checks out; else all up to the next entry that
-checks out.
+A reader calls `Detour` at the offset it cannot read past. The detour fetches once more over a new connection,
+decodes entry by entry and skips the corrupt ones. If a corrupt entry's header is sound, its own offsets
+are skipped; else everything up to the next sound entry.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CORRUPT = (CorruptMessage, MessageTooLarge)
-"""What a batch that may be left out raises when it is decoded. A codec that is missing here is none of it."""
+"""Decoding errors that allow a batch to be skipped; a missing codec is not one of them."""
 
 Decode = Callable[[memoryview, int, int, AbortedTransactions, ExpectedOffsets, int], tuple[Iterable[T], int]]
-"""What one entry holds of the offsets ``[start, end)``, and where reading goes on after it; raises `CORRUPT`.
+"""Decodes one entry: its records in ``[start, end)``, and where reading continues after it; raises `CORRUPT`.
 
-Given: the entry's bytes, start, end, the aborted transactions, its expected, the id of the broker.
+Arguments: the entry's bytes, start, end, the aborted transactions, its expected offsets, the broker's id.
 """
 
 
@@ -52,25 +51,27 @@ class Detour(Generic[T]):
     poll_timeout_ms: int
     decode: Decode[T]
     on_skip: Callable[[int, int], object]
-    """Told of each range of offsets ``[start, end)`` that is left out."""
+    """Called with each skipped range of offsets ``[start, end)``."""
 
     def around(
         self, start: int, end: int, cause: KafkaError, *, follows: bool = False
     ) -> Generator[T, None, int]:
-        """What can be read of ``[start, end)`` up to the corrupt entry, which is left out; its value is where
-        reading goes on. Nothing is left out where nothing is corrupt this time. ``follows``: an entry ended
-        before ``start``, so none begins earlier.
+        """Yield what can be read of ``[start, end)`` up to and past one corrupt entry; return where reading
+        continues.
+
+        Nothing is skipped if nothing is corrupt this time. ``follows``: an entry ended at ``start``, so none
+        begins earlier.
 
         Raises:
-            KafkaError: the broker could not be read; ``cause`` where neither that nor the entry is to blame.
+            KafkaError: the broker could not be read; ``cause`` if neither that nor the entry is to blame.
         """
-        log.info("%s: reading on from offset %d once more, by a new connection: %s", self.tp, start, cause)
+        log.info("%s: reading again from offset %d over a new connection: %s", self.tp, start, cause)
         self.cluster.close()
         position = start
         try:
             fetched = self._fetched_near(position, end)
         except CORRUPT as e:
-            # The broker itself cannot make it out.
+            # The broker itself cannot read it.
             return self._skip(position, self._next_by_offset(position, end), e)
         data, at = fetched.data, 0
         follows = follows and fetched.offset == start
@@ -80,7 +81,7 @@ class Detour(Generic[T]):
             frame = entry_at(data, at)
             somewhere = _somewhere(expected, position)
             if frame is None and position > start and next_sound(data, at, somewhere) is None:
-                break  # perhaps only cut off by the end of the answer: the next one begins with it
+                break  # perhaps only cut by the response's end: the next one begins with it
             try:
                 if frame is None:
                     raise cause
@@ -90,11 +91,11 @@ class Detour(Generic[T]):
                     piece, position, end, aborted, expected, fetched.broker_id
                 )
             except CORRUPT as e:
-                behind, found = self._behind(fetched, at, position, end, expected)
+                behind, found = self._after_corrupt(fetched, at, position, end, expected)
                 if behind > position:
                     position = self._skip(position, min(behind, end), e)
                 if found is None or fetched.aborted:
-                    # Had it been the end of a transaction, the next answer knows what that was.
+                    # If it was a transaction marker, the next response lists the transaction's state.
                     return position
                 expected, at = ExpectedOffsets(0, position, expected.below), found.position
                 continue
@@ -107,7 +108,7 @@ class Detour(Generic[T]):
 
     def _skip(self, start: int, end: int, error: KafkaError) -> int:
         log.warning(
-            "%s: offsets [%d, %d) are left out as corrupt (onCorruptBatch=skip): %s",
+            "%s: offsets [%d, %d) are skipped as corrupt (onCorruptBatch=skip): %s",
             self.tp,
             start,
             end,
@@ -117,10 +118,8 @@ class Detour(Generic[T]):
         return end
 
     def _check_next(self, data: memoryview, frame: Frame, position: int, expected: ExpectedOffsets) -> None:
-        """Of two entries that overlap, both perhaps with right checksums, one has a damaged offset.
-
-        Raises:
-            CorruptMessage: it is this one: there is a gap before it.
+        """Refuse an entry that overlaps the next one and has a gap before it: its offset is the damaged one.
+        Both may have right checksums.
         """
         following = next_offset_at(data, frame.end)
         if following is None or following > frame.last_offset or following < expected.lowest:
@@ -128,14 +127,13 @@ class Detour(Generic[T]):
         if first_offset(data, frame) > position:
             raise expected.after(frame.last_offset).refuse(following, following)
 
-    def _behind(
+    def _after_corrupt(
         self, fetched: Fetched, at: int, position: int, end: int, expected: ExpectedOffsets
     ) -> tuple[int, Frame | None]:
-        """Where reading goes on behind the corrupt entry at byte ``at``, and the entry there, if the answer
-        has it. That is ``position`` itself where the corrupt entry holds nothing from there on.
+        """Where reading continues after the corrupt entry at byte ``at``, and the entry there if the response
+        has it.
 
-        Raises:
-            CorruptMessage: an entry fills all that may be fetched, and is perhaps only too large.
+        Returns ``position`` if the corrupt entry has no offset from there on.
         """
         data, somewhere = fetched.data, _somewhere(expected, position)
         frame = entry_at(data, at)
@@ -162,9 +160,10 @@ class Detour(Generic[T]):
         return self._next_by_offset(position, end), None
 
     def _next_by_offset(self, position: int, end: int) -> int:
-        """The first offset of the next entry that checks out, asked for by offsets; ``end`` if none does.
+        """The first offset of the next sound entry, searched by fetching at offsets; ``end`` if there is
+        none.
 
-        The steps double until one is found; then halves say which is the first.
+        The steps double until one is found; bisection then finds the first.
         """
         failed, step = position, 1
         while failed < end - 1:
@@ -186,7 +185,7 @@ class Detour(Generic[T]):
         return found
 
     def _sound_from(self, offset: int, position: int, end: int) -> int | None:
-        """The first offset of the first entry above ``position`` that checks out in an answer to a fetch at
+        """The first offset of the first sound entry above ``position`` in the response to a fetch at
         ``offset``.
         """
         try:
@@ -197,7 +196,7 @@ class Detour(Generic[T]):
         return None if frame is None else first_offset(fetched.data, frame)
 
     def _fetched_near(self, offset: int, end: int) -> Fetched:
-        """An answer to a fetch at ``offset`` or, where the broker refuses that, from the entry before on."""
+        """The response to a fetch at ``offset`` or, if the broker refuses that, at the entry before."""
         try:
             return self._fetched(offset, end)
         except CORRUPT as e:
@@ -207,7 +206,7 @@ class Detour(Generic[T]):
                 raise e from None
 
     def _fetched(self, offset: int, end: int, size: int | None = None) -> Fetched:
-        """One answer, as it is. Raises `CORRUPT` where the broker says so."""
+        """One response, unchecked. Raises `CORRUPT` if the broker reports it."""
         config = self.config if size is None else replace(self.config, max_partition_fetch_bytes=size)
         fetcher = PartitionFetcher(
             self.cluster,
@@ -216,7 +215,7 @@ class Detour(Generic[T]):
             max(end, offset + 1),
             config=config,
             poll_timeout_ms=self.poll_timeout_ms,
-            as_it_is=True,
+            for_corrupt=True,
         )
         try:
             return next(fetcher)
@@ -225,7 +224,7 @@ class Detour(Generic[T]):
 
 
 def _somewhere(expected: ExpectedOffsets, lowest: int) -> ExpectedOffsets:
-    """The expected of an entry that comes anywhere behind a corrupt one."""
+    """Bounds for an entry anywhere after a corrupt one."""
     return ExpectedOffsets(lowest, lowest, expected.below)
 
 

@@ -1,4 +1,4 @@
-"""Where topics live: brokers, partitions and leaders, learned from any broker that answers."""
+"""The cluster's brokers, topics, partitions and leaders, from any broker that responds."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ T = TypeVar("T")
 NO_LEADER = -1
 
 FIRST_CONTACT_SECONDS, SILENT_CONTACT_SECONDS = 12.0, 45.0
-"""How long addresses that never answered are tried: where each is refused or unknown, and where one says
-nothing at all. With the last attempt and the wait before it they stay below 15 s and 60 s.
+"""How long addresses that never responded are tried: if each is refused or unknown, and if one does not
+respond at all. With the last attempt and the wait before it this stays below 15 s and 60 s.
 """
 _WARN_AFTER_SECONDS = 3.0
 """When a warning says that it is still trying: a broker that is just starting is up by then."""
 _NEW_TRY_AFTER_SECONDS = 15.0
 """After a pause of this length the next failure belongs to another call of the user's."""
 _ANSWERED: set[tuple[Address, ...]] = set()
-"""The bootstrap servers that have answered this process: a stream looks for its brokers again and again."""
+"""Bootstrap servers that have responded to this process: a stream looks up its brokers repeatedly."""
 
 _NULL_IS_ALL_SINCE, _CREATION_ASKED_SINCE = 1, 4
-"""Versions of Metadata. Before the first an empty list is all topics; before the second whoever asks for a
-topic makes it, where the broker makes topics by itself.
+"""Versions of Metadata. Before the first an empty list is all topics; before the second a request for a topic
+creates it if the broker creates topics automatically.
 """
 
 
 class Leader(NamedTuple):
-    """Who leads a partition; the epoch is -1 where the broker tells none."""
+    """A partition's leader; the epoch is -1 if the broker does not know it."""
 
     node_id: int
     epoch: int
@@ -63,7 +63,7 @@ class Leader(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """One partition's leader: a node id, `NO_LEADER` while there is none."""
+    """One partition's leader: a node id, or `NO_LEADER`."""
 
     leader: int
     leader_epoch: int
@@ -82,7 +82,7 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
-    """What one look at the cluster showed. Never changed: a refresh makes a new one."""
+    """One view of the cluster. Immutable: a refresh creates a new one."""
 
     cluster_id: str | None
     controller_id: int
@@ -92,7 +92,7 @@ class ClusterMetadata:
 
 @dataclass(slots=True)
 class _Outage:
-    """A time in which no broker could be reached: from one failure to the last."""
+    """A time in which no broker could be reached: from the first failure to the last."""
 
     began: float
     last: float
@@ -100,10 +100,9 @@ class _Outage:
 
 
 class Cluster:
-    """*Not thread-safe: one thread at a time.* The cluster as clients see it, and its connections.
+    """*Not thread-safe: one thread at a time.* A cluster's metadata, cached, and one connection per broker.
 
-    Owns the metadata cache and one connection per broker. ``deadline`` arguments bound the whole call,
-    repetitions included; left out, ``request.timeout.ms`` does.
+    Without a ``deadline`` argument ``request.timeout.ms`` applies.
     """
 
     def __init__(self, config: ClientConfig, *, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -124,12 +123,8 @@ class Cluster:
         allow_auto_creation: bool = False,
         deadline: Deadline | None = None,
     ) -> ClusterMetadata:
-        """The brokers and the asked topics; None asks for all topics and is never answered from the cache.
-
-        A topic that does not exist is in the answer, with its ``error``.
-
-        Raises:
-            ConnectionLost: no broker could be reached in time.
+        """The brokers and the given topics; None is all topics, never from the cache. A missing topic has an
+        ``error``.
         """
         if topics is None:
             answer = self._ask(None, allow_auto_creation, deadline)
@@ -142,11 +137,11 @@ class Cluster:
     def leader(
         self, tp: TopicPartition, *, refresh: bool = False, deadline: Deadline | None = None
     ) -> Leader:
-        """Who leads ``tp``.
+        """The leader of ``tp``.
 
         Raises:
             UnknownTopicOrPartition: no such topic or partition.
-            ServerError: LEADER_NOT_AVAILABLE while nobody leads it; it may pass.
+            ServerError: LEADER_NOT_AVAILABLE: there is none at the moment.
         """
         topic = self.metadata([tp.topic], refresh=refresh, deadline=deadline).topics[tp.topic]
         if topic.error not in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):
@@ -158,44 +153,35 @@ class Cluster:
                 f"{tp}: no such partition; topic {tp.topic} has {len(topic.partitions)}",
             )
         if found is None or found.leader == NO_LEADER or found.leader not in self._brokers:
-            raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp}: no broker leads it at the moment")
+            raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp} has no leader at the moment")
         return Leader(found.leader, found.leader_epoch)
 
     def forget(self, topic: str) -> None:
-        """What is known of ``topic`` is out of date: ask again before it is used."""
+        """Drop the cached metadata of ``topic``."""
         self._topics.pop(topic, None)
 
     def address(self, node_id: int) -> Address:
-        """Host and port of a broker.
-
-        Raises:
-            ServerError: LEADER_NOT_AVAILABLE when no broker with this id is known.
-        """
+        """Host and port of a broker. Raises `ServerError` (LEADER_NOT_AVAILABLE) if the id is unknown."""
         try:
             return self._brokers[node_id]
         except KeyError:
             raise error_for(
                 ErrorCode.LEADER_NOT_AVAILABLE,
-                f"broker {node_id} is not among the known {sorted(self._brokers)}",
+                f"broker {node_id} is unknown; known are {sorted(self._brokers)}",
             ) from None
 
     def connection(self, node_id: int, deadline: Deadline | None = None) -> Connection:
-        """The connection to one broker, opened if need be.
-
-        Raises:
-            ConnectionLost: it cannot be reached.
-        """
+        """The connection to one broker, opened if need be."""
         return self._pool.get(self.address(node_id), deadline or self._default_deadline())
 
     def any_connection(self, deadline: Deadline | None = None) -> Connection:
         """A connection to some broker: an open one, else a known broker's, else a bootstrap server's.
 
-        Addresses that have never answered are given up sooner than those that have: a restarting broker
-        refuses connections for longer than a mistake in the settings is worth waiting for.
+        Addresses that have never responded are given up sooner than others: a restarting broker refuses
+        connections for longer than one should wait for a mistake in the settings.
 
         Raises:
-            BrokersUnreachable: none of them can be reached; the message tells of each.
-            KafkaError: another failure of the last one, such as an answer that is none.
+            BrokersUnreachable: none of them can be reached; the message lists them with their errors.
         """
         existing = self._pool.any_existing()
         if existing is not None:
@@ -217,14 +203,14 @@ class Cluster:
             self._outage = None
             _ANSWERED.add(self._bootstrap)
             return connection
-        # A server that answers nonsense is a mistake in the settings: no waiting will mend it.
+        # An invalid response means a mistake in the settings: waiting does not help.
         nonsense = next((e for e in failures.values() if not isinstance(e, ConnectionLost)), None)
         if nonsense is not None:
             raise error_for(nonsense.code, _describe(failures)) from nonsense
         raise self._unreachable(failures, outage) from list(failures.values())[-1]
 
     def drop_lost(self) -> None:
-        """Forget the connections that the other side has closed; no answer may be awaited."""
+        """Drop the connections that the other side has closed; no request may be in flight."""
         self._pool.drop_lost()
 
     def close(self) -> None:
@@ -236,7 +222,7 @@ class Cluster:
         return Attempts(self.retry, deadline or self._default_deadline(), doing=doing, clock=self.clock)
 
     def call(self, doing: str, request: Callable[[Connection], T], deadline: Deadline) -> T:
-        """Do ``request`` with a connection to any broker, again while it fails for a passing reason."""
+        """Run ``request`` with a connection to any broker, retried while it fails with a retriable error."""
         attempts = self.retrying(doing, deadline)
         while True:
             try:
@@ -255,7 +241,7 @@ class Cluster:
         return self._outage
 
     def _unreachable(self, failures: Mapping[Address, KafkaError], outage: _Outage) -> BrokersUnreachable:
-        """The error for ``failures``: final where this was a first contact and took long enough."""
+        """The error for ``failures``: final if this was a first contact and took long enough."""
         now = self.clock.monotonic()
         tried, outage.last = now - outage.began, now
         refused = all(isinstance(e, CannotConnect) and not e.silent for e in failures.values())
@@ -276,7 +262,7 @@ class Cluster:
         return Deadline.after(self.config.request_timeout_ms / 1000, self.clock)
 
     def _fresh(self, topic: str) -> bool:
-        """Whether the cache may answer for ``topic``: only what was found, whole, and not long ago."""
+        """Whether the cache may be used for ``topic``: only if complete and recent."""
         entry = self._topics.get(topic)
         if entry is None:
             return False
@@ -311,7 +297,7 @@ class Cluster:
         if asked is None:
             self._topics.clear()
         for name in asked or ():
-            # A broker that leaves out what was asked has no such topic.
+            # A topic missing in the response does not exist.
             missing = TopicMetadata(name, uuid.UUID(int=0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, {})
             self._topics[name] = (missing, now)
         for topic in answer.topics:
@@ -320,7 +306,7 @@ class Cluster:
 
 
 def _describe(failures: Mapping[Address, KafkaError]) -> str:
-    """What became of each address, in one sentence."""
+    """All addresses with their errors, in one sentence."""
     if len(failures) == 1:
         (only,) = failures.values()
         return str(only)
@@ -332,9 +318,9 @@ def _describe(failures: Mapping[Address, KafkaError]) -> str:
 def metadata_request(
     topics: Iterable[str] | None, version: int, *, allow_auto_creation: bool
 ) -> MetadataRequest:
-    """What asks for these topics, or all of them (None), in a version of Metadata.
+    """The request for these topics, or all of them (None), in a version of Metadata.
 
-    A broker that cannot be told to make none is asked for all of them: to be read is not to be made.
+    In versions that cannot forbid topic creation it requests all topics, so that reading never creates one.
     """
     wanted = None if topics is None else tuple(MetadataRequestTopic(name=name) for name in topics)
     if version >= _CREATION_ASKED_SINCE:

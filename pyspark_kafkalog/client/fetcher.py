@@ -1,8 +1,8 @@
-"""One partition's log as a sequence of fetch answers, the next on its way while the last is decoded.
+"""One partition's log as a sequence of fetch responses, with the next fetch in flight while the last is
+decoded.
 
-No thread: the request for what follows is sent before an answer is given out, so that broker and
-network work while the caller does. Records are not looked at; of each batch only the header is read,
-to know where the next fetch begins.
+No thread: the next request is sent before a response is returned, so that broker and network work while the
+caller does. Only the header of each batch is read, to know where the next fetch begins.
 """
 
 from __future__ import annotations
@@ -40,26 +40,27 @@ from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPa
 logger = logging.getLogger(__name__)
 
 POLL_TIMEOUT_MS = 120_000
-"""How long one step may take, repetitions included: Spark's ``kafkaConsumer.pollTimeoutMs``."""
+"""How long one step may take, retries included: Spark's ``kafkaConsumer.pollTimeoutMs``."""
 
 FIRST_FETCH_BYTES = 1 << 20
-"""What is asked for at first, so that the first records come soon; see `PartitionFetcher`."""
+"""Size of the first fetch, small so that the first records come soon; see `PartitionFetcher`."""
 
 _CONSUMER = -1
 _EMPTY_ANSWERS = 3
-"""So many in a row are no throttling: the broker does not come to what it has at this offset."""
+"""This many empty responses in a row are not throttling: the broker does not reach the data at this
+offset.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """One answer. ``data`` holds whole entries, the first perhaps from before ``offset``, and perhaps a
-    cut one after them.
+    """One response. ``data`` holds whole entries, the first perhaps beginning before ``offset``, and perhaps
+    a cut one at the end. If its first entry is corrupt, decoding finds that.
 
-    ``data`` may be read until the next-but-one answer is asked for. ``aborted`` holds producer id and
-    first offset of each aborted transaction that overlaps; empty under read_uncommitted.
-    ``last_stable_offset`` and ``log_start_offset`` are -1 where the broker tells none. ``follows``: the last
-    whole entry given out before ended at ``offset``. ``data`` may hold nothing that goes on from ``offset``,
-    where its first entry is corrupt: whoever decodes it finds that.
+    ``data`` is valid until the next but one response. ``aborted`` has producer id and first offset of each
+    overlapping aborted transaction; empty under read_uncommitted. ``last_stable_offset`` and
+    ``log_start_offset`` are -1 if the broker does not send them. ``follows``: the last whole entry before
+    ended at ``offset``.
     """
 
     data: memoryview
@@ -74,13 +75,13 @@ class Fetched:
 
     @property
     def expected(self) -> ExpectedOffsets:
-        """What the offsets of the first entry must be."""
+        """Bounds for the first entry's offsets."""
         return ExpectedOffsets.of_answer(self.offset, self.high_watermark, follows=self.follows)
 
 
 @dataclass(slots=True)
 class _Flight:
-    """A fetch that was sent."""
+    """A fetch in flight."""
 
     connection: Connection
     ticket: Ticket
@@ -91,11 +92,20 @@ class _Flight:
 class PartitionFetcher:
     """*Not thread-safe: one thread at a time*, which also owns the cluster. Iterates over `Fetched`.
 
-    Reads ``[start, end)``: the last answer may reach beyond ``end``. A lost connection or a leader that
-    moved is tried again from the first offset not yet given out; each step has ``poll_timeout_ms``.
+    Reads ``[start, end)``: the last response may reach beyond ``end``. After a lost connection or a moved
+    leader it continues from the first offset not yet returned; each step has ``poll_timeout_ms``.
 
-    An answer costs both sides much the same whatever its size: each fetch asks for twice as much as the one
-    before, up to ``max.partition.fetch.bytes``, but for no more than is likely to be left of the range.
+    The cost of a fetch hardly depends on its size: each fetch requests twice as much as the one
+    before, up to ``max.partition.fetch.bytes``, but no more than is likely to be left of the range.
+
+    A step raises:
+        OffsetOutOfRange: the log does not hold the position; it names the range it has.
+        CorruptMessage: the broker reports, twice, that its log is corrupt at the position; or the last
+            response did not
+            advance the position and its decoder found no fault.
+        RequestTimedOut: no batch at or after the position came in time.
+        MessageTooLarge: a batch does not fit ``fetch.max.bytes``, and the broker is too old to send it
+            anyway.
     """
 
     def __init__(
@@ -107,10 +117,10 @@ class PartitionFetcher:
         *,
         config: ConsumerConfig,
         poll_timeout_ms: int = POLL_TIMEOUT_MS,
-        as_it_is: bool = False,
+        for_corrupt: bool = False,
     ) -> None:
-        """``as_it_is``: for one answer in which something is corrupt. All that fits is asked for at once, and
-        given out even if it is no whole entry, or there is nothing time after time.
+        """``for_corrupt``: for reading past a corrupt entry. All that fits is fetched at once, and returned
+        even if it is not a whole entry or repeatedly empty.
         """
         self.tp, self.end = tp, end
         self._cluster, self._config = cluster, config
@@ -121,8 +131,8 @@ class PartitionFetcher:
         """The offset from which the last answer did not lead on."""
         self._poll_timeout_ms = poll_timeout_ms
         self._limit = min(config.max_partition_fetch_bytes, config.fetch_max_bytes)
-        self._size = self._limit if as_it_is else min(self._limit, FIRST_FETCH_BYTES)
-        self._as_it_is = as_it_is
+        self._size = self._limit if for_corrupt else min(self._limit, FIRST_FETCH_BYTES)
+        self._for_corrupt = for_corrupt
         self._flight: _Flight | None = None
         self._closed = False
         self._given: deque[tuple[Connection, object]] = deque()
@@ -130,20 +140,20 @@ class PartitionFetcher:
 
     @property
     def position(self) -> int:
-        """The first offset that has not been given out, or where `advance` moved to."""
+        """The first offset that has not been returned, or where `advance` moved to."""
         return self._position
 
     def advance(self, next_offset: int) -> None:
-        """Go on at ``next_offset``: what decoding showed, or further on to skip.
+        """Continue at ``next_offset``: the result of decoding, or further on to skip.
 
-        It need not be called: by itself the fetcher goes on after the last whole batch it gave out.
+        Optional: by default the fetcher continues after the last whole batch it returned.
         """
         if next_offset != self._position:
             self._drop_flight()
             self._position = next_offset
 
     def close(self) -> None:
-        """Give up the fetch on its way; the iteration ends. The cluster's connections stay open."""
+        """Drop the fetch in flight; the iteration ends. The cluster's connections stay open."""
         self._drop_flight()
         self._closed = True
 
@@ -151,17 +161,7 @@ class PartitionFetcher:
         return self
 
     def __next__(self) -> Fetched:
-        """The next answer that holds at least one whole batch.
-
-        Raises:
-            OffsetOutOfRange: the log does not hold the position; it names the range it has.
-            CorruptMessage: the broker says, twice, that its log is corrupt at the position; or the answer
-                before did not lead on, and whoever decoded it did not mind.
-            RequestTimedOut: no batch at or after the position came in time.
-            ConnectionLost, UnknownTopicOrPartition, ...: the failure that lasted until there was no time.
-            MessageTooLarge: a batch does not fit ``fetch.max.bytes``, and the broker is too old to send
-                it all the same.
-        """
+        """The next response with at least one whole batch."""
         if len(self._given) > 1:
             connection, frame = self._given.popleft()
             if isinstance(frame, bytearray):
@@ -180,18 +180,18 @@ class PartitionFetcher:
                 continue
             attempts.succeeded()
             if fetched is not None:
-                if self._position > fetched.offset and not self._as_it_is:
+                if self._position > fetched.offset and not self._for_corrupt:
                     self._send_ahead(attempts.deadline)
                 return fetched
             empty_answers += 1
-            if self._as_it_is and empty_answers == _EMPTY_ANSWERS:
+            if self._for_corrupt and empty_answers == _EMPTY_ANSWERS:
                 return self._fetched(*answer, memoryview(b""), answer[1].high_watermark)
             self._pause(empty_answers, answer[1], attempts.deadline)
         self._drop_flight()
         raise StopIteration
 
     def _answer(self, deadline: Deadline) -> tuple[_Flight, PartitionData]:
-        """The answer of the fetch on its way, which is sent first if there is none."""
+        """The response to the fetch in flight, which is sent first if there is none."""
         flight = self._flight or self._send(deadline)
         self._flight = None
         answer: FetchResponse = flight.connection.receive(flight.ticket, deadline=deadline)
@@ -202,15 +202,15 @@ class PartitionFetcher:
             for partition in topic.partitions:
                 if topic.topic == self.tp.topic and partition.partition_index == self.tp.partition:
                     return flight, partition
-        raise InvalidRequest(f"{peer}: the answer to a fetch of {self.tp} leaves it out")
+        raise InvalidRequest(f"{peer}: the fetch response lacks {self.tp}")
 
     def _take(self, flight: _Flight, answer: PartitionData, deadline: Deadline) -> Fetched | None:
-        """What the answer holds; None when that is no whole batch."""
+        """The response's data; None if that is not a whole batch."""
         if answer.error_code != ErrorCode.NONE:
             text = f"{flight.connection.peer}: {self.tp} at offset {flight.offset}: {answer.error_code.name}"
             raise error_for(answer.error_code, text)
         data = memoryview(answer.records) if answer.records is not None else memoryview(b"")
-        if not begins_whole(data) and not (self._as_it_is and self._size >= self._config.fetch_max_bytes):
+        if not begins_whole(data) and not (self._for_corrupt and self._size >= self._config.fetch_max_bytes):
             if len(data) > 0:
                 self._enlarge(len(data))
             return None
@@ -254,8 +254,8 @@ class PartitionFetcher:
         )
 
     def _watermark(self, deadline: Deadline) -> int:
-        """The high watermark as it is now. Apache Kafka notes that of an answer before it reads, and what is
-        appended meanwhile may be in the answer as well.
+        """The current high watermark. Apache Kafka notes a response's watermark before it reads, so records
+        appended meanwhile may be above it.
         """
         return list_offsets(self._cluster, {self.tp: LATEST_TIMESTAMP}, deadline=deadline)[self.tp].offset
 
@@ -271,7 +271,7 @@ class PartitionFetcher:
         )
         request = FetchRequest(
             replica_id=_CONSUMER,
-            # An answer that comes when time is over is a broker that says nothing.
+            # A response at the end of the time is a broker that does not respond.
             max_wait_ms=min(config.fetch_max_wait_ms, int(deadline.left * 500)),
             min_bytes=config.fetch_min_bytes,
             max_bytes=max(config.fetch_max_bytes, self._size),
@@ -282,21 +282,21 @@ class PartitionFetcher:
         return _Flight(connection, ticket, self._position, leader.node_id)
 
     def _send_ahead(self, deadline: Deadline) -> None:
-        """Ask for what follows, before the caller decodes what is there."""
+        """Send the next fetch before the caller decodes this response."""
         if self._position >= self.end:
             return
         try:
             self._flight = self._send(deadline)
         except KafkaError as e:
-            # The caller has an answer to decode; the next step tries again and counts the failures.
+            # The caller has a response to decode; the next step retries and counts the failures.
             logger.info("%s: fetching ahead failed: %s", self.tp, e)
             self._cluster.forget(self.tp.topic)
 
     def _recover(self, error: KafkaError, attempts: Attempts) -> None:
-        """Return when another attempt is due; raise what is final."""
+        """Return when another attempt is due; raise a final error."""
         self._drop_flight()
         if isinstance(error, CorruptMessage):
-            # The broker found its log corrupt. Time does not mend that: once more, by another connection.
+            # The broker found its log corrupt. Waiting does not help: try once more over another connection.
             if attempts.failures:
                 raise error
             self._cluster.close()
@@ -306,36 +306,36 @@ class PartitionFetcher:
         attempts.failed(error)
 
     def _out_of_range(self, deadline: Deadline) -> KafkaError:
-        """`OffsetOutOfRange` with the range there is; a passing error if the position is in it after all."""
+        """`OffsetOutOfRange` with the log's range; a retriable error if the position is in it after all."""
         first, last = (
             list_offsets(self._cluster, {self.tp: timestamp}, deadline=deadline)[self.tp].offset
             for timestamp in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)
         )
         if first <= self._position <= last:
-            text = f"{self.tp}: offset {self._position} was refused, yet it is in [{first}, {last}]"
+            text = f"{self.tp}: offset {self._position} was refused, although it is in [{first}, {last}]"
             return error_for(ErrorCode.OFFSET_NOT_AVAILABLE, text)
         return OffsetOutOfRange(str(self.tp), self._position, first, last)
 
     def _pause(self, empty_answers: int, answer: PartitionData, deadline: Deadline) -> None:
-        """Wait a little after an answer without a whole batch, so that a broker that has none is not asked
-        in a tight loop; raise once there is no time left for another answer.
+        """Wait a little after a response without a whole batch, so as not to fetch in a tight loop; raise if
+        no time is left for another.
         """
         wait = self._cluster.retry.backoff(empty_answers)
         if wait + self._config.fetch_max_wait_ms / 1000 >= deadline.left:
             raise RequestTimedOut(
                 f"{self.tp}: nothing to read at offset {self._position} within {self._poll_timeout_ms} ms, "
-                f"and the read is to end at {self.end}; high watermark {answer.high_watermark}, "
+                f"and the read ends at {self.end}; high watermark {answer.high_watermark}, "
                 f"last stable offset {answer.last_stable_offset}, {self._config.isolation_level}"
             )
         self._cluster.clock.sleep(wait)
 
     def _resize(self, received: int, offsets: int) -> None:
-        """Say how much the next fetch asks for, after so many bytes for so many offsets."""
+        """Set the size of the next fetch, after ``received`` bytes for so many ``offsets``."""
         left = (self.end - self._position) * received // offsets
         self._size = min(self._limit, max(FIRST_FETCH_BYTES, min(2 * self._size, left)))
 
     def _enlarge(self, received: int) -> None:
-        """Ask for more at once: an old broker cut even the first batch."""
+        """Increase the size at once: an old broker cut even the first batch."""
         limit = self._config.fetch_max_bytes
         if self._size >= limit:
             raise MessageTooLarge(

@@ -1,7 +1,7 @@
-"""Consumer groups seen from outside: which there are, what they have committed, and commits in their name.
+"""Consumer groups from outside: list and describe them, read and commit their offsets.
 
-Nothing here joins a group. Each call asks the group's coordinator, which is looked up anew: groups are asked
-for seldom, and a coordinator that moved would be tried in vain.
+Nothing here joins a group. Each call looks up the group's coordinator: calls are rare, and a cached
+coordinator may have moved.
 """
 
 from __future__ import annotations
@@ -38,27 +38,22 @@ from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
 
 _KEYS_VERSION = 4
-"""From this version on FindCoordinator looks up lists of keys."""
+"""Since this version FindCoordinator has lists of keys."""
 
 _CALLED = {CoordinatorType.GROUP: "group", CoordinatorType.TRANSACTION: "transactional id"}
 
 
 def coordinator(cluster: Cluster, kind: CoordinatorType, key: str, deadline: Deadline) -> Connection:
-    """A connection to the broker that looks after ``key``, looked up once; the caller repeats.
-
-    Raises:
-        ServerError: COORDINATOR_NOT_AVAILABLE and its like.
-        ConnectionLost: no broker, or not this one, can be reached.
-    """
+    """A connection to the coordinator of ``key``, looked up once; the caller retries."""
     asked = cluster.any_connection(deadline)
     if asked.served(ApiKey.FIND_COORDINATOR) is None and asked.served(ApiKey.OFFSET_COMMIT) is not None:
-        return asked  # 0.8.1 keeps offsets in ZooKeeper, and any broker gets there
+        return asked  # 0.8.1 keeps offsets in ZooKeeper, which any broker uses
     node_id = find_coordinator(cluster, kind, key, deadline)
     return cluster.connection(node_id, deadline)
 
 
 def find_coordinator(cluster: Cluster, kind: CoordinatorType, key: str, deadline: Deadline) -> int:
-    """The node that looks after ``key``; ``cluster`` knows its address then. Raises as `coordinator`."""
+    """The node that coordinates ``key``; ``cluster`` then knows its address."""
     asked = cluster.any_connection(deadline)
     batched = asked.version(ApiKey.FIND_COORDINATOR) >= _KEYS_VERSION
     request = (
@@ -70,7 +65,7 @@ def find_coordinator(cluster: Cluster, kind: CoordinatorType, key: str, deadline
     found: Any = next((c for c in answer.coordinators if c.key == key), None) if batched else answer
     what = f"{_CALLED[kind]} {key!r}"
     if found is None:
-        raise InvalidRequest(f"{asked.peer}: the answer to FindCoordinator leaves out {what}")
+        raise InvalidRequest(f"{asked.peer}: the FindCoordinator response lacks {what}")
     if found.error_code != ErrorCode.NONE:
         why = found.error_message or found.error_code.name
         raise error_for(found.error_code, f"{asked.peer}: no coordinator for {what}: {why}")
@@ -82,16 +77,16 @@ def find_coordinator(cluster: Cluster, kind: CoordinatorType, key: str, deadline
 T = TypeVar("T")
 
 _ALL_VERSION, _GROUPS_VERSION = 2, 8
-"""From these versions on OffsetFetch asks for all that a group has, and for lists of groups."""
+"""Since these versions OffsetFetch can request all offsets of a group, and several groups."""
 
 _STABLE_VERSION = 7
-"""From this version on OffsetFetch can ask for offsets that no transaction may still change."""
+"""Since this version OffsetFetch can wait for offsets in open transactions."""
 
 _CONSUMER = "consumer"
-"""The protocol type of groups whose members are consumers: the layout of their assignments is known."""
+"""The protocol type of consumer groups: the layout of their assignments is known."""
 
 _VERSION_BYTES = 2
-"""What an assignment's bytes begin with."""
+"""Size of the version before an assignment."""
 
 _HAS_MEMBERS = frozenset(
     {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
@@ -101,7 +96,7 @@ _HAS_MEMBERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """What a group has stored for a partition: the offset to be read next; epoch -1 where none was given."""
+    """A group's offset for a partition: the next to read; epoch -1 if none was given."""
 
     offset: int
     leader_epoch: int
@@ -110,7 +105,7 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """One group. ``protocol_type`` is empty for one that only keeps offsets; ``state``, before Kafka 2.6."""
+    """One group. ``protocol_type`` is empty if it only has offsets; so is ``state`` before Kafka 2.6."""
 
     group: str
     protocol_type: str
@@ -119,7 +114,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """One member of a group, and what it reads; nothing where the members are no consumers."""
+    """One member of a group, and its partitions; none if the members are not consumers."""
 
     member_id: str
     client_id: str
@@ -129,9 +124,10 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group as its coordinator sees it: "Empty" has offsets alone, "Dead" is not there.
+    """A group as its coordinator describes it: state "Empty" means only offsets, "Dead" that it does not
+    exist.
 
-    ``protocol`` names the strategy by which the members share the partitions.
+    ``protocol`` is the strategy by which the members share the partitions.
     """
 
     group: str
@@ -142,12 +138,7 @@ class GroupDescription:
 
 
 def list_groups(cluster: Cluster, *, deadline: Deadline | None = None) -> list[GroupListing]:
-    """The groups of all brokers, by name. Brokers that still load theirs are asked again until the deadline.
-
-    Raises:
-        ConnectionLost: a broker could not be reached in time.
-        ServerError: the groups may not be seen.
-    """
+    """The groups of all brokers, by name. Brokers that still load theirs are retried until the deadline."""
     attempts = cluster.retrying("listing groups", deadline)
     while True:
         try:
@@ -157,18 +148,13 @@ def list_groups(cluster: Cluster, *, deadline: Deadline | None = None) -> list[G
 
 
 def describe_group(cluster: Cluster, group: str, *, deadline: Deadline | None = None) -> GroupDescription:
-    """State and members of ``group``. Those of the newer protocol (KIP-848) are described as "Dead".
-
-    Raises:
-        ConnectionLost: the coordinator could not be reached in time.
-        ServerError: the group may not be seen, or has no name.
-    """
+    """State and members of ``group``. Groups of the newer protocol (KIP-848) are described as "Dead"."""
 
     def ask(connection: Connection, limit: Deadline) -> GroupDescription:
         answer = connection.request(DescribeGroupsRequest((group,)), deadline=limit)
         found = next((g for g in answer.groups if g.group_id == group), None)
         if found is None:
-            raise InvalidRequest(f"{connection.peer}: the answer to DescribeGroups leaves out {group!r}")
+            raise InvalidRequest(f"{connection.peer}: the DescribeGroups response lacks {group!r}")
         if found.error_code != ErrorCode.NONE:
             raise error_for(found.error_code, f"{connection.peer}: group {group!r}: {found.error_code.name}")
         consumers = found.protocol_type == _CONSUMER
@@ -186,20 +172,19 @@ def committed_offsets(
     stable: bool = False,
     deadline: Deadline | None = None,
 ) -> dict[TopicPartition, CommittedOffset]:
-    """What ``group`` has committed, for ``partitions`` or for all it has; without those it has nothing of.
+    """Committed offsets of ``group``, for ``partitions`` or all; partitions without one are left out.
 
-    A group never heard of has committed nothing. Coordinators that move or still load are asked again until
-    the deadline, by default ``request.timeout.ms``. With ``stable`` so are those that have offsets of a
-    transaction which is not ended yet (from Kafka 2.5 on; older brokers answer with what was before it). That
-    needs ``partitions``: asked for all, coordinators leave out what is pending and new.
+    An unknown group has none. Coordinators that move or still load are retried until
+    the deadline, by default ``request.timeout.ms``. With ``stable`` so are partitions with offsets in an open
+    transaction (from Kafka 2.5 on; older brokers return the offset before it). That
+    requires ``partitions``, because without them coordinators omit new offsets that are pending.
 
     Raises:
         InvalidRequest: ``stable`` without ``partitions``.
-        ConnectionLost: the coordinator could not be reached in time.
-        ServerError: the group may not be seen; UNSTABLE_OFFSET_COMMIT, a transaction was not ended in time.
+        ServerError: UNSTABLE_OFFSET_COMMIT: a transaction did not end in time.
     """
     if stable and partitions is None:
-        raise InvalidRequest(f"stable offsets of group {group!r} can be had for given partitions only")
+        raise InvalidRequest(f"stable offsets of group {group!r} need a list of partitions")
     wanted = None if partitions is None else _by_topic(dict.fromkeys(partitions))
     if wanted is not None and not wanted:
         return {}
@@ -212,7 +197,7 @@ def committed_offsets(
         request = _fetch_request(group, asked, version, stable)
         return _taken(connection.request(request, deadline=limit), version, group, connection.peer)
 
-    return _asking(cluster, group, "looking up what is committed by", ask, deadline)
+    return _asking(cluster, group, "looking up the offsets of", ask, deadline)
 
 
 def commit_offsets(
@@ -223,15 +208,14 @@ def commit_offsets(
     metadata: str = "",
     deadline: Deadline | None = None,
 ) -> None:
-    """Store ``offsets``, those to be read next, for a group without members; returns when they are stored.
+    """Commit ``offsets`` (the next to read) for a group without members.
 
-    What failed for a passing reason is sent again until the deadline, by default ``request.timeout.ms``.
+    Retriable failures are retried until the deadline, by default ``request.timeout.ms``.
 
     Raises:
-        ServerError: UNKNOWN_MEMBER_ID and its like: the group has members, which alone may commit for it.
+        ServerError: UNKNOWN_MEMBER_ID, ...: the group has members, and only they may commit.
         UnknownTopicOrPartition: a partition does not exist; the others are stored.
         InvalidRequest: an offset below 0.
-        ConnectionLost: the coordinator could not be reached in time.
     """
     for tp, offset in offsets.items():
         if offset < 0:
@@ -245,7 +229,7 @@ def commit_offsets(
         failed = _failures(answer, left, connection.peer)
         for tp in [tp for tp in left if tp not in failed]:
             del left[tp]
-        # One that will not pass counts most: it ends the whole commit.
+        # A final error has precedence: it ends the whole commit.
         for tp, code in sorted(failed.items(), key=lambda item: item[1].retriable):
             raise error_for(code, f"{connection.peer}: committing {tp} for group {group!r}: {_reason(code)}")
 
@@ -268,7 +252,7 @@ def _listed(cluster: Cluster, deadline: Deadline) -> list[GroupListing]:
 def _member(member: DescribedGroupMember, consumer: bool) -> MemberDescription:
     partitions: tuple[TopicPartition, ...] = ()
     data = member.member_assignment
-    # While a group is shared out anew its members have no assignment.
+    # During a rebalance members have no assignment.
     if consumer and len(data) > _VERSION_BYTES:
         assigned = codec(Assignment, 0, False).read(memoryview(data), _VERSION_BYTES, exact=False)
         partitions = tuple(
@@ -288,7 +272,7 @@ def _asking(
     ask: Callable[[Connection, Deadline], T],
     deadline: Deadline | None,
 ) -> T:
-    """What ``ask`` returns for the group's coordinator, again while it fails for a passing reason."""
+    """What ``ask`` returns for the group's coordinator, retried while it fails with a retriable error."""
     attempts = cluster.retrying(f"{doing} group {group!r}", deadline)
     while True:
         try:
@@ -317,7 +301,7 @@ def _fetch_request(
 
 
 def _all_partitions(cluster: Cluster, deadline: Deadline) -> list[TopicPartition]:
-    """Every partition there is, for coordinators that do not tell of which a group has offsets."""
+    """Every partition of the cluster, for coordinators that cannot list a group's offsets."""
     topics = cluster.metadata(None, deadline=deadline).topics
     return [TopicPartition(topic.name, number) for topic in topics.values() for number in topic.partitions]
 
@@ -325,7 +309,7 @@ def _all_partitions(cluster: Cluster, deadline: Deadline) -> list[TopicPartition
 def _taken(answer: Any, version: int, group: str, peer: str) -> dict[TopicPartition, CommittedOffset]:
     one = next((g for g in answer.groups if g.group_id == group), None) if answer.groups else answer
     if one is None:
-        raise InvalidRequest(f"{peer}: the answer to OffsetFetch leaves out group {group!r}")
+        raise InvalidRequest(f"{peer}: the OffsetFetch response lacks group {group!r}")
     if one.error_code != ErrorCode.NONE:
         raise error_for(one.error_code, f"{peer}: offsets of group {group!r}: {one.error_code.name}")
     found = {}
@@ -333,7 +317,7 @@ def _taken(answer: Any, version: int, group: str, peer: str) -> dict[TopicPartit
         for part in topic.partitions:
             tp = TopicPartition(topic.name, part.partition_index)
             if version < _ALL_VERSION and part.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                continue  # so it says that there is no offset
+                continue  # this means that there is no offset
             if part.error_code != ErrorCode.NONE:
                 text = f"{peer}: offset of group {group!r} for {tp}: {part.error_code.name}"
                 raise error_for(part.error_code, text)
@@ -357,7 +341,7 @@ def _commit_request(group: str, offsets: Mapping[TopicPartition, int], metadata:
 
 
 def _failures(answer: Any, asked: Mapping[TopicPartition, int], peer: str) -> dict[TopicPartition, ErrorCode]:
-    """The error of each partition that has not been stored."""
+    """The error of each partition that was not stored."""
     codes = {
         TopicPartition(topic.name, part.partition_index): part.error_code
         for topic in answer.topics
@@ -365,7 +349,7 @@ def _failures(answer: Any, asked: Mapping[TopicPartition, int], peer: str) -> di
     }
     missing = sorted(str(tp) for tp in asked if tp not in codes)
     if missing:
-        raise InvalidRequest(f"{peer}: the answer to OffsetCommit leaves out {', '.join(missing)}")
+        raise InvalidRequest(f"{peer}: the OffsetCommit response lacks {', '.join(missing)}")
     return {tp: codes[tp] for tp in asked if codes[tp] != ErrorCode.NONE}
 
 

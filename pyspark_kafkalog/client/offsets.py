@@ -1,4 +1,4 @@
-"""Offset look-ups: where partitions begin and end, and which record is the first after a time."""
+"""Offset look-ups: the first and last offsets of partitions, and the first record at or after a time."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, MAX_TIMESTAMP, IsolationLevel, TopicPartition
 
 _SINGLE_SINCE, _ISOLATION_SINCE, _MAX_TIMESTAMP_VERSION = 1, 2, 7
-"""Versions of ListOffsets. Before the first it knows no times but those of segments' files, and answers with
-any number of offsets; before the second there are no transactions.
+"""Versions of ListOffsets. Before the first it only knows the times of segment files, and returns
+several offsets; before the second there are no transactions.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndTimestamp:
-    """An answer of ListOffsets: -1 for what there is not. ``timestamp`` is in milliseconds."""
+    """The result of a look-up; -1 if there is none. ``timestamp`` is in milliseconds."""
 
     offset: int
     timestamp: int
@@ -35,7 +35,7 @@ class OffsetAndTimestamp:
 
 _NONE_THAT_LATE = OffsetAndTimestamp(-1, -1, -1)
 _YOUNGER = OffsetAndTimestamp(-1, -1, -1)
-"""In version 0: every segment is younger than the time."""
+"""In version 0: every segment is newer than the time."""
 
 
 def list_offsets(
@@ -48,20 +48,18 @@ def list_offsets(
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
     """For each partition the first offset at or after its timestamp in milliseconds.
 
-    Brokers before 0.10.1 know only when they wrote to a segment last. With ``by_segment`` they are asked all
-    the same: the offset is then one to begin at in order to miss nothing, the start of the last segment that
-    is no younger than the time, or of the log.
+    Timestamps may be `EARLIEST_TIMESTAMP`, `LATEST_TIMESTAMP` (the last stable offset under READ_COMMITTED)
+    and `MAX_TIMESTAMP`. Offset -1: no record is that late, or the topic's message format has no timestamps
+    (v0), which Kafka's own consumer treats the same. Stale leaders and lost connections are retried until the
+    deadline, by default ``request.timeout.ms``.
 
-    `EARLIEST_TIMESTAMP`, `LATEST_TIMESTAMP` and `MAX_TIMESTAMP` are allowed as times; latest means the
-    last stable offset under READ_COMMITTED. Offset -1: no record is that late, or the topic is of a message
-    format without times (v0), which Kafka's own consumer takes for the same. Stale leaders and lost
-    connections are tried again until the deadline, by default ``request.timeout.ms``.
+    Brokers before 0.10.1 only know when a segment was last written. With ``by_segment`` their answer is used:
+    an offset that misses nothing, the start of the last segment that is not newer than the time, or of the
+    log.
 
     Raises:
         UnknownTopicOrPartition: a topic or partition does not exist.
-        ConnectionLost: a leader could not be reached in time.
-        UnsupportedVersion: `MAX_TIMESTAMP`, or without ``by_segment`` a time, and the broker does not know
-            it.
+        UnsupportedVersion: the broker does not know `MAX_TIMESTAMP`, or without ``by_segment`` timestamps.
     """
     found: dict[TopicPartition, OffsetAndTimestamp] = {}
     times = dict(wanted)
@@ -91,7 +89,7 @@ def _ask_leaders(
     found: dict[TopicPartition, OffsetAndTimestamp],
     deadline: Deadline,
 ) -> KafkaError | None:
-    """One request to each leader, all of them on their way at once. The failure to be dealt with, if any."""
+    """One request to each leader, all in flight at once. The failure to handle, if any."""
     cluster.metadata(sorted({tp.topic for tp in wanted}), deadline=deadline)
     by_node: dict[int, dict[TopicPartition, Leader]] = defaultdict(dict)
     for tp in wanted:
@@ -109,22 +107,22 @@ def _ask_leaders(
     for connection, ticket, leaders in sent:
         answer = connection.receive(ticket, deadline=deadline)
         error = _take(answer, ticket.version, leaders, found, connection.peer)
-        # One that will not pass counts most: it ends the whole look-up.
+        # A final error has precedence: it ends the whole look-up.
         if error is not None and (failure is None or failure.retriable):
             failure = error
     return failure
 
 
 def _check_known(peer: str, version: int, times: Iterable[int], by_segment: bool) -> None:
-    """Raise `UnsupportedVersion` for a time that a broker of this version of ListOffsets cannot look up."""
+    """Raise `UnsupportedVersion` for a time that this version of ListOffsets cannot look up."""
     text = f"{peer}: the broker cannot look up"
     for time in times:
         if time == MAX_TIMESTAMP and version < _MAX_TIMESTAMP_VERSION:
             raise UnsupportedVersion(f"{text} the maximum timestamp (ListOffsets {version})")
         if time >= 0 and version < _SINGLE_SINCE and not by_segment:
             raise UnsupportedVersion(
-                f"{text} the first record of a time (ListOffsets {version}): before Kafka 0.10.1 it knows "
-                "the times of whole segments only, which will do for where to begin, but for no end"
+                f"{text} the first record at or after a time (ListOffsets {version}): before Kafka 0.10.1 it "
+                "only knows the times of whole segments, enough for starting offsets but not for ending ones"
             )
 
 
@@ -171,5 +169,5 @@ def _take(
                 failure = error_for(part.error_code, f"{peer}: {tp}: {part.error_code.name}")
     if missing:
         names = ", ".join(map(str, sorted(missing)))
-        raise InvalidRequest(f"{peer}: the answer to ListOffsets leaves out {names}")
+        raise InvalidRequest(f"{peer}: the ListOffsets response lacks {names}")
     return failure

@@ -1,6 +1,6 @@
-"""The one place that decides whether a failed request is sent again, and how long to wait before.
+"""The one place that decides whether a failed request is retried, and how long to wait before.
 
-Deadlines are points in time, not durations, so that a call made of several requests has one limit.
+Deadlines are points in time, not durations, so that a call of several requests has one limit.
 """
 
 from __future__ import annotations
@@ -16,19 +16,21 @@ _SETTLES_SOON = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.CORRUPT_MESSAGE}
 )
 _SOON_RETRIES = 5
-"""News of a created topic spreads in well under a second, and bytes damaged on their way are whole the
-next time; after that a missing topic is a missing topic and damaged bytes are damaged."""
+"""All brokers know a created topic in well under a second, and bytes damaged in transit are whole on the next
+try; after that the topic is missing and the bytes are damaged.
+"""
 
 _PASSES_AT_ONCE = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS})
 _AT_ONCE_MS = 20
-"""The markers of the last transaction are still being written: a matter of milliseconds. As in Kafka's own
-producer."""
+"""The markers of the last transaction are still being written, which takes milliseconds. The value is that of
+Kafka's own producer.
+"""
 
 _JITTER = 0.2
 
 
 class Deadline:
-    """*Thread-safe: never changes.* A point in time by which something has to be done."""
+    """*Thread-safe: immutable.* A point in time by which something must be done."""
 
     __slots__ = ("_at", "_clock")
 
@@ -57,36 +59,38 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Which failures are tried again, and after how long. Pure but for the jitter.
+    """Which failures are retried, and after how long. Pure but for the jitter.
 
-    The wait doubles from ``backoff_ms`` to ``backoff_max_ms`` and varies by a fifth, so that many
-    clients of a broker that comes back do not all come at once.
+    The wait doubles from ``backoff_ms`` to ``backoff_max_ms`` and varies by a fifth, so that clients do not
+    all return to a restarted broker at once.
     """
 
     backoff_ms: int = 100
     backoff_max_ms: int = 1000
     max_retries: int = 2**31 - 1
     patient: bool = False
-    """Whether to wait also for what as a rule settles soon: a producer knows that its topic was there."""
+    """Whether to retry errors that usually pass, such as an unknown topic: a producer knows that its topic
+    existed.
+    """
 
     @classmethod
     def of(cls, config: ClientConfig, *, patient: bool = False) -> RetryPolicy:
-        """The policy that a client's properties ask for."""
+        """The policy of a client's properties."""
         return cls(config.retry_backoff_ms, config.retry_backoff_max_ms, config.retries, patient)
 
     def backoff(self, failures: int, first_ms: int | None = None) -> float:
         """Seconds to wait after the ``failures``-th failure in a row, counted from 1.
 
-        ``first_ms`` is the first wait where it is not `backoff_ms`.
+        ``first_ms`` is the first wait, by default `backoff_ms`.
         """
         doubled = (self.backoff_ms if first_ms is None else first_ms) * 2 ** min(failures - 1, 20)
         wait: float = min(max(self.backoff_max_ms, self.backoff_ms), doubled) / 1000
         return wait * random.uniform(1 - _JITTER, 1 + _JITTER)
 
     def again(self, error: KafkaError, failures: int) -> float | None:
-        """Seconds to wait before the next attempt; None when there must be none.
+        """Seconds to wait before the next attempt; None if there must be none.
 
-        ``failures`` counts this one. Deadlines are the caller's to keep.
+        ``failures`` includes this one. The caller checks its deadline.
         """
         allowed = self.max_retries
         if error.code in _SETTLES_SOON and not self.patient:
@@ -114,9 +118,9 @@ class Attempts:
         """Return when it is time for the next attempt.
 
         Raises:
-            KafkaError: ``error`` itself when it is final; one of its class that tells of the attempts
-                when there is no time for another. It also names the error of another kind before, if
-                there was one: the last is often only that an answer was cut off by the end of time.
+            KafkaError: ``error`` itself if it is final; if no time is left, one of its class whose message
+                has the number
+                of attempts and the last different error, because the last is often only that time ran out.
         """
         self.failures += 1
         if self._last is not None and self._last.code != error.code:
@@ -127,15 +131,15 @@ class Attempts:
             raise error
         if wait >= self.deadline.left:
             if isinstance(error, BrokersUnreachable) and self._before is None:
-                raise error  # it says how long it was tried
+                raise error  # its message has the time already
             before = "" if self._before is None else f"; before that: {self._before}"
             raise error_for(
                 error.code,
-                f"{self._doing}: out of time after {self.failures} attempt(s); last error: {error}{before}",
+                f"{self._doing}: timed out after {self.failures} attempt(s); last error: {error}{before}",
             ) from error
         self._clock.sleep(wait)
 
     def succeeded(self) -> None:
-        """The operation went a step further: the next failure is the first again."""
+        """The operation made progress: the next failure counts as the first."""
         self.failures = 0
         self._last = self._before = None

@@ -1,8 +1,9 @@
-"""Transactions as their coordinators see them: begun, added to, ended, also by another process.
+"""Transactions at their coordinator: begin, add partitions and offsets, commit or abort, also from another
+process.
 
-A transaction is named by transactional id, producer id and epoch. Each new producer of a transactional id has
-another epoch, so whoever holds an old one can neither add to nor end what is the new one's.
-Source: KIP-98, 360, 588, 890; the newer transactions, with an epoch for each, are not spoken.
+A transaction is identified by transactional id, producer id and epoch. Each new producer of a transactional
+id gets another epoch, so one with an old epoch can neither add to nor end the new one's transaction. Source:
+KIP-98, 360, 588, 890; the newer transactions, with an epoch for each, are not supported.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ from pyspark_kafkalog.types import TopicPartition
 T = TypeVar("T")
 
 Offsets = Mapping[TopicPartition, "int | CommittedOffset"]
-"""Offsets to be read next, alone or with a leader epoch and the committer's own text."""
+"""The next offsets to read, alone or with leader epoch and the committer's metadata."""
 
 _NEEDED = (ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN)
 _KEEPING_VERSION = 3
-"""From this version on InitProducerId can name the producer that is to have another epoch."""
+"""Since this version InitProducerId can give an existing producer its next epoch."""
 
 _LOOK_AGAIN = frozenset(
     {
@@ -55,25 +56,26 @@ _LOOK_AGAIN = frozenset(
 _REASONS = {
     ErrorCode.PRODUCER_FENCED: "a newer producer of this id has taken over, or the transaction was open for "
     "longer than transaction.timeout.ms",
-    ErrorCode.INVALID_TXN_STATE: "the transaction was ended the other way round, or there is none",
+    ErrorCode.INVALID_TXN_STATE: "the transaction was ended the other way, or there is none",
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: "transaction.timeout.ms is above the broker's "
     "transaction.max.timeout.ms",
-    ErrorCode.INVALID_PRODUCER_ID_MAPPING: "the coordinator knows this id under another producer id, or not "
-    "any more",
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: "the coordinator has another producer id for this one, or "
+    "no longer knows it",
 }
 
 
 class ProducerEpoch(NamedTuple):
-    """What the coordinator gave a producer of a transactional id."""
+    """The id and epoch that the coordinator assigned to a producer."""
 
     producer_id: int
     epoch: int
 
 
 class PreparedTransaction(NamedTuple):
-    """A transaction of which everything is stored and nothing decided: whoever has this can end it.
+    """A transaction whose records are all stored and which is neither committed nor aborted: anyone with this
+    can end it.
 
-    ``empty``: nothing was put into it, and nothing is to be ended.
+    ``empty``: nothing was added to it, so there is nothing to end.
     """
 
     transactional_id: str
@@ -83,11 +85,10 @@ class PreparedTransaction(NamedTuple):
 
 
 class TransactionCoordinator:
-    """*Not thread-safe.* The broker that looks after one transactional id, found again when it has moved.
+    """*Not thread-safe.* The coordinator of one transactional id, looked up again when it moves.
 
-    Each call repeats what fails for a passing reason until its deadline. All raise, beside what they name:
-    `ProducerFenced`, the given epoch is not the newest; `ConnectionLost` and other retriable errors, out of
-    time; `UnsupportedVersion`, the broker has no transactions; `ServerError`, what else it says.
+    Each call retries retriable failures until its deadline, and raises `ProducerFenced` if its epoch is not
+    the newest.
     """
 
     def __init__(self, cluster: Cluster, transactional_id: str) -> None:
@@ -98,16 +99,16 @@ class TransactionCoordinator:
     def init_producer(
         self, timeout_ms: int, deadline: Deadline, *, keep: ProducerEpoch | None = None
     ) -> ProducerEpoch:
-        """Take over the id: a transaction left open by an earlier producer is aborted first.
+        """Start a producer of the id: a transaction left open by an earlier one is aborted first.
 
-        ``timeout_ms`` is how long transactions may stay open. ``keep`` is one's own epoch, to be followed
-        by the next unless somebody else has taken over.
+        ``timeout_ms`` is how long transactions may stay open. ``keep`` is the producer's own epoch, which is
+        increased unless another producer has taken over.
         """
 
         def ask(connection: Connection) -> ProducerEpoch:
             if keep is not None and connection.version(ApiKey.INIT_PRODUCER_ID) < _KEEPING_VERSION:
                 raise UnsupportedVersion(
-                    f"{connection.peer}: a producer cannot go on after this failure, only from Kafka 2.5 on"
+                    f"{connection.peer}: a producer can only continue after this failure from Kafka 2.5 on"
                 )
             request = InitProducerIdRequest(
                 self.transactional_id, timeout_ms, *(keep if keep is not None else ())
@@ -121,7 +122,7 @@ class TransactionCoordinator:
     def add_partitions(
         self, producer: ProducerEpoch, partitions: Iterable[TopicPartition], deadline: Deadline
     ) -> None:
-        """Have the transaction hold ``partitions``, all or none; one is begun if there is none."""
+        """Add ``partitions`` to the transaction, all or none; it begins if there is none."""
         topics: dict[str, list[int]] = defaultdict(list)
         for tp in partitions:
             topics[tp.topic].append(tp.partition)
@@ -141,7 +142,7 @@ class TransactionCoordinator:
         self._asking("adding partitions to the transaction", ask, deadline)
 
     def add_offsets(self, producer: ProducerEpoch, group: str, deadline: Deadline) -> None:
-        """Have the transaction hold offsets of ``group``; one is begun if there is none."""
+        """Add offsets of ``group`` to the transaction; it begins if there is none."""
         request = AddOffsetsToTxnRequest(self.transactional_id, *producer, group)
 
         def ask(connection: Connection) -> None:
@@ -153,7 +154,7 @@ class TransactionCoordinator:
     def commit_offsets(
         self, producer: ProducerEpoch, group: str, offsets: Offsets, deadline: Deadline
     ) -> None:
-        """Store ``offsets`` of ``group``, of which `add_offsets` has told, at the group's coordinator."""
+        """Store ``offsets`` of ``group``, after `add_offsets`, at the group's coordinator."""
         left = dict(offsets)
         attempts = self._retrying("committing offsets with the transaction", deadline)
         while left:
@@ -175,11 +176,11 @@ class TransactionCoordinator:
                 attempts.failed(e)
 
     def end(self, producer: ProducerEpoch, *, commit: bool, deadline: Deadline) -> None:
-        """Commit or abort; returns as well if that has been done to this transaction before.
+        """Commit or abort; succeeds as well if the same was done to this transaction before.
 
         Raises:
-            InvalidTxnState: it was ended the other way round, or there is none.
-            InvalidProducerIdMapping: the id is not known any more.
+            InvalidTxnState: it was ended the other way, or there is none.
+            InvalidProducerIdMapping: the coordinator no longer knows the id.
         """
         request = EndTxnRequest(self.transactional_id, *producer, commit)
 
@@ -207,8 +208,8 @@ class TransactionCoordinator:
             asked = self._cluster.any_connection(deadline)
             if not all(asked.serves(key) for key in _NEEDED):
                 raise UnsupportedVersion(
-                    f"{asked.peer}: the broker has no transactions, which transactional.id asks for: Apache "
-                    "Kafka has them since 0.11, the broker of this package not yet"
+                    f"{asked.peer}: the broker has no transactions, which transactional.id needs: Apache "
+                    "Kafka has them since 0.11, the bundled broker does not have them"
                 )
             kind = CoordinatorType.TRANSACTION
             self._node_id = find_coordinator(self._cluster, kind, self.transactional_id, deadline)
@@ -225,11 +226,11 @@ class TransactionCoordinator:
     def _check_each(
         self, codes: Mapping[TopicPartition, ErrorCode], asked: Iterable[TopicPartition], api: str, peer: str
     ) -> None:
-        """Raise the error of one partition: of several, one that no repetition will mend."""
+        """Raise the error of one partition, a final one if there is any."""
         missing = sorted(str(tp) for tp in asked if tp not in codes)
         if missing:
-            raise InvalidRequest(f"{peer}: the answer to {api} leaves out {', '.join(missing)}")
-        # What was not attempted was not because of another one.
+            raise InvalidRequest(f"{peer}: the {api} response lacks {', '.join(missing)}")
+        # OPERATION_NOT_ATTEMPTED is the consequence of another partition's error.
         order = sorted(
             (code.retriable, code == ErrorCode.OPERATION_NOT_ATTEMPTED, tp)
             for tp, code in codes.items()
@@ -240,7 +241,7 @@ class TransactionCoordinator:
 
 
 def committable(given: int | CommittedOffset) -> CommittedOffset:
-    """An offset as it is committed: a mere number has neither epoch nor text."""
+    """An offset with epoch and metadata: none for a plain number."""
     return given if isinstance(given, CommittedOffset) else CommittedOffset(given, -1, "")
 
 
@@ -249,17 +250,15 @@ def end_transaction(
 ) -> None:
     """Commit or abort what `Producer.prepare_transaction` left open, perhaps in another process.
 
-    May be repeated: a transaction that was ended like this before, by whom ever, stays so. Once another
-    producer of the id has begun, this one's transaction has an end, but which the coordinator does not
-    tell: offsets committed with it do (`committed_offsets` with ``stable``). ``deadline`` is
-    ``request.timeout.ms`` from now unless given.
+    May be repeated: ending a transaction again in the same way does nothing. Once another producer of the id
+    has begun, this transaction has ended, but the coordinator does not say how; the offsets committed with it
+    show that (`committed_offsets` with ``stable``). ``deadline`` defaults to ``request.timeout.ms`` from now.
 
     Raises:
-        ProducerFenced: a newer producer of the id has begun, or the transaction took longer than
-            its ``transaction.timeout.ms`` and was aborted.
-        InvalidTxnState: it was ended the other way round.
+        ProducerFenced: a newer producer of the id has begun, or the transaction exceeded its
+            ``transaction.timeout.ms`` and was aborted.
+        InvalidTxnState: it was ended the other way.
         InvalidProducerIdMapping: the coordinator has forgotten the id, after days without use.
-        ConnectionLost, ServerError: the coordinator could not be reached in time, or refuses.
     """
     if prepared.empty:
         return

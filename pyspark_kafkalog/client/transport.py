@@ -1,7 +1,7 @@
-"""Bytes to and from one broker: the only module of the connector that knows sockets.
+"""Bytes to and from one broker: the only module of the connector that uses sockets.
 
-Every wait has a deadline. Whatever goes wrong is a `ConnectionLost` that names ``host:port``; after one
-the transport is of no more use.
+Every wait has a deadline. Every failure is a `ConnectionLost` that names ``host:port``, after which the
+transport cannot be used. `FrameTooLarge` means that the peer is not a Kafka broker.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from pyspark_kafkalog.errors import CannotConnect, ConnectionLost, FrameTooLarge
 from pyspark_kafkalog.protocol.frames import FrameReader
 
 _PARTS_PER_CALL = 64
-"""Parts handed to one sendmsg; the systems' own limit (IOV_MAX) is 1024 or 16."""
+"""Parts passed to one sendmsg; the system's limit (IOV_MAX) is 1024 or 16."""
 
 
 def peer_name(host: str, port: int) -> str:
-    """``host:port`` as messages show it; an IPv6 address in brackets."""
+    """``host:port`` for messages; an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Transport:
     """*Not thread-safe: one thread at a time.* One TCP connection that carries size-prefixed frames.
 
-    The socket never blocks by itself: the blocking calls wait until their deadline, those named
+    The socket is non-blocking: blocking calls wait until their deadline, those named
     ``..._now`` do what can be done at once.
     """
 
@@ -51,10 +51,8 @@ class Transport:
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
     ) -> Transport:
-        """Connect to the first address of ``host`` that answers.
-
-        Raises:
-            CannotConnect: no address could be reached by the deadline.
+        """Connect to the first address of ``host`` that responds. Raises `CannotConnect` if none does in
+        time.
         """
         peer = peer_name(host, port)
         try:
@@ -69,7 +67,7 @@ class Transport:
             sock: socket.socket | None = None
             try:
                 sock = socket.socket(family, kind, protocol)
-                # Buffers are set before connecting: the window's scale is agreed on in the handshake.
+                # Buffers are set before connecting: the handshake negotiates the window scale.
                 if send_buffer_bytes > 0:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
                 if receive_buffer_bytes > 0:
@@ -95,27 +93,21 @@ class Transport:
 
     @property
     def unsent(self) -> bool:
-        """True while parts given to `send_now` wait for room in the socket."""
+        """True while parts given to `send_now` wait for the socket."""
         return bool(self._outgoing)
 
     def send(self, parts: Iterable[Any], deadline: Deadline) -> None:
-        """Send every part (bytes-like); return when the system has taken all of it.
-
-        Raises:
-            ConnectionLost: the connection broke, or took no more by the deadline.
-        """
+        """Send every part (bytes-like); return when the system has accepted all of it."""
         self._enqueue(parts)
         while self._outgoing:
             late = deadline.passed
             self._send_some(max(deadline.left, 0.001))
             if late and self._outgoing:
-                raise ConnectionLost(f"{self.peer}: the broker takes no more bytes in time")
+                raise ConnectionLost(f"{self.peer}: the broker accepts no more data in time")
 
     def send_now(self, parts: Iterable[Any] = ()) -> bool:
-        """Send what the socket takes at once and keep the rest for the next call. True when none is left.
-
-        Raises:
-            ConnectionLost: the connection broke.
+        """Send what the socket accepts at once and keep the rest for the next call. True when none is
+        left.
         """
         self._enqueue(parts)
         while self._outgoing:
@@ -126,14 +118,9 @@ class Transport:
         return True
 
     def receive(self, deadline: Deadline) -> bytearray:
-        """The next frame without its size.
-
-        Raises:
-            ConnectionLost: the connection broke, or no whole frame came by the deadline.
-            FrameTooLarge: what came cannot be the size of an answer.
-        """
+        """The next frame without its size."""
         while not self._frames:
-            # Looked at before the wait: what has come by the deadline is taken, however late we ask.
+            # Checked before waiting: data that arrived before the deadline counts, however late the call is.
             late = deadline.passed
             try:
                 self._receive_some(max(deadline.left, 0.001))
@@ -144,16 +131,11 @@ class Transport:
         return self._frames.popleft()
 
     def recycle(self, frame: bytearray) -> None:
-        """A frame that `receive` gave is not needed any more; its memory may serve a later one."""
+        """Reuse the memory of a frame that `receive` returned."""
         self._reader.recycle(frame)
 
     def receive_now(self) -> list[bytearray]:
-        """The frames that are there, perhaps none; it does not wait.
-
-        Raises:
-            ConnectionLost: the connection broke.
-            FrameTooLarge: what came cannot be the size of an answer.
-        """
+        """The frames that have arrived, without waiting."""
         try:
             self._receive_some(0)
         except BlockingIOError:
@@ -163,7 +145,7 @@ class Transport:
         return frames
 
     def close(self) -> None:
-        """Close the connection; what was not sent is dropped. A second call does nothing."""
+        """Close the connection; unsent data is dropped. A second call does nothing."""
         self._outgoing.clear()
         self._sock.close()
 
@@ -182,7 +164,7 @@ class Transport:
         except BlockingIOError:
             raise
         except TimeoutError as e:
-            raise ConnectionLost(f"{self.peer}: the broker takes no more bytes") from e
+            raise ConnectionLost(f"{self.peer}: the broker accepts no more data") from e
         except OSError as e:
             raise ConnectionLost(f"{self.peer}: connection lost while sending: {_reason(e)}") from e
         while sent:
@@ -194,7 +176,7 @@ class Transport:
             outgoing.popleft()
 
     def _receive_some(self, timeout: float) -> None:
-        """Take what one recv gives. BlockingIOError or TimeoutError when there is nothing (in time)."""
+        """Take what one recv gives. BlockingIOError or TimeoutError if there is nothing (in time)."""
         try:
             self._sock.settimeout(timeout)
             count = self._sock.recv_into(self._reader.buffer())
@@ -206,11 +188,11 @@ class Transport:
         except OSError as e:
             raise ConnectionLost(f"{self.peer}: connection lost: {_reason(e)}") from e
         except FrameTooLarge as e:
-            raise FrameTooLarge(f"{self.peer}: this is not an answer of a Kafka broker: {e}") from e
+            raise FrameTooLarge(f"{self.peer}: this is not a response of a Kafka broker: {e}") from e
 
 
 class Ready(NamedTuple):
-    """A transport that can go on, as `Poller.wait` reports it."""
+    """A transport with something to do, as `Poller.wait` reports it."""
 
     data: Any
     readable: bool
@@ -231,7 +213,7 @@ class Poller:
         self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
 
     def watch(self, transport: Transport, data: object, *, writing: bool) -> None:
-        """Report when ``transport`` has something to read and, if ``writing``, takes something to send."""
+        """Report when ``transport`` has data to read and, if ``writing``, accepts data to send."""
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writing else 0)
         try:
             known = self._selector.get_key(transport)
@@ -242,11 +224,11 @@ class Poller:
             self._selector.modify(transport, events, data)
 
     def forget(self, transport: Transport) -> None:
-        """Report it no more. To be called before it is closed."""
+        """Stop watching it. Call this before it is closed."""
         self._selector.unregister(transport)
 
     def wait(self, seconds: float | None) -> list[Ready]:
-        """What can go on, after at most ``seconds``; a wake-up ends the wait early."""
+        """The transports with something to do, after at most ``seconds``; a wake-up ends the wait early."""
         ready = []
         for key, events in self._selector.select(seconds):
             if key.data is None:
@@ -257,14 +239,14 @@ class Poller:
         return ready
 
     def wake(self) -> None:
-        """End the present `wait`, or the next one, at once."""
+        """End the current `wait`, or the next one, at once."""
         try:
             self._wake_writer.send(b"\0")
         except (BlockingIOError, OSError):
-            pass  # full: a wake-up is already on its way; closed: nobody waits any more
+            pass  # full: a wake-up is pending; closed: there is nothing to wake
 
     def close(self) -> None:
-        """Give the descriptors back; the transports stay open."""
+        """Release the descriptors; the transports stay open."""
         self._selector.close()
         self._wake_reader.close()
         self._wake_writer.close()
@@ -280,12 +262,8 @@ class Poller:
 def _resolved(host: str, port: int, deadline: Deadline) -> list[Any]:
     """The addresses of ``host`` as getaddrinfo gives them.
 
-    The system's own limit for a name server that does not answer can be minutes, and nothing interrupts the
-    call: a thread makes it, and is left to itself when the time is over.
-
-    Raises:
-        TimeoutError: no answer by the deadline.
-        OSError, UnicodeError: there is no such host.
+    The system can wait minutes for a name server, and the call cannot be interrupted: it runs in a thread,
+    which is abandoned when the time is over.
     """
     try:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
@@ -311,7 +289,7 @@ def _resolved(host: str, port: int, deadline: Deadline) -> list[Any]:
 
 
 def _reason(error: BaseException | None) -> str:
-    """What an exception says, to be put into a sentence; its class when it says nothing."""
+    """An exception's message for use in a sentence; its class if it has none."""
     if error is None:
         return "it has no address"
     if isinstance(error, TimeoutError):

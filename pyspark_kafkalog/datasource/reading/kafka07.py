@@ -359,7 +359,7 @@ class _RangeRead07:
                     self._check_size(position, data[at:], e)
                 after = position + entry.size if entry is not None else self._next(data, start, at)
                 after = min(after, self._end)
-                text = "%s: offsets [%d, %d) are left out as corrupt (onCorruptBatch=skip): %s"
+                text = "%s: offsets [%d, %d) are skipped as corrupt (onCorruptBatch=skip): %s"
                 log.warning(text, self._where, position, after, e)
                 self._on_skip(position, after)
                 return after

@@ -75,7 +75,7 @@ def test_answers_may_be_asked_for_in_any_order(connection: Connection07) -> None
 def test_an_answer_can_be_taken_once(connection: Connection07) -> None:
     ticket = connection.send(FetchRequest("t", 0, 0, 11))
     connection.receive(ticket)
-    with pytest.raises(InvalidRequest, match="answer to FETCH was already taken"):
+    with pytest.raises(InvalidRequest, match="response to FETCH was already received"):
         connection.receive(ticket)
 
 
@@ -121,7 +121,7 @@ def test_an_answer_that_nobody_asked_for_ends_the_connection(
 ) -> None:
     broker.script(FetchRequest, Raw(2 * bytes.fromhex("00000002 0000")))
     connection.request(FetchRequest("t", 0, 0, 11))
-    with pytest.raises(InvalidRequest, match=rf"{broker.address}.*nothing was asked"):
+    with pytest.raises(InvalidRequest, match=rf"{broker.address}.*without a request"):
         keep_looking(connection)
     assert connection.broken
 
@@ -138,7 +138,7 @@ def test_the_size_that_a_real_broker_sends_for_a_negative_fetch_is_refused(
     broker: Broker07, connection: Connection07
 ) -> None:
     broker.script(FetchRequest, Raw(bytes.fromhex("fffffffd")))
-    with pytest.raises(FrameTooLarge, match="not an answer of a Kafka broker: frame of -3 bytes"):
+    with pytest.raises(FrameTooLarge, match="not a response of a Kafka broker: frame of -3 bytes"):
         connection.request(FetchRequest("t", 0, 0, -5))
     assert connection.broken
 

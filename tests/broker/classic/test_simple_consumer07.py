@@ -241,7 +241,7 @@ def test_one_call_has_one_time_limit(broker: Broker07) -> None:
     broker.script(FetchRequest, Silence(), Silence())
     with (
         consumer_of(broker, socket_timeout_ms=150) as consumer,
-        pytest.raises(ConnectionLost, match=f"{broker.address}: fetching: out of time after 1 attempt"),
+        pytest.raises(ConnectionLost, match=f"{broker.address}: fetching: timed out after 1 attempt"),
     ):
         consumer.fetch("t", 0, 0)
     assert len(broker.received(FetchRequest)) == 1

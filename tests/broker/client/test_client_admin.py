@@ -80,7 +80,7 @@ def test_brokers_that_have_no_default_are_asked_for_one_copy(newest: int, sent: 
         (request,) = broker.received(ApiKey.CREATE_TOPICS)
         assert [(t.num_partitions, t.replication_factor) for t in request.topics] == [(4, n) for n in sent]
         if newest == 3:
-            with pytest.raises(UnsupportedVersion, match=r"before Kafka 2\.4 .* the partitions of a topic"):
+            with pytest.raises(UnsupportedVersion, match=r"before Kafka 2\.4 .* number of partitions"):
                 create_topics(broker.address, [NewTopic("c", replication_factor=1)])
 
 

@@ -95,7 +95,7 @@ def test_a_broker_that_closes_the_connection_when_asked_for_its_versions_may_be_
     broker: ScriptedBroker,
 ) -> None:
     broker.script(ApiKey.API_VERSIONS, Close())
-    told = r"Kafka before 0\.10 does not tell them\. broker\.version\.fallback says which release"
+    told = r"Kafka before 0\.10 does not know\. Set broker\.version\.fallback to its release"
     with pytest.raises(ConnectionLost, match=rf"{broker.address}.*closed.*{told}"):
         connect(broker)
 
@@ -127,7 +127,7 @@ def test_a_broker_need_not_be_asked_for_its_versions(broker: ScriptedBroker) -> 
     connection.request(MetadataRequest(topics=()))
     assert [header.api_key for header, _ in broker.requests] == [ApiKey.METADATA]
     assert connection.version(ApiKey.FETCH) == 2
-    with pytest.raises(UnsupportedVersion, match=r"PRODUCE: the broker speaks 0 to 2"):
+    with pytest.raises(UnsupportedVersion, match=r"PRODUCE: the broker supports 0 to 2"):
         connection.version(ApiKey.PRODUCE)
     connection.close()
 
@@ -204,7 +204,7 @@ def test_a_server_of_another_kind_is_recognised() -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with pytest.raises(FrameTooLarge, match=rf"{HOST}:{port}.*not an answer of a Kafka broker"):
+        with pytest.raises(FrameTooLarge, match=rf"{HOST}:{port}.*not a response of a Kafka broker"):
             Connection(HOST, port, config(f"{HOST}:{port}"))
         thread.join(5)
 

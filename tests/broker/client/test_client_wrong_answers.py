@@ -146,7 +146,7 @@ def test_offsets_of_partitions_that_nobody_asked_for_are_not_taken(
 
 def test_a_description_that_is_empty_is_nonsense(broker: ScriptedBroker, cluster: Cluster) -> None:
     broker.script(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsResponse())
-    with pytest.raises(InvalidRequest, match="leaves out t"):
+    with pytest.raises(InvalidRequest, match="lacks t"):
         describe_configs(cluster, topic="t")
 
 

@@ -65,9 +65,7 @@ def test_a_final_error_is_raised_as_it_is_and_at_once() -> None:
 def test_a_passing_error_is_waited_for_until_there_is_no_time() -> None:
     clock = ManualClock(monotonic=0)
     attempts = _attempts(clock, 2.0)
-    with pytest.raises(
-        ConnectionLost, match=r"testing: out of time after \d+ attempt\(s\); last error: gone"
-    ):
+    with pytest.raises(ConnectionLost, match=r"testing: timed out after \d+ attempt\(s\); last error: gone"):
         _fail_until_it_raises(attempts, ConnectionLost("gone"))
     assert 3 <= attempts.failures <= 7
     assert clock.monotonic() <= 2.0
@@ -78,7 +76,7 @@ def test_an_error_of_another_kind_before_the_last_is_reported_as_well() -> None:
     attempts = _attempts(clock, 0.25)
     attempts.failed(ServerError(ErrorCode.LEADER_NOT_AVAILABLE, "wait"))
     with pytest.raises(
-        ConnectionLost, match=r"out of time after 2 attempt\(s\); last error: late; before that: .*: wait$"
+        ConnectionLost, match=r"timed out after 2 attempt\(s\); last error: late; before that: .*: wait$"
     ):
         attempts.failed(ConnectionLost("late"))
 

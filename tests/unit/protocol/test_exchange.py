@@ -185,7 +185,7 @@ def test_what_a_version_cannot_say_is_refused_unless_it_may_be_left_out() -> Non
         asked(FindCoordinatorRequest("g", coordinator_keys=("a",)), 3)
     partition = PartitionData(current_leader=LeaderIdAndEpoch(1, 1), records=b"")
     answer = FetchResponse(responses=(FetchableTopicResponse("t", (partition,)),))
-    with pytest.raises(InvalidRequest, match="no place for current_leader"):
+    with pytest.raises(InvalidRequest, match="no field for current_leader"):
         encode_response(answer, version=11, correlation_id=1)
     by_id = MetadataRequest((MetadataRequestTopic(UUID(int=5), "t"),))
     assert b"\0\1t" in asked(by_id, 1)

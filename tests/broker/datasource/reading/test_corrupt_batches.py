@@ -136,11 +136,11 @@ def test_one_batch_is_left_out_whatever_is_wrong_with_it(
     with caplog.at_level(logging.WARNING):
         found = reading(log)
     assert found == all_but(start, end)
-    said = [r.getMessage() for r in caplog.records if "left out as corrupt" in r.getMessage()]
+    said = [r.getMessage() for r in caplog.records if "skipped as corrupt" in r.getMessage()]
     if finds == "claims" and at == 0 and log.claimed_end(0) < 0:
         assert said == [], "a broker that passes over it leaves a gap, and gaps are legal"
     else:
-        assert [one.split(" are left out")[0] for one in said] == [f"t-0: offsets [{start}, {end})"]
+        assert [one.split(" are skipped")[0] for one in said] == [f"t-0: offsets [{start}, {end})"]
 
 
 @both
@@ -187,8 +187,8 @@ def test_several_corrupt_batches_are_left_out_each_by_itself(caplog: pytest.LogC
     with caplog.at_level(logging.WARNING):
         found = read(log, 4, END - 4)
     assert found == [o for o in range(4, END - 4) if o // EACH not in (1, 4, 5, 9)]
-    said = [r.getMessage() for r in caplog.records if "left out as corrupt" in r.getMessage()]
-    assert [s.split(" are left out")[0] for s in said] == [
+    said = [r.getMessage() for r in caplog.records if "skipped as corrupt" in r.getMessage()]
+    assert [s.split(" are skipped")[0] for s in said] == [
         "t-0: offsets [8, 16)", "t-0: offsets [32, 48)", "t-0: offsets [72, 80)",
     ]  # fmt: skip
 
