@@ -22,8 +22,8 @@ from pyspark_kafkalog.formats.message_set import (
     ExpectedOffsets,
     entry_at,
     first_offset,
+    first_offset_at,
     is_sound,
-    next_offset_at,
     next_sound,
 )
 from pyspark_kafkalog.types import TopicPartition
@@ -121,7 +121,7 @@ class Detour(Generic[T]):
         """Refuse an entry that overlaps the next one and has a gap before it: its offset is the damaged one.
         Both may have right checksums.
         """
-        following = next_offset_at(data, frame.end)
+        following = first_offset_at(data, frame.end)
         if following is None or following > frame.last_offset or following < expected.lowest:
             return
         if first_offset(data, frame) > position:

@@ -267,7 +267,7 @@ def is_sound(data: memoryview, frame: Frame, expected: ExpectedOffsets) -> bool:
     """Whether an entry's checksum is right, and its offsets fit ``expected`` and the entry after it."""
     if not expected.has(frame.first_offset, frame.last_offset):
         return False
-    following = next_offset_at(data, frame.end)
+    following = first_offset_at(data, frame.end)
     if following is not None and following <= frame.last_offset:
         return False
     try:
@@ -286,6 +286,12 @@ def next_offset_at(data: memoryview, pos: int) -> int | None:
     if len(data) - pos < _OFFSET_BYTES:
         return None
     return int.from_bytes(data[pos : pos + _OFFSET_BYTES], "big", signed=True)
+
+
+def first_offset_at(data: memoryview, pos: int) -> int | None:
+    """The first offset of the entry at ``pos``, or the field of one that is cut short; None as above."""
+    frame = entry_at(data, pos)
+    return next_offset_at(data, pos) if frame is None else first_offset(data, frame)
 
 
 def next_sound(data: memoryview, pos: int, expected: ExpectedOffsets) -> Frame | None:

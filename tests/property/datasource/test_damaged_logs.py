@@ -47,6 +47,12 @@ flips = st.lists(st.tuples(st.integers(0, COUNT - 1), st.integers(0, 1 << 30), s
 @example(formats=[(2, Codec.NONE)] * COUNT, flips=[(1, 7, 1)], finds="all", start=6)
 @example(formats=[(0, Codec.GZIP)] * COUNT, flips=[(1, 7, 3)], finds="all", start=0)
 @example(formats=[(0, Codec.GZIP)] * COUNT, flips=[(1, 7, 1)], finds="sound", start=4)
+@example(
+    formats=[(0, Codec.GZIP)] * 7 + [(2, Codec.NONE)] + [(0, Codec.GZIP)] * 2,
+    flips=[(7, 7, 0)],
+    finds="sound",
+    start=28,
+)
 @given(formats=entries, flips=flips, finds=st.sampled_from(["all", "sound"]), start=st.integers(0, END - 1))
 def test_what_is_given_is_right_and_what_is_sound_is_given(
     broker: ScriptedBroker,
