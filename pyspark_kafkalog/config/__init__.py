@@ -1,1 +1,3 @@
-"""Properties files and the settings they hold."""
+"""Configurations: definitions of properties, and reading them from files. Values are checked:
+`InvalidConfig`.
+"""

@@ -1,4 +1,4 @@
-"""What the clients of the first generation's API share: which wire they speak, and how long they wait."""
+"""The properties shared by the clients of the first generation's API: protocol, timeouts, sizes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pyspark_kafkalog.config.definition import (
 )
 
 PROTOCOL_07, PROTOCOL_08 = "0.7", "0.8"
-"""The first generation's wire, and the one spoken since 0.8: today's."""
+"""The first generation's wire, and the one since 0.8: today's."""
 
 
 class BrokerAddress(NamedTuple):
@@ -30,10 +30,10 @@ class BrokerAddress(NamedTuple):
 
 
 def parse_broker_list(text: str, *, need_ids: bool = False) -> tuple[BrokerAddress, ...]:
-    """The brokers in ``id:host:port,id:host:port``. ``host:port`` alone is numbered by its place, from 0.
+    """The brokers in ``id:host:port,id:host:port``. Without ids they are numbered in order, from 0.
 
     Raises:
-        ValueError: one is neither, the two are mixed, an id is there twice, or missing where ``need_ids``.
+        ValueError: invalid, only some have ids, an id is used twice, or ids are missing despite ``need_ids``.
     """
     parts = [part.strip() for part in text.split(",") if part.strip()]
     found = []
@@ -48,9 +48,9 @@ def parse_broker_list(text: str, *, need_ids: bool = False) -> tuple[BrokerAddre
         raise ValueError(f"{text!r}: a broker has no id")
     brokers = tuple(broker for _, broker in found)
     if len({broker.id for broker in brokers}) < len(brokers):
-        raise ValueError(f"{text!r}: a broker's id is there twice")
+        raise ValueError(f"{text!r}: a broker id is used twice")
     if not brokers:
-        raise ValueError(f"{text!r} names no broker")
+        raise ValueError(f"{text!r} has no broker")
     return brokers
 
 
@@ -62,49 +62,49 @@ def _is_broker_list(text: str, *, need_ids: bool = False) -> bool:
     return True
 
 
-broker_list = Check("id:host:port, several of them separated by commas", _is_broker_list)
+broker_list = Check("id:host:port, separated by commas", _is_broker_list)
 numbered_broker_list = Check(
-    "id:host:port, several of them separated by commas, each with an id of its own",
+    "id:host:port, separated by commas, each with its own id",
     partial(_is_broker_list, need_ids=True),
 )
 
 
 @dataclass(frozen=True)
 class Client07Config(Config):
-    """The properties of one connection to one broker; the first generation's names and defaults."""
+    """The properties of a connection to one broker; the first generation's names and defaults."""
 
     protocol: str = prop(
         "protocol", PROTOCOL_07, str, check=one_of(PROTOCOL_07, PROTOCOL_08), section="Connections",
-        doc="The wire to speak: 0.7's, on a broker's KAFKA07 listener, or the one spoken since 0.8.",
+        doc="Wire protocol: 0.7's, for a broker's KAFKA07 listener, or the one since 0.8.",
     )  # fmt: skip
     client_id: str = prop(
         "clientid", "kafkalog", str, aliases=("client.id",),
-        doc="Name sent with every request on the wire since 0.8, for the broker's logs.",
+        doc="Client name in every request on the wire since 0.8, for the broker's logs.",
     )  # fmt: skip
     connect_timeout_ms: int = prop(
         "connect.timeout.ms", 5_000, int, check=positive_int, unit="ms",
-        doc="Time that making one connection may take.",
+        doc="Time limit for opening a connection.",
     )  # fmt: skip
     socket_timeout_ms: int = prop(
         "socket.timeout.ms", 30_000, int, check=positive_int, unit="ms",
-        doc="Time that one call may take, its repetition over a new connection included.",
+        doc="Time limit for one call, including its retry over a new connection.",
     )  # fmt: skip
     socket_buffer_bytes: int = prop(
         "socket.buffersize", -1, int, aliases=("buffer.size",), check=system_or_positive_int, unit="bytes",
-        doc="Socket buffers (SO_SNDBUF, SO_RCVBUF). Left alone, the system tunes them.",
+        doc="Socket buffers (SO_SNDBUF, SO_RCVBUF). By default the system tunes them.",
     )  # fmt: skip
     max_message_size: int = prop(
         "max.message.size", 1_000_000, int, check=positive_int, unit="bytes", section="Limits",
-        doc="Largest payload of a message, or of a compressed set of them. A larger one is not sent, as a "
-            "broker of 0.7 drops it without a word; when reading, the buffer grows up to this size.",
+        doc="Largest payload of a message, or of a compressed set. A larger one is not sent, because a "
+            "broker of 0.7 drops it silently; when reading, the buffer grows up to this size.",
     )  # fmt: skip
     max_decompressed_bytes: int = prop(
         "max.decompressed.bytes", 256 << 20, int, check=positive_int, unit="bytes",
-        doc="Most that one compressed set may hold; a larger one is an error before memory is taken.",
+        doc="Limit for a decompressed set, checked before memory is allocated.",
     )  # fmt: skip
     max_request_bytes: int = prop(
         "max.socket.request.bytes", 100 << 20, int, check=positive_int, unit="bytes",
-        doc="Largest request: brokers of 0.7 close the connection on one that is above their own limit.",
+        doc="Largest request: brokers of 0.7 close the connection after one above their own limit.",
     )  # fmt: skip
     max_response_bytes: int = prop_of(ClientConfig, "max_response_bytes")
     api_version_request: bool = prop_of(ClientConfig, "api_version_request")
@@ -115,7 +115,7 @@ class Client07Config(Config):
         check_release(self.api_version_request, self.broker_version_fallback)
 
     def todays(self, *brokers: tuple[str, int]) -> ClientConfig:
-        """The same for connections of the wire since 0.8, to these hosts and ports."""
+        """The equivalent `ClientConfig` for the wire since 0.8, for these hosts and ports."""
         where = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in brokers)
         return ClientConfig(
             bootstrap_servers=where,

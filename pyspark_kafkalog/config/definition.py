@@ -24,7 +24,7 @@ _NAMED = re.compile(rf"(?i)({_NAME})(\s*=\s*|:(?=\S))('[^']*'|\"[^\"]*\"|[^\s&;,
 
 
 def is_secret(name: str) -> bool:
-    """Whether the property ``name`` holds a secret, as far as its name says."""
+    """Whether the property ``name`` holds a secret, judging by its name."""
     return _SECRET_NAME.search(name) is not None
 
 
@@ -47,14 +47,14 @@ _SHOWN_CHARS = 100
 
 
 class Check(NamedTuple):
-    """Which values of the right type are allowed: in words, and as a test."""
+    """The allowed values: in words, and as a test."""
 
     allowed: str
     test: Callable[[Any], bool]
 
 
 def between(low: int, high: int) -> Check:
-    """Whole numbers from ``low`` to ``high``, both included."""
+    """Whole numbers from ``low`` to ``high``, inclusive."""
     return Check(f"{low} to {high}" if low != high else f"only {low}", lambda value: low <= value <= high)
 
 
@@ -97,7 +97,7 @@ class Property:
 
     @property
     def allowed(self) -> str:
-        """The values that the property takes, in words."""
+        """The allowed values, in words."""
         if self.check is not None and self.kind is not str and self.kind is not tuple:
             return self.check.allowed
         words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
@@ -105,11 +105,7 @@ class Property:
         return self.check.allowed if self.check is not None else text
 
     def read(self, value: object, source: str) -> Any:
-        """``value``, text or already of the right type, as a checked value.
-
-        Raises:
-            InvalidConfig: naming ``source``, the property, the value and what is allowed.
-        """
+        """``value``, text or already of the right type, as a checked value."""
         if value is None and self.default is None and not self.required:
             return None
         try:
@@ -138,7 +134,7 @@ class Property:
         )
         if len(shown) > _SHOWN_CHARS:
             shown = shown[:_SHOWN_CHARS] + "..."
-        # repr for anything that could break the line: one error is one line.
+        # repr of anything that could break the line: an error is one line.
         shown = shown if shown.isprintable() else repr(shown)
         return InvalidConfig(f"{source}: {self.name}={shown} is not allowed; allowed: {self.allowed}")
 
@@ -192,9 +188,9 @@ class Config:
 
     @classmethod
     def check_names(cls, names: Collection[str], prefix: str = "") -> None:
-        """Raise `InvalidConfig` where these names together must not be ignored, known or not.
+        """Raise `InvalidConfig` if these names must not be ignored, known or not.
 
-        ``prefix`` is what stood before each where the user wrote it.
+        ``prefix`` is the user's prefix of each name.
         """
 
     def as_properties(self) -> dict[str, str]:
@@ -230,19 +226,12 @@ def parse(cls: type[C], mapping: Mapping[str, object], *, source: str) -> C:
 
     Values may be text or of the property's own type; None counts as not given. An unknown name is
     logged as a warning with the nearest known one and otherwise ignored.
-
-    Raises:
-        InvalidConfig: a value that is not allowed, or a required property that is missing.
     """
     return parse_layers(cls, [(source, mapping)])
 
 
 def parse_layers(cls: type[C], layers: Iterable[tuple[str, Mapping[str, object]]]) -> C:
-    """A configuration from several sources, each with its name; what a later one says goes before.
-
-    Raises:
-        InvalidConfig: as `parse`; it names the source of the value.
-    """
+    """A configuration from several sources, each with its name; what a later one says goes before."""
     values: dict[str, Any] = {}
     source = ""
     layers = list(layers)
@@ -259,7 +248,7 @@ def parse_layers(cls: type[C], layers: Iterable[tuple[str, Mapping[str, object]]
 def _known(
     cls: type[Config], mapping: Mapping[str, object], source: str
 ) -> Iterator[tuple[Property, object]]:
-    """Each property that ``mapping`` sets, once, whichever of its names is used there."""
+    """Each property set by ``mapping``, once, whichever of its names is used."""
     items = describe(cls)
     names = {name: item for item in items for name in (item.name, *item.aliases)}
     for name in mapping:
@@ -274,15 +263,15 @@ def _known(
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name most like ``name``; None when nothing is like it."""
-    import difflib  # only a mistake needs it
+    """The known name most similar to ``name``; None if none is similar."""
+    import difflib  # only needed for mistakes
 
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.7)
     return matches[0] if matches else None
 
 
 def warn_unknown(name: str, known: Iterable[str], source: str) -> None:
-    """Log that ``name`` means nothing here, and what was perhaps meant."""
+    """Log that ``name`` is unknown, with the most similar known name."""
     near = nearest(name, known) if len(name) <= _SHOWN_CHARS else None
     hint = f"; did you mean {near}?" if near else ""
     logger.warning("%s: unknown property %s is ignored%s", source, name[:_SHOWN_CHARS], hint)
@@ -297,7 +286,7 @@ def _typed(kind: type, value: object) -> Any:
         return tuple(word.strip() for text in texts for word in text.split(",") if word.strip())
     if isinstance(value, str):
         return _from_text(kind, value.strip())
-    # bool is an int to Python, but `retries=True` is a mistake.
+    # bool is an int in Python, but `retries=True` is a mistake.
     if type(value) is kind:
         return value
     raise ValueError

@@ -1,4 +1,4 @@
-"""What a mirror can be told: its own properties, and in the same file those of its sources and its target."""
+"""The properties of a mirror, and in the same file those of its sources and its target."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pyspark_kafkalog.errors import InvalidConfig
 C = TypeVar("C", bound=Config)
 
 SOURCE, TARGET = "source.", "target."
-"""Before the names of their properties; a source's has the source's name in between."""
+"""Prefixes of their properties; a source's name comes after the first."""
 
 BY_KEY, AS_SOURCE = "key", "source"
 """How a partition of the target is chosen."""
@@ -45,47 +45,47 @@ _names = Check(
 
 @dataclass(frozen=True)
 class MirrorConfig(Config):
-    """The properties of the mirror itself; Kafka's names where it has them."""
+    """The mirror's own properties; Kafka's names if it has them."""
 
     sources: tuple[str, ...] = prop(
         "sources", kind=tuple, check=_names, section="The mirror",
-        doc="Names for the clusters that are read. What is set for one of them begins with source.<name>.",
+        doc="Names of the clusters to read. Properties of one of them begin with source.<name>.",
     )  # fmt: skip
     target_protocol: str = prop(
         "target.protocol", PROTOCOL_08, str, check=one_of(PROTOCOL_07, PROTOCOL_08),
-        doc="The wire of the target, and which properties it has: those of the first generation's producer "
-            "for 0.7, those of today's for 0.8.",
+        doc="Wire protocol of the target, and which properties it has: the first generation's producer's "
+            "for 0.7, today's for 0.8.",
     )  # fmt: skip
     whitelist: str | None = prop(
         "whitelist", None, str, check=not_empty,
-        doc="Regular expression for the topics to be mirrored, those included that appear later; a comma "
-            "means or. Either this or blacklist.",
+        doc="Regular expression for the topics to mirror, including later ones; a comma "
+            "means or. Set either this or blacklist.",
     )  # fmt: skip
     blacklist: str | None = prop(
-        "blacklist", None, str, check=not_empty, doc="The same for the topics to be left out.",
+        "blacklist", None, str, check=not_empty, doc="Regular expression for the topics not to mirror.",
     )  # fmt: skip
     exclude_internal_topics: bool = prop(
         "exclude.internal.topics", True, bool,
-        doc="Leave out __consumer_offsets and __transaction_state, whatever the expression says.",
+        doc="Never mirror __consumer_offsets and __transaction_state.",
     )  # fmt: skip
     num_streams: int = prop(
         "num.streams", 1, int, check=between(1, 1000), unit="threads",
-        doc="Threads that read each source; each has partitions of its own.",
+        doc="Threads that read each source, each with its own partitions.",
     )  # fmt: skip
     offset_commit_interval_ms: int = prop(
         "offset.commit.interval.ms", 60_000, int, check=positive_int, unit="ms",
-        doc="How often the target is waited for and the sources' offsets are committed: at most so much "
-            "comes again after a kill.",
+        doc="How often the mirror waits for the target and commits the sources' offsets: at most this much "
+            "is repeated after a kill.",
     )  # fmt: skip
     abort_on_send_failure: bool = prop(
         "abort.on.send.failure", True, bool,
-        doc="Stop, and commit nothing more, when the target does not take a message. false: it is logged and "
-            "counted, and it is lost.",
+        doc="Stop, without committing, if the target does not accept a message. false: log, "
+            "count and lose it.",
     )  # fmt: skip
     partition_assignment: str = prop(
         "partition.assignment", BY_KEY, str, check=one_of(BY_KEY, AS_SOURCE),
-        doc="key: by the message's key, without one any partition. source: the partition's number at its "
-            "source, modulo how many the topic has at the target, so that each one keeps its order.",
+        doc="key: by the message's key, any partition without one. source: the source partition's number "
+            "modulo the target's number of partitions, which keeps each partition's order.",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -97,67 +97,61 @@ class MirrorConfig(Config):
 
 @dataclass(frozen=True)
 class Target07Config(ClassicProducerConfig):
-    """The properties of a target that speaks 0.7's wire."""
+    """The properties of a target on 0.7's wire."""
 
     delivery_timeout_ms: int = prop(
         "delivery.timeout.ms", 120_000, int, check=between(0, INT_MAX), unit="ms",
-        section="A mirror's patience",
-        doc="Time within which a batch is sent again that failed for a passing reason.",
+        section="Time limit of a mirror's target",
+        doc="How long a batch is retried after retriable errors.",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.required_acks == 0:
             raise InvalidConfig(
-                "request.required.acks=0 is not allowed in a mirror, which must know what has arrived; "
+                "request.required.acks=0 is not allowed in a mirror, which must know what was delivered; "
                 "allowed: 1 and -1"
             )
 
 
 SOURCE_LEFT_OUT = {
-    "auto_commit": "a mirror commits what the target has",
-    "auto_commit_interval_ms": "offset.commit.interval.ms says it for all sources",
-    "consumer_timeout_ms": "a mirror waits",
+    "auto_commit": "a mirror commits after delivery",
+    "auto_commit_interval_ms": "use offset.commit.interval.ms, for all sources",
+    "consumer_timeout_ms": "a mirror waits without limit",
 }
-"""Fields of a source's configuration that a mirror sets by itself, and why."""
+"""Fields of a source's configuration that users cannot set, and why."""
 
-TARGET_LEFT_OUT = {"transactional_id": "it delivers at least once, and begins no transactions"}
-"""Fields of a target's configuration that a mirror leaves as they are, and why."""
+TARGET_LEFT_OUT = {"transactional_id": "a mirror delivers at least once, without transactions"}
+"""Fields of a target's configuration that users cannot set, and why."""
 
 TARGET_07_LEFT_OUT = {
-    "producer_type": "a mirror has a queue of its own",
+    "producer_type": "a mirror has its own queue",
     "enqueue_timeout_ms": "a mirror waits for room in the queue",
-    "num_retries": "delivery.timeout.ms says for how long",
-    "serializer_class": "messages stay as they are",
-    "event_handler": "messages stay as they are",
-    "event_handler_props": "messages stay as they are",
-    "callback_handler": "messages stay as they are",
-    "callback_handler_props": "messages stay as they are",
+    "num_retries": "use delivery.timeout.ms",
+    "serializer_class": "messages are copied unchanged",
+    "event_handler": "messages are copied unchanged",
+    "event_handler_props": "messages are copied unchanged",
+    "callback_handler": "messages are copied unchanged",
+    "callback_handler_props": "messages are copied unchanged",
 }
-"""The same of a target that speaks 0.7's wire."""
+"""The same for a target on 0.7's wire."""
 
 _CODEC_FIELDS = ("compression_type", "compression_codec")
 
 
 @dataclass(frozen=True, slots=True)
 class Mirroring:
-    """All that a mirror is told."""
+    """A mirror's whole configuration."""
 
     mirror: MirrorConfig
     sources: Mapping[str, ConnectorConfig]
     target: ProducerConfig | Target07Config
     keep_codec: bool
-    """Whether messages leave as they came, compressed or not: the target's properties name no codec."""
+    """Whether messages keep their compression: the target's properties set no codec."""
 
 
 def mirror_config(properties: Mapping[str, object], *, source: str) -> Mirroring:
-    """What a file of properties, or a mapping like it, asks for; ``source`` is its name for the messages.
-
-    An unknown name is logged with the nearest known one and otherwise ignored.
-
-    Raises:
-        InvalidConfig: a value that is not allowed, something missing, or two that exclude each other.
-    """
+    """The configuration in a properties file or mapping; ``source`` is its name for errors."""
     own_names = set(_names_of(MirrorConfig))
     own = parse(
         MirrorConfig, {name: value for name, value in properties.items() if name in own_names}, source=source
@@ -182,10 +176,10 @@ def _source(own: MirrorConfig, name: str, given: Mapping[str, object], source: s
     prefix = f"{SOURCE}{name}."
     _refuse(ConnectorConfig, SOURCE_LEFT_OUT, given, prefix, source)
     if given.keys().isdisjoint(_names_of(ConnectorConfig, "group_id")):
-        # By its default two mirrors into different targets would each get a part of the messages.
+        # With the default group two mirrors into different targets would share the messages.
         raise InvalidConfig(
             f"{source}: {prefix}groupid is missing: mirrors with the same group share the messages, so each "
-            "target needs a group of its own"
+            "target needs its own group"
         )
     fixed = {"autocommit.enable": True, "autocommit.interval.ms": own.offset_commit_interval_ms}
     return _parsed(ConnectorConfig, given, fixed, prefix, source)
@@ -200,7 +194,7 @@ def _target(
     found: ProducerConfig | Target07Config = _parsed(cls, given, fixed, TARGET, source)
     if isinstance(found, ProducerConfig) and found.required_acks == 0:
         raise InvalidConfig(
-            f"{source}: {TARGET}acks=0 is not allowed in a mirror, which must know what has arrived; "
+            f"{source}: {TARGET}acks=0 is not allowed in a mirror, which must know what was delivered; "
             "allowed: all, -1 and 1"
         )
     return found
@@ -209,7 +203,7 @@ def _target(
 def _parsed(
     cls: type[C], given: Mapping[str, object], fixed: Mapping[str, object], prefix: str, source: str
 ) -> C:
-    """``given`` and what is ``fixed`` by the mirror; errors tell the ``prefix``, for they name the rest."""
+    """A configuration from ``given`` and the mirror's ``fixed`` values; errors include the ``prefix``."""
     try:
         return parse(cls, {**given, **fixed}, source=source)
     except InvalidConfig as e:
@@ -219,13 +213,13 @@ def _parsed(
 def _check(
     own: MirrorConfig, sources: Mapping[str, ConnectorConfig], target: ProducerConfig | Target07Config
 ) -> None:
-    """What is wrong only together."""
+    """Checks across the parts."""
     if not isinstance(target, Target07Config):
         return
     if own.partition_assignment == AS_SOURCE and (target.broker_list or target.partitioner_class):
         raise InvalidConfig(
             f"partition.assignment={AS_SOURCE} needs target.zookeeper.connect and no "
-            "target.partitioner.class: a target by target.broker.list takes messages at random"
+            "target.partitioner.class: with target.broker.list partitions are chosen at random"
         )
     for name, one in sources.items():
         same = (one.connect, one.zookeeper_prefix_07) == (
@@ -248,7 +242,7 @@ def _below(prefix: str, properties: Mapping[str, object], known: set[str]) -> di
 def _refuse(
     cls: type[Config], left_out: Mapping[str, str], given: Mapping[str, object], prefix: str, source: str
 ) -> None:
-    """Raise `InvalidConfig` for what is the mirror's own business."""
+    """Raise `InvalidConfig` for properties that users cannot set in a mirror."""
     for field, why in left_out.items():
         for name in _names_of(cls, field):
             if name in given:
@@ -256,7 +250,7 @@ def _refuse(
 
 
 def _names_of(cls: type[Config], field: str | None = None) -> Iterator[str]:
-    """Every name of the properties of ``cls``, or of one of them."""
+    """Every name of the properties of ``cls``, or of one field."""
     for item in describe(cls):
         if field in (None, item.field):
             yield item.name

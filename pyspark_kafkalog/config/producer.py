@@ -1,4 +1,4 @@
-"""What a producer can be told: how it batches, how long it waits, what counts as delivered."""
+"""The properties of a producer: batching, time limits, delivery."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from pyspark_kafkalog.formats.compression import LEVELS, Codec
 from pyspark_kafkalog.protocol.exchange import message_magic
 
 MAX_IN_FLIGHT_IDEMPOTENT = 5
-"""A broker remembers the last five batches of a producer: more in flight could not be told apart."""
+"""A broker remembers the last five batches of a producer; it could not recognise duplicates of older ones."""
 
 MAGICS = {"v2": 2, "v1": 1, "v0": 0}
-"""The message formats that can be sent, with the magic byte of each."""
+"""The message formats that can be sent, with their magic."""
 
 _WITHOUT_LZ4 = ("0.8.0", "0.8.1")
 
@@ -39,34 +39,34 @@ class ProducerConfig(ClientConfig):
     acks: str = prop(
         "acks", "all", str, check=one_of("all", "-1", "1", "0"), aliases=("request.required.acks",),
         section="Delivery",
-        doc="What the broker confirms: all (-1) in-sync replicas have it, 1 the leader has it, 0 nothing.",
+        doc="When the broker confirms: all (-1) in-sync replicas have it, 1 the leader has it, 0 never.",
     )  # fmt: skip
     enable_idempotence: bool = prop(
         "enable.idempotence", None, bool,
-        doc="Number the batches, so that a repeated one is stored once and the order holds. "
-            "Not set means true, unless acks, the requests in flight or message.format rule it out.",
+        doc="Number the batches, so that a retried one is stored once and in order. "
+            "Not set: true, unless acks, the requests in flight or message.format prevent it.",
     )  # fmt: skip
     max_in_flight: int = prop(
         "max.in.flight.requests.per.connection", 5, int, check=positive_int, unit="requests",
-        doc="Requests sent to one broker before the first is answered; at most 5 when idempotent.",
+        doc="Requests to one broker without a response yet; at most 5 when idempotent.",
     )  # fmt: skip
     delivery_timeout_ms: int = prop(
         "delivery.timeout.ms", _DELIVERY_TIMEOUT_MS, int, check=between(0, INT_MAX), unit="ms",
-        doc="Time from send() to success or failure, repetitions included. "
+        doc="Time from send() to success or failure, including retries. "
             "At least linger.ms + request.timeout.ms.",
     )  # fmt: skip
     max_block_ms: int = prop(
         "max.block.ms", 60_000, int, check=not_negative, unit="ms",
-        doc="How long send() waits for metadata or for room in the buffer before it fails.",
+        doc="How long send() waits for metadata or for buffer memory before it fails.",
     )  # fmt: skip
     linger_ms: int = prop(
         "linger.ms", 5, int, check=between(0, INT_MAX), unit="ms", aliases=("queue.buffering.max.ms",),
         section="Batches",
-        doc="How long a batch that is not full waits for more records.",
+        doc="How long a batch waits for more records before it is sent.",
     )  # fmt: skip
     batch_size: int = prop(
         "batch.size", 16_384, int, check=between(0, INT_MAX), unit="bytes",
-        doc="Size at which a partition's batch is sent. 0 sends every record by itself.",
+        doc="Size at which a batch is sent. 0 sends every record separately.",
     )  # fmt: skip
     max_request_size: int = prop(
         "max.request.size", 1 << 20, int, check=positive_int, unit="bytes",
@@ -74,7 +74,7 @@ class ProducerConfig(ClientConfig):
     )  # fmt: skip
     buffer_memory: int = prop(
         "buffer.memory", 32 << 20, int, check=Check(f"1024 to {LONG_MAX}", lambda v: 1024 <= v <= LONG_MAX),
-        unit="bytes", doc="Memory for records not yet delivered; above it send() waits.",
+        unit="bytes", doc="Memory for records that are not delivered yet; above it send() waits.",
     )  # fmt: skip
     compression_type: str = prop(
         "compression.type", "none", str, aliases=("compression.codec",),
@@ -83,33 +83,33 @@ class ProducerConfig(ClientConfig):
     )  # fmt: skip
     compression_level: int | None = prop(
         "compression.level", None, int, check=between(0, 22),
-        doc="The codec's own level; not set means the codec's usual one. gzip 1-9, lz4 0-16, zstd 1-22.",
+        doc="The codec's level; not set: the codec's default. gzip 1-9, lz4 0-16, zstd 1-22.",
     )  # fmt: skip
     message_format: str = prop(
         "message.format", None, str, check=one_of(*MAGICS),
-        doc="What records are sent as: v2 is record batches (Kafka 0.11 and later); v1 (0.10) and v0 (0.8, "
-            "0.9) are the message sets of before, for brokers and readers of that time. v1 and v0 have no "
-            "headers, no zstd and no numbers for idempotence; v0 has no timestamps either: they are dropped. "
-            "Not set means v2, or what brokers of broker.version.fallback take.",
+        doc="Message format: v2 is record batches (Kafka 0.11 and later); v1 (0.10) and v0 (0.8, "
+            "0.9) are the older message sets, for brokers and readers of that time. v1 and v0 have no "
+            "headers, no zstd and no idempotence; v0 has no timestamps either: they are dropped. "
+            "Not set: v2, or the newest format that brokers of broker.version.fallback accept.",
     )  # fmt: skip
     partitioner_ignore_keys: bool = prop(
         "partitioner.ignore.keys", False, bool, section="Partitions",
-        doc="Spread records with keys like those without, instead of by the key's murmur2 hash.",
+        doc="Choose partitions as for records without a key, instead of by the key's murmur2 hash.",
     )  # fmt: skip
     partitioner_sticky_bytes: int = prop(
         "partitioner.sticky.bytes", 0, int, check=between(0, INT_MAX), unit="bytes",
-        doc="Data after which records without a key move on to another partition; 0 means batch.size.",
+        doc="Data after which records without a key go to another partition; 0 means batch.size.",
     )  # fmt: skip
     transactional_id: str | None = prop(
         "transactional.id", None, str, check=not_empty, section="Transactions",
-        doc="Name under which this producer's transactions go on after a restart; a newer producer of the "
-            "same name fences off the older one. Not set means no transactions. Needs enable.idempotence "
+        doc="Name that identifies this producer's transactions after a restart; a newer producer of the "
+            "same name fences the older one. Not set: no transactions. Needs enable.idempotence "
             "and Apache Kafka 0.11 or later.",
     )  # fmt: skip
     transaction_timeout_ms: int = prop(
         "transaction.timeout.ms", 60_000, int, check=positive_int, unit="ms",
         doc="How long a transaction may stay open before the coordinator aborts it; at most the broker's "
-            "transaction.max.timeout.ms, which is 15 minutes there unless set.",
+            "transaction.max.timeout.ms, by default 15 minutes.",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -125,7 +125,7 @@ class ProducerConfig(ClientConfig):
             )
             object.__setattr__(self, "enable_idempotence", possible)
         if self.delivery_timeout_ms == _DELIVERY_TIMEOUT_MS < least:
-            # Only an explicit choice contradicts the longer waits; the default gives way to them.
+            # Only an explicit value conflicts with longer waits; the default is increased instead.
             object.__setattr__(self, "delivery_timeout_ms", least)
         self._check_delivery()
         self._check_transactions()
@@ -134,17 +134,17 @@ class ProducerConfig(ClientConfig):
 
     @property
     def required_acks(self) -> int:
-        """`acks` as the wire's number: -1, 0 or 1."""
+        """`acks` as the protocol's number: -1, 0 or 1."""
         return -1 if self.acks == "all" else int(self.acks)
 
     @property
     def sends_old_sets(self) -> bool:
-        """Whether `message_format` is one of before Kafka 0.11."""
+        """Whether `message_format` is one before Kafka 0.11."""
         return MAGICS[self.message_format] < MAGICS["v2"]
 
     @property
     def codecs(self) -> tuple[str, ...]:
-        """The values of `compression_type` that the message format and the brokers know."""
+        """The values of `compression_type` that the message format and the brokers support."""
         known = tuple(codec.name.lower() for codec in Codec)
         if self.sends_old_sets:
             newer = ("lz4", "zstd") if self.fallback_release in _WITHOUT_LZ4 else ("zstd",)
@@ -188,7 +188,7 @@ class ProducerConfig(ClientConfig):
         level, levels = self.compression_level, LEVELS.get(Codec.named(self.compression_type), range(0))
         if level is None or level in levels:
             return
-        allowed = f"{levels[0]} to {levels[-1]}" if levels else "none, for it has no levels"
+        allowed = f"{levels[0]} to {levels[-1]}" if levels else "none: this codec has no levels"
         raise InvalidConfig(
             f"compression.level={level} is not allowed; allowed with {self.compression_type}: {allowed}"
         )

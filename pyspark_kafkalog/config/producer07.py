@@ -1,4 +1,4 @@
-"""What the first generation's producers can be told; its names, and its defaults unless it says so."""
+"""The properties of the first generation's producers; its names, and its defaults unless noted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ C = TypeVar("C", bound=Client07Config)
 _CODECS = {str(int(codec)): codec for codec in Codec} | {codec.name.lower(): codec for codec in Codec}
 
 handler_properties = Check(
-    "name=value, several of them separated by commas",
+    "name=value, separated by commas",
     lambda words: all("=" in word and not word.startswith("=") for word in words),
 )
 
@@ -45,22 +45,22 @@ class SyncProducerConfig(Client07Config):
 
     required_acks: int = prop(
         "request.required.acks", 1, int, check=between(-1, 1), unit="brokers", section="Sending",
-        doc="0 does not wait for the broker, as 0.7 did: what it refuses shows at a later send, and what was "
-            "sent since is lost. With 1 each request is confirmed, on 0.7's wire by a fetch of nothing "
-            "behind it. -1 waits for all replicas; on 0.7's wire, which has none, it is 1.",
+        doc="0 does not wait for the broker, as in 0.7: a later send fails if it refused one, and what was "
+            "sent since is lost. 1 confirms each request, on 0.7's wire by an empty fetch after it. "
+            "-1 waits for all replicas; on 0.7's wire, which has none, it is 1.",
     )  # fmt: skip
     reconnect_interval: int = prop(
         "reconnect.interval", 30_000, int, check=positive_int, unit="requests",
-        doc="Requests after which a new connection is made: a balancer in between can then choose anew.",
+        doc="Requests after which a new connection is opened, so that a load balancer can choose again.",
     )  # fmt: skip
     reconnect_time_interval_ms: int = prop(
         "reconnect.time.interval.ms", 10_000_000, int, check=between(-1, INT_MAX), unit="ms",
-        doc="Time after which a new connection is made; -1 never.",
+        doc="Time after which a new connection is opened; -1 never.",
     )  # fmt: skip
     message_magic: int = prop(
         "message.magic", 1, int, check=between(0, 1), unit="magic byte",
-        doc="Layout of the messages on 0.7's wire (ours; the Scala client wrote 1). 0 for consumers that "
-            "read no other, as brod; a compressed set is of 1 by itself, and holds messages of this one.",
+        doc="Magic byte of messages on 0.7's wire (ours; the Scala client wrote 1). 0 for consumers that "
+            "support no other, such as brod; a compressed set has magic 1 and contains messages of this one.",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -73,63 +73,63 @@ class SyncProducerConfig(Client07Config):
 
 @dataclass(frozen=True)
 class AsyncProducerConfig(SyncProducerConfig):
-    """The properties of a producer that queues what it sends to one broker."""
+    """The properties of a producer that queues messages for one broker."""
 
     queue_time_ms: int = prop(
         "queue.time", 5_000, int, aliases=("queue.buffering.max.ms",), check=between(0, INT_MAX), unit="ms",
         section="The queue (producer.type=async)",
-        doc="Time after which what is in the queue is sent, full batch or not.",
+        doc="Time after which the queue is sent, even without a full batch.",
     )  # fmt: skip
     batch_size: int = prop(
         "batch.size", 200, int, aliases=("batch.num.messages",), check=positive_int, unit="events",
-        doc="Events that are sent without waiting any longer.",
+        doc="Events in a full batch, which is sent at once.",
     )  # fmt: skip
     queue_size: int = prop(
         "queue.size", 10_000, int, aliases=("queue.buffering.max.messages",), check=positive_int,
-        unit="events", doc="Events that the queue holds.",
+        unit="events", doc="Capacity of the queue.",
     )  # fmt: skip
     enqueue_timeout_ms: int = prop(
         "queue.enqueueTimeout.ms", 0, int, aliases=("queue.enqueue.timeout.ms",), check=between(-1, INT_MAX),
         unit="ms",
-        doc="Wait for room in a full queue before an event is refused: 0 not at all, -1 for ever.",
+        doc="Wait for room in a full queue before an event is refused: 0 not at all, -1 without limit.",
     )  # fmt: skip
     num_retries: int = prop(
         "num.retries", 3, int, aliases=("message.send.max.retries",), check=between(0, INT_MAX),
         unit="attempts",
-        doc="How often a batch that failed for a passing reason is sent again (0.7: 0). It may then be there "
-            "twice; after the last attempt it is lost, which is logged and told to the callback.handler.",
+        doc="How often a batch is retried after a retriable error (0.7: 0). It may then be stored "
+            "twice; after the last attempt it is lost, which is logged and passed to the callback.handler.",
     )  # fmt: skip
     retry_backoff_ms: int = prop(
         "retry.backoff.ms", 100, int, check=not_negative, unit="ms",
-        doc="Wait before a batch is sent again; doubled for each further time, up to ten times as long.",
+        doc="Wait before the first retry; doubled for each further one, up to ten times as long.",
     )  # fmt: skip
     compression_codec: str = prop(
         "compression.codec", "none", str, check=one_of(*_CODECS), section="Messages",
-        doc="How the messages of a request are compressed together, by name or number. 0.7 has none (0), "
+        doc="Codec for the messages of a request, by name or number. 0.7 has none (0), "
             "gzip (1) and snappy (2).",
     )  # fmt: skip
     compressed_topics: tuple[str, ...] = prop(
         "compressed.topics", (), tuple,
-        doc="Topics that are compressed; empty means all of them.",
+        doc="Topics to compress; empty means all of them.",
     )  # fmt: skip
     serializer_class: str = prop(
         "serializer.class", "kafka.serializer.DefaultEncoder", str, check=not_empty,
-        doc="What makes messages of events: a Python class as package.module.Class, "
-            "kafka.serializer.StringEncoder, or the default, which takes bytes as they are.",
+        doc="Encoder of events: a Python class as package.module.Class, "
+            "kafka.serializer.StringEncoder, or the default, which takes bytes unchanged.",
     )  # fmt: skip
     event_handler: str | None = prop(
         "event.handler", None, str, check=not_empty, section="Hooks (producer.type=async)",
-        doc="Class that is handed the batches instead of the one that serialises, compresses and sends them.",
+        doc="Class that handles the batches instead of the one that serialises, compresses and sends them.",
     )  # fmt: skip
     event_handler_props: tuple[str, ...] = prop(
-        "event.handler.props", (), tuple, check=handler_properties, doc="What its init is given.",
+        "event.handler.props", (), tuple, check=handler_properties, doc="Arguments of its init method.",
     )  # fmt: skip
     callback_handler: str | None = prop(
         "callback.handler", None, str, check=not_empty,
-        doc="Class that is called at each stage of the queue and may change what passes.",
+        doc="Class that is called at each stage of the queue and may change the events.",
     )  # fmt: skip
     callback_handler_props: tuple[str, ...] = prop(
-        "callback.handler.props", (), tuple, check=handler_properties, doc="What its init is given.",
+        "callback.handler.props", (), tuple, check=handler_properties, doc="Arguments of its init method.",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -147,7 +147,7 @@ class AsyncProducerConfig(SyncProducerConfig):
         return _CODECS[self.compression_codec]
 
     def codec_of(self, topic: str) -> Codec:
-        """How messages of ``topic`` are compressed."""
+        """The codec for messages of ``topic``."""
         chosen = not self.compressed_topics or topic in self.compressed_topics
         return self.codec if chosen else Codec.NONE
 
@@ -158,21 +158,21 @@ class ClassicProducerConfig(ZooKeeperConfig, AsyncProducerConfig):
 
     producer_type: str = prop(
         "producer.type", "sync", str, check=one_of("sync", "async"), section="The producer",
-        doc="sync returns when the broker has the messages, async when the queue has them.",
+        doc="sync returns when the broker has the messages, async when they are queued.",
     )  # fmt: skip
     broker_list: str | None = prop(
         "broker.list", None, str, aliases=("metadata.broker.list", "bootstrap.servers"), check=broker_list,
-        doc="The brokers, where ZooKeeper is not asked: 0.7's wire then sends to a random partition of a "
-            "random one. On today's wire the brokers to ask first, also without ids.",
+        doc="The brokers, if ZooKeeper is not used: 0.7's wire then sends to a random partition of a "
+            "random one. On today's wire the brokers for the first connection, also without ids.",
     )  # fmt: skip
     partitioner_class: str | None = prop(
         "partitioner.class", None, str, check=not_empty,
-        doc="Class that chooses a partition by its key. Not set: Java's String.hashCode on 0.7's wire, "
+        doc="Class that chooses a partition by the key. Not set: Java's String.hashCode on 0.7's wire, "
             "murmur2 on today's; random without a key.",
     )  # fmt: skip
     zk_read_retries: int = prop(
         "zk.read.num.retries", 3, int, check=between(0, INT_MAX), unit="attempts",
-        doc="How often ZooKeeper is read again when the broker of the chosen partition is not known.",
+        doc="How often ZooKeeper is read again if the chosen partition's broker is unknown.",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -187,12 +187,12 @@ class ClassicProducerConfig(ZooKeeperConfig, AsyncProducerConfig):
 
     @property
     def brokers(self) -> tuple[BrokerAddress, ...]:
-        """The brokers of ``broker.list``; none where ZooKeeper tells them."""
+        """The brokers of ``broker.list``; empty with ZooKeeper."""
         return parse_broker_list(self.broker_list) if self.broker_list is not None else ()
 
 
 def producer_config(cls: type[C], config: Mapping[str, object] | C | None) -> C:
-    """``config`` as a configuration of ``cls``; codecs may be given as numbers. Raises `InvalidConfig`."""
+    """``config`` as a configuration of ``cls``; codecs may be given as numbers."""
     if isinstance(config, cls):
         return config
     given: Mapping[str, object] = config if isinstance(config, Mapping) else {}
@@ -201,6 +201,6 @@ def producer_config(cls: type[C], config: Mapping[str, object] | C | None) -> C:
 
 
 def handler_props(words: tuple[str, ...]) -> dict[str, str]:
-    """The words of ``event.handler.props`` or ``callback.handler.props`` as names and values."""
+    """The items of ``event.handler.props`` or ``callback.handler.props`` as names and values."""
     pairs = (word.partition("=") for word in words)
     return {name.strip(): value.strip() for name, _, value in pairs}

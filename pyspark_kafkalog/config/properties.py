@@ -1,4 +1,4 @@
-"""Java ``.properties`` text to names and values, and back. Pure but for `load_properties`.
+"""Java ``.properties`` text to names and values, and back. Pure except `load_properties`.
 
 Source: the format as ``java.util.Properties.load`` documents it: ``#`` and ``!`` begin comments; a name
 ends at the first unescaped ``=``, ``:`` or white space; a backslash at a line's end joins the next line.
@@ -13,7 +13,7 @@ from pathlib import Path
 from pyspark_kafkalog.errors import InvalidConfig
 
 MAX_FILE_BYTES = 1 << 20
-"""A larger file is not a configuration; it is refused before it is read."""
+"""Larger files are refused before they are read: they are not configurations."""
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _BLANK = " \t\f"
@@ -23,11 +23,7 @@ _HEX4 = re.compile(r"[0-9a-fA-F]{4}")
 
 
 def load_properties(path: Path | str) -> dict[str, str]:
-    """The properties in a UTF-8 file.
-
-    Raises:
-        InvalidConfig: the file cannot be read, is no text, or is above `MAX_FILE_BYTES`.
-    """
+    """The properties in a UTF-8 file."""
     try:
         with Path(path).open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
@@ -43,11 +39,7 @@ def load_properties(path: Path | str) -> dict[str, str]:
 
 
 def parse_properties(text: str, *, source: str = "properties") -> dict[str, str]:
-    """Names and values in the order in which they stand; of a name given twice the last value counts.
-
-    Raises:
-        InvalidConfig: a malformed Unicode escape; the message names ``source`` and the line.
-    """
+    """Names and values in order; if a name occurs twice, the last value counts."""
     found: dict[str, str] = {}
     for number, line in _logical_lines(text):
         end, value_at = _split(line)

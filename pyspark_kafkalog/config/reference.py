@@ -1,4 +1,4 @@
-"""The definitions as text for people: Markdown tables, and a commented ``.properties`` file."""
+"""Configurations as documentation: Markdown tables, and a commented ``.properties`` file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _WIDTH = 100
 
 
 def markdown(cls: type[Config], base: type[Config] | None = None) -> str:
-    """One table for each section: name, default with its unit, what is allowed, what it does.
+    """A table for each section: name, default with its unit, allowed values, meaning.
 
-    With ``base`` only what ``cls`` adds to it.
+    With ``base`` only the properties that ``cls`` adds to it.
     """
     lines: list[str] = []
     shown = {item.name for item in describe(base)} if base is not None else set()
@@ -39,12 +39,11 @@ def properties_file(
     left_out: Collection[str] = (),
     commented: Collection[str] = (),
 ) -> str:
-    """Every property with its default, below a comment that says what it is, its unit and its range.
+    """Every property with its default, after a comment with its meaning, unit and range.
 
-    What is not set by default stands there as a comment, unless ``given`` has a value for its name: so that
-    `parse` makes the default configuration of it, or one that can be used where something must be set. In a
-    file of several configurations ``prefix`` stands before each name. The fields ``left_out`` are not there,
-    those ``commented`` stand as a comment in any case.
+    Properties without a default are commented out, unless ``given`` has a value: so `parse` reads the default
+    configuration, or a usable one if some are required. In a file of several configurations ``prefix``
+    precedes each name. The fields ``left_out`` are omitted, those ``commented`` always commented out.
     """
     given = given or {}
     blocks = ["".join(map(_comment, heading.splitlines()))]

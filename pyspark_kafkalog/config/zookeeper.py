@@ -1,4 +1,6 @@
-"""Where ZooKeeper is, for brokers and clients, and the properties of the bundled server. Pure."""
+"""ZooKeeper's address and prefixes, for brokers and clients, and the properties of the bundled server.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +25,13 @@ CONNECTION_TIMEOUT_MS = 6_000
 
 
 def parse_connect(text: str) -> tuple[str, str]:
-    """The servers and the chroot of ``host:port,host:port/chroot``; without a chroot that is empty.
-
-    Raises:
-        ValueError: an address is none, or the chroot is no path.
-    """
+    """The servers and the chroot (or "") of ``host:port,host:port/chroot``. Raises `ValueError`."""
     servers, slash, below = text.strip().partition("/")
     if not parse_addresses(servers):
-        raise ValueError(f"{text!r} names no server")
+        raise ValueError(f"{text!r} has no server")
     chroot = (slash + below).rstrip("/")
     if any(part in ("", ".", "..") for part in chroot.split("/")[1:]):
-        raise ValueError(f"{chroot!r} is no path in ZooKeeper")
+        raise ValueError(f"{chroot!r} is not a ZooKeeper path")
     return servers, chroot
 
 
@@ -49,7 +47,7 @@ znode_name = Check(
     "a name without slashes",
     lambda text: text not in ("", ".", "..") and "/" not in text and text.isprintable(),
 )
-connect_string = Check("host:port, several of them separated by commas, then perhaps /chroot", _is_connect)
+connect_string = Check("host:port, separated by commas, optionally with /chroot", _is_connect)
 path_prefix = Check(
     "a path such as /kafka; / is the root", lambda text: text[:1] == "/" and _is_connect(f"h:1{text}")
 )
@@ -57,7 +55,7 @@ path_prefix = Check(
 
 @dataclass(frozen=True)
 class ZooKeeperConfig(Config):
-    """Where brokers and clients of a cluster meet; the same properties for all of them."""
+    """How brokers and clients of a cluster use ZooKeeper; the same properties for all of them."""
 
     zookeeper_connect: str | None = prop(
         "zookeeper.connect", None, str, aliases=("zk.connect",), check=connect_string, section="ZooKeeper",
@@ -66,30 +64,30 @@ class ZooKeeperConfig(Config):
     zookeeper_session_timeout_ms: int = prop(
         "zookeeper.session.timeout.ms", SESSION_TIMEOUT_MS, int, aliases=("zk.sessiontimeout.ms",),
         check=between(100, INT_MAX), unit="ms",
-        doc="Silence after which ZooKeeper takes us for dead. The server has limits of its own.",
+        doc="Time without contact after which ZooKeeper ends the session. The server has its own limits.",
     )  # fmt: skip
     zookeeper_connection_timeout_ms: int = prop(
         "zookeeper.connection.timeout.ms", CONNECTION_TIMEOUT_MS, int, aliases=("zk.connectiontimeout.ms",),
         check=positive_int, unit="ms",
-        doc="Time that connecting to ZooKeeper, or one operation there, may take.",
+        doc="Time limit for connecting to ZooKeeper, or for one operation.",
     )  # fmt: skip
     zookeeper_prefix: str = prop(
         "zookeeper.prefix", "/kafka", str, check=path_prefix,
-        doc="Where, below the chroot, the registrations of today's wire are, in JSON.",
+        doc="Path below the chroot for the registries of today's wire, in JSON.",
     )  # fmt: skip
     zookeeper_prefix_07: str = prop(
         "zookeeper.prefix.07", "/", str, check=path_prefix,
-        doc="Where those of 0.7's wire are, in plain text: its own clients look at the root only.",
+        doc="Path for those of 0.7's wire, in plain text: 0.7's own clients only use the root.",
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class ZooKeeperServerConfig(Config):
-    """``zookeeper.properties``: the server that ``kafkalog zookeeper start`` runs. ZooKeeper's names."""
+    """``zookeeper.properties`` for ``kafkalog zookeeper start``. ZooKeeper's names."""
 
     data_dir: str = prop(
         "dataDir", "zookeeper-data", str, check=not_empty, section="The server",
-        doc="Where snapshots and transactions are kept. A relative one is relative to where it is started.",
+        doc="Directory for snapshots and transactions; relative to the working directory.",
     )  # fmt: skip
     client_port: int = prop(
         "clientPort", 2181, int, check=between(0, 65535), unit="port",
@@ -109,7 +107,7 @@ class ZooKeeperServerConfig(Config):
     )  # fmt: skip
     max_session_timeout_ms: int = prop(
         "maxSessionTimeout", 60_000, int, check=positive_int, unit="ms",
-        doc="Longest session timeout that a client may ask for (ZooKeeper: 20 ticks).",
+        doc="Longest session timeout that a client may request (ZooKeeper: 20 ticks).",
     )  # fmt: skip
     purge_interval_hours: int = prop(
         "autopurge.purgeInterval", 24, int, check=between(0, INT_MAX), unit="hours", section="Old files",
@@ -117,10 +115,10 @@ class ZooKeeperServerConfig(Config):
     )  # fmt: skip
     snap_retain_count: int = prop(
         "autopurge.snapRetainCount", 3, int, check=between(3, INT_MAX), unit="snapshots",
-        doc="How many snapshots are kept, with the transactions that belong to them.",
+        doc="How many snapshots are kept, with their transactions.",
     )  # fmt: skip
 
     @classmethod
     def load(cls, path: Path | str | None) -> ZooKeeperServerConfig:
-        """From a properties file, or from the defaults alone. Raises `InvalidConfig`."""
+        """From a properties file, or the defaults."""
         return parse(cls, load_properties(path) if path is not None else {}, source=str(path))

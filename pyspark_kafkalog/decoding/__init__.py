@@ -5,7 +5,7 @@
     decoded = load.df.withColumn("d", decoding.avro("value", "flight.avsc", registry="http://registry:8081"))
     decoded.select("offset", "d.value.*", "d.reason")
 
-Docs: docs/loads.md, "Decoding". Nothing heavy is imported before a function is called.
+Docs: docs/loads.md, "Decoding". Heavy libraries are imported when a function is called.
 """
 
 from __future__ import annotations

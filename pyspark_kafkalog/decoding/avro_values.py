@@ -1,4 +1,8 @@
-"""Avro values to columns: the writer's schema by the id in the header, the reader's as it was given."""
+"""Avro values to columns: the writer's schema by the id in the header, the reader's as given.
+
+Types are those of Spark's own Avro source: records are structs, enums strings, a union with null is nullable;
+``[int, long]`` is a long and ``[float, double]`` a double. Source: Apache Avro 1.12, "Specification".
+"""
 
 from __future__ import annotations
 
@@ -16,14 +20,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _KEPT = "decimal"
-"""The one logical type that is read as such. Times become numbers first, and columns of times together; for
-the others Spark has no type."""
+"""The one logical type that fastavro decodes. Timestamps are decoded as numbers and cast as whole columns;
+Spark has no types for the others.
+"""
 
 _MAX_DEPTH = 50
 
 
 def plain(schema: Any) -> Any:
-    """A schema without the logical types that are read as the number or text they are made of."""
+    """A schema without the logical types that are decoded as their number or string."""
     if isinstance(schema, list):
         return [plain(one) for one in schema]
     if not isinstance(schema, dict):
@@ -38,12 +43,12 @@ def plain(schema: Any) -> Any:
 
 
 def arrow_types(*schemas: Any) -> list[pa.DataType]:
-    """The types of the last schema's values; the others define what it refers to.
+    """The types of the last schema's values; the schemas before define what it refers to.
 
-    The first is what values are read as, the last what their column is; each can be cast to the next.
+    The first type is that of decoded values, the last that of the column; each can be cast to the next.
 
     Raises:
-        InvalidConfig: it is recursive, has a union of several types, or is no schema.
+        InvalidConfig: the schema is recursive, has a union of several types, or is not a schema.
     """
     found: list[pa.DataType] = []
     for stage in range(_STAGES):
@@ -55,7 +60,7 @@ def arrow_types(*schemas: Any) -> list[pa.DataType]:
 
 
 class _Types:
-    """One walk. *Not thread-safe.* Names are defined where they first stand."""
+    """One walk. *Not thread-safe.* A named type is defined where it is first used."""
 
     def __init__(self, stage: int) -> None:
         self._stage = stage
@@ -64,7 +69,7 @@ class _Types:
     def of(self, schema: Any, space: str, depth: int) -> pa.DataType:
         if depth > _MAX_DEPTH:
             raise InvalidConfig(
-                f"the Avro schema nests more than {_MAX_DEPTH} deep, or within itself: no column can"
+                f"the Avro schema nests more than {_MAX_DEPTH} deep, or within itself: a column cannot"
             )
         if isinstance(schema, list):
             return self._union(schema, space, depth)
@@ -99,7 +104,7 @@ class _Types:
         return self.of(kind, space, depth + 1)
 
     def _define(self, schema: Mapping[str, Any], space: str) -> str:
-        """Note a named type; the namespace that holds inside it."""
+        """Register a named type; returns the namespace inside it."""
         if "name" not in schema:
             return space
         name = schema["name"]
@@ -121,7 +126,7 @@ class _Types:
             if full in self._named:
                 schema, inside = self._named[full]
                 return self.of(schema, inside, depth + 1)
-        raise InvalidConfig(f"the Avro schema has {name!r}, which is no type of Avro and defined nowhere")
+        raise InvalidConfig(f"the Avro schema has an unknown type {name!r}")
 
     def _union(self, schema: list[Any], space: str, depth: int) -> pa.DataType:
         import pyarrow as pa
@@ -134,8 +139,8 @@ class _Types:
             if set(kinds) == {wide, narrow}:
                 return wide
         raise InvalidConfig(
-            f"the Avro schema has a union of {schema}: a column has one type, beside null. Give a reader's "
-            "schema of your own that leaves the field out"
+            f"the Avro schema has a union of {schema}: a column has one type, besides null. Give a reader's "
+            "schema without the field"
         )
 
 
@@ -161,9 +166,9 @@ def _logical(schema: Mapping[str, Any], stage: int) -> pa.DataType | None:
 
 @dataclass(frozen=True)
 class AvroFormat:
-    """How values are written. It is pickled into tasks, so it holds texts only.
+    """How values are encoded. Pickled into tasks, so it only holds text.
 
-    ``reader`` is the schema that they are read as. Writers' schemas come from the ``registry`` or from
+    ``reader`` is the schema to decode to. Writers' schemas come from the ``registry`` or from
     ``writers``, by id; without both, ``reader`` is the writer's too.
     """
 
@@ -174,10 +179,10 @@ class AvroFormat:
 
 
 class AvroDecoder:
-    """*Not thread-safe: belongs to one task's process.* Keeps every schema it met."""
+    """*Not thread-safe: belongs to one task's process.* Caches the schemas it used."""
 
     def __init__(self, format: AvroFormat) -> None:
-        """Raises `InvalidConfig` where the reader's schema is none, or is no column."""
+        """Raises `InvalidConfig` if the reader's schema is invalid, or has no column type."""
         self._format = format
         self._registry = None if format.registry is None else Registry(format.registry)
         self._reader, self._stages = parsed(format.reader)
@@ -187,15 +192,11 @@ class AvroDecoder:
         self._shape = _shape(self.kind)
 
     def __call__(self, values: pa.Array) -> pa.StructArray:
-        """Columns ``value`` and ``reason`` of a column of values.
-
-        Raises:
-            RegistryError: the registry cannot be asked: that is no record's fault.
-        """
+        """Columns ``value`` and ``reason`` for a column of values. `RegistryError` fails the whole column."""
         return decode_column(values, self._decode, self._column)
 
     def _column(self, found: list[Any]) -> pa.Array:
-        """A column of values. Times are cast together: one by one they cost several times as much."""
+        """A column of values. Timestamps are cast together: one by one they cost several times as much."""
         import pyarrow as pa
 
         read, *others = self._stages
@@ -215,7 +216,7 @@ class AvroDecoder:
         try:
             found = schemaless_reader(stream, writer, self._reader)
         except Exception as e:
-            # Whatever a library does with bytes that are not Avro: EOFError, IndexError, struct.error, ...
+            # fastavro raises anything for bytes that are not Avro: EOFError, IndexError, struct.error, ...
             raise Undecodable(f"not Avro of {said}: {type(e).__name__}: {e}".rstrip(": ")) from e
         if stream.tell() != len(value):
             raise Undecodable(f"not Avro of {said}: {len(value) - stream.tell()} bytes are left over")
@@ -230,17 +231,17 @@ class AvroDecoder:
         return writer
 
     def _fetch(self, number: int) -> Any:
-        """The writer's schema of an id; a text that says why there is none."""
+        """The writer's schema for an id, or the reason why there is none."""
         if self._registry is not None:
             found = self._registry.by_id(number)
             if found is None:
                 return f"the registry {self._registry.url} has no schema {number}"
             if found.kind != "AVRO":
-                return f"schema {number} is of {found.kind}, not of Avro"
+                return f"schema {number} is {found.kind}, not Avro"
         elif self._given:
             if number not in self._given:
                 known = ", ".join(map(str, sorted(self._given)))
-                return f"no schema {number} is known; there are {known}"
+                return f"schema {number} is unknown; known are {known}"
             found = Schema(self._given[number])
         else:
             return self._reader
@@ -251,11 +252,7 @@ class AvroDecoder:
 
 
 def parsed(schema: Schema) -> tuple[Any, list[pa.DataType]]:
-    """A schema as fastavro takes it, and what `arrow_types` makes of it.
-
-    Raises:
-        InvalidConfig: it is no Avro schema, or is no column.
-    """
+    """A schema as fastavro needs it, and its `arrow_types`. Raises `InvalidConfig`."""
     reader = _parse(schema)
     return reader, arrow_types(*(json.loads(text) for text in (*schema.references, schema.text)))
 
@@ -278,7 +275,7 @@ def _parse(schema: Schema) -> Any:
 
 
 def _shape(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """What turns maps into the pairs that Arrow wants; None where there is none to turn."""
+    """A function that turns maps into the pairs that Arrow needs; None if there are no maps."""
     import pyarrow.types as t
 
     if t.is_map(kind):

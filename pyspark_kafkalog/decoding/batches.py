@@ -1,4 +1,4 @@
-"""A column of values to a column of ``struct<value, reason>``: what every decoder of Python has in common."""
+"""A column of values to a column of ``struct<value, reason>``: shared by all decoders in Python."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 def decode_column(
     values: pa.Array, decode: Callable[[bytes], Any], column_of: Callable[[list[Any]], pa.Array]
 ) -> pa.StructArray:
-    """``column_of`` what ``decode`` makes of each value; where it raises `Undecodable`, null and the reason.
+    """Decode each value with ``decode`` and collect them with ``column_of``; `Undecodable` becomes null with
+    a reason.
 
-    A value that is null, as a compacted topic's deletions are, gives null twice: there is nothing to decode.
+    A null value, such as a compacted topic's tombstone, gives null for both.
     """
     import pyarrow as pa
 
@@ -45,7 +46,7 @@ def _column(
         return column_of(decoded)
     except misfits:
         pass
-    # One of them does not fit its type, as a damaged number may not: find out which.
+    # One of them does not fit its type, such as a damaged number: find out which.
     for index, value in enumerate(decoded):
         try:
             column_of([value])

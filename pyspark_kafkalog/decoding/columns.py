@@ -1,7 +1,7 @@
-"""The functions that users call: a column of bytes in, a column ``struct<value, reason>`` out.
+"""The functions that users call: from a column of bytes to a column ``struct<value, reason>``.
 
-``reason`` is null where the value could be decoded, and says why where not; both are null where there is no
-value. Avro and Protobuf are decoded in Python, a batch of Arrow at a time; JSON by Spark itself.
+``reason`` is null if the value was decoded, else it says why not; both are null for a null value. Avro and
+Protobuf are decoded in Python, an Arrow batch at a time; JSON by Spark itself.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ def avro(
     writers: str | os.PathLike[str] | Mapping[int, str] | None = None,
     framed: bool = True,
 ) -> Column:
-    """Decode Avro. ``schema`` is what values are read as: a file, or the text of a schema.
+    """Decode Avro to ``schema``: a file, or the text of a schema.
 
-    With ``framed`` each value has Confluent's header. Its schema's id is asked of the ``registry``, a URL, or
-    looked up in ``writers``, a directory with files ``<id>.avsc`` or a mapping of texts; without both all are
-    taken to be written with ``schema``. ``subject`` instead of ``schema`` is the newest of the registry's,
-    at this moment. Files are read here and now: executors need none.
+    With ``framed`` each value has Confluent's header. The id in it is looked up in the ``registry``, a URL,
+    or in ``writers``, a directory with files ``<id>.avsc`` or a mapping of texts; without both all values
+    must be written with ``schema``. ``subject`` instead of ``schema`` uses the registry's newest schema of
+    it, as of now. Files are read now: executors need none.
 
     Raises:
-        InvalidConfig: what is given is no schema, or no column can be made of it.
-        RegistryError: the registry cannot be asked.
+        InvalidConfig: a schema is invalid, or has no column type.
+        RegistryError: the registry cannot be reached.
     """
     from pyspark_kafkalog.decoding.avro_values import AvroFormat, parsed
 
@@ -56,12 +56,12 @@ def avro(
 def protobuf(
     column: Column | str, descriptors: str | os.PathLike[str], message: str, *, framed: bool = True
 ) -> Column:
-    """Decode Protobuf: ``descriptors`` is a file of ``protoc --descriptor_set_out``, read here and now.
+    """Decode Protobuf: ``descriptors`` is a file of ``protoc --descriptor_set_out``, read now.
 
-    ``message`` is the full name of the type, ``com.example.Flight``.
+    ``message`` is the full name of the type, such as ``com.example.Flight``.
 
     Raises:
-        InvalidConfig: the file is none, or lacks the type.
+        InvalidConfig: the file is invalid, or does not have the type.
     """
     from pyspark_kafkalog.decoding.protobuf_values import ProtobufDecoder, ProtobufFormat
 
@@ -72,11 +72,11 @@ def protobuf(
 def json(column: Column | str, schema: StructType | str, *, framed: bool = False) -> Column:
     """Decode JSON objects. ``schema`` is Spark's, as a type or as text: ``"carrier STRING, delay INT"``.
 
-    A field that is missing is null; what is no object, or has a field of another type, has a reason. Spark
-    does it without Python; with ``framed`` each value has Confluent's header, whose id is not looked at.
+    A missing field is null; a value that is not an object, or has a field of another type, has a reason.
+    Spark decodes it without Python; with ``framed`` each value has Confluent's header, whose id is ignored.
 
     Raises:
-        InvalidConfig: the schema is no struct.
+        InvalidConfig: the schema is not a struct.
     """
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
@@ -129,14 +129,14 @@ def _decoded(column: Column | str, format: AvroFormat | ProtobufFormat, kind: pa
     def decode(values: pa.Array) -> pa.Array:
         return _decoder(format)(values)
 
-    # Spark looks at the hints themselves, and takes texts for them only where the module has pyarrow.
+    # Spark evaluates the type hints, and accepts strings only if the module has pyarrow.
     decode.__annotations__ = {"values": pa.Array, "return": pa.Array}
     decoded: Column = arrow_udf(decode, result)(column)  # type: ignore[call-overload]
     return decoded
 
 
 _DECODERS: dict[AvroFormat | ProtobufFormat, Callable[[pa.Array], pa.StructArray]] = {}
-"""Of this process: a decoder keeps the schemas it met, and tasks follow one another here."""
+"""Per process: a decoder caches schemas, and tasks run here one after the other."""
 
 
 def _decoder(format: AvroFormat | ProtobufFormat) -> Callable[[pa.Array], pa.StructArray]:
@@ -152,9 +152,7 @@ def _reader(schema: str | os.PathLike[str] | None, registry: str | None, subject
     from pyspark_kafkalog.decoding.schema_registry import Registry, Schema
 
     if (schema is None) == (subject is None):
-        raise InvalidConfig(
-            "give the schema that values are read as, or the subject that the registry has it of"
-        )
+        raise InvalidConfig("give schema=..., or subject=... to take it from the registry")
     if schema is not None:
         return Schema(_text(schema))
     if registry is None:
@@ -163,7 +161,7 @@ def _reader(schema: str | os.PathLike[str] | None, registry: str | None, subject
 
 
 def _text(schema: str | os.PathLike[str]) -> str:
-    """The schema itself, or what is in the file of this name."""
+    """The schema itself, or the content of the file with this name."""
     if isinstance(schema, str) and schema.lstrip()[:1] in ("{", "[", '"'):
         return schema
     try:
@@ -179,7 +177,7 @@ def _writers(given: str | os.PathLike[str] | Mapping[int, str] | None) -> tuple[
         return tuple(sorted(given.items()))
     found = {int(file.stem): _text(file) for file in Path(given).glob("*.avsc") if file.stem.isdecimal()}
     if not found:
-        raise InvalidConfig(f"{os.fspath(given)} has no schemas: files are called <id>.avsc")
+        raise InvalidConfig(f"{os.fspath(given)} has no schemas: expected are files <id>.avsc")
     return tuple(sorted(found.items()))
 
 

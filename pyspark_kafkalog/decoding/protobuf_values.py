@@ -1,7 +1,8 @@
-"""Protobuf values to columns, by a file of descriptors (``protoc --include_imports --descriptor_set_out``).
+"""Protobuf values to columns, with a descriptor file (``protoc --include_imports --descriptor_set_out``).
 
-Fields are known by their numbers, so one description reads what others wrote; no schema registry is asked.
-Types as in Spark's own: ``uint32`` is a long, ``uint64`` a decimal, enums texts, ``Timestamp`` a timestamp.
+Fields are identified by number, so one descriptor decodes other versions too; no schema registry is needed.
+Types as in Spark's own source: ``uint32`` is a long, ``uint64`` a decimal, enums strings, ``Timestamp`` a
+timestamp.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _MAX_DEPTH = 50
 
 @dataclass(frozen=True)
 class ProtobufFormat:
-    """How values are written: a ``FileDescriptorSet`` as bytes, the full name of the message type in it."""
+    """How values are encoded: a ``FileDescriptorSet`` as bytes, and the full name of the message type."""
 
     descriptors: bytes
     message: str
@@ -34,7 +35,7 @@ class ProtobufDecoder:
     """*Not thread-safe: belongs to one task's process.*"""
 
     def __init__(self, format: ProtobufFormat) -> None:
-        """Raises `InvalidConfig` where the description is none, lacks the message, or nests within itself."""
+        """Raises `InvalidConfig` if the descriptors are invalid, lack the message, or it is recursive."""
         try:
             from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
             from google.protobuf.message import DecodeError
@@ -51,7 +52,7 @@ class ProtobufDecoder:
             self._message = pool.FindMessageTypeByName(format.message)
         except (DecodeError, KeyError, TypeError) as e:
             raise InvalidConfig(
-                f"no message {format.message!r} in the descriptors: {e}. They are what protoc writes with "
+                f"no message {format.message!r} in the descriptors: {e}. Write them with protoc "
                 "--include_imports --descriptor_set_out"
             ) from e
         self._new = message_factory.GetMessageClass(self._message)
@@ -59,7 +60,7 @@ class ProtobufDecoder:
         self.kind, self._read = _message(self._message, 0)
 
     def __call__(self, values: pa.Array) -> pa.StructArray:
-        """Columns ``value`` and ``reason`` of a column of values."""
+        """Columns ``value`` and ``reason`` for a column of values."""
         import pyarrow as pa
 
         return decode_column(values, self._decode, lambda found: pa.array(found, self.kind))
@@ -81,7 +82,7 @@ class ProtobufDecoder:
 
 
 def _path_of(message: Any) -> tuple[int, ...]:
-    """Where a message type stands in its file: the index of each type on the way."""
+    """The position of a message type in its file: the index on each nesting level."""
     path: list[int] = []
     while message is not None:
         parent = message.containing_type
@@ -95,12 +96,12 @@ Read = Callable[[Any], Any]
 
 
 def _message(message: Any, depth: int) -> tuple[pa.DataType, Read]:
-    """The column of a message type, and what makes its values."""
+    """The column type of a message type, and the function that converts its values."""
     import pyarrow as pa
 
     if depth > _MAX_DEPTH:
         raise InvalidConfig(
-            f"{message.full_name} nests more than {_MAX_DEPTH} deep, or within itself: no column can"
+            f"{message.full_name} nests more than {_MAX_DEPTH} deep, or within itself: a column cannot"
         )
     if message.full_name == _TIMESTAMP:
         return pa.timestamp("us", "UTC"), lambda v: v.seconds * 1_000_000 + v.nanos // 1000
@@ -146,5 +147,5 @@ def _single(field: Any, depth: int) -> tuple[pa.DataType, Read]:
         field.TYPE_UINT64: pa.decimal128(20, 0), field.TYPE_FIXED64: pa.decimal128(20, 0),
     }  # fmt: skip
     if field.type not in kinds:
-        raise InvalidConfig(f"{field.full_name} is a group, for which there is no column")
+        raise InvalidConfig(f"{field.full_name} is a group, which has no column type")
     return kinds[field.type], lambda v: v

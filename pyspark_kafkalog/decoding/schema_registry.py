@@ -1,8 +1,10 @@
-"""Confluent's wire header: which schema a value was written with. Pure.
+"""Confluent's wire header, and a client for Confluent's schema registry: schemas by id, or the newest of a
+subject.
 
-Layout: ``magic:1 = 0, schema id:4`` big-endian, then the value. Protobuf has between them the path to the
+Header: ``magic:1 = 0, schema id:4`` big-endian, then the value. Protobuf has between them the path to the
 message type in its file: ``count, index...`` as zigzag varints, where a single 0 stands for ``1, 0``.
-Source: Confluent's schema registry, "Wire format".
+Source: Confluent's schema registry, "Wire format" and "Schema Registry API reference" (``/schemas/ids/{id}``,
+``/subjects/{subject}/versions/{version}``).
 """
 
 from __future__ import annotations
@@ -22,32 +24,24 @@ HEADER_BYTES = 5
 _MAGIC = 0
 _ID = struct.Struct(">I")
 _MAX_DEPTH = 100
-"""Nested message types, one in the other: beyond what any schema has."""
+"""Limit for nested message types, beyond what any schema has."""
 
 
 class Undecodable(Exception):
-    """A value is not what it should be; the text is the reason that its row gets."""
+    """A value cannot be decoded; the text becomes its row's reason."""
 
 
 def schema_id(value: bytes) -> int:
-    """The id in the header; the value begins at `HEADER_BYTES`.
-
-    Raises:
-        Undecodable: there is no such header.
-    """
+    """The id in the header; the value begins at `HEADER_BYTES`. Raises `Undecodable`."""
     if len(value) < HEADER_BYTES:
         raise Undecodable(f"no Confluent header: {len(value)} bytes are fewer than its {HEADER_BYTES}")
     if value[0] != _MAGIC:
-        raise Undecodable(f"no Confluent header: its first byte is 0, here it is {value[0]}")
+        raise Undecodable(f"no Confluent header: the first byte is {value[0]}, not 0")
     return int(_ID.unpack_from(value, 1)[0])
 
 
 def message_path(value: bytes, position: int) -> tuple[tuple[int, ...], int]:
-    """The path of indexes at ``position``, and where the message begins.
-
-    Raises:
-        Undecodable: it is cut off, or no path.
-    """
+    """The path of indexes at ``position``, and where the message begins. Raises `Undecodable`."""
     count, position = _zigzag(value, position)
     if count == 0:
         return (0,), position
@@ -84,12 +78,12 @@ _SERVER_FAILED = 500
 
 
 class RegistryError(KafkaError):
-    """The schema registry cannot be asked, or answers what no registry does."""
+    """The schema registry cannot be reached, or its answer is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A schema as its text, and those it refers to, each before the one that needs it."""
+    """A schema's text, and those it refers to, each before the one that needs it."""
 
     text: str
     kind: str = "AVRO"
@@ -97,13 +91,11 @@ class Schema:
 
 
 class Registry:
-    """*Thread-safe: it keeps nothing but where the registry is.* Schemas never change: callers keep them."""
+    """*Thread-safe.* A client of one registry. Schemas never change, so callers cache them."""
 
     def __init__(self, url: str, *, timeout_seconds: float = 10.0) -> None:
-        """``url``: ``http://host:8081``, with ``user:password@`` where it asks for them.
-
-        Raises:
-            InvalidConfig: it is no such URL.
+        """``url``: ``http://host:8081``, with ``user:password@`` if required. Raises `InvalidConfig` if
+        invalid.
         """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -117,19 +109,15 @@ class Registry:
             self._headers["Authorization"] = "Basic " + base64.b64encode(secret.encode()).decode()
 
     def by_id(self, schema_id: int) -> Schema | None:
-        """The schema of this id; None where there is none.
-
-        Raises:
-            RegistryError: the registry cannot be asked.
-        """
+        """The schema with this id; None if there is none. Raises `RegistryError`."""
         found = self._get(f"/schemas/ids/{schema_id}")
         return None if found is None else self._schema(found)
 
     def latest(self, subject: str) -> Schema:
-        """The newest schema of a subject: ``flights-value`` is usual for the values of topic ``flights``.
+        """The newest schema of a subject: usually ``flights-value`` for the values of topic ``flights``.
 
         Raises:
-            RegistryError: there is none, or the registry cannot be asked.
+            RegistryError: there is none, or the registry cannot be reached.
         """
         return self._schema(self._version(subject, "latest"))
 
@@ -146,7 +134,7 @@ class Registry:
         return Schema(self._text(answer), str(kind), tuple(texts.values()))
 
     def _follow(self, answer: dict[str, object], texts: dict[tuple[str, object], str]) -> None:
-        """Put what ``answer`` refers to into ``texts``, what that refers to first."""
+        """Add the schemas that ``answer`` refers to to ``texts``, dependencies first."""
         for reference in self._references(answer):
             key = str(reference.get("subject")), reference.get("version")
             if key in texts:
@@ -160,7 +148,7 @@ class Registry:
     def _references(self, answer: dict[str, object]) -> list[dict[str, object]]:
         found = answer.get("references") or []
         if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-            raise RegistryError(f"{self.url} answered with references that are none")
+            raise RegistryError(f"{self.url} answered with invalid references")
         return found
 
     def _text(self, answer: dict[str, object]) -> str:
@@ -180,7 +168,7 @@ class Registry:
         return None
 
     def _ask(self, path: str) -> dict[str, object] | None:
-        """The answer; None where there is no such thing. What trying again cannot cure is `InvalidConfig`."""
+        """The answer; None if there is no such object. `InvalidConfig` for errors that a retry cannot fix."""
         request = Request(self.url + path, headers=self._headers)
         try:
             with urlopen(request, timeout=self._timeout) as response:
@@ -200,7 +188,7 @@ class Registry:
         try:
             found = json.loads(body)
         except ValueError as e:
-            raise InvalidConfig(f"{self.url}{path} answered no JSON: is it a schema registry?") from e
+            raise InvalidConfig(f"{self.url}{path} did not answer in JSON: is it a schema registry?") from e
         if not isinstance(found, dict):
-            raise InvalidConfig(f"{self.url}{path} answered no object: is it a schema registry?")
+            raise InvalidConfig(f"{self.url}{path} did not answer with an object: is it a schema registry?")
         return found

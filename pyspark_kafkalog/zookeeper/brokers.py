@@ -1,4 +1,4 @@
-"""The registry of brokers and topics: who serves where, and which partitions each one has."""
+"""The registry of brokers and topics: live brokers, and which partitions each one has."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class BrokerIdInUse(KafkaError):
     """Another broker is registered under this id."""
 
     def __init__(self, ours: BrokerNode, other: BrokerNode | None, path: str) -> None:
-        holder = f"by {other.host}:{other.port}" if other is not None else "by what is no broker"
+        holder = f"by {other.host}:{other.port}" if other is not None else "by a znode that is not a broker's"
         super().__init__(
             f"broker id {ours.id} is in use {holder} ({path} in ZooKeeper): give the broker at "
             f"{ours.host}:{ours.port} another node.id, or stop the other one"
@@ -33,41 +33,33 @@ class BrokerIdInUse(KafkaError):
 
 
 def brokers(session: Session, layout: Layout) -> dict[int, BrokerNode]:
-    """The live brokers by id. One whose znode cannot be read is left out, with a warning.
-
-    Raises:
-        ConnectionLost: ZooKeeper does not answer.
-    """
+    """The live brokers by id."""
     ids = sorted(int(name) for name in session.children(layout.brokers) if NUMBER.fullmatch(name))
     found = ((number, broker_at(session, layout, number)) for number in ids)
     return {number: broker for number, broker in found if broker is not None}
 
 
 def broker_at(session: Session, layout: Layout, broker: int) -> BrokerNode | None:
-    """The live broker with this id; None where there is none. Raises `ConnectionLost`."""
+    """The live broker with this id; None if there is none."""
     node = session.read(layout.broker(broker))
     if node is None:
         return None
     try:
         return layout.read_broker(broker, node.data)
     except MalformedNode as e:
-        _log.warning("%s is left out: %s", layout.broker(broker), e)
+        _log.warning("%s is skipped: %s", layout.broker(broker), e)
         return None
 
 
 def topics(session: Session, layout: Layout) -> list[str]:
-    """Every topic that some broker has or had, sorted. Raises `ConnectionLost`."""
+    """Every topic that some broker has or had, sorted."""
     return session.children(layout.topics)
 
 
 def partitions(session: Session, layout: Layout, topic: str) -> list[PartitionNode]:
     """A topic's partitions, in the order in which they are assigned to consumers.
 
-    Those of brokers that are gone are not there: their znodes went with them. A znode that cannot be read is
-    left out, with a warning.
-
-    Raises:
-        ConnectionLost: ZooKeeper does not answer.
+    Only those of live brokers: the znodes are ephemeral.
     """
     found: list[PartitionNode] = []
     for child in session.children(layout.topic(topic)):
@@ -77,49 +69,43 @@ def partitions(session: Session, layout: Layout, topic: str) -> list[PartitionNo
         try:
             found += layout.read_partitions(child, node.data)
         except MalformedNode as e:
-            _log.warning("%s is left out: %s", layout.topic_child(topic, child), e)
+            _log.warning("%s is skipped: %s", layout.topic_child(topic, child), e)
     return sorted(found, key=lambda partition: layout.partition_order(partition.name))
 
 
 def watch_brokers(session: Session, layout: Layout, changed: Callable[[], object]) -> RegistryWatch:
-    """Tell when a broker comes, goes or is somewhere else, and once soon; on the session's thread."""
+    """Call ``changed`` on the session's thread soon, and when a broker comes, goes or changes its address."""
     return RegistryWatch(session, layout.brokers, lambda name: f"{layout.brokers}/{name}", changed)
 
 
 def watch_topics(session: Session, layout: Layout, tell: Callable[[list[str]], object]) -> Watch:
-    """Tell the names of the topics, soon and whenever there is a new one; on the session's thread."""
+    """Call ``tell`` on the session's thread with the topics' names, soon and when there is a new one."""
     return session.watch_children(layout.topics, tell)
 
 
 def watch_topic(session: Session, layout: Layout, topic: str, changed: Callable[[], object]) -> RegistryWatch:
-    """Tell when a broker takes the topic up, has more partitions of it or is gone; on the session's thread.
+    """Call ``changed`` on the session's thread when a broker creates the topic, has more partitions of it or
+    goes.
 
-    `partitions` tells what is there.
+    Then read `partitions`.
     """
     return RegistryWatch(session, layout.topic(topic), lambda name: layout.topic_child(topic, name), changed)
 
 
 def cluster_id(session: Session, layout: Layout) -> str | None:
-    """The id of the cluster that meets here; None where it has none, as in 0.7 itself.
-
-    Raises:
-        ConnectionLost: ZooKeeper does not answer.
-        MalformedNode: what stands there is no cluster id.
-    """
+    """The id of this ZooKeeper's cluster; None if it has none, as in 0.7 itself."""
     node = session.read(layout.cluster_id)
     return None if node is None else read_cluster_id(node.data)
 
 
 def agree_on_cluster(session: Session, layout: Layout, known: str | None, fresh: str) -> str:
-    """The id of the cluster that meets here: that of its first broker.
+    """The id of this ZooKeeper's cluster, written by its first broker.
 
-    ``known`` is the id in our data directory, None in a new one; ``fresh`` is what the cluster is called if
-    this is its first broker and its directory is new.
+    ``known`` is the id in our data directory, None in a new one; ``fresh`` is the id to use if
+    this is the first broker and its directory is new.
 
     Raises:
         InvalidConfig: our data belongs to another cluster.
-        ConnectionLost: ZooKeeper does not answer.
-        MalformedNode: what stands there is no cluster id.
     """
     path = layout.cluster_id
     ours = known or fresh
@@ -132,7 +118,7 @@ def agree_on_cluster(session: Session, layout: Layout, known: str | None, fresh:
         raise KafkaError(f"{path} was removed from ZooKeeper just now")
     if known is not None and known != theirs:
         raise InvalidConfig(
-            f"the data directory belongs to cluster {known}, but the brokers that meet at "
+            f"the data directory belongs to cluster {known}, but the brokers at "
             f"{session.hosts}{session.chroot} are cluster {theirs} ({path}): "
             "use another chroot or another log.dirs"
         )

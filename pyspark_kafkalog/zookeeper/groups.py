@@ -1,7 +1,6 @@
-"""The registries of consumer groups: who is in a group, who reads which partition, how far each one is.
+"""The registries of consumer groups: members, owners of partitions, and offsets.
 
-Each function is one step of the group's algorithm; whoever puts them together decides when to repeat one.
-All of them raise `ConnectionLost` when ZooKeeper does not answer: then it may have been done or not.
+Each function is one step of the group's algorithm; the caller decides what to repeat.
 """
 
 from __future__ import annotations
@@ -24,37 +23,34 @@ class ConsumerIdInUse(KafkaError):
 
 
 def groups(session: Session, layout: Layout) -> list[str]:
-    """Every group that ever was, sorted."""
+    """All groups, also former ones, sorted."""
     return session.children(layout.groups)
 
 
 def register_consumer(
     session: Session, layout: Layout, group: str, consumer: str, subscription: Subscription, now_ms: int
 ) -> None:
-    """Join the group: an ephemeral node that tells what is read.
+    """Join the group: create the ephemeral znode with the consumer's subscription.
 
     Raises:
-        ConsumerIdInUse: there is such a consumer, or it has not been missed yet.
+        ConsumerIdInUse: there is such a consumer, or its session has not expired yet.
     """
     data = layout.write_subscription(subscription, now_ms)
     try:
         session.create(layout.consumer(group, consumer), data, ephemeral=True)
     except NodeExists as e:
         raise ConsumerIdInUse(
-            f"group {group} has a consumer {consumer} already ({e.path} in ZooKeeper)"
+            f"group {group} already has a consumer {consumer} ({e.path} in ZooKeeper)"
         ) from e
 
 
 def unregister_consumer(session: Session, layout: Layout, group: str, consumer: str) -> None:
-    """Leave the group; nothing happens where the consumer is no member."""
+    """Leave the group; does nothing if the consumer is not a member."""
     session.delete(layout.consumer(group, consumer))
 
 
 def consumers(session: Session, layout: Layout, group: str) -> dict[str, Subscription]:
-    """The group's consumers, sorted by id, with what they read.
-
-    One whose node cannot be read is left out, with a warning: it takes part in nothing.
-    """
+    """The group's consumers, sorted by id, with their subscriptions."""
     found = {}
     for consumer in session.children(layout.consumers(group)):
         node = session.read(layout.consumer(group, consumer))
@@ -63,25 +59,24 @@ def consumers(session: Session, layout: Layout, group: str) -> dict[str, Subscri
         try:
             found[consumer] = layout.read_subscription(node.data)
         except MalformedNode as e:
-            _log.warning("consumer %s of group %s is left out: %s", consumer, group, e)
+            _log.warning("consumer %s of group %s is skipped: %s", consumer, group, e)
     return found
 
 
 def watch_consumers(
     session: Session, layout: Layout, group: str, changed: Callable[[], object]
 ) -> RegistryWatch:
-    """Tell when a consumer of the group comes, goes or reads other topics, and once soon.
-
-    ``changed`` is called on the session's thread.
+    """Call ``changed`` on the session's thread soon, and when a consumer of the group comes, goes or
+    resubscribes.
     """
     return RegistryWatch(session, layout.consumers(group), lambda name: layout.consumer(group, name), changed)
 
 
 def claim(session: Session, layout: Layout, group: str, topic: str, partition: str, thread: str) -> bool:
-    """Own a partition from now on, for a thread of ours; ``partition`` is its name in the layout.
+    """Own a partition for one of our threads; ``partition`` is its name in the layout.
 
-    False while somebody else owns it: they have to let go first, so try again. So does a node that we made in
-    an earlier session, until ZooKeeper has removed it.
+    False while another thread owns it: try again after it has released it. Our own znode from an earlier
+    session counts as another's until ZooKeeper has removed it.
     """
     try:
         session.create(layout.owner(group, topic, partition), thread.encode(), ephemeral=True)
@@ -91,7 +86,7 @@ def claim(session: Session, layout: Layout, group: str, topic: str, partition: s
 
 
 def release(session: Session, layout: Layout, group: str, topic: str, partition: str, thread: str) -> bool:
-    """Let go of a partition; False where the thread does not own it (any more)."""
+    """Release a partition; False if the thread does not own it."""
     path = layout.owner(group, topic, partition)
     node = session.read(path)
     if node is None or node.data != thread.encode():
@@ -100,7 +95,7 @@ def release(session: Session, layout: Layout, group: str, topic: str, partition:
 
 
 def owner(session: Session, layout: Layout, group: str, topic: str, partition: str) -> str | None:
-    """The thread that owns the partition; None while nobody does."""
+    """The thread that owns the partition; None if there is none."""
     node = session.read(layout.owner(group, topic, partition))
     return None if node is None else node.data.decode(errors="replace")
 
@@ -113,16 +108,12 @@ def owners(session: Session, layout: Layout, group: str, topic: str) -> dict[str
 
 
 def owned_topics(session: Session, layout: Layout, group: str) -> list[str]:
-    """The topics of which the group owns, or once owned, partitions."""
+    """The topics of which the group owns or owned partitions."""
     return session.children(layout.owned_topics(group))
 
 
 def read_group_offset(session: Session, layout: Layout, group: str, topic: str, partition: str) -> int | None:
-    """The group's next offset in a partition; None where there is none.
-
-    Raises:
-        MalformedNode: the node holds no number: better told than read again from the beginning.
-    """
+    """The group's next offset in a partition; None if there is none."""
     node = session.read(layout.offset(group, topic, partition))
     return None if node is None else read_offset(node.data)
 
@@ -135,11 +126,7 @@ def write_group_offset(
 
 
 def group_offsets(session: Session, layout: Layout, group: str, topic: str) -> dict[str, int]:
-    """All next offsets of the group in a topic, by the partitions' names.
-
-    Raises:
-        MalformedNode: see `read_group_offset`.
-    """
+    """All next offsets of the group in a topic, by partition name. Raises as `read_group_offset`."""
     names = _in_order(layout, session.children(layout.offsets(group, topic)))
     found = ((name, read_group_offset(session, layout, group, topic, name)) for name in names)
     return {name: offset for name, offset in found if offset is not None}
@@ -171,11 +158,7 @@ class ZooKeeperGroup:
             return self._group in groups(session, self._layout)
 
     def offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The next offsets that stand there; partitions without one are left out.
-
-        Raises:
-            MalformedNode: no offset stands in a znode.
-        """
+        """The next offsets that stand there; partitions without one are left out."""
         with session_of(self._config) as session:
             found = {
                 p: read_group_offset(session, self._layout, self._group, p.topic, p.number)

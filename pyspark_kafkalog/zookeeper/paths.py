@@ -1,6 +1,6 @@
-"""Every znode and what stands in it, in the two spellings of Kafka's generations. Pure.
+"""Every znode and its value, in the layouts of Kafka's two generations. Pure.
 
-Below the prefix of a layout; what stands there in 0.7 (`V07Layout`), then in the later papers (`JsonLayout`):
+Below the prefix of a layout; in 0.7 (`V07Layout`), then in the later papers (`JsonLayout`):
 
 * ``/brokers/ids/<broker>``, ephemeral: ``<host>-<ms>:<host>:<port>``, the first field being the creator;
   JSON with jmx_port, timestamp, endpoints, host, version 2, port
@@ -13,10 +13,9 @@ Below the prefix of a layout; what stands there in 0.7 (`V07Layout`), then in th
 * ``/consumers/<group>/offsets/<topic>/<partition>``, persistent: the next offset, decimal, in both
 * ``/cluster/id``, persistent: JSON with version and id, of the later papers
 
-A ``<partition>`` is ``<broker>-<n>`` in 0.7, where each broker brings its own, and ``<n>`` later. The design
-papers write some values more plainly (a broker as ``host:port``, the cluster id without JSON): that is read
-too.
-Sources: kafka 0.7 ``utils/ZkUtils.scala``, ``consumer/TopicCount.scala``; 0.9 ``utils/ZkUtils.scala``.
+A ``<partition>`` is ``<broker>-<n>`` in 0.7, where each broker has its own, and ``<n>`` later. The design
+papers write some values more simply (a broker as ``host:port``, the cluster id without JSON): these are read
+too. Sources: kafka 0.7 ``utils/ZkUtils.scala``, ``consumer/TopicCount.scala``; 0.9 ``utils/ZkUtils.scala``.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ from pyspark_kafkalog.zookeeper.values import (
 )
 
 V07_PREFIX = "/"
-"""Where 0.7's znodes are unless told otherwise: clients of that time look nowhere else."""
+"""Default prefix of 0.7's znodes: clients of that time use no other."""
 
 JSON_PREFIX = "/kafka"
-"""Where the later ones are: the chroot that clients of that time are usually given."""
+"""Default prefix of the later znodes: the usual chroot of clients of that time."""
 
 _MARKS = {WHITE_LIST: "*", BLACK_LIST: "!"}
 _FILTER = re.compile(r"([*!])([0-9]{1,9})\1(.*)", re.DOTALL)
@@ -60,16 +59,14 @@ _ENDPOINT = re.compile(r"([A-Z0-9_]+)://(.*):([0-9]{1,5})")
 
 
 class Layout(ABC):
-    """*Thread-safe: it holds nothing but its prefix.* One spelling of the registries, below one prefix."""
+    """*Thread-safe: immutable.* One layout of the registries, below one prefix."""
 
     brokers_own_partitions: bool
-    """Whether each broker has partitions of its own, numbered from 0."""
+    """Whether each broker has its own partitions, numbered from 0."""
 
     def __init__(self, prefix: str) -> None:
-        """``prefix`` is a path such as ``/kafka``; ``/`` is the root.
-
-        Raises:
-            InvalidConfig: it is no path.
+        """``prefix`` is a path such as ``/kafka``; ``/`` is the root. Raises `InvalidConfig` if it is not a
+        path.
         """
         self.prefix = checked_path(prefix)
 
@@ -79,7 +76,6 @@ class Layout(ABC):
         return f"{self.prefix}/brokers/ids"
 
     def broker(self, broker: int) -> str:
-        """A broker's znode."""
         return f"{self.brokers}/{broker}"
 
     @property
@@ -102,7 +98,6 @@ class Layout(ABC):
         return f"{self.groups}/{_name(group)}/ids"
 
     def consumer(self, group: str, consumer: str) -> str:
-        """A consumer's znode."""
         return f"{self.consumers(group)}/{_name(consumer)}"
 
     def owned_topics(self, group: str) -> str:
@@ -114,7 +109,7 @@ class Layout(ABC):
         return f"{self.owned_topics(group)}/{_name(topic)}"
 
     def owner(self, group: str, topic: str, partition: str) -> str:
-        """The znode that says which thread of the group reads the partition."""
+        """The znode with the thread of the group that reads the partition."""
         return f"{self.owners(group, topic)}/{_name(partition)}"
 
     def stored_topics(self, group: str) -> str:
@@ -131,11 +126,11 @@ class Layout(ABC):
 
     @abstractmethod
     def topic(self, topic: str) -> str:
-        """The znode whose children tell of the topic's partitions."""
+        """The znode whose children describe the topic's partitions."""
 
     @abstractmethod
     def topic_nodes(self, topic: str, broker: int, partitions: int) -> dict[str, bytes]:
-        """The znodes by which a broker says that it has ``partitions`` partitions of the topic."""
+        """The znodes that register ``partitions`` partitions of the topic on a broker."""
 
     @abstractmethod
     def topic_child(self, topic: str, child: str) -> str:
@@ -143,11 +138,11 @@ class Layout(ABC):
 
     @abstractmethod
     def read_partitions(self, child: str, data: bytes) -> list[PartitionNode]:
-        """The partitions that this znode tells of. Raises `MalformedNode`."""
+        """The partitions in this znode's value."""
 
     @abstractmethod
     def partition_name(self, broker: int, partition: int) -> str:
-        """What the partition is called below ``owners`` and ``offsets``."""
+        """The partition's name below ``owners`` and ``offsets``."""
 
     @abstractmethod
     def partition_order(self, name: str) -> Any:
@@ -159,7 +154,7 @@ class Layout(ABC):
 
     @abstractmethod
     def read_broker(self, broker: int, data: bytes) -> BrokerNode:
-        """The broker in a value. Raises `MalformedNode`."""
+        """The broker in a znode's value."""
 
     @abstractmethod
     def write_subscription(self, subscription: Subscription, now_ms: int) -> bytes:
@@ -167,11 +162,11 @@ class Layout(ABC):
 
     @abstractmethod
     def read_subscription(self, data: bytes) -> Subscription:
-        """The subscription in a value. Raises `MalformedNode`."""
+        """The subscription in a znode's value."""
 
 
 class V07Layout(Layout):
-    """Plain text; partitions belong to brokers and are called ``<broker>-<n>``."""
+    """Plain text; partitions belong to brokers and are named ``<broker>-<n>``."""
 
     brokers_own_partitions = True
 
@@ -198,7 +193,7 @@ class V07Layout(Layout):
         return f"{broker}-{partition}"
 
     def partition_order(self, name: str) -> Any:
-        # As strings, as consumers of that time sort them: all members of a group must agree.
+        # As strings, as consumers of that time sort them: all members of a group must use the same order.
         return name
 
     def write_broker(self, broker: BrokerNode) -> bytes:
@@ -234,7 +229,7 @@ class V07Layout(Layout):
 
 
 class JsonLayout(Layout):
-    """JSON, as the later papers have it; partitions are called by their number."""
+    """JSON, as in the later papers; partitions are named by their number."""
 
     brokers_own_partitions = False
 
@@ -245,7 +240,7 @@ class JsonLayout(Layout):
         return f"{self.topics}/{_name(topic)}/partitions"
 
     def topic_nodes(self, topic: str, broker: int, partitions: int) -> dict[str, bytes]:
-        # Without replicas there is no election, so nothing counts an epoch.
+        # Without replicas there is no election, so epochs do not change.
         state = {"controller_epoch": 1, "leader": broker, "version": 1, "leader_epoch": 0, "isr": [broker]}
         data = json_bytes(state)
         return {self.topic_child(topic, str(number)): data for number in range(partitions)}
@@ -258,7 +253,7 @@ class JsonLayout(Layout):
         leader: Any = json_object(text_of(data, "a partition's state"), "a partition's state").get("leader")
         if not is_count(leader) and leader != -1:
             raise MalformedNode("a partition's state", data)
-        # -1 is a partition without a leader, for which there is nobody to ask.
+        # -1 is a partition without a leader, which cannot be read.
         return [PartitionNode(child, leader, number)] if leader >= 0 else []
 
     def partition_name(self, broker: int, partition: int) -> str:  # noqa: ARG002
@@ -287,7 +282,7 @@ class JsonLayout(Layout):
         fields = json_object(text, f"broker {broker}")
         host, port = fields.get("host"), fields.get("port")
         if not host and isinstance(fields.get("endpoints"), list):
-            # Brokers that listen with TLS alone leave both empty; PLAINTEXT is what we speak.
+            # Brokers that only listen with TLS leave both empty; we need PLAINTEXT.
             found = [_ENDPOINT.fullmatch(str(text)) for text in fields["endpoints"]]
             plain = next((e for e in found if e is not None and e[1] == "PLAINTEXT"), None)
             host, port = (plain[2].strip("[]"), int(plain[3])) if plain is not None else (None, None)
@@ -315,7 +310,7 @@ class JsonLayout(Layout):
 
 
 def layout_of(config: ZooKeeperConfig, protocol: str) -> Layout:
-    """The spelling that goes with a wire, below the prefix that the configuration has for it."""
+    """The layout for a protocol, below the configured prefix."""
     if protocol == PROTOCOL_07:
         return V07Layout(config.zookeeper_prefix_07)
     return JsonLayout(config.zookeeper_prefix)
@@ -325,10 +320,10 @@ def checked_path(text: str) -> str:
     """A path without the slash at its end; the root is the empty text.
 
     Raises:
-        InvalidConfig: it does not begin with a slash, or a name in it is none of ZooKeeper's.
+        InvalidConfig: it does not begin with a slash, or has an invalid name.
     """
     if not text.startswith("/"):
-        raise InvalidConfig(f"{text!r} is no path in ZooKeeper: it begins with a slash")
+        raise InvalidConfig(f"{text!r} is not a ZooKeeper path: paths begin with a slash")
     path = text.rstrip("/")
     for part in path.split("/")[1:]:
         _name(part)
@@ -336,7 +331,7 @@ def checked_path(text: str) -> str:
 
 
 def _name(text: str) -> str:
-    """``text`` as one name in a path. Raises `InvalidConfig` for what would be another path."""
+    """``text`` as one name in a path. Raises `InvalidConfig` if it would be another path."""
     if not znode_name.test(text):
         raise InvalidConfig(f"{text!r} cannot be the name of a znode")
     return text

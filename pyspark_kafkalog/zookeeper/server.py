@@ -1,4 +1,4 @@
-"""A real ZooKeeper server for laptops and tests: the one among PySpark's jars, in a process of its own."""
+"""A real ZooKeeper server for laptops and tests: the one in PySpark's jars, in its own process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.java_runtime import JavaNotFound, ensure_java
 
 _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-"""Runs a lone server too, and unlike ZooKeeperServerMain it clears old snapshots away."""
+"""Also runs a single server, and unlike ZooKeeperServerMain it removes old snapshots."""
 
 _JVM = (
     "-Xmx128m",
@@ -37,18 +37,18 @@ _LOOK_SECONDS = 0.03
 _PORT_ATTEMPTS = 3
 _TAIL_BYTES = 2000
 
-# Ends the server when we end in whatever way: its standard input is a pipe that only we hold open.
+# Kills the server when this process ends in any way: only we hold its standard input open.
 _GUARD = ("/bin/sh", "-c", 'read -r _; kill -9 "$0" 2>/dev/null')
 
 
 class ZooKeeperNotStarted(KafkaError):
-    """The server ended at once, or did not come to serve."""
+    """The server ended at once, or did not start to serve."""
 
 
 class ZooKeeperServer:
-    """*Not thread-safe: for the thread that owns it.* A ZooKeeper server; as a context manager it is stopped.
+    """*Not thread-safe: for the thread that owns it.* A ZooKeeper server; the context manager stops it.
 
-    It ends with this process, however that ends. What it logs goes to ``log``, to our standard error without.
+    It ends with this process, however that ends. It logs to ``log``, else to our standard error.
     """
 
     def __init__(self, config: ZooKeeperServerConfig, *, log: Path | None = None) -> None:
@@ -61,36 +61,37 @@ class ZooKeeperServer:
 
     @property
     def port(self) -> int:
-        """The port of the clients; with ``clientPort=0`` the one it got at the first start."""
+        """The port for clients; with ``clientPort=0`` the one chosen at the first start."""
         return self._port
 
     @property
     def connect(self) -> str:
-        """What this machine's clients give as ``zookeeper.connect``."""
+        """The ``zookeeper.connect`` for clients on this machine."""
         return f"{self._reached_at}:{self._port}"
 
     @property
     def pid(self) -> int:
-        """The server's process id, -1 when it does not run."""
+        """The server's process id, -1 if it does not run."""
         return self._process.pid if self._process is not None else -1
 
     @property
     def running(self) -> bool:
-        """Whether the process is there."""
+        """Whether the process is running."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> ZooKeeperServer:
         """Start the server and wait until it serves.
 
         Raises:
-            ZooKeeperNotStarted: no Java, no PySpark, the port is taken, or the server ended; with the reason.
+            ZooKeeperNotStarted: no Java, no PySpark, the port is in use, or the server ended; with the
+                reason.
         """
         if self.running:
-            raise ZooKeeperNotStarted("this ZooKeeper server runs already")
+            raise ZooKeeperNotStarted("this ZooKeeper server is already running")
         command = [_java(), *_JVM, f"-Dlog4j2.configurationFile={_LOGGING}", "-cp", _class_path(), _MAIN]
         fixed = self._port != 0
         for attempt in range(1, _PORT_ATTEMPTS + 1):
-            # ZooKeeper does not tell which port it got, so it is chosen here; another may be quicker.
+            # ZooKeeper does not report its port, so it is chosen here; another process may take it first.
             port = self._free_port(self._port)
             try:
                 self._launch([*command, str(self._write_config(port))], port)
@@ -107,7 +108,7 @@ class ZooKeeperServer:
         return self
 
     def stop(self) -> None:
-        """Stop the server and wait for its end. What was answered is on the disk. May be called again."""
+        """Stop the server and wait for its end. Acknowledged writes are on the disk. May be called again."""
         if self._process is not None:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -115,20 +116,20 @@ class ZooKeeperServer:
         self.kill()
 
     def kill(self) -> None:
-        """SIGKILL: a crash of the server. `start` brings it back with its data, on the same port."""
+        """SIGKILL: a crash of the server. `start` restarts it with its data, on the same port."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
             process.wait()
         guard, self._guard = self._guard, None
         if guard is not None:
-            # Before its pipe is closed: by then the number may be another process's.
+            # Before its pipe is closed: after that the pid may be another process's.
             guard.kill()
             guard.wait()
             _pipe(guard).close()
 
     def wait(self, seconds: float) -> int | None:
-        """The server's exit code as soon as it has one; None if it still runs after ``seconds``."""
+        """The server's exit code once it has ended; None if it still runs after ``seconds``."""
         if self._process is None:
             return 0
         try:
@@ -151,7 +152,7 @@ class ZooKeeperServer:
         return f"[{host}]" if ":" in host else host
 
     def _free_port(self, port: int) -> int:
-        """``port``, if nobody listens on it: otherwise the other one would answer for ours."""
+        """``port``, if nothing listens on it: otherwise the other server would answer instead of ours."""
         host = self.config.client_port_address
         try:
             family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -183,7 +184,7 @@ class ZooKeeperServer:
         with self._log.open("ab") if self._log is not None else contextlib.nullcontext() as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log or 2, stderr=log,
-                start_new_session=True,  # Ctrl-C is for us; we stop it
+                start_new_session=True,  # Ctrl-C must not reach it; we stop it
             )  # fmt: skip
         self._guard = subprocess.Popen(
             [*_GUARD, str(self._process.pid)],
@@ -195,14 +196,12 @@ class ZooKeeperServer:
             if code is not None:
                 raise ZooKeeperNotStarted(f"ZooKeeper ended with exit code {code}{self._tail()}")
             if SYSTEM_CLOCK.monotonic() > deadline:
-                raise ZooKeeperNotStarted(
-                    f"ZooKeeper does not serve after {_START_SECONDS:g} s{self._tail()}"
-                )
+                raise ZooKeeperNotStarted(f"ZooKeeper is not ready after {_START_SECONDS:g} s{self._tail()}")
 
     def _serves(self, port: int) -> bool:
         try:
             with socket.create_connection((self._reached_at.strip("[]"), port), timeout=1) as connection:
-                # ruok is answered as soon as the port is open, before sessions are.
+                # ruok works as soon as the port is open, before sessions do.
                 connection.sendall(b"srvr")
                 with connection.makefile("rb") as answer:
                     return b"\nMode: " in answer.read()
@@ -226,7 +225,7 @@ def _java() -> str:
 
 
 def _class_path() -> str:
-    """Every jar of PySpark's: ZooKeeper with what it needs, found without importing PySpark."""
+    """Every jar of PySpark's, which includes ZooKeeper, found without importing PySpark."""
     spec = importlib.util.find_spec("pyspark")
     for place in (spec.submodule_search_locations or []) if spec is not None else []:
         jars = Path(place) / "jars"

@@ -1,4 +1,4 @@
-"""A session with ZooKeeper: nodes, watches and what becomes of the connection. The only import of kazoo."""
+"""A session with ZooKeeper: nodes, watches and connection events. The only import of kazoo."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _log = logging.getLogger(__name__)
 
 
 class ZooKeeperError(KafkaError):
-    """ZooKeeper refused an operation for a reason that has no class of its own here."""
+    """ZooKeeper refused an operation for a reason without its own class here."""
 
 
 class NodeExists(KafkaError):
-    """A node of that path is there already, and is not ours."""
+    """A node with that path exists, and is not ours."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"{path} exists in ZooKeeper")
@@ -52,21 +52,21 @@ class NodeExists(KafkaError):
 
 
 class SessionEvent(enum.Enum):
-    """What becomes of a session."""
+    """Changes of a session's state."""
 
     SUSPENDED = "suspended"
-    """No server is reached. The session, and with it our ephemeral nodes, may live on or may not."""
+    """No server is reached. The session, and with it our ephemeral nodes, may or may not survive."""
     RESUMED = "resumed"
-    """A server is reached again and the session is the same: its ephemeral nodes are still there."""
+    """A server is reached again in the same session: its ephemeral nodes still exist."""
     LOST = "lost"
-    """The session has expired: our ephemeral nodes are gone, and others may have taken their place."""
+    """The session has expired: our ephemeral nodes are gone, and others may have created theirs."""
     RENEWED = "renewed"
-    """A new session after a lost one. Nothing of ours is there until we make it again."""
+    """A new session after a lost one. Our ephemeral nodes must be created again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as it was read; ``owner`` is the session that an ephemeral one lives with, else 0."""
+    """A node as it was read; ``owner`` is the session of an ephemeral node, else 0."""
 
     data: bytes
     version: int
@@ -77,7 +77,7 @@ _NOTHING = object()
 
 
 class Watch:
-    """*Thread-safe.* Something that is looked at again whenever it may have changed, until `cancel`."""
+    """*Thread-safe.* Calls back with a value whenever it may have changed, until `cancel`."""
 
     def __init__(self, look: Callable[[Watch], Any], tell: Callable[[Any], object]) -> None:
         self._look = look
@@ -86,11 +86,11 @@ class Watch:
         self.cancelled = False
 
     def cancel(self) -> None:
-        """Do not call back any more, but for a call that has begun."""
+        """Stop calling back, except for a call that has begun."""
         self.cancelled = True
 
     def run(self) -> None:
-        """Look, and tell what has changed. On the session's own thread only."""
+        """Read, and call back with the result. On the session's own thread only."""
         if self.cancelled:
             return
         found = self._look(self)
@@ -103,16 +103,16 @@ class Session:
     """*Thread-safe.* One session with a ZooKeeper ensemble, renewed whenever it expires.
 
     Threads: any thread may call the methods; each waits for its answer up to ``connection_timeout_ms``,
-    through a lost connection too, and then raises `ConnectionLost`: what it asked for may have been done all
-    the same. Listeners and watches are called on one thread of the session, ``zookeeper-events``, one at a
-    time and in the order of events. They may block and may call the session; while one does, the others wait.
-    An exception out of a callback is logged. kazoo's own threads run nothing of ours but a put into a queue.
+    through a lost connection too, and then raises `ConnectionLost`: its request may have been carried out.
+    Listeners and watches are called on one thread of the session, ``zookeeper-events``, one at a
+    time and in the order of events. They may block and may call the session; the others wait meanwhile.
+    An exception in a callback is logged. kazoo's own threads only put work into our queue.
 
-    `SessionEvent.RENEWED` is the moment to make ephemeral nodes again. Watches need no such care: they look
-    again by themselves. Between SUSPENDED and its end nobody knows whether the session lives: who must not
-    act without its nodes stops when ``session_timeout_ms`` have passed.
+    On `SessionEvent.RENEWED` create ephemeral nodes again; watches continue by themselves. Between SUSPENDED
+    and its end it is unknown whether the session lives: code that must not act without its nodes stops after
+    ``session_timeout_ms``.
 
-    ``connect`` is ``host:port,host:port/chroot``; all paths are below the chroot, which is made when needed.
+    ``connect`` is ``host:port,host:port/chroot``; all paths are below the chroot, which is created if needed.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Session:
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
         connection_timeout_ms: int = CONNECTION_TIMEOUT_MS,
     ) -> None:
-        """Nothing is connected yet. Raises `InvalidConfig` for a ``connect`` that is none."""
+        """Does not connect yet. Raises `InvalidConfig` for an invalid ``connect``."""
         try:
             self.hosts, self.chroot = parse_connect(connect)
         except ValueError as e:
@@ -132,7 +132,7 @@ class Session:
             hosts=self.hosts, timeout=session_timeout_ms / 1000, connection_retry=dict(_RECONNECT)
         )
         self._client.add_listener(self._state_changed)
-        self._lock = threading.Lock()  # guards the two lists, which are replaced and never changed
+        self._lock = threading.Lock()  # guards the two lists, which are replaced and never modified
         self._listeners: list[Callable[[SessionEvent], object]] = []
         self._watches: list[Watch] = []
         self._credentials = (0, b"")
@@ -142,20 +142,16 @@ class Session:
 
     @property
     def credentials(self) -> tuple[int, bytes]:
-        """Id and password of the newest session; the id is an ephemeral node's `Node.owner`."""
+        """Id and password of the newest session; an ephemeral node's `Node.owner` is the id."""
         return self._credentials
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection at the moment: without one a call would wait for it."""
+        """Whether there is a connection at the moment; without one a call waits for it."""
         return bool(self._client.connected)
 
     def start(self) -> Session:
-        """Connect.
-
-        Raises:
-            ConnectionLost: no server answered within the time allowed.
-        """
+        """Connect."""
         try:
             self._client.start(timeout=self._connect_ms / 1000)
         except self._client.handler.timeout_exception:
@@ -168,7 +164,7 @@ class Session:
         return self
 
     def close(self) -> None:
-        """End the session: its ephemeral nodes go at once. May be called again, also by a callback."""
+        """End the session: its ephemeral nodes go at once. May be called again, also from a callback."""
         if self._closed:
             return
         self._closed = True
@@ -185,17 +181,16 @@ class Session:
         self.close()
 
     def listen(self, listener: Callable[[SessionEvent], object]) -> None:
-        """Have ``listener`` told of events, from now on."""
+        """Call ``listener`` with events from now on."""
         with self._lock:
             self._listeners = [*self._listeners, listener]
 
     def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
-        """Make a node, with its parents; an ephemeral one goes with the session.
+        """Create a node and its parents; an ephemeral one ends with the session.
 
         Raises:
-            NodeExists: it is there. An ephemeral one of this very session is taken for made: the answer to
-                making it was lost on the way.
-            ConnectionLost: see the class.
+            NodeExists: it exists. An ephemeral one of this session counts as created: the answer to
+                an earlier attempt was lost.
         """
         while True:
             try:
@@ -204,12 +199,12 @@ class Session:
                 node = self.read(path) if ephemeral else None
                 if node is None or node.owner != self.credentials[0] or node.data != data:
                     raise
-            except _NoNode:  # somebody removes the parents as fast as we make them
+            except _NoNode:  # the parents are removed as fast as we create them
                 continue
             return
 
     def read(self, path: str) -> Node | None:
-        """The node, None where there is none. Raises `ConnectionLost`."""
+        """The node; None if there is none."""
         try:
             data, stat = self._do(lambda c, p: c.get_async(p), path)
         except _NoNode:
@@ -217,7 +212,7 @@ class Session:
         return Node(data, stat.version, stat.ephemeralOwner)
 
     def write(self, path: str, data: bytes) -> None:
-        """Set a node's value; a persistent node is made where there is none. Raises `ConnectionLost`."""
+        """Set a node's value; a persistent node is created if there is none."""
         while True:
             try:
                 self._do(lambda c, p: c.set_async(p, data), path)
@@ -229,7 +224,7 @@ class Session:
             return
 
     def replace(self, path: str, data: bytes, version: int) -> bool:
-        """Set the value of a node that is there in ``version``; False otherwise. Raises `ConnectionLost`."""
+        """Set the value of a node whose version is ``version``; False if it has another or does not exist."""
         try:
             self._do(lambda c, p: c.set_async(p, data, version), path)
         except (_NoNode, _Refused):
@@ -237,10 +232,8 @@ class Session:
         return True
 
     def delete(self, path: str, version: int = -1) -> bool:
-        """Remove a node; False where there is none, it has children, or another version than ``version``.
-
-        Raises:
-            ConnectionLost: see the class.
+        """Remove a node; False if it does not exist, has children, or has another version than
+        ``version``.
         """
         try:
             self._do(lambda c, p: c.delete_async(p, version), path)
@@ -249,16 +242,16 @@ class Session:
         return True
 
     def children(self, path: str) -> list[str]:
-        """The names below a node, sorted; none where there is no node. Raises `ConnectionLost`."""
+        """The names below a node, sorted; empty if it does not exist."""
         try:
             return sorted(self._do(lambda c, p: c.get_children_async(p), path))
         except _NoNode:
             return []
 
     def watch_children(self, path: str, tell: Callable[[list[str]], object]) -> Watch:
-        """Tell the sorted names below a node, soon and then whenever they have changed.
+        """Call ``tell`` with the sorted names below a node, soon and whenever they have changed.
 
-        A node that is not there (yet) has none. Several changes at once may be told as one.
+        A missing node has none. Several changes may be reported together.
         """
 
         def look(watch: Watch) -> list[str]:
@@ -275,7 +268,7 @@ class Session:
         return self._add(Watch(look, tell))
 
     def watch_node(self, path: str, tell: Callable[[bytes | None], object]) -> Watch:
-        """The same for a node's value; None while it is not there."""
+        """The same for a node's value; None while it does not exist."""
 
         def look(watch: Watch) -> bytes | None:
             again = self._again(watch)
@@ -295,7 +288,7 @@ class Session:
         return watch
 
     def _look(self, watch: Watch) -> None:
-        """Have the watch look, in its turn. Without a connection it waits for the next one."""
+        """Queue the watch's next read. Without a connection it waits for the next one."""
 
         def run() -> None:
             if not self._client.connected:
@@ -309,7 +302,7 @@ class Session:
         self._events.put(run)
 
     def _again(self, watch: Watch) -> Callable[[Any], None]:
-        """What kazoo calls when a watch fires; an event without a path tells of the connection only."""
+        """The callback for kazoo when a watch fires; an event without a path only concerns the connection."""
 
         def fired(event: Any) -> None:
             if event.path is not None:
@@ -318,10 +311,9 @@ class Session:
         return fired
 
     def _do(self, ask: Callable[[Any, str], Any], path: str, *, once: bool = False) -> Any:
-        """What ``ask`` gets from ZooKeeper; kazoo's errors become ours here.
+        """Run ``ask``, with kazoo's errors converted to ours.
 
-        ``once`` for watches: when the connection goes they look again after it, and must not keep their
-        thread.
+        ``once`` for watches: after a lost connection they read again anyway, and must not block their thread.
         """
         deadline = SYSTEM_CLOCK.monotonic() + self._connect_ms / 1000
         client = self._client
@@ -349,12 +341,12 @@ class Session:
                 raise _NotNow(path)
             if SYSTEM_CLOCK.monotonic() + _RETRY_SECONDS >= deadline:
                 raise ConnectionLost(
-                    f"{path}: ZooKeeper at {self.hosts} did not do it within {self._connect_ms} ms: {reason}"
+                    f"{path}: ZooKeeper at {self.hosts} did not answer within {self._connect_ms} ms: {reason}"
                 )
             SYSTEM_CLOCK.sleep(_RETRY_SECONDS)
 
     def _state_changed(self, state: str) -> None:
-        """On kazoo's connection thread, which must not be kept: note it and hand it over."""
+        """On kazoo's connection thread, which must not block: queue the event."""
         if state == KazooState.CONNECTED:
             before, self._credentials = self._credentials, self._client.client_id
             if before[0]:
@@ -368,7 +360,7 @@ class Session:
 
     def _reached(self, event: SessionEvent) -> None:
         self._tell(event)
-        # Either way kazoo has dropped its watches: a change in between was told to nobody.
+        # In both cases kazoo has dropped its watches: read again, for changes in between.
         for watch in self._watches:
             self._look(watch)
 
@@ -392,7 +384,7 @@ class Session:
 
 
 class _NoNode(KafkaError):
-    """There is no such node."""
+    """The node does not exist."""
 
 
 class _NotNow(KafkaError):
@@ -400,11 +392,13 @@ class _NotNow(KafkaError):
 
 
 class _Refused(KafkaError):
-    """Not now: a node with children, or of another version."""
+    """A node with children, or of another version."""
 
 
 def session_of(config: ZooKeeperConfig) -> Session:
-    """The session to meet others in, not started yet. Raises `InvalidConfig` without a place to meet."""
+    """The session of a configuration, not started yet. Raises `InvalidConfig` without
+    ``zookeeper.connect``.
+    """
     return Session(
         config.zookeeper_connect or "",
         session_timeout_ms=config.zookeeper_session_timeout_ms,
@@ -413,17 +407,17 @@ def session_of(config: ZooKeeperConfig) -> Session:
 
 
 class RegistryWatch:
-    """*Not thread-safe: lives on its session's thread, but for `cancel`.* A node's children and their values.
+    """*Not thread-safe: lives on its session's thread, except `cancel`.* A node's children and their values.
 
-    ``changed`` is called on that thread when a child comes, goes or holds something else; also now and then
-    when nothing has changed. A child that went and came back before anybody looked is among the same names
-    as before: it is its value that tells, of a broker its address and its time.
+    ``changed`` is called on that thread when a child comes, goes or has a new value; sometimes also without a
+    change. A child that went and came back in between has the same name: its value shows the change, of a
+    broker its address and its time.
     """
 
     def __init__(
         self, session: Session, parent: str, child: Callable[[str], str], changed: Callable[[], object]
     ) -> None:
-        """``child`` makes the node to look at of one of the names below ``parent``."""
+        """``child`` gives the path to watch for a name below ``parent``."""
         self._session = session
         self._child = child
         self._changed = changed
@@ -431,7 +425,7 @@ class RegistryWatch:
         self._children = session.watch_children(parent, self._found)
 
     def cancel(self) -> None:
-        """Call back no more."""
+        """Stop calling back."""
         self._children.cancel()
         for watch in list(self._below.values()):
             watch.cancel()

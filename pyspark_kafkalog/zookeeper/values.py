@@ -1,4 +1,6 @@
-"""What znodes tell: brokers, subscriptions, offsets, the cluster's id; and how their text is read. Pure."""
+"""The values of znodes: brokers, subscriptions, offsets, the cluster's id; and how their text is parsed.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,18 @@ from typing import Any, NamedTuple
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 
 STATIC, WHITE_LIST, BLACK_LIST = "static", "white_list", "black_list"
-"""How a consumer chooses its topics; the words of the later JSON."""
+"""How a consumer chooses its topics; the values in the later JSON."""
 
 NUMBER = re.compile(r"[0-9]{1,19}")
 _CLUSTER_ID = re.compile(r"[a-zA-Z0-9_-]{1,22}")
 _SHOWN_CHARS = 100
 
 MAX_PARTITIONS = 100_000
-"""Of one topic on one broker: a znode must not make its reader allocate what it likes."""
+"""Limit for a topic's partitions on one broker, so that a znode's value cannot cause large allocations."""
 
 
 class MalformedNode(KafkaError):
-    """A znode holds what no Kafka writes there."""
+    """A znode has a value that Kafka does not write."""
 
     def __init__(self, what: str, data: bytes | str) -> None:
         super().__init__(f"{what} cannot be {data[:_SHOWN_CHARS]!r}")
@@ -31,7 +33,7 @@ class MalformedNode(KafkaError):
 
 @dataclass(frozen=True, slots=True)
 class BrokerNode:
-    """A live broker; ``since_ms`` is when it registered, -1 where that is not told."""
+    """A live broker; ``since_ms`` is when it registered, -1 if unknown."""
 
     id: int
     host: str
@@ -43,7 +45,7 @@ class BrokerNode:
 
 
 class PartitionNode(NamedTuple):
-    """A partition as consumers know it: its name in the registries, the broker that has it, its number."""
+    """A partition as consumers know it: its name in the registries, its broker, its number."""
 
     name: str
     broker: int
@@ -51,7 +53,7 @@ class PartitionNode(NamedTuple):
 
 
 class PartitionKey(NamedTuple):
-    """A partition of a topic by its name in the registries: ``<broker>-<n>`` in 0.7, ``<n>`` later."""
+    """A topic's partition by its name in the registries: ``<broker>-<n>`` in 0.7, ``<n>`` later."""
 
     topic: str
     name: str
@@ -63,9 +65,9 @@ class PartitionKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a consumer reads: topics with their numbers of streams, or one filter with its number.
+    """A consumer's subscription: topics with their numbers of streams, or one filter with its number.
 
-    ``streams`` maps topics, or the one expression of a filter, to how many streams are wanted.
+    ``streams`` maps topics, or the one expression of a filter, to the number of streams.
     """
 
     streams: Mapping[str, int]
@@ -81,10 +83,8 @@ class Subscription:
         object.__setattr__(self, "streams", MappingProxyType(dict(self.streams)))
 
     def chosen(self, topics: Collection[str]) -> dict[str, int]:
-        """Streams by topic; of a filter those of ``topics`` that pass it.
-
-        Raises:
-            InvalidConfig: the filter is not a regular expression.
+        """Streams by topic; of a filter for each of ``topics`` that matches. Raises `InvalidConfig` for a bad
+        expression.
         """
         if self.pattern == STATIC:
             return dict(self.streams)
@@ -100,7 +100,7 @@ def write_cluster_id(cluster_id: str) -> bytes:
 
 
 def read_cluster_id(data: bytes) -> str:
-    """The id in ``/cluster/id``, in JSON or as plain text. Raises `MalformedNode`."""
+    """The id in ``/cluster/id``, in JSON or as plain text."""
     text = text_of(data, "a cluster id").strip()
     if text.startswith("{"):
         text = str(json_object(text, "a cluster id").get("id") or "")
@@ -110,12 +110,11 @@ def read_cluster_id(data: bytes) -> str:
 
 
 def read_offset(data: bytes) -> int:
-    """The value of an offset's znode. Raises `MalformedNode`."""
     return number_of(data, "an offset")
 
 
 def _topic_filter(text: str) -> Callable[[str], bool]:
-    """0.7's reading of a filter: commas mean "or", blanks and quotes around it mean nothing."""
+    """0.7's syntax of a filter: commas mean "or", blanks and quotes around it are ignored."""
     expression = text.strip().replace(",", "|").replace(" ", "").strip("\"'")
     try:
         compiled = re.compile(expression)
@@ -125,7 +124,7 @@ def _topic_filter(text: str) -> Callable[[str], bool]:
 
 
 def subscription_of(counts: Mapping[str, Any], pattern: object, data: bytes) -> Subscription:
-    """The subscription with these counts; `MalformedNode` with ``data`` where they cannot be any."""
+    """The subscription with these counts; `MalformedNode` with ``data`` if they are invalid."""
     if not isinstance(pattern, str) or not all(is_count(count) for count in counts.values()):
         raise MalformedNode("a subscription", data)
     try:
@@ -135,12 +134,12 @@ def subscription_of(counts: Mapping[str, Any], pattern: object, data: bytes) -> 
 
 
 def json_bytes(fields: Mapping[str, object]) -> bytes:
-    """JSON as Kafka's own writers have it: without blanks."""
+    """JSON as Kafka writes it: without blanks."""
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def json_object(text: str, what: str) -> dict[str, Any]:
-    """The JSON object in ``text``. Raises `MalformedNode`."""
+    """The JSON object in ``text``; ``what`` is for the error."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -151,7 +150,7 @@ def json_object(text: str, what: str) -> dict[str, Any]:
 
 
 def text_of(data: bytes, what: str) -> str:
-    """``data`` as UTF-8. Raises `MalformedNode`."""
+    """``data`` as UTF-8; ``what`` is for the error."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -159,7 +158,7 @@ def text_of(data: bytes, what: str) -> str:
 
 
 def number_of(data: bytes, what: str) -> int:
-    """The decimal number in ``data``. Raises `MalformedNode`."""
+    """The decimal number in ``data``; ``what`` is for the error."""
     text = text_of(data, what).strip()
     if not NUMBER.fullmatch(text):
         raise MalformedNode(what, data)
@@ -167,10 +166,10 @@ def number_of(data: bytes, what: str) -> int:
 
 
 def is_count(value: object) -> bool:
-    """Whether a value out of JSON is a whole number, not negative."""
+    """Whether a JSON value is a whole number of 0 or more."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def is_port(text: str) -> bool:
-    """Whether ``text`` is the number of a port."""
+    """Whether ``text`` is a port number."""
     return bool(NUMBER.fullmatch(text)) and 1 <= int(text) <= 65535

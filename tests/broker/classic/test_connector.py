@@ -353,7 +353,7 @@ def test_a_consumer_whose_id_is_in_use_may_be_tried_again(
     layout, group = layout_of(protocol), f"g-{topic_name}"
     groups.register_consumer(session, layout, group, f"{group}_c", Whitelist("x").subscription(1), 5)
     connector = connect(protocol=protocol, consumerid="c")
-    with pytest.raises(groups.ConsumerIdInUse, match=f"group {group} has a consumer {group}_c already"):
+    with pytest.raises(groups.ConsumerIdInUse, match=f"group {group} already has a consumer {group}_c"):
         connector.create_message_streams({topic_name: 1})
     groups.unregister_consumer(session, layout, group, f"{group}_c")
     (stream,) = connector.create_message_streams({topic_name: 1})[topic_name]

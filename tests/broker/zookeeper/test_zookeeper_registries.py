@@ -66,8 +66,8 @@ def test_what_cannot_be_read_is_left_out_and_reported(
     session.create(f"{layout.brokers}/x", b"h:1")
     assert list(brokers.brokers(session, layout)) == [1]
     assert [p.name for p in brokers.partitions(session, layout, "clicks")] == ["1-0"]
-    assert "/brokers/ids/2 is left out" in caplog.text
-    assert "/brokers/topics/clicks/2 is left out" in caplog.text
+    assert "/brokers/ids/2 is skipped" in caplog.text
+    assert "/brokers/topics/clicks/2 is skipped" in caplog.text
 
 
 def test_the_four_watches_of_a_producer(session: Session, other: Session) -> None:
@@ -172,7 +172,7 @@ def test_a_consumer_that_cannot_be_read_takes_no_part(
     session.create(layout.consumer("g", "odd"), b"\xff")
     groups.register_consumer(session, layout, "g", CONSUMER, Subscription({"a": 1}), 5)
     assert list(groups.consumers(session, layout, "g")) == [CONSUMER]
-    assert "consumer odd of group g is left out" in caplog.text
+    assert "consumer odd of group g is skipped" in caplog.text
 
 
 def test_a_partition_has_one_owner_until_that_lets_go(

@@ -157,7 +157,7 @@ def test_a_killed_server_comes_back_with_its_data_on_its_port(own_zookeeper: Zoo
     assert own_zookeeper.pid != pid
     with Session(address) as session:
         assert session.children("/") == ["x", "zookeeper"]
-    with pytest.raises(ZooKeeperNotStarted, match="runs already"):
+    with pytest.raises(ZooKeeperNotStarted, match="is already running"):
         own_zookeeper.start()
 
 

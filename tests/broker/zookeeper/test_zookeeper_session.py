@@ -164,7 +164,7 @@ def test_a_call_waits_for_a_server_that_comes_back_and_gives_up_in_time(
         own_zookeeper.kill()
         began = time.monotonic()
         with pytest.raises(
-            ConnectionLost, match=r"/x: ZooKeeper at 127.0.0.1:\d+ did not do it within 1000 ms"
+            ConnectionLost, match=r"/x: ZooKeeper at 127.0.0.1:\d+ did not answer within 1000 ms"
         ):
             session.create("/x", b"")
         assert 0.5 < time.monotonic() - began < 8

@@ -129,7 +129,7 @@ def test_idempotence_gives_way_to_what_rules_it_out(given: dict[str, Any], idemp
         ),
         (
             {"compression.type": "snappy", "compression.level": "1"},
-            "compression.level=1 is not allowed; allowed with snappy: none, for it has no levels",
+            "compression.level=1 is not allowed; allowed with snappy: none: this codec has no levels",
         ),
         (
             {"compression.type": "brotli"},
@@ -212,7 +212,7 @@ def test_what_is_no_old_release_is_refused_with_those_there_are(text: str) -> No
         parse(ClientConfig, {"bootstrap.servers": "a:1", "broker.version.fallback": text}, source="options")
     assert str(raised.value) == (
         f"options: broker.version.fallback={text} is not allowed; allowed: one of 0.8.0, 0.8.1, 0.8.2, "
-        "0.9.0, 0.10.0, 0.10.1, 0.10.2, with or without the number of a patch (0.8.2.2)"
+        "0.9.0, 0.10.0, 0.10.1, 0.10.2, with or without a patch level (0.8.2.2)"
     )
 
 

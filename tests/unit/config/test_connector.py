@@ -49,7 +49,7 @@ def test_an_unknown_name_is_reported_with_the_nearest_one(caplog: pytest.LogCapt
     [
         ("groupid", "a/b", "a name without slashes"),
         ("autooffset.reset", "latest", "one of smallest, largest, none"),
-        ("consumer.timeout.ms", "-2", "-1 to wait for ever"),
+        ("consumer.timeout.ms", "-2", "-1 to wait without limit"),
         ("offsets.storage", "kafka", r"zookeeper, or protocol=0\.8"),
         ("dual.commit.enabled", "true", r"false, or protocol=0\.8"),
     ],

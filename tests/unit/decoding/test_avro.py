@@ -62,7 +62,7 @@ def test_values_are_decoded_and_the_others_have_a_reason() -> None:
     assert reasons[0].startswith("not Avro of schema 1: ")
     assert reasons[1:] == [
         "not Avro of schema 1: 1 bytes are left over",
-        "no Confluent header: its first byte is 0, here it is 1",
+        "no Confluent header: the first byte is 1, not 0",
         "no Confluent header: 2 bytes are fewer than its 5",
         "no Confluent header: 0 bytes are fewer than its 5",
     ]
@@ -84,7 +84,7 @@ def test_the_registry_says_how_a_value_was_written_and_is_asked_once_for_each_id
         ({"carrier": "AA", "delay": None}, None), ({"carrier": "B6", "delay": 9}, None),
         ({"carrier": "CC", "delay": None}, None),
         *[(None, f"the registry {server.url} has no schema 9")] * 2,
-        (None, "schema 6 is of JSON, not of Avro"),
+        (None, "schema 6 is JSON, not Avro"),
     ]  # fmt: skip
     assert sorted(server.asked) == [f"/schemas/ids/{n}" for n in (4, 5, 6, 9)]
 
@@ -98,7 +98,7 @@ def test_schemas_in_files_serve_without_a_registry_and_values_without_a_header()
     by_id = decoder(writers=((4, json.dumps(OLDER)),))
     values = [written(OLDER, {"carrier": "AA", "gate": 3}, 4), written(FLIGHT, {"carrier": "x"}, 5)]
     assert rows(by_id(pa.array(values, pa.binary()))) == [
-        ({"carrier": "AA", "delay": None}, None), (None, "no schema 5 is known; there are 4"),
+        ({"carrier": "AA", "delay": None}, None), (None, "schema 5 is unknown; known are 4"),
     ]  # fmt: skip
     bare = decoder(framed=False)(pa.array([written(FLIGHT, {"carrier": "AA"}, None), b""], pa.binary()))
     assert rows(bare)[0] == ({"carrier": "AA", "delay": None}, None)
@@ -181,7 +181,7 @@ def test_a_schema_that_is_no_column_is_refused(schema: Any, said: str) -> None:
 
 
 def test_a_type_that_is_defined_nowhere_is_reported() -> None:
-    with pytest.raises(InvalidConfig, match="'null', which is no type"):
+    with pytest.raises(InvalidConfig, match="unknown type 'null'"):
         arrow_types("null")
 
 

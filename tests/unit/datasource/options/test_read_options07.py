@@ -86,13 +86,13 @@ def test_partitions_are_named_by_broker_and_number() -> None:
         ({**V07, "zk.connect": "h:1", "zookeeper.connect": "h:1"}, "given: zookeeper.connect, zk.connect"),
         (
             {**V07, "zk.connect": "h"},
-            "option: zk.connect=h is not allowed; allowed: host:port, several",
+            "option: zk.connect=h is not allowed; allowed: host:port, separated",
         ),
         ({**V07, "broker.list": "1:h"}, "option: broker.list=1:h is not allowed; allowed: id:host:port"),
         # By its place in the list it would be broker 0, and another one when the list changes.
         (
             {**V07, "broker.list": "h:9093"},
-            "several of them separated by commas, each with an id of its own",
+            "separated by commas, each with its own id",
         ),
         ({**LISTED, "protocol": "0.9"}, "protocol is one of 0.8, 0.7; got '0.9'"),
         (
