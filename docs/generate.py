@@ -9,7 +9,7 @@ from docs.command_line import command_line
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.config.consumer07 import ConnectorConfig
-from pyspark_kafkalog.config.definition import Config, describe
+from pyspark_kafkalog.config.definition import Config, Property, describe
 from pyspark_kafkalog.config.mirror import (
     SOURCE,
     SOURCE_LEFT_OUT,
@@ -23,7 +23,7 @@ from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.config.producer07 import ClassicProducerConfig
 from pyspark_kafkalog.config.reference import markdown, properties_file
 from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
-from pyspark_kafkalog.datasource.options.option_table import OPTIONS, SINK_OPTIONS, Option
+from pyspark_kafkalog.datasource.options.option_definitions import READ_OPTIONS, SINK_OPTIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -161,10 +161,10 @@ def configuration() -> str:
 
 DATASOURCE = ROOT / "docs" / "datasource.md"
 OPTIONS_BEGIN = (
-    "<!-- The reader's options: written by `make docs` from datasource/options/option_table.py. -->\n"
+    "<!-- The reader's options: written by `make docs` from datasource/options/option_definitions.py. -->\n"
 )
 SINK_OPTIONS_BEGIN = (
-    "<!-- The writer's options: written by `make docs` from datasource/options/option_table.py. -->\n"
+    "<!-- The writer's options: written by `make docs` from datasource/options/option_definitions.py. -->\n"
 )
 OPTIONS_END = "<!-- End of the table. -->\n"
 
@@ -186,8 +186,8 @@ def options_table() -> str:
     def rows(of_streams: bool) -> str:
         return "".join(
             f"| `{o.name}` | {_option_default(o)} | {o.doc} |\n"
-            for o in OPTIONS
-            if (o.use == "stream") == of_streams
+            for o in READ_OPTIONS
+            if (o.use == ("stream",)) == of_streams
         )
 
     streams = "For streams only; a batch ignores them with a warning:"
@@ -196,13 +196,16 @@ def options_table() -> str:
 
 def sink_options_table() -> str:
     """The writer's options; those of Spark itself are not shown."""
-    shown = (option for option in SINK_OPTIONS if option.use != "stream")
+    shown = (option for option in SINK_OPTIONS if "stream" not in option.use)
     rows = "".join(f"| `{o.name}` | {_option_default(o)} | {o.doc} |\n" for o in shown)
     return f"\n| Option | Default | Meaning |\n| --- | --- | --- |\n{rows}\n"
 
 
-def _option_default(option: Option) -> str:
-    return option.default if option.default in ("", "required", "all") else f"`{option.default}`"
+def _option_default(option: Property) -> str:
+    if option.shown is not None:
+        return option.shown
+    text = option.text(option.default)
+    return f"`{text}`" if text else ""
 
 
 def generated() -> dict[Path, str]:

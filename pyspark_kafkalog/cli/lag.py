@@ -27,7 +27,8 @@ from pyspark_kafkalog.cli.positions import (
 from pyspark_kafkalog.cli.terminal_output import show
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.client07 import PROTOCOL_07
-from pyspark_kafkalog.datasource.options.read_options import BatchOptions, parse_batch_options
+from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
+from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.reading.opening import open_cluster
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition, encode_id

@@ -80,13 +80,14 @@ not_empty = Check("not empty", lambda value: len(value) > 0)
 class Property:
     """One property as its users see it.
 
-    ``kind`` is int, float, bool, str or tuple: words separated by commas.
+    ``kind`` is int, float, bool, str, tuple (words separated by commas), or a function that makes the value
+    from text and raises ValueError, or `InvalidConfig` with its own text.
     """
 
     field: str
     name: str
     default: Any
-    kind: type
+    kind: Any
     aliases: tuple[str, ...]
     check: Check | None
     doc: str
@@ -94,13 +95,16 @@ class Property:
     section: str
     inherits: str
     required: bool
+    use: tuple[str, ...] = ()
+    wording: str = ""
+    shown: str | None = None
 
     @property
     def allowed(self) -> str:
         """The allowed values, in words."""
         if self.check is not None and self.kind is not str and self.kind is not tuple:
             return self.check.allowed
-        words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+        words: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
         text = words.get(self.kind, "words separated by commas")
         return self.check.allowed if self.check is not None else text
 
@@ -136,13 +140,18 @@ class Property:
             shown = shown[:_SHOWN_CHARS] + "..."
         # repr of anything that could break the line: an error is one line.
         shown = shown if shown.isprintable() else repr(shown)
-        return InvalidConfig(f"{source}: {self.name}={shown} is not allowed; allowed: {self.allowed}")
+        if not self.use:
+            return InvalidConfig(f"{source}: {self.name}={shown} is not allowed; allowed: {self.allowed}")
+        if not self.wording:
+            return InvalidConfig(f"{self.name} is {self.allowed}; got '{shown}'")
+        allowed = f"; allowed: {self.allowed}" if self.check is not None else ""
+        return InvalidConfig(f"{self.name} {self.wording}; got '{shown}'{allowed}")
 
 
 def prop(
     name: str,
     default: Any = dataclasses.MISSING,
-    kind: type = str,
+    kind: Any = str,
     *,
     aliases: Iterable[str] = (),
     check: Check | None = None,
@@ -150,15 +159,22 @@ def prop(
     unit: str = "",
     section: str = "",
     inherits: str = "",
+    use: tuple[str, ...] = (),
+    wording: str = "",
+    shown: str | None = None,
 ) -> Any:
     """A dataclass field that is the property ``name``; without a default it must be given.
 
     ``unit`` is what a number counts; ``section`` starts a chapter of the documentation; ``inherits`` is
     the broker's property that gives a topic's property its default. A default of None means "not set".
+
+    ``use`` makes it an option of Spark: the kinds of read or write that it is for. Its errors are then like
+    those of Spark's connector: "name is one of a, b; got 'c'", or with ``wording`` "name wording; got 'c'".
+    ``shown`` is what the documentation shows instead of the default.
     """
     facts = {
         "name": name, "kind": kind, "aliases": tuple(aliases), "check": check, "doc": doc, "unit": unit,
-        "section": section, "inherits": inherits,
+        "section": section, "inherits": inherits, "use": use, "wording": wording, "shown": shown,
     }  # fmt: skip
     if default is dataclasses.MISSING:
         return dataclasses.field(metadata={"property": facts})
@@ -170,10 +186,11 @@ def unlisted(default: Any) -> Any:
     return dataclasses.field(default=default, compare=False, metadata={"property": None})
 
 
-def prop_of(config: type[Config], field: str) -> Any:
-    """A dataclass field that is the same property as ``field`` of another configuration."""
+def prop_of(config: type[Config], field: str, default: Any = dataclasses.MISSING) -> Any:
+    """A dataclass field that is the same property as ``field`` of another, perhaps with its own default."""
     there = config.__dataclass_fields__[field]  # type: ignore[attr-defined]
-    return dataclasses.field(default=there.default, metadata=there.metadata)
+    own = there.default if default is dataclasses.MISSING else default
+    return dataclasses.field(default=own, metadata=there.metadata)
 
 
 class Config:
@@ -277,8 +294,10 @@ def warn_unknown(name: str, known: Iterable[str], source: str) -> None:
     logger.warning("%s: unknown property %s is ignored%s", source, name[:_SHOWN_CHARS], hint)
 
 
-def _typed(kind: type, value: object) -> Any:
+def _typed(kind: Any, value: object) -> Any:
     """``value`` as ``kind``; ValueError when it is not one."""
+    if kind not in (int, float, bool, str, tuple):
+        return kind(value) if isinstance(value, str) else value
     if kind is tuple:
         texts = [value] if isinstance(value, str) else value
         if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):

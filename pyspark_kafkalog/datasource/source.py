@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from pyspark_kafkalog.datasource.batch.batch_reader import briefly
-from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
+from pyspark_kafkalog.datasource.options.read_options import (
+    parse_batch_options,
+    parse_either_options,
+    parse_stream_options,
+)
 from pyspark_kafkalog.datasource.options.row_schema import column_names, columns_of, spark_schema
-from pyspark_kafkalog.datasource.options.stream_options import parse_either_options, parse_stream_options
 from pyspark_kafkalog.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -51,7 +54,7 @@ class DefaultSource(DataSource):
                 options.columns,
                 include_headers=options.include_headers,
                 include_broker=options.include_broker,
-                per_broker=options.v07 is not None,
+                per_broker=options.per_broker,
             )
         )
         return schema if of_table is None else with_options(schema, of_table)
@@ -66,11 +69,11 @@ class DefaultSource(DataSource):
             InvalidConfig: an option is wrong, or ``schema`` is not made of our columns.
         """
         options = parse_batch_options(options_for(self.options, schema))
-        columns = columns_of(schema, per_broker=options.v07 is not None)
+        columns = columns_of(schema, per_broker=options.per_broker)
         if options.load is not None and options.load.looks_back:
-            from pyspark_kafkalog.datasource.load.load_planning import former_read
+            from pyspark_kafkalog.datasource.load.load_planning import read_again
 
-            options = former_read(options, options.load)
+            options = read_again(options, options.load)
         if options.load is not None:
             from pyspark_kafkalog.datasource.load.load_reader import LoadReader
 
@@ -89,7 +92,7 @@ class DefaultSource(DataSource):
         from pyspark_kafkalog.datasource.stream.stream_reader import StreamReader
 
         options = parse_stream_options(options_for(self.options, schema))
-        return StreamReader(options, columns_of(schema, per_broker=options.v07 is not None))
+        return StreamReader(options, columns_of(schema, per_broker=options.per_broker))
 
     @briefly
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
@@ -99,7 +102,7 @@ class DefaultSource(DataSource):
             InvalidConfig: an option is wrong, the mode is overwrite, or ``schema`` cannot be written: before
                 any task runs.
         """
-        from pyspark_kafkalog.datasource.options.sink_options import parse_sink_options, sink_options_for
+        from pyspark_kafkalog.datasource.options.sink_options import parse_sink_options
         from pyspark_kafkalog.datasource.sink.sink_writer import batch_writer
 
         return batch_writer(parse_sink_options(sink_options_for(self.options, schema)), schema, overwrite)
@@ -111,7 +114,7 @@ class DefaultSource(DataSource):
         Raises:
             InvalidConfig: an option is wrong, or ``schema`` cannot be written.
         """
-        from pyspark_kafkalog.datasource.options.sink_options import parse_sink_options, sink_options_for
+        from pyspark_kafkalog.datasource.options.sink_options import parse_sink_options
         from pyspark_kafkalog.datasource.sink.sink_writer import stream_writer
 
         return stream_writer(parse_sink_options(sink_options_for(self.options, schema)), schema)
@@ -151,3 +154,13 @@ def options_for(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
     except (TypeError, ValueError, AttributeError) as e:
         raise InvalidConfig(f"the table's options cannot be read from its schema: {e}; make it anew") from e
     return {**of_table, **given}
+
+
+def sink_options_for(given: Mapping[str, str], schema: StructType) -> Mapping[str, str]:
+    """The options of a write: the given ones; for an insert into a table, which has none, the table's.
+
+    Rows that were read from a table carry its options in their columns, and are not to go back there: a write
+    that says where it goes takes nothing from them.
+    """
+    is_insert = "kafka.bootstrap.servers" not in {key.lower() for key in given}
+    return options_for(given, schema) if is_insert else given

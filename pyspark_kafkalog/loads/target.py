@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from pyspark_kafkalog.datasource.options.read_options import BatchOptions
+from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
 from pyspark_kafkalog.ledger.commit import Output
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import Plan

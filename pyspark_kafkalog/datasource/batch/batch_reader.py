@@ -14,7 +14,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_kafkalog.datasource.options import topics_and_offsets
-from pyspark_kafkalog.datasource.options.read_options import BatchOptions, SourceOptions
+from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, SourceOptions
 from pyspark_kafkalog.datasource.reading.opening import close_idle_connections, opened_cluster
 from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange, SourceCluster
 from pyspark_kafkalog.datasource.reading.start_positions import locate_start

@@ -12,8 +12,7 @@ from dataclasses import replace
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock, utc_text
 from pyspark_kafkalog.datasource.options import topics_and_offsets
-from pyspark_kafkalog.datasource.options.load_options import LoadOptions
-from pyspark_kafkalog.datasource.options.read_options import BatchOptions
+from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, LoadOptions
 from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     Assign,
     Committed,
@@ -249,8 +248,8 @@ def _split(cluster: SourceCluster, ranges: Sequence[Range]) -> list[Range]:
     return [(part.topic_partition, part.start, part.end) for part in parts]
 
 
-def former_read(options: BatchOptions, load: LoadOptions) -> BatchOptions:
-    """The read of plain offsets that a read of former loads is, of the partitions subscribed to.
+def read_again(options: BatchOptions, load: LoadOptions) -> BatchOptions:
+    """The read of plain offsets that reads earlier loads again, of the partitions subscribed to.
 
     It belongs to no load: nothing is planned, proved or committed.
 
@@ -259,14 +258,14 @@ def former_read(options: BatchOptions, load: LoadOptions) -> BatchOptions:
         InvalidConfig: none of its partitions is subscribed to.
     """
     ledger = Ledger.at(load.offsets_path, load.name)
-    if load.former is None:
+    if load.history is None:
         start = options.start
         if not isinstance(start, Committed):
-            raise InvalidConfig("this reads no former loads")
+            raise InvalidConfig("neither between, asOf nor startingOffsets=commit:N is given")
         return replace(
             options, start=replace(start, offsets=positions_after(ledger, start.number)), load=None
         )
-    ranges = ranges_of(ledger, load.former)
+    ranges = ranges_of(ledger, load.history)
     wanted = {key: span for key, span in ranges.items() if _is_in(key, options.subscription)}
     if not wanted:
         topics = ", ".join(sorted({key.topic for key in ranges}))

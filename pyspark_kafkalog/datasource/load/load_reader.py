@@ -21,8 +21,7 @@ from pyspark_kafkalog.datasource.batch.batch_reader import (
     briefly,
 )
 from pyspark_kafkalog.datasource.load.load_planning import begin, propose, tell_group
-from pyspark_kafkalog.datasource.options.load_options import LoadOptions
-from pyspark_kafkalog.datasource.options.read_options import BatchOptions
+from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, LoadOptions
 from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.load_errors import DamagedRecord, LoadBusy, LoadError, LostRace, TopicRecreated

@@ -1,20 +1,21 @@
-"""The options that go to the clients: where the brokers are, and where a group's offsets are kept. Pure.
+"""The options that become a client's configuration: brokers, ``kafka.*`` properties, a group's offsets. Pure.
 
-Keys are in lower case. The clients' properties have the prefix ``kafka.``.
+``given`` are the options as text, their names in lower case.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
 from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.config.consumer07 import KAFKA, ZOOKEEPER, Source07Config
-from pyspark_kafkalog.config.definition import Property, describe, warn_unknown
+from pyspark_kafkalog.config.definition import Config, describe, warn_unknown
 from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig, znode_name
+from pyspark_kafkalog.datasource.options.option_definitions import SourceOptions
 from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     Assign,
     PartitionTimestamps,
@@ -33,11 +34,10 @@ NO_MAX_RECORDS = (
 )
 
 _PREFIX = "kafka."
-_PLACES = {
-    "zookeeper.connect": "zookeeper.connect",
-    "zk.connect": "zookeeper.connect",
-    "broker.list": "broker.list",
-}
+_CONNECT, _ZK_CONNECT, _BROKER_LIST = "zookeeper.connect", "zk.connect", "broker.list"
+_CONSUMER_DEFAULTS = {"client_id": "spark-kafka-relation", "max_partition_fetch_bytes": 8 << 20}
+"""What differs from Kafka's own defaults. A task reads a single partition, and most often all of it."""
+NAMES_IN_SPARK = "As options of Spark the names of Kafka's properties begin with 'kafka.'"
 _BY_TIME = (
     "a broker of Kafka 0.7 knows the times of whole segments only, so an end would leave out or add records"
 )
@@ -56,71 +56,151 @@ _IGNORED = {
 }
 
 
-def refuse_07(options: Mapping[str, str]) -> None:
-    """Today's wire has no use for the places of 0.7's topics, but for that of a group's offsets.
+def client_properties(
+    config: type[Config],
+    given: Mapping[str, str],
+    *,
+    left_out: Collection[str] = (),
+    warn_except: Collection[str] | None = None,
+) -> dict[str, object]:
+    """The fields of ``config`` that ``kafka.*`` options set, each checked under the name that the user gave.
+
+    ``left_out`` are properties that such options do not set. Other ``kafka.*`` options than these and
+    ``warn_except`` are logged as unknown; None logs none.
 
     Raises:
-        InvalidConfig: one is given.
+        InvalidConfig: a value is not allowed.
     """
-    used = ("zookeeper.connect", "zk.connect") if asks_zookeeper(options) else ()
-    given = [key for key in _PLACES if key in options and key not in used]
-    if given:
+    known = {
+        _PREFIX + name.lower(): item
+        for item in describe(config)
+        if item.name not in left_out
+        for name in (item.name, *item.aliases)
+    }
+    config.check_names({key.removeprefix(_PREFIX) for key in given if key.startswith(_PREFIX)}, _PREFIX)
+    values = {}
+    for key, text in given.items():
+        if key in known:
+            values[known[key].field] = replace(known[key], name=key).read(text, "option")
+        elif warn_except is not None and key.startswith(_PREFIX) and key not in warn_except:
+            warn_unknown(key, known, "options")
+    return values
+
+
+def wire_config(options: SourceOptions, given: Mapping[str, str]) -> ConsumerConfig | Source07Config:
+    """The client of the generation that ``protocol`` names: the one place where that option counts.
+
+    Raises:
+        InvalidConfig: an option is missing, means nothing with this protocol, or has a wrong value.
+    """
+    if options.protocol == PROTOCOL_07:
+        return _wire_07(given)
+    for_groups = (_CONNECT, _ZK_CONNECT) if options.offset_store == ZOOKEEPER else ()
+    for name in (_CONNECT, _ZK_CONNECT, _BROKER_LIST):
+        if name in given and name not in for_groups:
+            raise InvalidConfig(
+                f"{name} has a meaning with protocol={PROTOCOL_07} only; protocol is {PROTOCOL_08}, whose "
+                "brokers are found by kafka.bootstrap.servers. (offsetStore=zookeeper needs "
+                "zookeeper.connect with both.)"
+            )
+    if options.servers is None:
         raise InvalidConfig(
-            f"{given[0]} has a meaning with protocol={PROTOCOL_07} only; protocol is {PROTOCOL_08}, whose "
-            "brokers are found by kafka.bootstrap.servers. (offsetStore=zookeeper has a meaning for both.)"
+            "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer"
         )
+    of_groups = _zookeeper_names() if options.offset_store == ZOOKEEPER else set()
+    known = {item.name.lower() for item in describe(type(options))} | of_groups
+    given = {**given, "kafka.isolation.level": options.isolation}
+    values = client_properties(ConsumerConfig, given, warn_except=known)
+    try:
+        return ConsumerConfig(
+            **{**_CONSUMER_DEFAULTS, "servers_option": "kafka.bootstrap.servers", **values}  # type: ignore[arg-type]
+        )
+    except InvalidConfig as e:
+        raise InvalidConfig(f"{e}. {NAMES_IN_SPARK}") from None
 
 
-def parse_07(options: Mapping[str, str]) -> Source07Config:
-    """Where the brokers are and how they are asked.
-
-    Raises:
-        InvalidConfig: an option that has no meaning, a wrong value, or not exactly one place.
-    """
+def _wire_07(given: Mapping[str, str]) -> Source07Config:
     for key, why in _REFUSED.items():
-        if key in options:
+        if key in given:
             raise InvalidConfig(why)
     for key, why in _IGNORED.items():
-        if key in options:
+        if key in given:
             log.warning("%s: it is ignored", why)
-    ClientConfig.check_names(
-        {key.removeprefix(_PREFIX) for key in options if key.startswith(_PREFIX)}, _PREFIX
-    )
-    places = {key: name for key, name in _PLACES.items() if key in options}
-    both_spellings = "zookeeper.connect" in options and "zk.connect" in options
-    if both_spellings or len(places) != 1:
-        given = ", ".join(key for key in _PLACES if key in options) or "none"
+    ClientConfig.check_names({key.removeprefix(_PREFIX) for key in given if key.startswith(_PREFIX)}, _PREFIX)
+    named = [name for name in (_CONNECT, _ZK_CONNECT, _BROKER_LIST) if name in given]
+    if len(named) != 1:
         raise InvalidConfig(
             "protocol=0.7 needs exactly one of zookeeper.connect=host:port,host:port/chroot (or zk.connect, "
-            f"the same) and broker.list=id:host:port,id:host:port; given: {given}"
+            "the same) and broker.list=id:host:port,id:host:port; given: " + (", ".join(named) or "none")
         )
-    items = {item.name: item for item in describe(Source07Config)}
-    values: dict[str, object] = {
-        items[name].field: replace(items[name], name=key).read(options[key], "option")
-        for key, name in places.items()
-    }
-    known = _client_properties()
-    for key, value in options.items():
-        item = known.get(key)
-        if item is not None:
-            values[item.field] = replace(item, name=key).read(value, "option")
-        elif key.startswith(_PREFIX) and key not in _IGNORED and key != "kafka.group.id":
-            warn_unknown(key, known, "options")
+    brokers = (_CONNECT, _BROKER_LIST)
+    values = client_properties(
+        Source07Config, given, left_out=("protocol", *brokers), warn_except={*_IGNORED, "kafka.group.id"}
+    )
+    (place,) = named
+    own = _BROKER_LIST if place == _BROKER_LIST else _CONNECT
+    item = next(item for item in describe(Source07Config) if item.name == own)
+    values[item.field] = replace(item, name=place).read(given[place], "option")
     return Source07Config(**values)  # type: ignore[arg-type]
 
 
-def _client_properties() -> dict[str, Property]:
-    """By their names as options; older names too."""
-    return {
-        _PREFIX + name.lower(): item
-        for item in describe(Source07Config)
-        if item.name not in ("protocol", *_PLACES.values())
-        for name in (item.name, *item.aliases)
-    }
+def group_store(
+    options: SourceOptions, given: Mapping[str, str], wire: ConsumerConfig | Source07Config
+) -> ZooKeeperConfig | None:
+    """The ZooKeeper that keeps the offsets of ``kafka.group.id``; None where its brokers do, or nobody.
+
+    Raises:
+        InvalidConfig: ``offsetStore`` does not exist there, or has no group.
+    """
+    group, is_given = options.group_id, "offsetstore" in given
+    asked = options.offset_store == ZOOKEEPER
+    if is_given and group is None:
+        raise InvalidConfig("offsetStore needs kafka.group.id: the group whose offsets are kept there")
+    if group is not None and (asked or isinstance(wire, Source07Config)) and not znode_name.test(group):
+        raise InvalidConfig(
+            f"kafka.group.id={group} is not allowed where ZooKeeper keeps its offsets; allowed: "
+            f"{znode_name.allowed}"
+        )
+    if isinstance(wire, Source07Config):
+        if is_given and not asked:
+            raise InvalidConfig(
+                f"offsetStore={KAFKA} has no meaning with protocol=0.7, whose brokers keep no offsets of "
+                f"groups; offsetStore={ZOOKEEPER} is what 0.7 has"
+            )
+        if wire.zookeeper_connect:
+            return wire
+        if group is not None and "loadname" in given:
+            raise InvalidConfig(
+                "kafka.group.id with a load needs zookeeper.connect instead of broker.list: a load's offsets "
+                "are also committed to the group, and 0.7 keeps groups in ZooKeeper. Or leave kafka.group.id "
+                "out"
+            )
+        return None
+    return _group_zookeeper(given) if asked else None
 
 
-def check_names(subscription: Subscription, *limits: StartLimit, per_broker: bool) -> None:
-    """Refuse partitions that are named as those of the other generation; ``limits`` are start and end.
+def _group_zookeeper(given: Mapping[str, str]) -> ZooKeeperConfig:
+    """Of today's wire."""
+    places = {key: given[key] for key in (_CONNECT, _ZK_CONNECT) if given.get(key, "").strip()}
+    if len(places) != 1:  # none, or both spellings
+        raise InvalidConfig(
+            f"offsetStore={ZOOKEEPER} needs {_CONNECT}=host:port,host:port/chroot (or zk.connect, the same): "
+            f"given: {', '.join(places) or 'none'}"
+        )
+    (place,) = places.values()
+    (connect,) = (item for item in describe(ZooKeeperConfig) if item.name == _CONNECT)
+    values = client_properties(ZooKeeperConfig, given, left_out=(_CONNECT,))
+    return ZooKeeperConfig(**{**values, connect.field: connect.read(place, "option")})
+
+
+def _zookeeper_names() -> set[str]:
+    """The client's properties about ZooKeeper, as options."""
+    items = [item for item in describe(ZooKeeperConfig) if item.name != _CONNECT]
+    return {_PREFIX + name.lower() for item in items for name in (item.name, *item.aliases)}
+
+
+def check_partition_names(subscription: Subscription, *limits: StartLimit, per_broker: bool) -> None:
+    """Refuse partitions that are named as in the other generation; ``limits`` are start and end.
 
     Raises:
         InvalidConfig: one is.
@@ -142,75 +222,3 @@ def check_names(subscription: Subscription, *limits: StartLimit, per_broker: boo
                 f"{option}: {partition.number} is no partition of topic {partition.topic!r}: with "
                 f"protocol={protocol} it is {form}"
             )
-
-
-_OPTION = "offsetStore"
-
-_CONNECT = "zookeeper.connect"
-
-
-def asks_zookeeper(options: Mapping[str, str]) -> bool:
-    """Whether ``offsetStore=zookeeper`` is said; in 0.7 it need not be.
-
-    Raises:
-        InvalidConfig: something else is said that it cannot be.
-    """
-    value = options.get(_OPTION.lower(), "").strip().lower()
-    if _OPTION.lower() in options and value not in (KAFKA, ZOOKEEPER):
-        raise InvalidConfig(f"{_OPTION} is one of {KAFKA}, {ZOOKEEPER}; got '{value}'")
-    return value == ZOOKEEPER
-
-
-def parse_group_store(
-    options: Mapping[str, str], wire: ConsumerConfig | Source07Config
-) -> ZooKeeperConfig | None:
-    """The ZooKeeper that keeps the offsets of ``kafka.group.id``; None where its brokers do, or nobody.
-
-    Raises:
-        InvalidConfig: ``offsetStore`` names what is not there, or has no group.
-    """
-    asked, group = asks_zookeeper(options), options.get("kafka.group.id", "").strip()
-    if _OPTION.lower() in options and not group:
-        raise InvalidConfig(f"{_OPTION} needs kafka.group.id: the group whose offsets are kept there")
-    if group and (asked or isinstance(wire, Source07Config)) and not znode_name.test(group):
-        raise InvalidConfig(
-            f"kafka.group.id={group} is not allowed where ZooKeeper keeps its offsets; allowed: "
-            f"{znode_name.allowed}"
-        )
-    if isinstance(wire, Source07Config):
-        if _OPTION.lower() in options and not asked:
-            raise InvalidConfig(
-                f"{_OPTION}={KAFKA} has no meaning with protocol=0.7, whose brokers keep no offsets of "
-                f"groups; {_OPTION}={ZOOKEEPER} is what 0.7 has"
-            )
-        if wire.zookeeper_connect:
-            return wire
-        if group and "loadname" in options:
-            raise InvalidConfig(
-                "kafka.group.id is told the offsets of a load, which 0.7 keeps in ZooKeeper: say "
-                f"{_CONNECT} instead of broker.list, or leave kafka.group.id out"
-            )
-        return None
-    return _todays(options) if asked else None
-
-
-def zookeeper_properties() -> dict[str, Property]:
-    """The client's properties about ZooKeeper, by their names as options."""
-    items = [item for item in describe(ZooKeeperConfig) if item.name != _CONNECT]
-    return {_PREFIX + name.lower(): item for item in items for name in (item.name, *item.aliases)}
-
-
-def _todays(options: Mapping[str, str]) -> ZooKeeperConfig:
-    places = {key: options[key] for key in (_CONNECT, "zk.connect") if options.get(key, "").strip()}
-    if len(places) != 1:  # none, or both spellings
-        raise InvalidConfig(
-            f"{_OPTION}={ZOOKEEPER} needs {_CONNECT}=host:port,host:port/chroot (or zk.connect, the same): "
-            f"given: {', '.join(places) or 'none'}"
-        )
-    (place,) = places.values()
-    (connect,) = (item for item in describe(ZooKeeperConfig) if item.name == _CONNECT)
-    values: dict[str, object] = {connect.field: connect.read(place, "option")}
-    for key, item in zookeeper_properties().items():
-        if key in options:
-            values[item.field] = replace(item, name=key).read(options[key], "option")
-    return ZooKeeperConfig(**values)  # type: ignore[arg-type]

@@ -31,6 +31,17 @@ def column_types(*, per_broker: bool) -> dict[str, str]:
     return COLUMN_TYPES_07 if per_broker else COLUMN_TYPES
 
 
+def parse_columns(text: str) -> tuple[str, ...]:
+    """The value of the option ``columns``, of any generation. Raises `InvalidConfig`."""
+    by_key = {name.lower(): name for name in COLUMN_TYPES_07}
+    named = [name.strip().lower() for name in text.split(",") if name.strip()]
+    if not named or any(name not in by_key for name in named):
+        raise InvalidConfig(f"columns are some of {', '.join(COLUMN_TYPES)}; got '{text}'")
+    if len(set(named)) < len(named):
+        raise InvalidConfig(f"columns names one twice: '{text}'")
+    return tuple(by_key[name] for name in named)
+
+
 def column_names(
     columns: tuple[str, ...] | None, *, include_headers: bool, include_broker: bool, per_broker: bool = False
 ) -> tuple[str, ...]:

@@ -67,39 +67,43 @@ def covers(subscription: Subscription, partition: TopicPartition) -> bool:
     return subscription.matches(partition.topic)
 
 
-def parse_subscription(options: Mapping[str, str]) -> Subscription:
-    """The one of the three options that is given; keys are in lower case.
+def chosen_subscription(
+    assign: Assign | None, subscribe: Subscribe | None, pattern: SubscribePattern | None
+) -> Subscription:
+    """The one of the three that is given. Raises `InvalidConfig` where none or several are."""
+    given = [one for one in (assign, subscribe, pattern) if one is not None]
+    if len(given) == 1:
+        return given[0]
+    which = "Only one" if given else "One"
+    can = "can" if given else "must"
+    raise InvalidConfig(
+        f"{which} of the following options {can} be specified for Kafka source: subscribe, subscribepattern, "
+        "assign. See the docs for more details."
+    )
 
-    Raises:
-        InvalidConfig: none or several are given, or the value names nothing.
-    """
-    given = [key for key in _KEYS if key in options]
-    allowed = ", ".join(_KEYS)
-    if not given:
+
+def parse_assign(text: str) -> Assign:
+    """The value of the option ``assign``. Raises `InvalidConfig`."""
+    return Assign(tuple(parse_partitions("assign", text)))
+
+
+def parse_topics(text: str) -> Subscribe:
+    """The value of the option ``subscribe``. Raises `InvalidConfig`."""
+    topics = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not topics:
         raise InvalidConfig(
-            f"One of the following options must be specified for Kafka source: {allowed}. "
-            "See the docs for more details."
+            f"No topics to subscribe to as specified value for option 'subscribe' is '{text}'"
         )
-    if len(given) > 1:
+    return Subscribe(topics)
+
+
+def parse_pattern(text: str) -> SubscribePattern:
+    """The value of the option ``subscribePattern``. Raises `InvalidConfig`."""
+    if not text.strip():
         raise InvalidConfig(
-            f"Only one of the following options can be specified for Kafka source: {allowed}. "
-            "See the docs for more details."
+            f"Pattern to subscribe is empty as specified value for option 'subscribePattern' is '{text}'"
         )
-    value = options[given[0]]
-    if given[0] == "assign":
-        return Assign(tuple(parse_partitions("assign", value)))
-    if given[0] == "subscribe":
-        topics = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
-        if not topics:
-            raise InvalidConfig(
-                f"No topics to subscribe to as specified value for option 'subscribe' is '{value}'"
-            )
-        return Subscribe(topics)
-    if not value.strip():
-        raise InvalidConfig(
-            f"Pattern to subscribe is empty as specified value for option 'subscribePattern' is '{value}'"
-        )
-    return SubscribePattern(_python_pattern(value.strip()))
+    return SubscribePattern(_python_pattern(text.strip()))
 
 
 def _python_pattern(pattern: str) -> str:
@@ -249,6 +253,16 @@ def parse_partition_timestamps(option: str, text: str) -> PartitionTimestamps:
         if timestamp < 0:
             raise InvalidConfig(f"{expected}; got {timestamp} for {partition}")
     return PartitionTimestamps(found)
+
+
+def parse_timestamp(option: str, text: str) -> GlobalTimestamp:
+    """Milliseconds since the epoch. Raises `InvalidConfig`."""
+    if not re.fullmatch(r"\s*[0-9]{1,19}\s*", text) or int(text) > LONG_MAX:
+        raise InvalidConfig(
+            f"{option}: Expected a single long value, got {text}; it is a time in milliseconds since the "
+            "epoch, such as 1700000000000 (2023-11-14 22:13:20 UTC)"
+        )
+    return GlobalTimestamp(int(text))
 
 
 def parse_partitions(option: str, text: str) -> list[TopicPartition]:

@@ -18,7 +18,7 @@ from pyspark_kafkalog.config.client import parse_address
 from pyspark_kafkalog.config.client07 import PROTOCOL_07
 from pyspark_kafkalog.config.consumer07 import Source07Config
 from pyspark_kafkalog.datasource.options.client_options import NO_MAX_RECORDS
-from pyspark_kafkalog.datasource.options.read_options import SourceOptions
+from pyspark_kafkalog.datasource.options.option_definitions import SourceOptions
 from pyspark_kafkalog.datasource.options.topics_and_offsets import Assign, SubscribePattern
 from pyspark_kafkalog.datasource.reading.registry07 import (
     Address,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.datasource.options.read_options import SourceOptions
+    from pyspark_kafkalog.datasource.options.option_definitions import SourceOptions
     from pyspark_kafkalog.datasource.reading.source_cluster import SourceCluster
 
 

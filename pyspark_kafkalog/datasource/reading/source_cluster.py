@@ -20,7 +20,7 @@ from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, TopicPartitio
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pyspark_kafkalog.datasource.options.read_options import SourceOptions
+    from pyspark_kafkalog.datasource.options.option_definitions import SourceOptions
     from pyspark_kafkalog.datasource.options.topics_and_offsets import Assign
     from pyspark_kafkalog.ledger.plan import PartitionFacts
 

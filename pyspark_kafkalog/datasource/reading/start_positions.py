@@ -24,7 +24,7 @@ from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.types import EARLIEST_OFFSET, NO_BROKER, TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.datasource.options.read_options import SourceOptions
+    from pyspark_kafkalog.datasource.options.option_definitions import SourceOptions
     from pyspark_kafkalog.datasource.reading.source_cluster import SourceCluster
 
 FILES = "part-*"

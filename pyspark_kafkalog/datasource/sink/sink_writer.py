@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from pyspark_kafkalog.datasource.options.sink_options import SinkOptions, Unit
+from pyspark_kafkalog.datasource.options.option_definitions import SinkOptions, Unit
 from pyspark_kafkalog.datasource.sink.sink_rows import (
     TaskWritten,
     Written,

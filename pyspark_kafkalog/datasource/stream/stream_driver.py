@@ -33,7 +33,7 @@ from pyspark_kafkalog.errors import KafkaError, UnknownTopicOrPartition
 from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, NO_BROKER, TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.datasource.options.stream_options import StreamOptions
+    from pyspark_kafkalog.datasource.options.option_definitions import StreamOptions
 
 log = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from pyspark_kafkalog.ledger.records import LOAD
 from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.datasource.options.stream_options import StreamOptions
+    from pyspark_kafkalog.datasource.options.option_definitions import StreamOptions
     from pyspark_kafkalog.datasource.reading.source_cluster import SourceCluster
 
 VERSION = 1

@@ -12,7 +12,8 @@ import pytest
 
 from pyspark_kafkalog.datasource.load.load_planning import begin, propose, tell_group
 from pyspark_kafkalog.datasource.load.load_reader import LoadInputPartition, LoadReader
-from pyspark_kafkalog.datasource.options.read_options import BatchOptions, parse_batch_options
+from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
+from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.reading.opening import open_cluster
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger.commit import Commit

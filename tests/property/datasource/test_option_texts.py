@@ -12,10 +12,13 @@ from pyspark_kafkalog.config.consumer07 import Source07Config
 from pyspark_kafkalog.config.definition import describe
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
-from pyspark_kafkalog.datasource.options.option_table import OPTIONS, SINK_OPTIONS
-from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
+from pyspark_kafkalog.datasource.options.option_definitions import READ_OPTIONS, SINK_OPTIONS
+from pyspark_kafkalog.datasource.options.read_options import (
+    parse_batch_options,
+    parse_either_options,
+    parse_stream_options,
+)
 from pyspark_kafkalog.datasource.options.sink_options import parse_sink_options
-from pyspark_kafkalog.datasource.options.stream_options import parse_either_options, parse_stream_options
 from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     PartitionTimestamps,
     SpecificOffsets,
@@ -71,7 +74,7 @@ def test_assigned_partitions_are_read_sorted(partitions: set[TopicPartition]) ->
 PARSERS = (parse_batch_options, parse_stream_options, parse_either_options, parse_sink_options)
 _CONFIGS = (ConsumerConfig, ProducerConfig, Source07Config, ZooKeeperConfig)
 _NAMES = sorted(
-    {option.name for option in (*OPTIONS, *SINK_OPTIONS)}
+    {option.name for option in (*READ_OPTIONS, *SINK_OPTIONS)}
     | {
         f"kafka.{name}"
         for config in _CONFIGS

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from pyspark_kafkalog.datasource.options.read_options import parse_stream_options
 from pyspark_kafkalog.datasource.options.row_schema import column_names
-from pyspark_kafkalog.datasource.options.stream_options import parse_stream_options
 from pyspark_kafkalog.datasource.stream.stream_reader import StreamReader
 
 QUICK = {

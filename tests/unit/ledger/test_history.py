@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_kafkalog.datasource.load.load_planning import former_read
-from pyspark_kafkalog.datasource.options.read_options import BatchOptions, parse_batch_options
+from pyspark_kafkalog.datasource.load.load_planning import read_again
+from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
+from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.options.topics_and_offsets import Assign, Committed, SpecificOffsets
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger.history import (
@@ -119,7 +120,7 @@ def former_of(ledger: Ledger, monkeypatch: pytest.MonkeyPatch, **given: str) -> 
     assert asked.load is not None
     assert asked.load.looks_back
     monkeypatch.setattr(Ledger, "at", lambda *_: ledger)
-    return former_read(asked, asked.load)
+    return read_again(asked, asked.load)
 
 
 def test_a_read_of_former_loads_is_one_of_plain_offsets(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.datasource.options.option_table import OPTIONS
-from pyspark_kafkalog.datasource.options.read_options import _REFUSED
+from pyspark_kafkalog.datasource.options.option_definitions import READ_OPTIONS
+from pyspark_kafkalog.datasource.options.read_options import REFUSED as REFUSED_BY_READS
 from pyspark_kafkalog.datasource.options.sink_options import REFUSED
 
 ROOT = Path(__file__).parents[3]
@@ -72,7 +72,7 @@ def test_the_way_from_sparks_connector_names_each_of_its_options() -> None:
         "maxOffsetsPerTrigger minOffsetsPerTrigger maxTriggerDelay minPartitions maxRecordsPerPartition "
         "groupIdPrefix kafka.group.id includeHeaders kafka.isolation.level kafka.bootstrap.servers"
     ).split()
-    assert set(theirs) <= {option.name for option in OPTIONS} - ours
+    assert set(theirs) <= {option.name for option in READ_OPTIONS} - ours
     shown = text_of("docs/migration.md")
-    missing = [name for name in [*theirs, *_REFUSED, *REFUSED] if f"`{name}`" not in shown]
+    missing = [name for name in [*theirs, *REFUSED_BY_READS, *REFUSED] if f"`{name}`" not in shown]
     assert missing == ["kafka.transactional.id"]

@@ -15,7 +15,8 @@ from broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.client.admin import create_partitions, delete_topics
 from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets
 from pyspark_kafkalog.datasource.load.load_planning import PendingPlan, begin, propose, tell_group
-from pyspark_kafkalog.datasource.options.read_options import BatchOptions, parse_batch_options
+from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
+from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.reading.kafka import KafkaCluster
 from pyspark_kafkalog.datasource.reading.source_cluster import DataLoss
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig

@@ -76,7 +76,7 @@ def test_in_07_it_is_the_zookeeper_of_the_brokers() -> None:
         ),
         (
             {**V07, **GROUP, **LOAD, "broker.list": "1:h:9092"},
-            "kafka.group.id is told the offsets of a load.*zookeeper.connect instead of broker.list",
+            "kafka.group.id with a load needs zookeeper.connect instead of broker.list",
         ),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_kafkalog.datasource.options.load_options import LoadOptions
+from pyspark_kafkalog.datasource.options.option_definitions import LoadOptions
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     EARLIEST,

@@ -8,13 +8,9 @@ import re
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pyspark_kafkalog.datasource.options.sink_options import (
-    REFUSED,
-    Unit,
-    parse_sink_options,
-    sink_options_for,
-)
-from pyspark_kafkalog.datasource.source import with_options
+from pyspark_kafkalog.datasource.options.option_definitions import Unit
+from pyspark_kafkalog.datasource.options.sink_options import REFUSED, parse_sink_options
+from pyspark_kafkalog.datasource.source import sink_options_for, with_options
 from pyspark_kafkalog.errors import InvalidConfig
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.datasource.options.read_options import BatchOptions, parse_batch_options
-from pyspark_kafkalog.datasource.options.stream_options import (
-    StartPlace,
-    StreamOptions,
+from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, StartPlace, StreamOptions
+from pyspark_kafkalog.datasource.options.read_options import (
+    parse_batch_options,
     parse_either_options,
     parse_stream_options,
 )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafkalog.datasource.options.sink_options import Unit
+from pyspark_kafkalog.datasource.options.option_definitions import Unit
 from pyspark_kafkalog.datasource.sink.sink_transactions import Mark, WrittenOtherwise
 
 

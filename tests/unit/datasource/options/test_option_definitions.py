@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pyspark_kafkalog.datasource.options.option_table import OPTIONS, SINK_OPTIONS
-from pyspark_kafkalog.datasource.options.read_options import _REFUSED
+from pyspark_kafkalog.datasource.options.option_definitions import READ_OPTIONS, SINK_OPTIONS
+from pyspark_kafkalog.datasource.options.read_options import REFUSED as REFUSED_BY_READS
 from pyspark_kafkalog.datasource.options.row_schema import COLUMN_TYPES_07
 from pyspark_kafkalog.datasource.options.sink_options import REFUSED
 from pyspark_kafkalog.datasource.sink.sink_rows import SINK_COLUMNS
@@ -39,10 +39,10 @@ def test_every_line_of_the_checklist_is_held_or_listed_as_different() -> None:
 def test_the_manual_shows_every_column_and_every_refused_option() -> None:
     row = chapter("The row")
     assert [name for name in COLUMN_TYPES_07 if f"`{name}`" not in row] == []
-    assert [name for name in _REFUSED if f"`{name}`" not in chapter("Options")] == []
+    assert [name for name in REFUSED_BY_READS if f"`{name}`" not in chapter("Options")] == []
     assert [name for name in SINK_COLUMNS if f"`{name}`" not in chapter("Writing")] == []
     assert [name for name in REFUSED if f"`{name}`" not in chapter("Writing")] == []
 
 
 def test_every_option_has_a_sentence() -> None:
-    assert [option.name for option in (*OPTIONS, *SINK_OPTIONS) if not option.doc.endswith(".")] == []
+    assert [option.name for option in (*READ_OPTIONS, *SINK_OPTIONS) if not option.doc.endswith(".")] == []

@@ -1,0 +1,482 @@
+"""Every option of Spark's reads and writes: name, default, what is allowed and what it means.
+
+Errors, defaults and the tables of docs/datasource.md come from these definitions. `read_options` and
+`sink_options` parse them and check what the options mean together. Every ``kafka.*`` property of the client
+beside these is passed on to it: docs/configuration.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
+from pyspark_kafkalog.config.consumer import ConsumerConfig
+from pyspark_kafkalog.config.consumer07 import KAFKA, ZOOKEEPER, Source07Config
+from pyspark_kafkalog.config.definition import (
+    Check,
+    Config,
+    Property,
+    between,
+    describe,
+    nearest,
+    not_negative,
+    one_of,
+    positive,
+    prop,
+    prop_of,
+    unlisted,
+)
+from pyspark_kafkalog.config.producer import ProducerConfig
+from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
+from pyspark_kafkalog.datasource.options.row_schema import parse_columns
+from pyspark_kafkalog.datasource.options.topics_and_offsets import (
+    Assign,
+    GlobalTimestamp,
+    OffsetLimit,
+    PartitionTimestamps,
+    StartLimit,
+    Subscribe,
+    SubscribePattern,
+    Subscription,
+    parse_assign,
+    parse_offsets,
+    parse_partition_timestamps,
+    parse_pattern,
+    parse_start,
+    parse_timestamp,
+    parse_topics,
+)
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.ledger.history import HistoryRange, parse_as_of, parse_between
+
+BATCH, STREAM, LOAD, SINK = "batch", "stream", "load", "sink"
+READ = (BATCH, STREAM)
+ALL_RECORDS = "read_uncommitted"
+
+_UNITS_MS = {
+    "us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
+}  # fmt: skip
+"""Spark's units of time, in milliseconds."""
+
+
+def _word(text: str) -> str:
+    return text.strip().lower()
+
+
+def _text_or_none(text: str) -> str | None:
+    return text.strip() or None
+
+
+def _flag(text: str) -> bool:
+    """As bool of a property; the words of the error are Spark's."""
+    if _word(text) not in ("true", "false"):
+        raise ValueError
+    return _word(text) == "true"
+
+
+def _duration_ms(text: str) -> int:
+    """A time as Spark writes it, ``100ms``, ``15m``, ``2h``; a number alone is milliseconds."""
+    found = re.fullmatch(r"([0-9]{1,12})\s*([a-z]*)", _word(text))
+    if found is None or (found[2] or "ms") not in _UNITS_MS:
+        raise ValueError
+    return int(int(found[1]) * _UNITS_MS[found[2] or "ms"])
+
+
+_true_or_false = Check("one of true, false", lambda _: True)
+_sink_id = Check(
+    "up to 200 letters, digits and '.', '_', '-'",
+    lambda value: value is None or re.fullmatch(r"[A-Za-z0-9._-]{1,200}", value) is not None,
+)
+_stream_name = Check(
+    "up to 200 letters, digits, '.', '_' and '-'",
+    lambda value: not value or re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", value) is not None,
+)
+_load_run = Check(
+    "up to 64 letters, digits and '-', and is given with loadPlan only",
+    lambda value: re.fullmatch(r"[A-Za-z0-9-]{0,64}", value) is not None,
+)
+_plan_number = Check("the number of a plan, 1 to 99999999", between(1, 99_999_999).test)
+_COUNT = "must be positive"
+_NUMBER = "is a whole number"
+_SERVERS_DOC = "Brokers to begin with, `host:port,host:port`."
+
+
+@dataclass(frozen=True, slots=True)
+class StartPlace:
+    """Where a query's resolved start is kept: ``name`` in the directory ``offsets_path``, an absolute one."""
+
+    offsets_path: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """Which load a read belongs to, and what it may do to it."""
+
+    name: str
+    offsets_path: str
+    """An absolute path."""
+    commit: str
+    """``none``, ``stage`` or ``group``."""
+    on_pending: str
+    """``replay``, ``fail`` or ``discard``."""
+    on_recreated: str
+    """``fail``, ``earliest`` or ``skip``."""
+    plan: int | None
+    """The plan to read, which another process commits."""
+    run: str = ""
+    """The run that asks, by the tasks' marks, whether all was read. Empty where none asks."""
+    history: HistoryRange | None = None
+    """The loads that are read again; None where it is the next one."""
+    from_commit: bool = False
+    """Whether it begins where one of the load's commits ended; that is no load either."""
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether this reads what earlier loads read, and is no load itself."""
+        return self.from_commit or self.history is not None
+
+    @property
+    def commits(self) -> bool:
+        """Whether the last task of a read commits the load."""
+        return self.commit != "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions(Config):
+    """What any read was asked for, batch or stream. Times are in milliseconds."""
+
+    servers: str | None = prop(
+        "kafka.bootstrap.servers", None, _text_or_none, use=READ, shown="required", doc=_SERVERS_DOC
+    )
+    protocol: str = prop(
+        "protocol", PROTOCOL_08, _word, check=one_of(PROTOCOL_08, PROTOCOL_07), use=READ,
+        doc="`0.8` is the wire since 0.8, today's; `0.7` reads [topics of Kafka 0.7](#topics-of-kafka-07), "
+            "with `zookeeper.connect` or `broker.list` instead of the brokers above.",
+    )  # fmt: skip
+    zookeeper_connect: str | None = prop(
+        "zookeeper.connect", None, use=READ,
+        doc="Where brokers of 0.7 and their topics are registered, `host:port,host:port/chroot`; or where "
+            "`offsetStore=zookeeper` keeps offsets.",
+    )  # fmt: skip
+    zk_connect: str | None = prop("zk.connect", None, use=READ, doc="The same: 0.7's own name.")
+    broker_list: str | None = prop(
+        "broker.list", None, use=READ,
+        doc="Brokers of 0.7 where there is no ZooKeeper, `id:host:port,id:host:port`.",
+    )  # fmt: skip
+    assign: Assign | None = prop(
+        "assign", None, parse_assign, use=READ,
+        doc='Partitions to read, `{"topicA":[0,1]}`. Exactly one of this and the next two.',
+    )  # fmt: skip
+    subscribe: Subscribe | None = prop(
+        "subscribe", None, parse_topics, use=READ, doc="Topics to read, separated by commas."
+    )
+    subscribe_pattern: SubscribePattern | None = prop(
+        "subscribePattern", None, parse_pattern, use=READ,
+        doc="Regular expression; topics whose whole name matches are read.",
+    )  # fmt: skip
+    starting_offsets: StartLimit = prop(
+        "startingOffsets", "earliest", partial(parse_start, "startingOffsets"), use=READ,
+        doc="Where to begin: `earliest`; in a stream also `latest`, its default; JSON "
+            '`{"topicA":{"0":23,"1":-2},"topicB":"earliest"}` that names every partition or its topic (-2 is '
+            "earliest, -1 latest); `group` for the committed offsets of `kafka.group.id`; "
+            "`file:<directory>` for the offsets in its `part-*` files. With a load name: where the first "
+            "load begins; or `commit:37`, a read that begins where load 37 ended and is no load.",
+    )  # fmt: skip
+    ending_offsets: OffsetLimit = prop(
+        "endingOffsets", "latest", partial(parse_offsets, "endingOffsets"), use=(BATCH,),
+        doc="Where to end, exclusive: `latest`, or JSON as above; -1 is latest.",
+    )  # fmt: skip
+    starting_timestamps: PartitionTimestamps | None = prop(
+        "startingOffsetsByTimestamp", None,
+        partial(parse_partition_timestamps, "startingOffsetsByTimestamp"), use=READ,
+        doc='Begin at the first record at or after this time, `{"topicA":{"0":1700000000000}}`, '
+            "milliseconds. Beats `startingOffsets`.",
+    )  # fmt: skip
+    ending_timestamps: PartitionTimestamps | None = prop(
+        "endingOffsetsByTimestamp", None,
+        partial(parse_partition_timestamps, "endingOffsetsByTimestamp"), use=(BATCH,),
+        doc="End before the first record at or after this time; latest where there is none. Beats "
+            "`endingOffsets`.",
+    )  # fmt: skip
+    starting_timestamp: GlobalTimestamp | None = prop(
+        "startingTimestamp", None, partial(parse_timestamp, "startingTimestamp"), use=READ,
+        doc="The same for every partition: one number, milliseconds. Beats the other two.",
+    )  # fmt: skip
+    ending_timestamp: GlobalTimestamp | None = prop(
+        "endingTimestamp", None, partial(parse_timestamp, "endingTimestamp"), use=(BATCH,),
+        doc="The same for every partition. Beats the other two.",
+    )  # fmt: skip
+    timestamp_strategy: str = prop(
+        "startingOffsetsByTimestampStrategy", "error", _word, check=one_of("error", "latest"), use=READ,
+        doc="Where no record is that late: `error`, or `latest` to begin at the end.",
+    )  # fmt: skip
+    min_partitions: int | None = prop(
+        "minPartitions", None, int, check=positive, wording=_COUNT, use=READ,
+        doc="Split large ranges so that about so many tasks run.",
+    )  # fmt: skip
+    max_records: int | None = prop(
+        "maxRecordsPerPartition", None, int, check=positive, wording=_COUNT, use=READ,
+        doc="No task reads more than so many offsets.",
+    )  # fmt: skip
+    max_bytes: int | None = prop(
+        "maxBytesPerPartition", None, int, check=positive, wording=_COUNT, use=READ,
+        doc="No task reads much more than so many bytes of log, as it is stored. Estimated from samples of "
+            "up to 16 places of a partition. Applied before the two above.",
+    )  # fmt: skip
+    fail_on_data_loss: bool = prop(
+        "failOnDataLoss", True, _flag, check=_true_or_false, use=READ,
+        doc="Fail where offsets that should be read are gone; `false` reads what is left and logs the rest.",
+    )  # fmt: skip
+    on_corrupt_batch: str = prop(
+        "onCorruptBatch", "fail", _word, check=one_of("fail", "skip"), use=READ,
+        doc="Where a batch is corrupt: `fail`, or `skip` to log its offsets and "
+            "[go on without it](#corrupt-batches).",
+    )  # fmt: skip
+    include_headers: bool = prop(
+        "includeHeaders", False, _flag, check=_true_or_false, use=READ, doc="Add the column `headers`."
+    )
+    include_broker: bool = prop(
+        "includeBroker", False, _flag, check=_true_or_false, use=READ,
+        doc="Add the column `broker`, last: the id of the node that served the row.",
+    )  # fmt: skip
+    columns: tuple[str, ...] | None = prop(
+        "columns", None, parse_columns, use=READ, shown="all",
+        doc="Columns to decode, separated by commas, in this order. Columns that are not named cost nothing.",
+    )  # fmt: skip
+    isolation: str = prop(
+        "kafka.isolation.level", ALL_RECORDS, _word, check=one_of(ALL_RECORDS, "read_committed"), use=READ,
+        doc="`read_committed` leaves out what aborted transactions wrote and ends at the last stable offset.",
+    )  # fmt: skip
+    poll_timeout_ms: int = prop(
+        "kafkaConsumer.pollTimeoutMs", 120_000, int, check=positive, wording=_NUMBER, use=READ,
+        doc="How long a task waits for records before it fails.",
+    )  # fmt: skip
+    offset_retries: int = prop(
+        "fetchOffset.numRetries", 3, int, check=not_negative, wording=_NUMBER, use=READ,
+        doc="How often a look-up of offsets is retried.",
+    )  # fmt: skip
+    offset_retry_interval_ms: int = prop(
+        "fetchOffset.retryIntervalMs", 1000, int, check=not_negative, wording=_NUMBER, use=READ,
+        doc="Milliseconds between two attempts.",
+    )  # fmt: skip
+    load_name: str | None = prop(
+        "loadName", None, use=(LOAD,),
+        doc="Begin where the last load of this name ended: letters, digits, `.`, `_`, `-`. With "
+            "`offsetsPath`.",
+    )  # fmt: skip
+    offsets_path: str | None = prop(
+        "offsetsPath", None, use=READ,
+        doc="Directory of the loads' offsets, which driver and executors reach under this path; or of a "
+            "stream's start, which its driver reaches.",
+    )  # fmt: skip
+    commit_offsets: str = prop(
+        "commitOffsets", "none", _word, check=one_of("none", "stage", "group"), use=READ,
+        doc="`none` commits nothing. `stage` commits the load once every row has been read: even a "
+            "`count()` commits. `group`: the same, and also to `kafka.group.id`, which must be given. A "
+            "stream takes `none` and `group`, which commits each finished batch to `kafka.group.id`.",
+    )  # fmt: skip
+    on_pending_plan: str = prop(
+        "onPendingPlan", "replay", _word, check=one_of("replay", "fail", "discard"), use=(LOAD,),
+        doc="If an earlier load was planned and not committed: `replay` reads the same offsets again, `fail` "
+            "raises an error, `discard` makes a new plan.",
+    )  # fmt: skip
+    on_topic_recreated: str = prop(
+        "onTopicRecreated", "fail", _word, check=one_of("fail", "earliest", "skip"), use=(LOAD,),
+        doc="If a topic was deleted and created again: `fail`, `earliest` to read the new one from its "
+            "start, `skip` to leave it out.",
+    )  # fmt: skip
+    between: HistoryRange | None = prop(
+        "between", None, parse_between, use=(LOAD,),
+        doc="`commit:30,commit:37`: read again what loads 31 to 37 of `loadName` read; `start,commit:37` "
+            "from the first load on. Such a read is no load and commits nothing.",
+    )  # fmt: skip
+    as_of: HistoryRange | None = prop(
+        "asOf", None, parse_as_of, use=(LOAD,),
+        doc="Read again what `loadName` had loaded at this time, `2026-11-21T18:00:00Z` or milliseconds: as "
+            "`between` from the start to the newest commit not after it.",
+    )  # fmt: skip
+    load_plan: int | None = prop(
+        "loadPlan", None, int, check=_plan_number, use=(LOAD,),
+        doc="Read exactly the offsets of this plan, leave receipts and commit nothing; set by "
+            "`kafkalog.load()`.",
+    )  # fmt: skip
+    load_run: str = prop(
+        "loadRun", "", check=_load_run, use=(LOAD,),
+        doc="The run that reads `loadPlan`: its tasks leave marks with this name; set by `kafkalog.load()`.",
+    )  # fmt: skip
+    group_id: str | None = prop(
+        "kafka.group.id", None, _text_or_none, use=READ,
+        doc="The group of `startingOffsets=group`. Also commit to this consumer group: a load's offsets "
+            "after its commit, a stream's with `commitOffsets=group` after each batch. It is never joined.",
+    )  # fmt: skip
+    offset_store: str = prop(
+        "offsetStore", KAFKA, _word, check=one_of(KAFKA, ZOOKEEPER), use=READ,
+        doc="Where that group's offsets are: `kafka`, with its brokers; `zookeeper`, at `zookeeper.connect` "
+            "in `/consumers/<group>/offsets`, for the tools that look there. With `protocol=0.7` it is "
+            "`zookeeper`.",
+    )  # fmt: skip
+    group_id_prefix: str = prop(
+        "groupIdPrefix", "spark-kafka-relation", use=READ,
+        doc="Accepted for compatibility: reading needs no group.",
+    )  # fmt: skip
+    max_offsets: int | None = prop(
+        "maxOffsetsPerTrigger", None, int, check=positive, wording=_COUNT, use=(STREAM,),
+        doc="At most so many offsets a batch, shared among the partitions by what waits in each.",
+    )  # fmt: skip
+    min_offsets: int | None = prop(
+        "minOffsetsPerTrigger", None, int, check=positive, wording=_COUNT, use=(STREAM,),
+        doc="A batch waits until so many offsets are there.",
+    )  # fmt: skip
+    max_delay_ms: int = prop(
+        "maxTriggerDelay", "15m", _duration_ms, use=(STREAM,),
+        wording="is a time such as 100ms, 30s, 15m, 2h or 1d",
+        doc="But no longer than this: `100ms`, `30s`, `15m`, `2h`, `1d`.",
+    )  # fmt: skip
+    stream_name: str | None = prop(
+        "streamName", None, check=_stream_name, use=(STREAM,),
+        doc="With `offsetsPath`: the name under which this query's start is kept, so that its first batch "
+            "can be repeated after a crash. Each query needs its own name.",
+    )  # fmt: skip
+
+    subscription: Subscription = unlisted(None)
+    start: StartLimit = unlisted(None)
+    wire: ConsumerConfig | Source07Config = unlisted(None)
+    """What the ``kafka.*`` options say to the client of the generation that is read."""
+    group_store: ZooKeeperConfig | None = unlisted(None)
+    """The ZooKeeper that keeps the group's offsets; None where its brokers do, or nobody."""
+
+    @property
+    def missing_is_latest(self) -> bool:
+        """Whether a starting time after the last record means the partition's end, and is no error."""
+        return self.timestamp_strategy == "latest"
+
+    @property
+    def skip_corrupt(self) -> bool:
+        """Whether corrupt batches are left out; else they fail the read."""
+        return self.on_corrupt_batch == "skip"
+
+    @property
+    def splits(self) -> bool:
+        """Whether a partition may become several tasks."""
+        return not (self.min_partitions is self.max_records is self.max_bytes is None)
+
+    def divides(self, count: int) -> bool:
+        """Whether a batch of ``count`` partitions may become more tasks than these.
+
+        A minimum that they reach by themselves divides none of them; empty ones count, as in Spark's
+        connector.
+        """
+        limited = self.max_records is not None or self.max_bytes is not None
+        return limited or (self.min_partitions or 0) > count
+
+    @property
+    def v07(self) -> Source07Config | None:
+        """Where topics of Kafka 0.7 are; None for a read over the wire since 0.8."""
+        return self.wire if isinstance(self.wire, Source07Config) else None
+
+    @property
+    def per_broker(self) -> bool:
+        """Whether partitions belong to brokers, as in 0.7."""
+        return self.v07 is not None
+
+    @property
+    def consumer(self) -> ConsumerConfig:
+        """The client of the wire since 0.8. Raises `InvalidConfig` for a read of 0.7."""
+        if isinstance(self.wire, Source07Config):
+            raise InvalidConfig("this needs brokers of the wire since 0.8, and protocol=0.7 is read")
+        return self.wire
+
+    @property
+    def isolation_level(self) -> str:
+        """Which records are seen; in 0.7, which has no transactions, all."""
+        return ALL_RECORDS if isinstance(self.wire, Source07Config) else self.wire.isolation_level
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions(SourceOptions):
+    """What a batch read was asked for."""
+
+    end: OffsetLimit = unlisted(None)
+    load: LoadOptions | None = unlisted(None)
+    """None for a read that remembers nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamOptions(SourceOptions):
+    """What a stream was asked for. Limits count offsets, of all partitions together."""
+
+    starting_offsets: StartLimit = prop_of(SourceOptions, "starting_offsets", default="latest")
+    start_place: StartPlace | None = unlisted(None)
+
+    @property
+    def commits_group(self) -> bool:
+        """Whether the offsets of each finished batch are committed to ``group_id``."""
+        return self.commit_offsets == "group"
+
+
+class Unit(NamedTuple):
+    """What is to be written once: a batch of a query, or a write that was given an id."""
+
+    name: str
+    batch: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkOptions(Config):
+    """What a write was asked for."""
+
+    servers: str | None = prop(
+        "kafka.bootstrap.servers", None, _text_or_none, use=(SINK,), shown="required", doc=_SERVERS_DOC
+    )
+    topic: str | None = prop(
+        "topic", None, _text_or_none, use=(SINK,),
+        doc="Where every row goes; beats the column `topic`. Required where there is no such column.",
+    )  # fmt: skip
+    include_headers: bool = prop(
+        "includeHeaders", True, _flag, check=_true_or_false, use=(SINK,),
+        doc="`false` leaves out the column `headers`, which Spark's own sink writes whatever the option "
+            "says.",
+    )  # fmt: skip
+    include_timestamp: bool = prop(
+        "includeTimestamp", False, _flag, check=_true_or_false, use=(SINK,),
+        doc="Send the column `timestamp` as the record's time; without it the time of the write is sent.",
+    )  # fmt: skip
+    transactional_prefix: str | None = prop(
+        "transactional.id.prefix", None, _text_or_none, check=_sink_id, use=(SINK,),
+        doc="Write in [transactions](#exactly-once): each task in one named `<prefix>-<task>`, committed "
+            "once all tasks have succeeded. For this query alone; letters, digits, `.`, `_`, `-`.",
+    )  # fmt: skip
+    write_id: str | None = prop(
+        "transactional.write.id", None, _text_or_none, check=_sink_id, use=(SINK, BATCH),
+        doc="Name of this write, with the prefix: a write that is run again under its name adds nothing to "
+            "what was committed. Streams have the numbers of their batches instead.",
+    )  # fmt: skip
+    checkpoint_location: str | None = prop(
+        "checkpointLocation", None, use=(SINK, STREAM), doc="Spark's own, of every streaming query."
+    )
+    query_name: str | None = prop("queryName", None, use=(SINK, STREAM), doc="Spark's own.")
+
+    producer: ProducerConfig = unlisted(None)
+
+    @property
+    def unit(self) -> Unit | None:
+        """What a batch write with an id writes once."""
+        return Unit(f"write {self.write_id}", 0) if self.write_id is not None else None
+
+
+READ_OPTIONS = describe(SourceOptions)
+SINK_OPTIONS = describe(SinkOptions)
+
+
+def unknown_option(name: str, options: Sequence[Property]) -> InvalidConfig:
+    """What to raise about an option that is none of these."""
+    by_key = {option.name.lower(): option.name for option in options}
+    near = nearest(name.lower(), by_key)
+    known = ", ".join(by_key.values()) + " and kafka.* properties"
+    hint = f"Did you mean '{by_key[near]}'?" if near else f"Known: {known}"
+    return InvalidConfig(f"Unknown option '{name}'. {hint}")
