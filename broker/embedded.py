@@ -258,11 +258,7 @@ def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
 
 
 def _check_known(names: Iterable[str]) -> None:
-    """Refuse a property that there is not: a test that sets one means it.
-
-    Raises:
-        InvalidConfig: it names the property that was perhaps meant.
-    """
+    """Raises `InvalidConfig` for an unknown property, with the nearest name."""
     from broker.config import BrokerConfig
 
     known = {name for item in describe(BrokerConfig) for name in (item.name, *item.aliases)}

@@ -134,12 +134,12 @@ class LogConfig(Config):
     message_timestamp_before_max_ms: int = prop(
         "message.timestamp.before.max.ms", LONG_MAX, int, check=not_negative, unit="ms",
         inherits="log.message.timestamp.before.max.ms",
-        doc="How far a record's timestamp may lie before the broker's clock.",
+        doc="How far a record's timestamp may be before the broker's clock.",
     )  # fmt: skip
     message_timestamp_after_max_ms: int = prop(
         "message.timestamp.after.max.ms", _HOUR_MS, int, check=not_negative, unit="ms",
         inherits="log.message.timestamp.after.max.ms",
-        doc="How far a record's timestamp may lie after the broker's clock.",
+        doc="How far a record's timestamp may be after the broker's clock.",
     )  # fmt: skip
     message_format_version: str = prop(
         "message.format.version", AS_PRODUCED, str, check=format_versions,

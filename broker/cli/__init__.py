@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from broker.cli.app import main
+from broker.cli.broker_app import main
 
 __all__ = ["main"]

@@ -17,7 +17,7 @@ from pyspark_kafkalog.errors import InvalidConfig, StorageError
 if TYPE_CHECKING:
     from broker.cli.commands import Commands
     from broker.disk.filesystem import FileSystem
-    from broker.inspect.export import Source
+    from broker.inspect.kafka_export import Source
     from broker.inspect.verify import Contents
 
 _EXAMPLES = """\
@@ -56,7 +56,7 @@ def add_parser(commands: Commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     from broker.disk.filesystem import OsFileSystem, ReadOnlyFiles
     from broker.inspect.directory_listing import kind_of, segments_in
-    from broker.inspect.export import check_target, export
+    from broker.inspect.kafka_export import check_target, export
     from broker.inspect.verify import read_contents
 
     directories = directories_of(options.source)
@@ -108,8 +108,8 @@ def _sources(
         InvalidConfig: a topic is asked for that is not there, or is of a generation that Kafka cannot read.
         StorageError: what the directory says of its topics is damaged.
     """
-    from broker.inspect.export import Source
     from broker.inspect.inspection import inspection_of
+    from broker.inspect.kafka_export import Source
     from broker.log.generations import SINCE_08
     from broker.store.topic_store import read_partition_metadata
 

@@ -33,10 +33,10 @@ RECOVERY_POINTS_NAME = "recovery-points"
 
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _PASSING = _NO_DESCRIPTOR | {errno.ENOSPC, errno.EDQUOT}
-"""Refusals that say nothing of the disk's health: it is full, or the process has no descriptors left."""
+"""Errors that say nothing about the disk's health: it is full, or the process has no descriptors left."""
 
 _REFUSALS_LOGGED_SECONDS = 10.0
-"""A disk that is full refuses every append: one line for all of so long."""
+"""A full disk refuses every append: one line for all of them in this time."""
 
 _logger = logging.getLogger(__name__)
 
@@ -113,13 +113,13 @@ class DataDirectory:
             raise StorageError(self.failure)
 
     def may_pass(self, error: OSError) -> bool:
-        """Whether a refusal says nothing of the disk's health: it is full, or there is no descriptor left."""
+        """Whether an error may pass: the disk is full, or there is no descriptor left."""
         return error.errno in _PASSING
 
     def refused(self, doing: str, error: OSError) -> StorageError:
-        """The error for what the disk did to ``doing``; unless that may pass, it goes offline.
+        """The error for a failure of ``doing``; unless it may pass, the directory goes offline.
 
-        Either way the log has a line of it; of refusals that may pass one in 10 s.
+        It is logged; errors that may pass once in 10 s.
         """
         if not self.may_pass(error):
             return self.failed(doing, error)
@@ -181,7 +181,7 @@ class DataDirectory:
             return self._names_made
 
     def sync_names(self, number: int) -> None:
-        """See that the name with this number is on the disk: one sync does for all that were made before it.
+        """Make the name with this number durable: one sync does for all that were made before it.
 
         Raises:
             OSError: the disk refused.

@@ -298,7 +298,7 @@ def replace_file(files: FileSystem, path: Path, data: bytes, *, durable: bool) -
 
 
 def _sync(sync: Callable[[], None], path: Path) -> None:
-    """A failed sync must not look like a full disk, on which one may go on: what is there is not known."""
+    """A failed sync must not look like a full disk: after it nobody knows what was written."""
     try:
         sync()
     except OSError as e:
@@ -346,7 +346,7 @@ class OpenFiles:
             raise ValueError(f"at least one file must be open; {max_open} allowed")
         self._files = files
         self.max_open = max_open
-        """Files that may be open while fewer than so many are in use."""
+        """The most files that stay open while fewer are in use."""
         self._open: dict[Path, OpenFile] = {}
         self._unused: OrderedDict[Path, OpenFile] = OrderedDict()
         """Those of ``_open`` that are not in use, the one given back first at the front."""

@@ -1,4 +1,4 @@
-"""What lies where in a data directory that is only looked at: partitions, their segments, what a stop noted.
+"""What is in a data directory, without opening it as a broker: partitions, segments, what a stop noted.
 
 Reads a directory of ours, a copy of one, or one with Apache Kafka's names (``topic-0``, ``<20 digits>.log``).
 """

@@ -71,9 +71,7 @@ class Finding:
 
 @dataclass(slots=True)
 class PartitionReport:
-    """What was seen of one log, which is of the family that ``inspection`` is for; ``record_count`` is None
-    where only opening what is compressed would tell.
-    """
+    """The report on one log; ``record_count`` is None unless compressed entries were opened."""
 
     name: str
     inspection: Inspection
@@ -345,9 +343,7 @@ class _Check:
         report.record_count = None if total is None or count is None else total + count
 
     def _place(self, segment: SegmentPlace, found: Found, first: int) -> None:
-        """Look whether an entry, which begins at ``first``, has the offset that it should have: no checksum
-        covers that.
-        """
+        """Check the offset of an entry, which begins at ``first``: no checksum covers it."""
         look, gap = self.report.inspection, first - self._next_offset
         most = look.max_relative
         too_far = most is not None and found.last_offset - segment.base_offset > most
@@ -373,7 +369,7 @@ class _Check:
 
     def _first_offset(self, found: Found, file: File) -> int:
         """Where an entry begins. A compressed set of v0 or v1 must be opened for that; where it cannot be, it
-        is taken to follow what is before it if it can be so long.
+        counts as following the one before if it can have that many messages.
         """
         first = found.first_offset
         if not found.first_is_known:
@@ -476,7 +472,7 @@ class Contents:
 
 
 def expected_of(place: PartitionPlace, files: FileSystem) -> Expected:
-    """What is known of a partition from the data directory it lies in, if it does. Raises `OSError`."""
+    """What the data directory around a partition says about it, if there is one. Raises `OSError`."""
     above = place.path.absolute().parent
     if not is_data_directory(above):
         return Expected()
@@ -586,6 +582,6 @@ def _absent(path: Path, name: str, topic: StoredTopic, notes: Notes) -> Finding:
     return Finding(
         path / name,
         None,
-        "is not here: it lies in another of log.dirs, or is made by the next start",
+        "is not here: it is in another of log.dirs, or the next start creates it",
         damage=False,
     )

@@ -130,7 +130,7 @@ class KnownFormats:
     __slots__ = ("_bounds", "newest")
 
     def __init__(self, size_bytes: int) -> None:
-        """The segment has so many bytes of which nothing is known."""
+        """Nothing is known about the segment's ``size_bytes`` bytes."""
         self.newest: int | None = None if size_bytes else 0
         """No entry is of a later format; None where that is not known. Changed under the log's lock."""
         self._bounds = [0] * MAGIC

@@ -49,7 +49,7 @@ class CleanState:
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """A log's segments in order, at least one, the last one growing; the offset below which they are known to
-    be on the disk; and its list as it lies there, None where there is none.
+    be on the disk; and its list as it is stored, None where there is none.
     """
 
     segments: list[Segment]
@@ -101,7 +101,7 @@ def load_segments(
     ``truncate_missing``, and is not opened without.
 
     Raises:
-        MissingSegments: what should be there is not, and ``truncate_missing`` is False.
+        MissingSegments: data is missing, and ``truncate_missing`` is False.
         OSError: the disk refused.
     """
     return _Loading(directory, config, tools, clean, recovery_point).run(truncate_missing=truncate_missing)
@@ -268,7 +268,7 @@ class _Loading:
         return [Missing(end_offset, following.base_offset, why)]
 
     def _resume(self, segments: list[Segment], error: MissingSegments) -> list[Segment]:
-        """Only what lies after all that is missing."""
+        """Only the segments after everything that is missing."""
         before = [s for s in segments if s.base_offset < error.resume]
         self._stray += before
         self._truncated = True

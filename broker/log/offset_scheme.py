@@ -346,7 +346,7 @@ class LogicalOffsets:
         except CorruptMessage:
             if end == first.position:
                 raise
-            # What lies before the damage is given: the next read begins at it, and is refused.
+            # What comes before the damage is given: the next read begins at it, and fails.
         return end
 
     def load(self, size: int) -> bool:

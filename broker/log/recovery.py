@@ -40,7 +40,7 @@ def check_segment(
 ) -> Survivors:
     """Check ``size`` bytes of a segment from its beginning; ``on_frame`` gets each valid frame.
 
-    An entry is valid if it lies whole in the file, its checksum holds, and its offsets follow those before
+    An entry is valid if it is whole in the file, its checksum holds, and its offsets follow those before
     it and are below ``end_offset``. Both kinds of damage end at the first entry that is not: a lost block and
     a nonsense block. With ``gaps_allowed`` (a cleaner has been there) offsets need only rise.
 
@@ -133,7 +133,7 @@ def _check_from(
 
 def _may_leave(gap: int, frame: Frame, base_offset: int, gaps_allowed: bool) -> bool:
     """Whether offsets may be missing before the frame, or seem so: a compressed set of v0 or v1 is named by
-    its last offset, which no checksum covers, and has at most so many.
+    its last offset, which no checksum covers, and has at most a known number of messages.
     """
     if gap < 0 or frame.last_offset - base_offset > MAX_RELATIVE:
         return False

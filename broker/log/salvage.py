@@ -111,7 +111,7 @@ class Scan(Protocol):
     def __call__(
         self, file: File, size: int, base_offset: int, /, *, start: int = 0
     ) -> Iterator[Found | Damage]:
-        """What lies in bytes ``[start, size)``; ``base_offset`` is what the segment is named by."""
+        """What is in bytes ``[start, size)``; the segment is named by ``base_offset``."""
         ...
 
 
@@ -175,10 +175,10 @@ class Layout(Protocol[F]):
 
 
 def salvage(window: Window, layout: Layout[F], *, start: int = 0) -> Iterator[F | Damage]:
-    """What lies in the window from ``start`` on, in order and without a gap between.
+    """What is in the window from ``start`` on, in order and without gaps.
 
-    An entry whose checksum fails is given as one as long as something that looks like an entry follows it;
-    else nothing of its header can be trusted, its length neither. Memory is bounded whatever headers claim.
+    An entry whose checksum fails still counts as one if what looks like an entry follows it; else neither its
+    header nor its length can be trusted. Memory is bounded whatever headers claim.
 
     Raises:
         OSError: the disk refused to read.

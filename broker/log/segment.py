@@ -367,7 +367,7 @@ class Segment:
             self._pool.forget(path)
 
     def _in_order(self, frames: Iterator[Frame], first: int = -1, *, wanted: int = 0) -> Iterator[Frame]:
-        """The frames, of which the first has offset ``first`` unless that is not known (-1)."""
+        """The frames; the first has offset ``first``, -1 where that is not known."""
         return in_order(
             frames, self.base_offset if first < 0 else first, self.next_offset,
             path=self.path, gaps_allowed=self.gaps_allowed, exact=first >= 0, wanted=wanted,

@@ -50,7 +50,7 @@ class SegmentList:
     def of(
         cls, segments: Iterable[Segment], *, cleaned_offset: int, retired: tuple[int, ...] = ()
     ) -> SegmentList:
-        """The list for these segments, of which the last one is written."""
+        """The list for these segments; the last one is written."""
         *full, active = segments
         return cls(
             tuple(FullSegment(s.base_offset, s.next_offset, s.size) for s in full),

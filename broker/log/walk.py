@@ -67,7 +67,7 @@ def in_order(
     exact: bool = False,
     wanted: int = 0,
 ) -> Iterator[Frame]:
-    """The same frames, each of which must lie in offsets ``[low, high)`` and follow the one before it.
+    """The same frames, each of which must be in offsets ``[low, high)`` and follow the one before it.
 
     No checksum covers an entry's offset. Unless ``gaps_allowed`` (a cleaner has been there) each begins where
     the one before it ends, and with ``exact`` the first one at ``low``; where a compressed set of v0 or v1

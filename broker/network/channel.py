@@ -14,13 +14,13 @@ from pyspark_kafkalog.errors import FrameTooLarge
 from pyspark_kafkalog.protocol.frames import FrameReader
 
 FREE_BYTES = 4096
-"""Requests up to this size are not counted: they lie in the buffer that every connection has."""
+"""Requests up to this size are not counted: they fit the buffer that every connection has."""
 
 SMALL_BYTES = 2 << 20
 """Largest request for which a part of the memory is kept; most producers send at most 1 MiB at once."""
 
 _KEPT_PARTS = 4
-"""One of so many parts of the memory is kept for small requests."""
+"""The memory is cut into this many parts; one is kept for small requests."""
 
 
 class Reservation:
@@ -247,7 +247,7 @@ class Channel:
 
     @property
     def coming_in(self) -> int:
-        """The number of the request of which only a part has come in; 0 when there is none."""
+        """The number of the request that has come in only in part; 0 when there is none."""
         return self._received_count + 1 if self._reader.partial else 0
 
     @property

@@ -85,7 +85,7 @@ class _Connection:
         self.sock = sock
         self.peer = peer
         self.last_active = now  # when bytes moved; while an answer is being sent, bytes of that
-        self.coming_in = 0  # the request of which only a part was there at the last tick
+        self.coming_in = 0  # the request that was there only in part at the last tick
         self.coming_in_since = now
         self.open = True
         self.ended = False  # the client sends nothing more; what it has sent is handled still
@@ -314,9 +314,7 @@ class Processor:
                 return
 
     def _serve(self, connection: _Connection) -> None:
-        """Have the waiting requests handled, one after the other, until one is not answered at once or the
-        slice is over.
-        """
+        """Handle the waiting requests until one is not answered at once or the slice is over."""
         if connection.queued:
             return
         channel = connection.channel
@@ -374,7 +372,7 @@ class Processor:
         return answered
 
     def _queue(self, connection: _Connection) -> None:
-        """Others first."""
+        """Let other connections go first."""
         connection.queued = connection.channel.paused = True
         self._turns.append(connection)
 
@@ -471,7 +469,7 @@ class Processor:
         self._settle(connection)
 
     def _close(self, connection: _Connection, *, last_words: bool = False) -> None:
-        """Close the socket, drop what it still had to send, tell the request in hand.
+        """Close the socket, drop what it still had to send, end the request in hand.
 
         ``last_words``: requests before the one that failed were carried out; what is held for them is
         sent if the socket takes it.
@@ -511,9 +509,9 @@ class Processor:
     def _overdue(self, connection: _Connection) -> str | None:
         """Why the connection is to be closed; None where it is not.
 
-        A request in hand may rightly take its time, and so may one that waits for memory. A client that
-        has stopped to read its answer may not: it holds a file open. Nor one that does not go on sending: it
-        holds memory. How long that takes is counted while we read only.
+        A request in hand may take its time, and so may one that waits for memory. A client that stops reading
+        its answer may not: it keeps a file open. Nor one that stops sending a request: it keeps memory; only
+        the time while we read counts.
         """
         channel = connection.channel
         coming_in = channel.coming_in
@@ -561,7 +559,7 @@ class Processor:
 
 
 def _resumed(work: Steps[None], job: Future[Any]) -> Job | None:
-    """Tell the work what came of its job."""
+    """Give the work the result of its job."""
     error = job.exception()
     return work.send(job.result()) if error is None else work.throw(error)
 

@@ -174,7 +174,7 @@ _MORE = getattr(socket, "MSG_MORE", 0)
 
 
 class Region(Protocol):
-    """Bytes that lie in a file and go to a socket without passing through Python."""
+    """Bytes of a file that go to a socket without passing through Python."""
 
     def __len__(self) -> int:
         """Size in bytes when the region was made."""
@@ -190,7 +190,7 @@ class Region(Protocol):
         ...
 
     def read(self) -> bytes:
-        """All of its bytes, for a region that is small and of which nothing has been sent.
+        """All of its bytes, for a small region that has not been sent yet.
 
         Raises:
             OSError, EOFError: as `send_to`.

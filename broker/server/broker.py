@@ -21,7 +21,7 @@ from broker.log.generations import SINCE_08, V07
 from broker.metrics import Metrics
 from broker.network.channel import RequestMemory
 from broker.network.processor import Handler
-from broker.network.server import NetworkConfig, SocketServer
+from broker.network.socket_server import NetworkConfig, SocketServer
 from broker.offsets.coordinator import OffsetCoordinator
 from broker.offsets.offset_records import OFFSETS_TOPIC
 from broker.scheduler import Scheduler
@@ -30,7 +30,7 @@ from broker.server.delayed_fetch import DelayedFetches, FetchTurns
 from broker.server.dispatch import Dispatcher, Services
 from broker.server.handlers07 import Dispatcher07
 from broker.server.served_logs import ServedLogs, Views
-from broker.server.topics import Topics, WrittenTopics
+from broker.server.served_topics import Topics, WrittenTopics
 from broker.server.views.view07 import View07
 from broker.store.manager import LogManager
 from broker.transaction.producer_ids import ProducerIds

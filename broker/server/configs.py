@@ -8,7 +8,7 @@ from typing import Any
 
 from broker.config import BrokerConfig, LogConfig
 from broker.log.generations import SINCE_08
-from broker.server.topics import GENERATION_PROPERTY
+from broker.server.served_topics import GENERATION_PROPERTY
 from pyspark_kafkalog.config.definition import Property, describe
 from pyspark_kafkalog.protocol.api.describe_configs import ConfigSource, ConfigType
 

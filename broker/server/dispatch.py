@@ -17,7 +17,7 @@ from broker.offsets.coordinator import OffsetCoordinator
 from broker.server.delayed_fetch import DelayedFetches, FetchTurns
 from broker.server.request_limits import FEW_BYTES, NARROW_BYTES, check_elements, check_width
 from broker.server.served_logs import Ownership, ServedLogs
-from broker.server.topics import Topics, WrittenTopics
+from broker.server.served_topics import Topics, WrittenTopics
 from broker.transaction.producer_ids import ProducerIds
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, UnsupportedVersion

@@ -72,7 +72,7 @@ def find_log(services: Services, topic: str, partition: int) -> Log | None:
 
     Raises:
         InvalidTopic: no topic can have this name.
-        UnknownTopicOrPartition: the topic does not have, or would not have, so many partitions.
+        UnknownTopicOrPartition: the topic does not have, or would not have, this partition.
         ServerError: the topic holds messages of another generation.
         StorageError: its directory is offline.
     """
@@ -127,8 +127,8 @@ def multi_produce(request: MultiProduceRequest, services: Services) -> Steps[Non
     """Append each part, a part that is only too large left out.
 
     Raises:
-        InvalidRequest: so many topics would have to be made that others would wait for long; nothing is done.
-        KafkaError: as `append` for one of the parts; or they take so long that no more is begun.
+        InvalidRequest: it needs more new topics than one request may make; nothing is done.
+        KafkaError: as `append` for one of the parts; or the parts before it took too long.
     """
     unknown = {part.topic for part in request.produces}.difference(services.topics.all())
     if len(unknown) > COSTLY_ELEMENTS:

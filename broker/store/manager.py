@@ -1,4 +1,4 @@
-"""All logs of a broker: which topics there are, where their partitions lie, what is done to all of them."""
+"""All logs of a broker: the topics, the directories of their partitions, and work on all of them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class LogManager:
     ) -> None:
         """``retention`` makes a topic's policy; ``flushed`` gets the seconds of each flush,
         ``grown`` the bytes that it made readable where readers see only what is on the disk. With
-        ``truncate_missing`` a log of which segments are missing goes on after them; without, it is offline.
+        ``truncate_missing`` a log with missing segments goes on after them; without, it is offline.
         """
         self._files = files if files is not None else OsFileSystem()
         self._directories = [DataDirectory(Path(path).absolute(), self._files, clock) for path in dirs]

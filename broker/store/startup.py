@@ -40,7 +40,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OfflineLog:
-    """A partition of which something is missing: where it lies, why, and its recovery point as noted."""
+    """A partition with missing data: its directory, why, and its recovery point as noted."""
 
     directory: DataDirectory
     path: Path
@@ -50,7 +50,7 @@ class OfflineLog:
 
 @dataclass(slots=True)
 class Found:
-    """The topics, in which directory each one's record lies, and the logs."""
+    """The topics, the directory of each one's record, and the logs."""
 
     topics: dict[str, StoredTopic] = field(default_factory=dict)
     stores: dict[str, DataDirectory] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class Startup:
         self._contents: dict[DataDirectory, _Contents] = {}
 
     def run(self, *, all_online: bool) -> Found:
-        """Open what is there. Unless ``all_online``, a partition that is not found may lie elsewhere.
+        """Open what is there. Unless ``all_online``, a partition that is not found may be elsewhere.
 
         Raises:
             StorageError: no directory works, or what is there contradicts itself.

@@ -88,7 +88,7 @@ def check_sets_in_steps(
 
 
 def check_count(count: int) -> None:
-    """Raises `MessageTooLarge` where so many messages are too many to be looked at one by one."""
+    """Raises `MessageTooLarge` for more messages than are checked one by one."""
     if count > MOST_MESSAGES:
         raise MessageTooLarge(f"a request of more than {MOST_MESSAGES} messages for one partition")
 
@@ -106,7 +106,7 @@ def number_sets_in_steps(
     """
     numbered: list[CheckedBatch] = []
     made = bytearray()
-    position = taken = 0  # what lies before `taken` is in `made`, or was rewritten
+    position = taken = 0  # what comes before `taken` is in `made`, or was rewritten
     for checked in batches:
         batch = checked
         if log_append_time_ms is not None and batch.magic:

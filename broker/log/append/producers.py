@@ -61,7 +61,7 @@ class _Producer:
 class ProducerState:
     """*Not thread-safe: called under the lock of the log that owns it.* Producers of one partition.
 
-    ``expiration_ms``: so long after its last append a producer is forgotten (``producer.id.expiration.ms``).
+    A producer is forgotten ``expiration_ms`` after its last append (``producer.id.expiration.ms``).
     """
 
     def __init__(self, expiration_ms: int) -> None:

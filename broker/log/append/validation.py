@@ -82,7 +82,7 @@ def check_batches(data: memoryview, config: LogConfig, now_ms: int, *, internal:
 
 def opens_records(data: memoryview, config: LogConfig) -> bool:
     """Whether it may take long to check the first batch in ``data``: it is compressed, and a few bytes may
-    unfold to megabytes, or it has many records of which each must have a key.
+    unfold to megabytes, or it has many records and each must have a key.
     """
     if len(data) < HEADER_SIZE:
         return False

@@ -14,7 +14,7 @@ from broker.offsets.offset_records import INTERNAL_TOPICS
 from broker.server.configs import topic_entries
 from broker.server.dispatch import Context, handles
 from broker.server.served_logs import RegisteredElsewhere
-from broker.server.topics import family_and_properties
+from broker.server.served_topics import family_and_properties
 from pyspark_kafkalog.errors import (
     ErrorCode,
     InvalidConfig,

@@ -5,7 +5,7 @@ What a version before 10 may not see is `old_fetch`'s work.
 Waiting for ``min_bytes`` is `delayed_fetch`'s work. Left out: incremental fetch sessions (the answer's
 session id is always 0, so clients go on with full requests), replicas and racks.
 
-An answer keeps a file open for each partition that it has data of, so it has data of so many at most as
+An answer keeps a file open for each partition that it has data of, so it has data of at most as many as
 `LogManager.files_per_answer` says. The others come empty, and are first in the client's next answer.
 """
 

@@ -1,7 +1,7 @@
 """ListOffsets 0-7: where a partition begins, ends, or stood at a time.
 
 Timestamps -1 latest (with read_committed: the last stable offset), -2 earliest, -3 the record with the
-greatest timestamp (7+), else the first record at or after so many milliseconds since the epoch. Version 0
+greatest timestamp (7+), else the first record at or after that time in milliseconds. Version 0
 goes by when segments were last changed, and answers with several offsets.
 """
 

@@ -1,8 +1,8 @@
-"""Logs for clients that do not know all there is in them: messages v1, record batches v2, zstd.
+"""Logs for clients that do not know all of their formats: messages v1, record batches v2, zstd.
 
-What they know is sent from the file, its heads looked at only where the segment may hold something else.
-Where the answer would begin with an entry of a newer format, entries are made into their format: in Python
-and in memory, within the request's `Allowance`.
+What they know is sent from the file; headers are read only where the segment may have other formats.
+Where the answer would begin with an entry of a newer format, entries are converted, in Python and in memory,
+within the request's `Allowance`.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _LIMITS = (
 
 
 class _Enough(Exception):
-    """What was made suffices."""
+    """Enough was converted."""
 
 
 class OlderReader:
     """*Not thread-safe: one request's.* A log as a `ReadableLog` for a client of Fetch 0 to 9.
 
-    What is sent of it is either what lies in the file, up to what the client cannot read, or all made.
+    What is sent is either a part of the file, up to what the client cannot read, or all converted.
     """
 
     def __init__(

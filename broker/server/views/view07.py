@@ -187,7 +187,7 @@ class LogAsBatches:
 
         Raises:
             CorruptMessage: the log does not go on with whole entries.
-            MessageTooLarge: an entry is so long that it is not read into memory.
+            MessageTooLarge: an entry is too long to be read into memory.
             OffsetOutOfRange, StorageError: as `read`.
         """
         wanted = _READ_BYTES
@@ -212,7 +212,7 @@ def _made(batches: list[bytes]) -> MemorySlice:
 
 
 SPACING_BYTES = 64 << 10
-"""Two rows of the table are at least so far apart, and one read of a walk is so long."""
+"""The least distance of two rows of the table, and the size of one read of a walk."""
 
 MAX_ROWS = 1 << 20
 """Rows of all tables together, 8 bytes each: 64 GiB of logs."""
@@ -221,7 +221,7 @@ _CHEAPER = 8
 """A byte walked over costs so much less than one made into a record, or less still (benchmarks/view07.py)."""
 
 _HEAD_BYTES = 4 << 10
-"""One read of a walk over entries of which each is longer than `SPACING_BYTES`."""
+"""One read of a walk over entries that are longer than `SPACING_BYTES`."""
 
 
 class Boundaries:
@@ -257,7 +257,7 @@ class Boundaries:
                 self._make_room()
 
     def find(self, log: Log, offset: int, allowance: Allowance) -> int | None:
-        """Offset of the entry that holds the byte ``offset``, which lies before the readable end.
+        """Offset of the entry with the byte ``offset``, which is below the readable end.
 
         None when the allowance is spent before; the next call goes on from where this one came to.
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from broker.network.processor import Handler
-from broker.network.server import NetworkConfig, SocketServer
+from broker.network.socket_server import NetworkConfig, SocketServer
 
 
 def frame(body: bytes) -> bytes:

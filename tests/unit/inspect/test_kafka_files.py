@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from uuid import UUID
 
-from broker.inspect.export import (
+from broker.inspect.kafka_export import (
     KafkaIndexes,
     LeaderEpochs,
     kafka_directory_name,

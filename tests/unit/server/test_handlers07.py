@@ -16,7 +16,7 @@ from broker.metrics import Metrics
 from broker.server.handlers07 import LONGEST_ANSWER_BYTES, fetch, multi_fetch, multi_produce
 from broker.server.request_limits import COSTLY_ELEMENTS
 from broker.server.served_logs import LONGEST_SECONDS, ServedLogs
-from broker.server.topics import Topics
+from broker.server.served_topics import Topics
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, ServerError
 from pyspark_kafkalog.protocol.v07 import (
     FetchRequest,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from broker.log.topic_names import check_name, collision
-from broker.server.topics import MAX_PARTITIONS, check_partition_count
+from broker.server.served_topics import MAX_PARTITIONS, check_partition_count
 from pyspark_kafkalog.errors import InvalidPartitions, InvalidTopic, ServerError
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.config import BrokerConfig
-from broker.server.topics import Topics
+from broker.server.served_topics import Topics
 from broker.store.manager import LogManager
 from pyspark_kafkalog.errors import (
     InvalidPartitions,

@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from broker.server import topics as written_topics
+from broker.server import served_topics as written_topics
 from broker.server.served_logs import Ownership
-from broker.server.topics import WrittenTopics
+from broker.server.served_topics import WrittenTopics
 from broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.protocol.api.metadata import (
     NOT_ASKED,

@@ -225,7 +225,7 @@ class _Copy:
         return end
 
     def _check_follows(self, offset: int, where: str, most: int = 1) -> None:
-        """``offset`` is the last of at most so many of which one must be the next."""
+        """One of the last ``most`` offsets up to ``offset`` must be the next."""
         gap = offset - self._next_offset
         if gap < 0 or (gap >= most and not self._source.gaps_allowed):
             raise CorruptMessage(f"{where}: offset {offset} where {self._next_offset} should follow")

@@ -33,9 +33,9 @@ class NetworkConfig:
     max_connections: int = 2**31 - 1
     """Further connections are accepted and closed at once, so that the client sees why."""
     max_idle_ms: int = 600_000
-    """A connection without traffic for so long, and with no request in hand, is closed; -1 means never."""
+    """A connection without traffic for this time, and with no request in hand, is closed; -1 means never."""
     max_receive_ms: int = 60_000
-    """A request that is not whole so long after its first byte closes its connection."""
+    """A request that is not whole this long after its first byte closes its connection."""
     backlog: int = 1024
     """Connections that may wait to be accepted; the kernel has a limit of its own."""
 
