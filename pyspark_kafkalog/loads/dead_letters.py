@@ -1,7 +1,6 @@
-"""Dead letters: the records that a query could not use, as they were, each with the reason.
+"""Dead letters: records that a query could not use, unchanged, each with the reason.
 
-They are files of the load that met them, ``<offsetsPath>/<loadName>/dead/load=00000042/``, and published by
-its commit like any output.
+They are files of their load, ``<offsetsPath>/<loadName>/dead/load=00000042/``, and its commit publishes them.
 """
 
 from __future__ import annotations
@@ -25,51 +24,53 @@ if TYPE_CHECKING:
 
 _ORIGINAL = ("key", "value", "topic", "partition", "offset", "timestamp")
 _WHERE_THERE = ("headers", "timestampType", "broker", "innerIndex")
-_TOLD_COUNT = 3
+_NAMED_COUNT = 3
 DIRECTORY = "dead"
 
 
 class DeadLetters:
-    """The target of dead letters. *Not thread-safe.* A replay overwrites, as `FileTable` does."""
+    """The target of dead letters. *Not thread-safe.* A replay overwrites them, as in `FileTable`."""
 
     mode = "dir"
 
     def __init__(self, ledger: Ledger, reason: str, max_dead: float | None) -> None:
-        """``reason`` names the column that is not null where a record is dead.
+        """``reason`` names the column that is not null if a record is dead.
 
-        ``max_dead``: a whole number of records, or a share of those read: a fraction below 1.
+        ``max_dead``: a whole number of records, or a fraction below 1 of those read.
 
         Raises:
-            InvalidConfig: it is neither.
+            InvalidConfig: ``max_dead`` is neither.
         """
         share = isinstance(max_dead, float)
         if max_dead is not None and (max_dead < 0 or (share and max_dead >= 1)):
             raise InvalidConfig(
-                f"max_dead is a number of records, or a share from 0.0 to 1.0; got {max_dead}"
+                f"max_dead is {max_dead}; it must be a number of records, or a share from 0.0 to below 1.0"
             )
         self._reason, self._max = reason, max_dead
         self._files = FileTable(path_of(ledger))
 
     def check(self, work: Work) -> None:
-        """See that the original record is still in the row.
+        """Check that the rows still have the original record.
 
         Raises:
-            InvalidConfig: a column is missing, or a share is asked for where nothing counts what was read.
-            LoadError: dead letters were written in this block before, or rows that nothing takes back.
+            InvalidConfig: a column is missing, or ``max_dead`` is a share and there are no receipts.
+            LoadError: dead letters, or rows that cannot be undone, were written in this block before.
         """
         if any(done.format not in (PARQUET, ORC) for done in work.before):
             raise LoadError(
-                "dead letters are kept before write_sql, write_delta and write_iceberg: what these have "
-                "written stays when there are too many dead, and a mended query would not write it again"
+                "call dead_letters before write_sql, write_delta and write_iceberg: what these write stays "
+                "if there are too many dead letters, and a corrected query would not write it again"
             )
         missing = [name for name in (*_ORIGINAL, self._reason) if name not in work.frame.columns]
         if missing:
             raise InvalidConfig(
-                f"dead letters keep the record as it was: the rows need {', '.join(missing)} beside what was "
-                f"made of them; columns: {', '.join(work.frame.columns)}"
+                f"dead letters need the original record: columns {', '.join(missing)} are missing; there are "
+                f"{', '.join(work.frame.columns)}"
             )
         if isinstance(self._max, float) and not work.has_receipts:
-            raise InvalidConfig("max_dead as a share needs the tasks' receipts: give a number of records")
+            raise InvalidConfig(
+                "max_dead as a share needs receipts, and receipts=False: give a number of records"
+            )
         self._files.check(self._dead(work))
 
     def find(self, work: Work, /) -> Output | None:
@@ -77,10 +78,10 @@ class DeadLetters:
         return self._files.find(work)
 
     def write(self, work: Work) -> Output:
-        """Write the dead of these rows.
+        """Write the dead letters among these rows.
 
         Raises:
-            TooManyDead: there are more than ``max_dead``; what was written stays for inspection.
+            TooManyDead: there are more than ``max_dead``; the files stay for inspection.
         """
         written = self._files.write(self._dead(work))
         self._check_limit(work, written)
@@ -103,14 +104,14 @@ class DeadLetters:
         if dead > allowed:
             where = f"{written.path}/{written.directory}"
             raise TooManyDead(
-                f"load {work.plan.number} met {dead} records that it could not use, more than {said}. First "
-                f"reasons: {'; '.join(_reasons(written))}. They are in {where}; the plan "
-                "stays: mend the query, or allow more, and load again"
+                f"load {work.plan.number} has {dead} dead letters, more than {said}. First reasons: "
+                f"{'; '.join(_reasons(written))}. They are in {where}; the plan stays: correct the query, or "
+                "raise max_dead, and load again"
             )
 
 
 def path_of(ledger: Ledger) -> Path:
-    """Where a load keeps its dead letters."""
+    """The directory of a load's dead letters."""
     return Path(ledger.location, DIRECTORY)
 
 
@@ -118,12 +119,12 @@ def read_dead(spark: SparkSession, name: str, *, offsets: str | os.PathLike[str]
     """The dead letters of load ``name``: the original columns, ``reason`` and ``load``.
 
     Raises:
-        LoadError: there is no such load, or no load of it kept dead letters yet.
+        LoadError: there is no such load, or it has no dead letters yet.
     """
     ledger = Ledger.at(offsets, name)
     where = path_of(ledger)
     if output_files.read_claim(where) is None:
-        raise LoadError(f"load {name!r} at {offsets} has no dead letters: load.dead_letters() keeps them")
+        raise LoadError(f"load {name!r} at {offsets} has no dead letters: load.dead_letters() writes them")
     return read_load(spark, where, offsets)
 
 
@@ -134,6 +135,6 @@ def _reasons(written: Output) -> list[str]:
     for file in written.files:
         column = pq.read_table(Path(written.path, written.directory, file.name), columns=["reason"])["reason"]
         found |= dict.fromkeys(column.unique().to_pylist())
-        if len(found) >= _TOLD_COUNT:
+        if len(found) >= _NAMED_COUNT:
             break
-    return list(found)[:_TOLD_COUNT]
+    return list(found)[:_NAMED_COUNT]

@@ -1,4 +1,4 @@
-"""Files as a load's target (mode ``dir``): written by Spark, listed by the commit, read by ``read_load``."""
+"""Files as the target of a load (mode ``dir``): Spark writes them, and the commit lists them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class FileTable:
     """``<path>/load=<number>`` of a load. *Not thread-safe.*
 
-    A replay overwrites the same directory, and only the commit publishes what is in it.
+    A replay overwrites the directory; the commit publishes it.
     """
 
     mode = "dir"
@@ -38,39 +38,37 @@ class FileTable:
     ) -> None:
         """``options`` are those of Spark's writer of this format.
 
-        ``partition_by_time`` names a column: below the load's directory come those of its days, with
-        ``grain="hour"`` of their hours, and below these those of ``partition_by``. Records may be of any
-        time: each load has its own directories.
+        ``partition_by_time`` names a column: the directory of the load is divided by its days, with
+        ``grain="hour"`` also by its hours, and then by ``partition_by``.
 
         Raises:
-            InvalidConfig: the path is not local, the format is none of `FILE_FORMATS`, or the grain none of
-                `GRAINS`.
+            InvalidConfig: the path is not local, or the format or grain unknown.
         """
         if format not in FILE_FORMATS:
-            raise InvalidConfig(f"format is one of {', '.join(FILE_FORMATS)}; got {format!r}")
+            raise InvalidConfig(f"format is {format!r}; it must be one of {', '.join(FILE_FORMATS)}")
         self.path = output_files.local_path(path)
         self.format = format
         if grain not in GRAINS:
-            raise InvalidConfig(f"grain is one of {', '.join(GRAINS)}; got {grain!r}")
+            raise InvalidConfig(f"grain is {grain!r}; it must be one of {', '.join(GRAINS)}")
         columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
         self._time, self._grain = partition_by_time, grain
         self._columns = (*(GRAINS[grain] if partition_by_time else ()), *columns)
         self._options = dict(options or {})
 
     def find(self, _work: Work, /) -> Output | None:
-        """None: files are written again, since nobody sees them before the commit."""
+        """None: files that no commit lists are written again."""
         return None
 
     def check(self, work: Work) -> None:
-        """Claim the path for this load, and see that its table can take these columns.
+        """Claim the path for this load, and check that its table can take these columns.
 
         Raises:
-            InvalidConfig: a column is called ``load``, or ``partition_by`` names one that is not there.
+            InvalidConfig: a column is called ``load``, or ``partition_by`` names an unknown one.
             LoadError: the path belongs to another load, was written in this block before, or holds a table of
                 another format or partitioning, or with other types.
         """
         _check_columns(self._frame(work), self._columns)
-        claimed = output_files.claim(self.path, work.ledger, self.format)
+        claimed = output_files.claim_path(self.path, work.ledger, self.format)
         if any(done.path == claimed.path for done in work.before):
             raise LoadError(
                 f"{claimed.path} was written in this block already, and a second write would replace it: "
@@ -82,22 +80,22 @@ class FileTable:
         """Write the directory of this load, and make it durable.
 
         Raises:
-            LoadError: what Spark wrote is not here.
-            ReceiptMismatch: not as many rows were written as the tasks say they read.
+            LoadError: what Spark wrote is not on this machine.
+            ReceiptMismatch: the number of rows is not that of the receipts.
         """
         writer = self._frame(work).write.mode("overwrite").options(**self._options)
-        # Else a session that overwrites by partition would leave the files of a killed attempt in place.
+        # A session that overwrites by partition would leave the files of a killed attempt.
         writer = writer.option("partitionOverwriteMode", "static")
         if self._columns:
             writer = writer.partitionBy(*self._columns)
-        directory = self.path / output_files.directory_of(work.plan.number)
+        directory = self.path / output_files.load_directory(work.plan.number)
         writer.format(self.format).save(f"file:{directory}")
         if not directory.is_dir():
             raise LoadError(
-                f"Spark wrote {directory}, and it is not on this machine: driver and executors need one "
-                "file system for it. Or write load.df yourself, then call load.done() (mode job)"
+                f"Spark wrote {directory}, and it is not on this machine: driver and executors must share "
+                "that file system. Or write load.df yourself, then call load.done() (mode job)"
             )
-        written = output_files.survey(self.path, work.plan.number)
+        written = output_files.written_files(self.path, work.plan.number)
         if work.is_whole and work.has_receipts:
             _check_rows(work, written, directory)
         return written
@@ -106,7 +104,7 @@ class FileTable:
         return work.frame if self._time is None else with_event_time(work.frame, self._time, self._grain)
 
     def _check_table(self, path: str, work: Work) -> None:
-        """See that what is to be written can be read together with what the last load wrote there."""
+        """Check that the new files can be read together with those of the last load."""
         number, before = _last_output(work, path)
         if before is None:
             return
@@ -130,7 +128,7 @@ class FileTable:
 
 
 def _last_output(work: Work, path: str) -> tuple[int, Output | None]:
-    """What the newest commit in effect that wrote files to ``path`` wrote there, and its number."""
+    """The newest output in effect that has files in ``path``, and the number of its commit."""
     at = work.plan.parent
     while at:
         commit = work.ledger.commit_at(at)
@@ -151,7 +149,7 @@ def _check_rows(work: Work, written: Output, directory: os.PathLike[str]) -> Non
 
 
 def _types_of(spark: SparkSession, before: Output) -> dict[str, str]:
-    """The columns of an output by name, those of its directories not among them; none where unknown."""
+    """The types of an output's columns, without those of its directories; empty if unknown."""
     from pyspark.sql.types import StructType
 
     if before.format == ORC:
@@ -162,7 +160,7 @@ def _types_of(spark: SparkSession, before: Output) -> dict[str, str]:
 
 
 def _orc_schema(spark: SparkSession, before: Output) -> StructType:
-    """Spark's own reading of a file: ORC's types alone do not say which of Spark's they are."""
+    """The schema as Spark reads it: ORC's types do not determine Spark's."""
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
 
@@ -174,30 +172,30 @@ def _orc_schema(spark: SparkSession, before: Output) -> StructType:
 
 def _check_columns(frame: DataFrame, partition_by: Sequence[str]) -> None:
     if any(name.lower() == "load" for name in frame.columns):
-        raise InvalidConfig("a column may not be called load: read_load gives it the number of the load")
+        raise InvalidConfig(
+            "a column is called load, as the one that read_load adds for the load's number: rename it"
+        )
     unknown = [name for name in partition_by if name not in frame.columns]
     if unknown:
         raise InvalidConfig(f"partition_by names {', '.join(unknown)}; columns: {', '.join(frame.columns)}")
 
 
 GRAINS = {"day": ("day",), "hour": ("day", "hour")}
-"""The columns of each grain: ``day`` is a date, ``hour`` a number from 0 to 23."""
+"""Columns of each grain: ``day`` is a date, ``hour`` a number from 0 to 23."""
 
 _HOUR_US = 3_600_000_000
 _DAY_US = 24 * _HOUR_US
 
 
 def with_event_time(frame: DataFrame, column: str, grain: str) -> DataFrame:
-    """``frame`` with the columns of ``grain`` added, made of a timestamp, or for days of a date.
+    """``frame`` with the columns of ``grain`` added, from a timestamp, or for days from a date.
 
-    They are of UTC whatever the session's time zone is, so that a replay makes the same directories. A record
-    without a time has null there.
+    They are in UTC whatever the session's time zone, so that a replay makes the same directories. A record
+    without a time has null.
 
     Raises:
-        InvalidConfig: there is no such grain or column, it is of another type, or the names are taken.
+        InvalidConfig: the column is unknown or of another type, or the new names are taken.
     """
-    if grain not in GRAINS:
-        raise InvalidConfig(f"grain is one of {', '.join(GRAINS)}; got {grain!r}")
     kind = next(
         (field.dataType.simpleString() for field in frame.schema.fields if field.name == column), None
     )
@@ -213,7 +211,7 @@ def with_event_time(frame: DataFrame, column: str, grain: str) -> DataFrame:
 
 
 def _expressions(column: str, kind: str, grain: str) -> dict[str, str]:
-    """SQL for the day and the hour. Whole numbers only: it must be exact before 1970 as well."""
+    """SQL for the day and the hour, in whole numbers, so that it is exact before 1970 as well."""
     name = f"`{column.replace('`', '``')}`"
     if kind == "timestamp":
         micros = f"unix_micros({name})"
@@ -224,4 +222,4 @@ def _expressions(column: str, kind: str, grain: str) -> dict[str, str]:
     if kind == "timestamp_ntz" or (kind == "date" and grain == "day"):
         return {"day": f"CAST({name} AS DATE)", "hour": f"hour({name})"}
     wanted = "a timestamp or a date" if grain == "day" else "a timestamp"
-    raise InvalidConfig(f"partition_by_time needs {wanted}, and {column} is {kind}: cast it")
+    raise InvalidConfig(f"partition_by_time={column} is of type {kind}; it must be {wanted}: cast it")

@@ -1,6 +1,7 @@
-"""Tables of Delta Lake and Iceberg as a load's target (mode ``sink``): one commit has rows and position.
+"""Tables of Delta Lake and Iceberg as the target of a load (mode ``sink``); the user brings their JARs.
 
-Their JARs are the user's. A plan that is in the table already is not written again: exactly once.
+One commit of the table has the rows and the record of their plan. So a plan that is in the table is not
+written again; and if a crash came before the ledger's commit, the next attempt finds the table's.
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 _KIND = "kafkalog"
-_GIVEN_UP = {"discard": "the ledger discarded it", "rewind": "the ledger was rewound before it was committed"}
-"""What commits of these modes say of a plan that has their number."""
+_ABANDONED = {
+    "discard": "the ledger discarded it",
+    "rewind": "the ledger was rewound before it was committed",
+}
+"""What a commit of such a mode says about the plan with its number."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableCommit:
-    """A load that a table's commit tells of. ``version`` is the table's; ``rows`` None where untold."""
+    """A load in a commit of a table. ``version`` is the table's; ``rows`` is None if unknown."""
 
     version: int
     load: str
@@ -41,7 +45,7 @@ class TableCommit:
 
 
 def encode_table_commit(ledger: Ledger, plan: Plan, run: str) -> str:
-    """The record of a plan that is about to be written, positions included, as JSON in one line."""
+    """The record of a plan to be written, with its positions, as JSON in one line."""
     fields = {
         "load": ledger.name,
         "ledger": ledger.identity(),
@@ -54,7 +58,7 @@ def encode_table_commit(ledger: Ledger, plan: Plan, run: str) -> str:
 
 
 def decode_table_commit(version: int, text: str | None, rows: int | None) -> TableCommit | None:
-    """The record in a table's commit; None where there is none of ours."""
+    """The record in a commit of a table; None if it has none of ours."""
     try:
         found = json.loads(text or "")[_KIND]
         return TableCommit(
@@ -70,10 +74,10 @@ def decode_table_commit(version: int, text: str | None, rows: int | None) -> Tab
         return None
 
 
-def not_undone(history: Iterable[tuple[int, int | None]]) -> Iterator[int]:
-    """The versions of a table that count, of all or some of them, newest first.
+def versions_in_effect(history: Iterable[tuple[int, int | None]]) -> Iterator[int]:
+    """The versions of a table that are in effect, newest first, of these.
 
-    Each comes with the version that it made the table again, where it did: what lies between does not count.
+    Each comes with the version that it restored, if it did: versions in between are not in effect.
     """
     last: int | None = None
     for version, restored in history:
@@ -85,13 +89,13 @@ def not_undone(history: Iterable[tuple[int, int | None]]) -> Iterator[int]:
 def commit_of_plan(
     table: str, commits: Iterable[TableCommit], ledger: Ledger, plan: Plan
 ) -> TableCommit | None:
-    """The commit of the table that holds this very plan; None where it has to be written yet.
+    """The commit of the table that holds this plan; None if it must still be written.
 
-    ``commits`` are those in effect, newest first, of whatever ledger.
+    ``commits`` are those in effect, newest first, of any ledger.
 
     Raises:
-        LoadError: the table and the ledger do not tell the same, and to write would lose or repeat rows; or
-            it holds a load twice.
+        LoadError: table and ledger contradict each other, so that writing would lose or repeat rows; or the
+            table holds a load twice.
     """
     identity = ledger.identity()
     ours = [c for c in commits if (c.load, c.ledger) == (ledger.name, identity)]
@@ -105,7 +109,7 @@ def commit_of_plan(
 
 
 def _refuse_repeated(table: str, ours: list[TableCommit]) -> None:
-    """No load twice: not this one and, since a killed driver's JVM may end after all, none before it."""
+    """No load may be there twice; the JVM of a killed driver may still have written one."""
     versions: dict[tuple[int, str], list[int]] = {}
     for commit in ours:
         versions.setdefault((commit.number, commit.plan_sha256), []).append(commit.version)
@@ -113,36 +117,36 @@ def _refuse_repeated(table: str, ours: list[TableCommit]) -> None:
         if len(found) > 1:
             raise LoadError(
                 f"{table} holds load {number} of {ours[0].load!r} more than once, in versions "
-                f"{', '.join(map(str, found))}: the driver of an earlier attempt still wrote when another "
-                "one did. Roll the table back to before the later one, then load again"
+                f"{', '.join(map(str, found))}: an earlier attempt was still writing. Roll the table back to "
+                "before the later one, then load again"
             )
 
 
 def _check(table: str, newest: TableCommit, ledger: Ledger, plan: Plan) -> None:
-    """See that the newest load in the table is one that the ledger committed too."""
+    """Check that the ledger committed the newest load in the table too."""
     commit = ledger.commit_of(newest.number) if newest.number < plan.number else None
     why = ""
     if commit is not None and commit.plan_sha256 == newest.plan_sha256 and commit.is_load:
         if _counts(ledger, newest.number, plan.parent):
             return
         why = "the ledger was rewound to before it"
-    elif commit is not None and commit.mode in _GIVEN_UP:
-        why = _GIVEN_UP[commit.mode]
+    elif commit is not None and commit.mode in _ABANDONED:
+        why = _ABANDONED[commit.mode]
     if why:
         raise LoadError(
             f"{table} holds load {newest.number} of {ledger.name!r}, in its version {newest.version}, and "
-            f"{why}: its rows would come twice. Roll the table back to before that version, "
+            f"{why}: its rows would be there twice. Roll the table back to before that version, "
             "or rewind the ledger and write to another table"
         )
     raise LoadError(
         f"{table} holds load {newest.number} of {ledger.name!r}, in its version {newest.version}, and "
-        f"{ledger.location} does not: it is an old copy. Restore the newer one; to go on without it, begin a "
-        "load of another name from the positions that the table's commit tells"
+        f"{ledger.location} does not: it is an old copy. Restore the newer one; to continue without it, "
+        "begin a load of another name at the positions in the table's commit"
     )
 
 
 def _counts(ledger: Ledger, number: int, newest: int) -> bool:
-    """Whether commit ``number`` is in effect, as seen from commit ``newest``."""
+    """Whether commit ``number`` is an ancestor of commit ``newest``."""
     at = newest
     while at > number:
         at = ledger.commit_at(at).parent
@@ -158,11 +162,11 @@ _MISSING_TABLE = frozenset(
         "DELTA_PATH_DOES_NOT_EXIST",
     }
 )
-"""Error conditions, Spark's and Delta's, of a name or path where no table is."""
+"""Error conditions of Spark and Delta for a missing table."""
 
 
 class LakeTable(ABC):
-    """What both have in common. *Not thread-safe.*"""
+    """A table with the record of each load in its commits. *Not thread-safe.*"""
 
     mode = "sink"
     format: str
@@ -170,32 +174,28 @@ class LakeTable(ABC):
     def __init__(
         self, table: str, partition_by: str | Sequence[str] = (), options: Mapping[str, str] | None = None
     ) -> None:
-        """``partition_by`` counts where the table is made; ``options`` are those of the format's writer.
+        """``partition_by`` applies if the table is created; ``options`` are those of the format's writer.
 
         Raises:
             InvalidConfig: the name is empty, or has a quote.
         """
         if not table or "`" in table:
-            raise InvalidConfig(f"{table!r} cannot be the name of a table")
+            raise InvalidConfig(
+                f"the name of the table is {table!r}; it must not be empty or contain a backquote"
+            )
         self.table = table
         self._columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
         self._options = dict(options or {})
 
     def check(self, work: Work) -> None:
-        """See that this table was not written in this block before.
-
-        Raises:
-            LoadError: it was: one load has one commit in a table.
-        """
+        """Check that this block did not write the table before: one load has one commit in a table."""
         if any((done.path, done.format) == (self.table, self.format) for done in work.before):
-            raise LoadError(f"{self.table} was written in this block already: union and write once")
+            raise LoadError(
+                f"{self.table} was written in this block already: union the frames and write once"
+            )
 
     def find(self, work: Work) -> Output | None:
-        """What an earlier attempt at this plan committed in the table.
-
-        Raises:
-            LoadError: table and ledger do not tell the same.
-        """
+        """What an earlier attempt at this plan committed in the table. Raises as `commit_of_plan`."""
         commits = self._commits(work.spark)
         found = commit_of_plan(self.table, commits, work.ledger, work.plan)
         return None if found is None else self._output(found)
@@ -204,15 +204,15 @@ class LakeTable(ABC):
         """Append the rows in one commit of the table, with the record of this load.
 
         Raises:
-            LoadError: the table does not show the commit afterwards, or shows it twice.
+            LoadError: the table does not have the commit afterwards, or has it twice.
         """
         self._append(work, encode_table_commit(work.ledger, work.plan, work.run))
         commits = self._commits(work.spark)
         found = commit_of_plan(self.table, commits, work.ledger, work.plan)
         if found is None:
             raise LoadError(
-                f"{self.table} shows no commit of load {work.plan.number} after it was written: the plan "
-                "stays. Does another writer of the same name, or a trigger, change the table's history?"
+                f"{self.table} has no commit of load {work.plan.number} after writing it: the plan "
+                "stays. Does another writer of the same name, or a trigger, change its history?"
             )
         return self._output(found)
 
@@ -224,15 +224,15 @@ class LakeTable(ABC):
 
     @abstractmethod
     def _commits(self, spark: SparkSession) -> list[TableCommit]:
-        """The loads that the table's commits in effect tell of, newest first; none without a table."""
+        """The loads in the table's commits in effect, newest first; empty without a table."""
 
     @abstractmethod
     def _append(self, work: Work, record: str) -> None:
-        """Append ``work.frame`` in one commit that holds ``record``; make the table where it is not there."""
+        """Append ``work.frame`` in one commit that holds ``record``; create the table if it is missing."""
 
 
 class DeltaTable(LakeTable):
-    """A path, or a name in a catalog. Delta itself refuses a second write of one ``txnVersion``."""
+    """A path, or a name in a catalog. Delta itself ignores a second write of one ``txnVersion``."""
 
     format = "delta"
 
@@ -246,7 +246,7 @@ class DeltaTable(LakeTable):
             .orderBy("version", ascending=False)
             .collect()
         )
-        counts = {*not_undone((row.version, _restored(history, row)) for row in noted)}
+        counts = {*versions_in_effect((row.version, _restored(history, row)) for row in noted)}
         found = (
             decode_table_commit(row.version, row.userMetadata, _count(row.operationMetrics, "numOutputRows"))
             for row in noted
@@ -262,13 +262,13 @@ class DeltaTable(LakeTable):
         except AnalysisException as e:
             if e.getCondition() in _MISSING_TABLE:
                 return False
-            raise  # it may be there: what is in it must not be taken for nothing
+            raise  # the table may exist
         return True
 
     def _append(self, work: Work, record: str) -> None:
         identity = work.ledger.identity()[:_APP_ID_CHARACTERS]
         writer = work.frame.write.format("delta").mode("append").options(**self._options)
-        # With the ledger's seal: one that was begun anew counts from 1 again.
+        # With the ledger's seal: a new ledger counts from 1 again.
         writer = writer.option("txnAppId", f"kafkalog:{work.ledger.name}:{identity}")
         writer = writer.option("txnVersion", str(work.plan.number)).option("userMetadata", record)
         if self._columns and not self._exists(work.spark):
@@ -288,7 +288,7 @@ class DeltaTable(LakeTable):
 
 
 class IcebergTable(LakeTable):
-    """A name in a catalog of Iceberg. Its snapshots have the record in the property ``kafkalog.commit``."""
+    """A name in a catalog of Iceberg, with the record in its snapshots' property ``kafkalog.commit``."""
 
     format = "iceberg"
     _PROPERTY = "kafkalog.commit"
@@ -296,9 +296,9 @@ class IcebergTable(LakeTable):
     def _commits(self, spark: SparkSession) -> list[TableCommit]:
         if not spark.catalog.tableExists(self.table):
             return []
-        # Its catalogs keep a table for half a minute, in which another driver may have written, and died.
+        # Catalogs cache a table for half a minute, while another driver may have written.
         spark.catalog.refreshTable(self.table)
-        # The history has a snapshot once more after a roll-back to it.
+        # The history repeats a snapshot after a roll-back to it.
         rows = spark.sql(
             f"SELECT snapshot_id, summary FROM {self.table}.snapshots WHERE snapshot_id IN "
             f"(SELECT snapshot_id FROM {self.table}.history WHERE is_current_ancestor) "
@@ -328,7 +328,7 @@ class IcebergTable(LakeTable):
 
 
 def _restored(history: DataFrame, row: Row) -> int | None:
-    """The version that this one of Delta made the table again; None where it did something else."""
+    """The version of a Delta table that this one restored; None if it is not a RESTORE."""
     if row.operation != "RESTORE":
         return None
     said = row.operationParameters or {}
@@ -339,7 +339,7 @@ def _restored(history: DataFrame, row: Row) -> int | None:
     then = history.where(f.col("timestamp") <= f.lit(said.get("timestamp")).cast("timestamp"))
     found: int | None = then.agg(f.max("version")).head()[0]  # type: ignore[index]
     if found is None:
-        raise LoadError(f"version {row.version} restored the table as it was at {said}: no version is so old")
+        raise LoadError(f"version {row.version} restored the table as of {said}, and no version is that old")
     return found
 
 

@@ -1,10 +1,10 @@
-"""``kafkalog.load()``: a batch that begins where the last one ended.
+"""``kafkalog.load()``: a batch that starts where the last one ended.
 
     with kafkalog.load(spark, name="flights", offsets="/lake/_offsets", subscribe="flights", ...) as load:
         load.write_parquet("/lake/flights")
     kafkalog.read_load(spark, "/lake/flights")
 
-The guarantees, and what happens after a crash at each point, stand in docs/loads.md.
+docs/loads.md has the guarantees, and what happens after a crash at each point.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_OURS = frozenset("loadname offsetspath commitoffsets loadplan loadrun onpendingplan".split())
-_WHAT_TO_READ = frozenset(
+_SET_HERE = frozenset("loadname offsetspath commitoffsets loadplan loadrun onpendingplan".split())
+_PLANNED_OPTIONS = frozenset(
     "assign subscribe subscribepattern startingoffsets endingoffsets startingoffsetsbytimestamp "
     "endingoffsetsbytimestamp startingtimestamp endingtimestamp startingoffsetsbytimestampstrategy "
     "ontopicrecreated".split()
 )
-"""Options that a plan has answered; without a ledger none of them may be given again."""
+"""Options that a plan replaces."""
 
 
 def load(
@@ -64,22 +64,22 @@ def load(
     receipts: bool = True,
     **options: object,
 ) -> Load:
-    """A load of everything that came since the last one called ``name``; use it in a ``with`` block.
+    """A load of everything since the last one called ``name``; use it in a ``with`` block.
 
-    ``offsets`` is the directory of the ledgers; driver and executors must reach it. Where executors cannot,
+    ``offsets`` is the directory of the ledgers; driver and executors must reach it. If executors cannot, pass
     ``receipts=False``: then nothing checks that the tasks read everything.
-    ``on_pending`` says what becomes of a plan that an earlier run left without a commit: ``replay``, ``fail``
-    or ``discard``. ``options`` are those of ``spark.read.format("kafkalog")``: ``subscribe="flights"``,
-    ``**{"kafka.bootstrap.servers": ...}``. ``startingOffsets`` counts for the first load only. With
-    ``kafka.group.id`` that group is told the next offsets after the commit, for lag tools.
+    ``on_pending`` says what to do with a plan that an earlier run did not commit: ``replay``, ``fail`` or
+    ``discard``. ``options`` are those of ``spark.read.format("kafkalog")``: ``subscribe="flights"``,
+    ``**{"kafka.bootstrap.servers": ...}``. ``startingOffsets`` applies to the first load only. With
+    ``kafka.group.id`` the load's offsets are also committed to that consumer group, for lag tools.
 
     Raises:
         InvalidConfig: an option is wrong.
     """
-    taken = [option for option in options if option.lower() in _OURS]
+    taken = [option for option in options if option.lower() in _SET_HERE]
     if taken:
         raise InvalidConfig(
-            f"{', '.join(taken)}: load() sets this itself, by name=..., offsets=... and on_pending=..."
+            f"{', '.join(taken)}: load() sets this from name=..., offsets=... and on_pending=..."
         )
     return Load(spark, name, offsets, on_pending, receipts, option_texts(options))
 
@@ -87,18 +87,18 @@ def load(
 class Load:
     """One load, from its plan to its commit. *Not thread-safe: belongs to one driver, one ``with`` block.*
 
-    Leaving the block commits if `write`, one of the ``write_*`` or `done` was called in it; ``count()``,
-    ``show()`` and ``limit()`` on `df`, and `dead_letters` alone, commit nothing. Leaving it by an exception,
-    after `keep`, or without any of these (an error), leaves the plan: the next load has the same ranges.
+    The end of the block commits if `write`, a ``write_*`` method or `done` was called in it; ``count()``,
+    ``show()`` and ``limit()`` on `df`, and `dead_letters` alone, commit nothing. After an exception, after
+    `keep`, or without any of these calls (an error), the plan stays: the next load has the same ranges.
     """
 
     df: DataFrame
-    """Exactly the planned ranges, however often it is read; no rows where nothing is new."""
+    """Exactly the planned ranges, however often it is read; empty if nothing is new."""
     plan: Plan | None
-    """What is read; None where nothing is new: then no load was made and none will be committed."""
+    """What is read; None if nothing is new, and nothing will be committed."""
     commit: Commit | None
-    """What this block committed; None before its end, and after it where nothing was committed: nothing was
-    new, `keep` was called, or it failed. `last_commit` is then the one before.
+    """What this block committed; None before its end, and if it committed nothing: nothing was new, `keep`
+    was called, or it failed. `last_commit` is then the previous one.
     """
 
     def __init__(
@@ -115,33 +115,33 @@ class Load:
         self._spark = spark
         self._receipts = receipts
         self._given = options
-        self._ours = {
+        self._own_options = {
             "loadName": name,
             "offsetsPath": str(Path(self.ledger.location).parent),  # absolute: executors run elsewhere
             "onPendingPlan": on_pending,
         }
-        self._options = parse_batch_options({**options, **self._ours})
+        self._options = parse_batch_options({**options, **self._own_options})
         if self._options.load is not None and self._options.load.looks_back:
             raise InvalidConfig(
-                "startingOffsets=commit:N, asOf and between read what was loaded formerly; to load it again, "
+                "startingOffsets=commit:N, asOf and between read what earlier loads read; to load it again, "
                 "rewind: `kafkalog rewind --to commit:N`"
             )
         self._run = uuid.uuid4().hex
         self._outputs: list[Output] = []
         self._modes: list[str] = []
-        self._found = 0  # of these outputs, those that an earlier attempt had written for good
-        self._kept = self._done = False
+        self._found_count = 0  # how many of the outputs an earlier attempt had written
+        self._keeps_plan = self._done = False
         self._state = "not entered"
-        self._held = ExitStack()
+        self._lock = ExitStack()
 
     @property
     def number(self) -> int | None:
-        """The load's number; None where nothing is new."""
+        """The load's number; None if nothing is new."""
         return None if self.plan is None else self.plan.number
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no offset to read anywhere."""
+        """Whether there is nothing to read."""
         return self.plan is None
 
     @property
@@ -153,48 +153,46 @@ class Load:
         return self.ledger.head()
 
     def __enter__(self) -> Load:
-        """Take the load's lock and make its plan, or take up the one that was left.
+        """Lock the load and make its plan, or replay the pending one.
 
         Raises:
-            LoadBusy: another driver has the load; the text says which and since when.
-            LoadError: the ledger is damaged, of another cluster, or offsets that should come next are gone.
-            KafkaError: the cluster could not be asked.
+            LoadBusy: another driver has the load; the message says which and since when.
+            LoadError: the ledger is damaged or of another cluster, or the next offsets were deleted.
+            KafkaError: the cluster did not answer.
         """
         if self._state != "not entered":
             raise LoadError(
                 f"load {self.ledger.name!r} was {self._state}: call load() again for the next one"
             )
-        with ExitStack() as held:
-            held.enter_context(self.ledger.hold(_holder()))
+        with ExitStack() as lock:
+            lock.enter_context(self.ledger.hold(_holder()))
             cluster = open_cluster(self._options)
             try:
                 self.plan = begin(self._options, cluster, self.ledger, run=self._run)
             finally:
                 cluster.close()
             self.df = self._frame()
-            self._held = held.pop_all()
+            self._lock = lock.pop_all()
         self._state = "entered"
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Commit what was written, unless an exception passes through or `keep` was called.
-
-        Where nothing was new there is nothing to commit.
+        """Commit what was written, unless an exception was raised, `keep` was called, or nothing was new.
 
         Raises:
             LoadError: neither ``write_*`` nor `done` nor `keep` was called; the plan stays.
             IncompleteLoad: parts of the plan were not read to their end; the plan stays.
-            LostRace: the plan was committed or rewound over meanwhile; this run's output does not count.
+            LostRace: the plan was committed or rewound meanwhile; this run's output is not in effect.
         """
         self._state = "left"
-        with self._held:
+        with self._lock:
             if self.plan is None:
                 return
-            if kind is not None or self._kept:
+            if kind is not None or self._keeps_plan:
                 log.warning(
-                    "load %d of %s was left without a commit: the next one reads the same ranges again",
+                    "load %d of %s was not committed: the next one reads the same ranges again",
                     self.plan.number,
                     self.ledger.name,
                 )
@@ -213,34 +211,34 @@ class Load:
             tell_group(self._options, self.commit)
 
     def done(self) -> None:
-        """Say that you wrote `df` yourself, so that the end of the block commits the load (mode ``job``).
+        """Declare that you wrote `df` yourself, so that the end of the block commits the load (mode ``job``).
 
         Call it in the block, after that write; ``write_*`` needs no `done`. With ``receipts``, the end of the
-        block checks that every planned range was read to its end in it. It cannot see what became of the
-        rows: a ``count()`` reads everything too, and so may a ``limit()`` of a small partition.
+        block checks that every planned range was read to its end. It cannot check what became of the rows: a
+        ``count()`` reads everything too, and so may a ``limit()`` of a small partition.
 
         Raises:
             LoadError: it is called outside the block.
         """
         if self._state != "entered":
-            raise LoadError("done() is called inside the with block of its load, after your write")
+            raise LoadError("call done() inside the with block of its load, after your write")
         self._done = True
 
     def keep(self) -> None:
-        """Let the block end without a commit, whatever was written; the next load replays this plan."""
-        self._kept = True
+        """End the block without a commit, whatever was written; the next load replays this plan."""
+        self._keeps_plan = True
 
     def write(self, target: Target, df: DataFrame | None = None) -> None:
-        """Write the planned rows to ``target``; the commit at the end of the block says what was written.
+        """Write the planned rows to ``target``; the commit at the end of the block records what was written.
 
-        ``df`` is what to write where it is not `df` as it is: something made of it. With nothing new, nothing
-        is written. Where an earlier attempt at this plan wrote it whole, and for good, it is not done again.
+        ``df``: rows made from `df`, to be written instead. If nothing is new, nothing is written. If an
+        earlier attempt at this plan wrote it completely and durably, it is not written again.
 
         Raises:
-            InvalidConfig, LoadError: as the target says.
+            InvalidConfig, LoadError: see the target.
         """
         if self._state != "entered":
-            raise LoadError(f"{type(target).__name__} is written inside the with block of its load")
+            raise LoadError(f"write {type(target).__name__} inside the with block of its load")
         if self.plan is None:
             log.info("load %s: nothing new, nothing written", self.ledger.name)
             return
@@ -257,9 +255,9 @@ class Load:
         )
         target.check(work)
         found = target.find(work)
-        self._found += found is not None
+        self._found_count += found is not None
         self._outputs.append(target.write(work) if found is None else found)
-        if not isinstance(target, DeadLetters):  # what became of the others says which mode this is
+        if not isinstance(target, DeadLetters):  # the other records determine the mode
             self._modes.append(target.mode)
 
     def write_files(
@@ -275,15 +273,14 @@ class Load:
     ) -> None:
         """Write ``path/load=<number>``, ``parquet`` or ``orc``; the commit publishes it for `read_load`.
 
-        A replay overwrites the same directory. With ``partition_by_time="timestamp"`` there is a directory
-        for each day in it, or with ``grain="hour"`` for each hour, in UTC. ``options`` are those of Spark's
-        writer.
+        A replay overwrites the same directory. With ``partition_by_time="timestamp"`` it has a directory for
+        each day, or with ``grain="hour"`` for each hour, in UTC. ``options`` are those of Spark's writer.
 
         Raises:
             InvalidConfig: the path is not local, or a column is called ``load``.
             LoadError: the path belongs to another load, was written in this block before, holds a table of
-                another format or partitioning or with other types, or what Spark wrote is not here.
-            ReceiptMismatch: not as many rows were written as the tasks say they read.
+                another format, partitioning or types, or what Spark wrote is not on this machine.
+            ReceiptMismatch: the number of rows is not that of the receipts.
         """
         table = FileTable(
             path,
@@ -311,12 +308,12 @@ class Load:
         partition_by: str | Sequence[str] = (),
         **options: object,
     ) -> None:
-        """Append to a table of Delta Lake, a path or a name; its commit holds the position too.
+        """Append to a table of Delta Lake, a path or a name, in one commit with the position.
 
-        Exactly once: a replay finds what is there. ``options`` are those of Delta's writer.
+        Exactly once: a replay finds that commit. ``options`` are those of Delta's writer.
 
         Raises:
-            LoadError: the table holds loads that the ledger does not know, or discarded.
+            LoadError: the table holds loads that the ledger lacks or discarded.
         """
         self.write(DeltaTable(table, partition_by, option_texts(options)), df)
 
@@ -328,21 +325,21 @@ class Load:
         partition_by: str | Sequence[str] = (),
         **options: object,
     ) -> None:
-        """`write_delta` for a table in a catalog of Iceberg."""
+        """As `write_delta`, for a table in a catalog of Iceberg."""
         self.write(IcebergTable(table, partition_by, option_texts(options)), df)
 
     def dead_letters(
         self, df: DataFrame, *, reason: str = "reason", max_dead: float | None = None
     ) -> DataFrame:
-        """Keep the rows whose ``reason`` is not null as dead letters of this load, and return the others.
+        """Write the rows whose ``reason`` is not null as dead letters of this load, and return the others.
 
-        ``df`` has the columns of the source beside what was made of them; they are kept as they were, with
-        the reason. The commit publishes them for `read_dead`. ``max_dead`` is how many there may be: a whole
-        number, or a share of the records read, as 0.001; None does not limit. The topic is read once for the
-        dead and once for what is done with the others: `DataFrame.persist` spares the second time.
+        ``df`` must still have the columns of the source; they are written with the reason. The commit
+        publishes them for `read_dead`. ``max_dead`` limits them: a whole number, or a share of the records
+        read, for example 0.001; None is no limit. The topic is read once for the dead letters and once for
+        the others, unless you `DataFrame.persist`.
 
         Raises:
-            InvalidConfig: a column is missing, or ``max_dead`` is no number or share.
+            InvalidConfig: a column is missing, or ``max_dead`` is not a number or share.
             TooManyDead: there are more.
         """
         self.write(DeadLetters(self.ledger, reason, max_dead), df)
@@ -358,16 +355,15 @@ class Load:
         connect: Connect | None = None,
         load_column: str | None = LOAD_COLUMN,
     ) -> None:
-        """Write rows and offsets into ``table`` of the database at ``url``, together in one transaction.
+        """Write rows and offsets into ``table`` of the database at ``url``, in one transaction.
 
         Without ``df`` each task reads its range, applies ``transform`` to each Arrow batch if there is one,
-        and writes it in a transaction of its own. ``df`` is written by the driver, in one transaction.
-        ``connect`` opens a connection of any other DB-API driver. Each row has the number of its load in
-        ``load_column``.
+        and writes it in its own transaction. The driver writes ``df`` in one transaction. ``connect`` opens a
+        connection of any other DB-API driver. ``load_column`` of each row has the number of its load.
 
         Raises:
-            InvalidConfig: the URL is none, or a column has no type in this database.
-            LoadError: the table is another load's or lacks columns, or the database refuses.
+            InvalidConfig: the URL is wrong, or a column has no type in this database.
+            LoadError: the table belongs to another load or lacks columns, or the database failed.
         """
         from pyspark_kafkalog.loads.sql.sql_table import SqlTable
 
@@ -375,26 +371,26 @@ class Load:
         self.write(target, df)
 
     def _check_read(self, plan: Plan) -> None:
-        """See that this block read the whole plan, unless all was found written by an earlier attempt."""
-        found_all = bool(self._outputs) and self._found == len(self._outputs)
-        if found_all and not self._done:
+        """Check that this block read the whole plan, unless an earlier attempt had written everything."""
+        all_found = bool(self._outputs) and self._found_count == len(self._outputs)
+        if all_found and not self._done:
             return
         try:
             self.ledger.check_read(plan, self._run)
         except IncompleteLoad as e:
-            if not found_all:
+            if not all_found:
                 raise
             raise IncompleteLoad(
-                f"{e}. All that load.write_*() was to write was there already, so nothing read load.df: call "
-                "load.done() only if you also write load.df yourself"
+                f"{e}. An earlier attempt had written everything, so load.write_*() did not read load.df: "
+                "call load.done() only if you also write load.df yourself"
             ) from e
 
     def _not_written(self, plan: Plan) -> str:
-        written = "dead letters and nothing else" if self._outputs else "nothing"
+        written = "only dead letters" if self._outputs else "nothing"
         return (
-            f"load {plan.number} of {self.ledger.name} was not committed: its block ended with {written} "
-            "written by load.write_*(). If you wrote load.df yourself, call load.done() after that write; if "
-            "nothing is to be committed, call load.keep(). The plan stays: the next load has the same ranges"
+            f"load {plan.number} of {self.ledger.name} was not committed: its block wrote {written} with "
+            "load.write_*(). If you wrote load.df yourself, call load.done() after that write; to commit "
+            "nothing, call load.keep(). The plan stays: the next load has the same ranges"
         )
 
     def _frame(self) -> DataFrame:
@@ -408,28 +404,33 @@ class Load:
                 per_broker=asked.v07 is not None,
             )
             return self._spark.createDataFrame([], spark_schema(names))
-        options = {**self._given, **self._ours, "loadPlan": str(self.plan.number), "loadRun": self._run}
+        options = {
+            **self._given,
+            **self._own_options,
+            "loadPlan": str(self.plan.number),
+            "loadRun": self._run,
+        }
         if not self._receipts:
             options = _by_offsets(self._given, self.plan)
-        return opened(self._spark.read.format("kafkalog").options(**options))
+        return load_frame(self._spark.read.format("kafkalog").options(**options))
 
 
-def opened(reader: DataFrameReader) -> DataFrame:
+def load_frame(reader: DataFrameReader) -> DataFrame:
     """The frame of a reader of this source.
 
     Raises:
-        LoadError: Spark does not find the source, though this program has it: it runs another Python.
+        LoadError: Spark does not find the source, because it runs another Python than this one.
     """
     try:
         return reader.load()
-    except Exception as e:  # Py4J's own or PySpark's: that differs
+    except Exception as e:  # of Py4J or PySpark, depending on the session
         if "DATA_SOURCE_NOT_FOUND" not in str(e):
             raise
         raise LoadError(
-            "Spark does not find the data source kafkalog: it runs the Python that PYSPARK_PYTHON names, or "
-            "else the python3 on PATH, and that one does not have pyspark-kafkalog. Before a session on one "
-            'machine starts: os.environ.setdefault("PYSPARK_PYTHON", sys.executable); on a cluster, name a '
-            "path that is right on its machines (docs/datasource.md, 'Troubleshooting')"
+            "Spark does not find the data source kafkalog: the Python that it runs, PYSPARK_PYTHON or else "
+            "python3 on PATH, does not have pyspark-kafkalog. On one machine, before the session starts: "
+            'os.environ.setdefault("PYSPARK_PYTHON", sys.executable); on a cluster, name a path that exists '
+            "on its machines (docs/datasource.md, 'Troubleshooting')"
         ) from None
 
 
@@ -444,7 +445,7 @@ def _by_offsets(given: Mapping[str, str], plan: Plan) -> dict[str, str]:
             ends.setdefault(p.topic, {})[p.key.number] = p.end
             assigned.setdefault(p.topic, []).append(p.partition if p.broker == NO_BROKER else p.key.number)
     return {
-        **{key: value for key, value in given.items() if key.lower() not in _WHAT_TO_READ},
+        **{key: value for key, value in given.items() if key.lower() not in _PLANNED_OPTIONS},
         "assign": json.dumps(assigned),
         "startingOffsets": json.dumps(starts),
         "endingOffsets": json.dumps(ends),

@@ -1,9 +1,9 @@
-"""The files of loads of mode ``dir``: whose they are, what they hold, which of them count. No Spark.
+"""The files of loads of mode ``dir``: who owns a path, what was written there, what is in effect. No Spark.
 
     <path>/_kafkalog.json          the load that this path belongs to; created once
     <path>/load=00000042/...       what load 42 wrote; its commit lists the files
 
-A file that no commit in effect lists does not exist for a reader. Described in docs/loads.md.
+Readers ignore a file that no commit in effect lists. docs/loads.md describes the layout.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pyspark_kafkalog.ledger.load_errors import LoadError
 from pyspark_kafkalog.ledger.records import ADDED, LedgerRecord, decode, encode
 
 CLAIM = "_kafkalog.json"
-"""Spark does not take names that begin with ``_`` for data."""
+"""Spark ignores names that begin with ``_``."""
 _GLOB = set("*?[]{}\\")
 _FSYNCS_AT_ONCE = 8
 _SPARK_NAME = re.compile(r"part-[0-9]+-([0-9a-f]{8}-[0-9a-f-]{27})")
@@ -55,28 +55,28 @@ def local_path(path: str | os.PathLike[str]) -> Path:
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", text)
     if scheme and scheme[1].lower() != "file":
         raise InvalidConfig(
-            f"{masked(text)}: loads write and publish files on local file systems only, and {scheme[1]}: is "
-            "another. Write load.df there yourself, then call load.done() (mode job)"
+            f"{masked(text)}: loads write files to local file systems only, not to {scheme[1]}:. Write "
+            "load.df there yourself, then call load.done() (mode job)"
         )
     if scheme:
         text = re.sub(r"^//[^/]*", "", text[scheme.end() :])
     if not text or _GLOB & set(text):
         raise InvalidConfig(
-            f"{os.fspath(path)!r}: an output path is not empty and has none of * ? [ ] {{ }} \\"
+            f"the output path is {os.fspath(path)!r}; it must not be empty or contain * ? [ ] {{ }} \\"
         )
-    return Path(os.path.abspath(text))  # noqa: PTH100  Path.resolve would follow links: the user's name is kept
+    return Path(os.path.abspath(text))  # noqa: PTH100  Path.resolve would follow links
 
 
-def directory_of(number: int) -> str:
-    """Where under an output path the files of load ``number`` are: ``load=00000042``."""
+def load_directory(number: int) -> str:
+    """The directory below an output path for load ``number``: ``load=00000042``."""
     return f"load={number:08d}"
 
 
-def claim(path: str | os.PathLike[str], ledger: Ledger, format: str = PARQUET) -> Claim:
-    """Make ``path`` belong to this load, for files of this format, or see that it does.
+def claim_path(path: str | os.PathLike[str], ledger: Ledger, format: str = PARQUET) -> Claim:
+    """Make this load the owner of ``path``, for files of this format, or check that it is.
 
     Raises:
-        LoadError: it belongs to another load or to the ledger that this one is a copy of, holds files of
+        LoadError: another load, or the ledger that this one was copied from, owns it; or it holds files of
             another format, has directories of loads and no claim, or cannot be written.
     """
     where = local_path(path)
@@ -99,42 +99,41 @@ def claim(path: str | os.PathLike[str], ledger: Ledger, format: str = PARQUET) -
             + (recreated if found.load == ours.load else ". ")
             + "One path belongs to one load: write to another path; what is here stays readable"
         )
-    refuse_a_copy(found, ledger)
+    check_not_copied(found, ledger)
     if found.format != format:
         raise LoadError(
-            f"{where} holds {found.format} files of load {found.load!r}, and {format} is to be written: one "
-            "table has one format. Write to another path"
+            f"{where} holds {found.format} files of load {found.load!r}; {format} files cannot be added. "
+            "Write to another path"
         )
     return found
 
 
-def refuse_a_copy(found: Claim, ledger: Ledger) -> None:
-    """Two ledgers with one seal would give one number to two loads, and each replace the other's output.
+def check_not_copied(found: Claim, ledger: Ledger) -> None:
+    """Check that ``ledger`` is not a copy of the one that claimed the output, if that still exists.
 
-    Raises:
-        LoadError: the one that claimed the output is still there, and ``ledger`` is another.
+    Two ledgers with one seal would give one number to two loads, which would replace each other's output.
     """
     theirs = Ledger.at(found.offsets, found.load)
     if theirs.identity() == found.ledger and not Path(theirs.location).samefile(ledger.location):
         raise LoadError(
-            f"{found.path} belongs to the ledger {theirs.location}, of which {ledger.location} is a copy: go "
-            "on with the one that is claimed, or take it away if the copy is to replace it"
+            f"{found.path} belongs to the ledger {theirs.location}, and {ledger.location} is a copy of it: "
+            "use the original, or remove it if the copy replaces it"
         )
 
 
 def _refuse_unclaimed(where: Path, ledger: Ledger) -> None:
-    """Without a claim, what is there must be listed in this ledger, or it would be written over."""
+    """Without a claim, existing files must be listed in this ledger, or the load would overwrite them."""
     if any(where.glob("load=*")) and not any(
         out.path == str(where) for commit in ledger.history() for out in commit.outputs
     ):
         raise LoadError(
-            f"{where} has directories of loads and no {CLAIM} that says whose: it was removed, or another "
-            "program wrote them. Write somewhere else, or move them away"
+            f"{where} has directories of loads, but no {CLAIM}: it was removed, or another program wrote "
+            "them. Write to another path, or move them away"
         )
 
 
 def read_claim(path: str | os.PathLike[str]) -> Claim | None:
-    """Whose ``path`` is; None where nobody claimed it.
+    """Who owns ``path``; None if nobody does.
 
     Raises:
         DamagedRecord: the claim is torn or was edited.
@@ -148,46 +147,44 @@ def read_claim(path: str | os.PathLike[str]) -> Claim | None:
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
-    """The format of the files below ``path``: what its claim says."""
+    """The format of the files below ``path``, from its claim."""
     found = read_claim(path)
     return PARQUET if found is None else found.format
 
 
 def ledger_of(path: str | os.PathLike[str], offsets: str | os.PathLike[str] | None = None) -> Ledger:
-    """The ledger of the load that ``path`` belongs to; ``offsets`` where its offsets path was moved.
+    """The ledger of the load that owns ``path``; ``offsets`` is its new directory if it was moved.
 
     Raises:
-        LoadError: the path belongs to no load, or its ledger is not where the claim says.
+        LoadError: no load owns the path, or the ledger is missing.
     """
     found = read_claim(path)
     if found is None:
         raise LoadError(
-            f"{local_path(path)} is not the output of a load: there is no {CLAIM}. Loads make it with "
-            "write_parquet and write_orc; other files are read with spark.read"
+            f"{local_path(path)} is not the output of a load: it has no {CLAIM}. Read other files with "
+            "spark.read"
         )
     ledger = Ledger.at(found.offsets if offsets is None else offsets, found.load)
     if not ledger.known():
         raise LoadError(
             f"{local_path(path)} is the output of load {found.load!r}, and its ledger is not at "
-            f"{ledger.location}: where the offsets path was moved, say so: read_load(..., offsets=...)"
+            f"{ledger.location}: if it was moved, pass read_load(..., offsets=...)"
         )
     return ledger
 
 
-def survey(path: str | os.PathLike[str], number: int) -> Output:
-    """What load ``number`` wrote below ``path``: every data file, durable from here on.
-
-    Files and directories are forced to disk, since the commit that lists them is.
+def written_files(path: str | os.PathLike[str], number: int) -> Output:
+    """What load ``number`` wrote below ``path``: every data file, forced to disk before it is listed.
 
     Raises:
-        LoadError: the path is nobody's, its directory is not there, a file cannot be read, or there are files
+        LoadError: no load owns the path, its directory is missing, a file cannot be read, or there are files
             of more than one write.
     """
     where = local_path(path)
     owner = read_claim(where)
     if owner is None:
-        raise LoadError(f"{where} belongs to no load: {CLAIM} is missing")
-    directory = where / directory_of(number)
+        raise LoadError(f"no load owns {where}: {CLAIM} is missing")
+    directory = where / load_directory(number)
     try:
         files = sorted(_data_files(directory))
         _refuse_two_writes(files, directory)
@@ -198,45 +195,44 @@ def survey(path: str | os.PathLike[str], number: int) -> Output:
         _fsync(directory)
         _fsync(where)
     except OSError as e:
-        raise LoadError(f"{directory}: the files of load {number} cannot be read back: {e}") from e
+        raise LoadError(f"cannot read the files of load {number} in {directory}: {e}") from e
     return Output(owner.path, directory.name, found, owner.format)
 
 
 def _refuse_two_writes(files: Iterable[Path], directory: Path) -> None:
-    """Refuse what a killed driver's JVM moved here while we wrote: Spark names files after their write."""
+    """The JVM of a killed driver may have moved files here as well: Spark names files by their write."""
     writes = {found[1] for file in files if (found := _SPARK_NAME.match(file.name))}
     if len(writes) > 1:
         raise LoadError(
-            f"{directory} has files of {len(writes)} writes: the Spark of a driver that was killed just "
-            "now still ended its own. The plan stays: load again, and the directory is written anew"
+            f"{directory} has files of {len(writes)} writes: Spark completed one of a killed driver. "
+            "The plan stays: load again to overwrite the directory"
         )
 
 
 def partition_columns(output: Output) -> tuple[str, ...] | None:
-    """The columns that its directories stand for (``partition_by``); None where there is no file to tell."""
+    """The columns of its directories (``partition_by``); None without a file."""
     for file in output.files:
-        # Spark writes what a directory's name may not have as %XX.
+        # Spark escapes characters in directory names as %XX.
         return tuple(unquote(part.partition("=")[0]) for part in file.name.split("/")[:-1])
     return None
 
 
 def spark_schema(output: Output) -> str | None:
-    """The schema that Spark noted in the first file, in its JSON; None where it cannot be had."""
+    """The schema that Spark stored in the first file, as its JSON; None if there is none."""
     for file in output.files:
         return noted_schema(Path(output.path, output.directory, file.name))
     return None
 
 
-def published(
+def files_in_effect(
     ledger: Ledger, path: str | os.PathLike[str], after: int = 0, until: int | None = None
 ) -> list[str]:
-    """The files below ``path`` that count: those of the commits in effect, oldest first.
+    """The files below ``path`` of the commits in effect, oldest first.
 
-    ``until`` is the commit that was the newest then; of what was in effect then, only loads after commit
-    ``after`` are meant.
+    With ``until``, of those in effect when it was the newest commit; only of loads after commit ``after``.
 
     Raises:
-        LoadError: nothing was committed for this path; or two loads partitioned it differently.
+        LoadError: nothing was committed for this path, or two loads partitioned it differently.
     """
     where = local_path(path)
     owner = read_claim(where)
@@ -245,8 +241,7 @@ def published(
     found = [(c, out) for c in commits for out in c.outputs if out.path == known_as]
     if not found:
         raise LoadError(
-            f"{where}: no load was committed yet. A load is published when its with block ends without "
-            "an exception; until then there is nothing to read"
+            f"{where}: no load was committed yet; that happens when its with block ends without an exception"
         )
     _check_one_partitioning(where, found)
     return [f"{where}/{out.directory}/{file.name}" for _, out in found for file in out.files]
@@ -268,7 +263,7 @@ def _check_one_partitioning(where: Path, found: Sequence[tuple[Commit, Output]])
 
 
 def verify_outputs(commits: Iterable[Commit]) -> list[str]:
-    """What is wrong with the files that these commits list, in words; [] where they are all as written."""
+    """What is wrong with the files that these commits list, in words; empty if nothing is."""
     return [
         finding
         for commit in commits
@@ -285,16 +280,16 @@ def _verify_file(number: int, file: Path, noted: OutputFile, format: str) -> Ite
         size = file.stat().st_size
         if size != noted.bytes:
             yield f"load {number}: {file} has {size} bytes and had {noted.bytes} when it was committed"
-        elif (found := rows(file, format)) != noted.rows:
+        elif (found := count_rows(file, format)) != noted.rows:
             yield f"load {number}: {file} has {found} rows and had {noted.rows} when it was committed"
     except FileNotFoundError:
-        yield f"load {number}: {file} is gone; {noted.rows} rows were in it"
+        yield f"load {number}: {file} is missing; it had {noted.rows} rows"
     except (OSError, LoadError) as e:
         yield f"load {number}: {file} cannot be read: {e}"
 
 
 def _data_files(directory: Path) -> Iterator[Path]:
-    """The files that Spark would take for data; its rule for hidden names is `_hidden`."""
+    """The files that Spark would read."""
     for entry in directory.iterdir():
         if _hidden(entry.name):
             continue
@@ -312,7 +307,7 @@ def _hidden(name: str) -> bool:
 def _settle(file: Path, directory: Path, format: str) -> OutputFile:
     _fsync(file)
     return OutputFile(
-        name=file.relative_to(directory).as_posix(), bytes=file.stat().st_size, rows=rows(file, format)
+        name=file.relative_to(directory).as_posix(), bytes=file.stat().st_size, rows=count_rows(file, format)
     )
 
 
@@ -325,7 +320,7 @@ def _fsync(path: Path) -> None:
 
 
 def _offsets_path(ledger: Ledger) -> str:
-    """The ledger's own place is ``<offsetsPath>/<name>``."""
+    """The ledger's directory is ``<offsetsPath>/<name>``."""
     return str(Path(ledger.location).parent)
 
 
@@ -333,14 +328,14 @@ _SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 _NAMES = {PARQUET: "Parquet", ORC: "ORC"}
 
 
-def rows(file: Path, format: str) -> int:
-    """Rows of a file, as its footer says.
+def count_rows(file: Path, format: str) -> int:
+    """Rows of a file, from its footer.
 
     Raises:
         OSError: it cannot be read.
-        LoadError: it is no whole file of this format.
+        LoadError: it is not a complete file of this format.
     """
-    # Here and not above: what only lists commits does not wait for Arrow.
+    # Imported here: listing commits needs no Arrow.
     import pyarrow as pa
 
     try:
@@ -353,17 +348,17 @@ def rows(file: Path, format: str) -> int:
         return int(pq.read_metadata(file).num_rows)
     except (pa.ArrowException, OSError) as e:
         if isinstance(e, OSError) and e.errno is not None:
-            raise  # the file system's; of a wrong byte Arrow's ORC says OSError too
-        raise LoadError(f"{file} is not a whole {_NAMES[format]} file: {e}") from e
+            raise  # of the file system; Arrow raises OSError for damaged ORC too
+        raise LoadError(f"{file} is not a complete {_NAMES[format]} file: {e}") from e
 
 
 def noted_schema(file: Path) -> str | None:
-    """The schema, in its JSON, that Spark notes in Parquet files; None where it cannot be had."""
+    """The schema that Spark stores in Parquet files, as its JSON; None if there is none."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         noted = pq.read_metadata(file).metadata or {}
     except (OSError, pa.ArrowException):
-        return None  # it was moved, or is damaged: `verify_outputs` says so
+        return None  # moved or damaged: `verify_outputs` reports it
     return noted[_SPARK_SCHEMA].decode() if _SPARK_SCHEMA in noted else None

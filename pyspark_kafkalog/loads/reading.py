@@ -1,4 +1,4 @@
-"""``kafkalog.read_load()``: what loads published, every record once."""
+"""``kafkalog.read_load()``: what loads published, every record once; and ``audit()``: what each load read."""
 
 from __future__ import annotations
 
@@ -31,38 +31,38 @@ def read_load(
 ) -> DataFrame:
     """What loads published below ``path``, every record once, with the number of its load in ``load``.
 
-    Only files that a commit in effect lists are read: not those of a load that runs, died or was rewound
-    over. ``offsets`` says where the ledgers are if they were moved; ``options`` are those of Spark's reader
-    of the table's format, as ``mergeSchema=True``.
+    Only files that a commit in effect lists are read, not those of a load that is running, died or was
+    rewound. ``offsets`` is the directory of the ledgers if they were moved; ``options`` are those of Spark's
+    reader of the table's format, for example ``mergeSchema=True``.
 
-    ``as_of`` is a time, ISO 8601 or milliseconds: the table is read as it was then. ``between`` is
-    ``commit:30,commit:37``: what loads 31 to 37 wrote.
+    ``as_of`` is a time, ISO 8601 or milliseconds, and reads the table as it was then. ``between`` is
+    ``commit:30,commit:37`` and reads what loads 31 to 37 wrote.
 
     Raises:
-        InvalidConfig: ``as_of`` is no time, or ``between`` no commits.
-        LoadError: the path is not a load's, nothing was committed for it yet, or nothing in it has rows.
+        InvalidConfig: ``as_of`` is not a time, or ``between`` not two commits.
+        LoadError: the path does not belong to a load, nothing was committed for it yet, or it has no rows.
     """
     where = output_files.local_path(path)
     ledger = output_files.ledger_of(where, offsets)
     former = _former(as_of, between)
     after, until = (former.since, last_commit(ledger, former)) if former else (0, None)
-    files, kind = output_files.published(ledger, where, after, until), output_files.format_of(where)
+    files, kind = output_files.files_in_effect(ledger, where, after, until), output_files.format_of(where)
     if not files:
-        raise LoadError(f"{where}: every load so far wrote no file, so not even the columns are known")
+        raise LoadError(f"{where}: no load has written a file yet, so the columns are unknown")
     reader = spark.read.options(**option_texts(options)).option("basePath", f"file:{where}")
     return reader.format(kind).load([f"file:{file}" for file in files])
 
 
 def _former(as_of: str | int | None, between: str | None) -> HistoryRange | None:
     if as_of is not None and between is not None:
-        raise InvalidConfig("between and as_of say different things: give one of them")
+        raise InvalidConfig("between and as_of exclude each other: give one of them")
     if as_of is not None:
         return parse_as_of(str(as_of))
     return None if between is None else parse_between(between)
 
 
 def option_texts(options: Mapping[str, object]) -> dict[str, str]:
-    """Each value as Spark writes it; what is None was not given."""
+    """Option values as Spark writes them; None is omitted."""
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in options.items()
@@ -81,7 +81,7 @@ def audit(spark: SparkSession, name: str, *, offsets: str | os.PathLike[str]) ->
     """
     ledger = Ledger.at(offsets, name)
     if not ledger.known():
-        raise LoadError(f"no load is called {name!r} at {offsets}: there is no {ledger.location}")
+        raise LoadError(f"there is no load {name!r} at {offsets}: {ledger.location} does not exist")
     return spark.createDataFrame([_values(row) for row in audit_rows(ledger)], _schema())
 
 

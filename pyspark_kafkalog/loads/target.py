@@ -1,7 +1,7 @@
-"""What a load can write to, behind one small face: files, a database, a table of Delta or Iceberg.
+"""The interface of what a load can write to: files, a database, a table of Delta or Iceberg.
 
-`Load.write` makes a `Work` of the load and hands it to the target; what the target says it wrote stands in
-the commit. A target knows nothing of locks and commits.
+`Load.write` passes a `Work` to the target, and the commit records what the target says it wrote. A target
+knows nothing of locks and commits.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is to be written, and whose it is.
+    """What to write, and for which load.
 
-    ``frame`` are the rows; ``is_whole`` says that they are the load's own, all of them, so that their number
-    can be compared with what the tasks read. ``run`` is this attempt's name, another one in a replay;
-    ``has_receipts`` whether tasks leave any. ``before`` is what this block wrote already.
-    ``source`` are the options that the plan was made with, for a target whose tasks read it themselves.
+    ``frame`` has the rows; with ``is_whole`` they are exactly the records of the load, so that their number
+    can be compared with the receipts. ``run`` names this attempt, and a replay has another;
+    ``has_receipts``: whether tasks leave any. ``before`` is what this block wrote already. ``source`` has the
+    options of the plan, for a target whose tasks read it themselves.
     """
 
     spark: SparkSession
@@ -40,32 +40,32 @@ class Work:
 
 
 class Target(Protocol):
-    """A place that loads write to. *Belongs to one driver; called once in a block.*"""
+    """A place that loads write to. *Belongs to one driver; used once in a block.*"""
 
     @property
     def mode(self) -> str:
-        """The commit's mode where this was written: one of `LOAD_MODES`."""
+        """The mode of the commit: one of `LOAD_MODES`."""
         ...
 
     def check(self, work: Work, /) -> None:
-        """Refuse what cannot be written there, before anything is.
+        """Check that the rows can be written, before any is.
 
         Raises:
-            InvalidConfig, LoadError: the text says what to do.
+            InvalidConfig, LoadError: they cannot; the message says what to do.
         """
         ...
 
     def find(self, work: Work, /) -> Output | None:
-        """What an earlier attempt at this very plan wrote whole, and nobody can take back; else None.
+        """What an earlier attempt at this plan wrote completely and durably; None if there is none.
 
-        Then nothing is read or written again: the block's end only makes the commit that was missing.
+        If there is, nothing is read or written again, and the end of the block only adds the missing commit.
         """
         ...
 
     def write(self, work: Work, /) -> Output:
-        """Write the rows; done again for the same plan, it leaves what one attempt would have left.
+        """Write the rows; repeated for the same plan, the result is that of one attempt.
 
         Raises:
-            LoadError: it failed, or something else was there; the plan stays.
+            LoadError: it failed, or the place has other data; the plan stays pending.
         """
         ...

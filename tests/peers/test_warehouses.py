@@ -133,7 +133,7 @@ def test_a_load_that_is_in_the_table_cannot_be_discarded_unseen(warehouse: Wareh
     pending = warehouse.ledger.pending()
     assert pending is not None
     warehouse.ledger.discard(pending, "run")
-    with pytest.raises(ClientError, match="the ledger discarded it: its rows would come twice"):
+    with pytest.raises(ClientError, match="the ledger discarded it: its rows would be there twice"):
         warehouse.load()
     assert warehouse.values() == list(range(15))
 
@@ -146,7 +146,9 @@ def test_a_table_that_was_rolled_back_takes_the_rows_of_a_rewound_load_again(
     warehouse.topic.add(15, 16)
     warehouse.load()
     warehouse.ledger.rewind(1, "back")
-    with pytest.raises(ClientError, match="the ledger was rewound to before it: its rows would come twice"):
+    with pytest.raises(
+        ClientError, match="the ledger was rewound to before it: its rows would be there twice"
+    ):
         warehouse.load()
     warehouse.roll_back(by_time=by_time)
     assert warehouse.values() == list(range(15))

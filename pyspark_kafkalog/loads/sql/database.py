@@ -1,4 +1,4 @@
-"""What differs between databases: quoting, column types, and the form in which values are stored. Pure."""
+"""Databases that loads write to: their URLs, connections and dialects. No message shows a secret."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 _Made = TypeVar("_Made")
 
 LOAD_COLUMN = "_kl_load"
-"""The usual name of the column with the number of the load."""
+"""The default name of the column with the number of the load."""
 
 _NOT_IN_NAMES = set("?%:\0")
-"""Placeholders of some driver; in an identifier they would be taken for one."""
+"""Characters that some driver would take for a placeholder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One kind of database. ``column_type`` is None where tables are not created: then they must exist.
+    """One kind of database. ``column_type`` is None if loads cannot create tables in it.
 
-    ``store`` turns a column into the form that the database keeps.
+    ``store`` converts a column to a type that the database has.
     """
 
     name: str
@@ -42,22 +42,22 @@ class Dialect:
     store: Callable[[pa.Array], pa.Array]
 
     def quote(self, identifier: str) -> str:
-        """An identifier as it stands in a statement.
+        """A quoted identifier.
 
         Raises:
             InvalidConfig: it is empty, or has a character that drivers take for a placeholder.
         """
         if not identifier or _NOT_IN_NAMES & set(identifier):
             raise InvalidConfig(
-                f"{identifier!r}: a name in a database is not empty and has none of ? % : \\0"
+                f"the name {identifier!r} of a table or column must not be empty or contain ? % : \\0"
             )
         return self.quote_mark + identifier.replace(self.quote_mark, self.quote_mark * 2) + self.quote_mark
 
     def stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch whose columns have the form that the database keeps; same names, same rows.
+        """A batch whose columns have types of the database.
 
         Raises:
-            UnstorableValue: a value has no such form, a number of 64 bits without sign for example.
+            UnstorableValue: a value cannot be converted, for example an unsigned number of 64 bits.
         """
         import pyarrow as pa
 
@@ -66,15 +66,15 @@ class Dialect:
 
 
 def converted(batch: pa.RecordBatch, at: int, convert: Callable[[pa.Array], _Made]) -> _Made:
-    """What ``convert`` makes of column number ``at``.
+    """What ``convert`` returns for column number ``at``.
 
     Raises:
-        UnstorableValue: it cannot be; with the column, and the record where the batch has its place.
+        UnstorableValue: it fails; with the column, and topic, partition and offset if the batch has them.
     """
     column, field = batch.column(at), batch.schema.field(at)
     try:
         return convert(column)
-    except (ValueError, OverflowError) as e:  # Arrow's own are among them
+    except (ValueError, OverflowError) as e:  # Arrow's errors are among them
         row = next((row for row in range(len(column)) if _fails(convert, column.slice(row, 1))), None)
         raise UnstorableValue(
             f"column {field.name} ({field.type}){_place(batch, row)} cannot be stored: {e}. "
@@ -91,7 +91,7 @@ def _fails(convert: Callable[[pa.Array], object], column: pa.Array) -> bool:
 
 
 def _place(batch: pa.RecordBatch, row: int | None) -> str:
-    """Which record a row is, if the batch tells."""
+    """Topic, partition and offset of a row, if the batch has them."""
     if row is None or not {"topic", "partition", "offset"} <= {*batch.schema.names}:
         return ""
     topic, partition, offset = (batch[name][row].as_py() for name in ("topic", "partition", "offset"))
@@ -125,13 +125,13 @@ class TableName:
         return TableName(self.schema, table)
 
     def quoted(self, dialect: Dialect) -> str:
-        """As it stands in a statement."""
+        """Quoted, for a statement."""
         parts = (self.schema, self.table) if self.schema else (self.table,)
         return ".".join(dialect.quote(part) for part in parts)
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Without the forms that only Arrow has: dictionaries, nanoseconds, unsigned and half numbers."""
+    """Without types that only Arrow has: dictionaries, nanoseconds, unsigned and half-precision numbers."""
     import pyarrow as pa
     from pyarrow import types as t
 
@@ -163,7 +163,7 @@ def _sqlite_type(kind: pa.DataType) -> str | None:
 
 
 def _store_sqlite(column: pa.Array) -> pa.Array:
-    """SQLite has no dates and decimals: they become texts, times in UTC as its date functions take them."""
+    """SQLite has no dates and decimals: they become text, times in UTC as its date functions expect."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow import types as t
@@ -227,10 +227,10 @@ DIALECTS = {
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9]*)(?:\+([A-Za-z0-9]+))?:")
 _SHOWN_PARAMETERS = ("host", "port", "dbname")
-"""Of a URL's parameters those that say which database it is, and are no secret."""
+"""The parameters of a URL that say which database it is, and are not secret."""
 
 _BUSY_SECONDS = 600.0
-"""SQLite has one writer at a time; the others wait for it so long, unless ``?timeout=`` says otherwise."""
+"""How long a writer of SQLite waits for its turn, unless ``?timeout=`` says otherwise."""
 
 _MARKS = {"qmark": "?", "format": "%s", "pyformat": "%s", "numeric": ":{}", "named": ":{}", "dollar": "${}"}
 
@@ -240,9 +240,9 @@ Connect = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Database:
-    """A database by its URL. Pickled into tasks, where each opens a connection of its own.
+    """A database by its URL. Pickled into tasks, where each opens its own connection.
 
-    ``name`` is the URL without what is secret: it stands in messages and in the ledger.
+    ``name`` is the URL without secrets, for messages and the ledger.
     """
 
     name: str
@@ -252,12 +252,12 @@ class Database:
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        """A connection for the time of the context; what it did not commit is undone.
+        """A connection during the context; what was not committed is rolled back.
 
         Raises:
-            DatabaseFailed: it cannot be reached.
+            DatabaseFailed: the database cannot be reached.
         """
-        with self.telling("cannot be opened"):
+        with self.failures("cannot be opened"):
             connection = self.connect()
         try:
             yield Session(self, connection)
@@ -268,15 +268,15 @@ class Database:
                 connection.close()
 
     @contextmanager
-    def telling(self, what: str) -> Iterator[None]:
-        """Turn errors of the driver into `DatabaseFailed`, without the secrets that some of them quote."""
+    def failures(self, what: str) -> Iterator[None]:
+        """Turn errors of the driver into `DatabaseFailed`, without the secrets that they may quote."""
         try:
             yield
         except KafkaError:
             raise
         except Exception as e:
             text = self._scrubbed(str(e).strip())
-            # Not chained: the driver's own text would be printed with it.
+            # Not chained: the driver's own message may have secrets.
             raise DatabaseFailed(f"{self.name}: {what}: {type(e).__name__}: {text}") from None
 
     def _scrubbed(self, text: str) -> str:
@@ -288,41 +288,41 @@ class Database:
 class Session:
     """One connection, in a transaction from one `commit` or `rollback` to the next. *Not thread-safe.*
 
-    Statements are written with ``?`` for values, whatever the driver wants. Every method raises
-    `DatabaseFailed` where the database refuses.
+    Statements have ``?`` for values, whatever the driver's style. Every method raises `DatabaseFailed` if the
+    database refuses.
     """
 
     def __init__(self, database: Database, connection: Any) -> None:
         """A session on an open connection.
 
         Raises:
-            InvalidConfig: the connection commits by itself, or is of no DB-API driver.
+            InvalidConfig: the connection is in autocommit mode, or not of a DB-API driver.
         """
         self.database = database
         self._connection = connection
         if _commits_itself(connection):
             raise InvalidConfig(
-                f"{database.name}: the connection is in autocommit mode; rows and offsets must be committed "
-                "together, so connect= must return one that is not"
+                f"{database.name}: the connection is in autocommit mode; connect= must return one that is "
+                "not, to commit rows and offsets together"
             )
         self._mark = _MARKS[_paramstyle(connection)]
 
     def run(self, statement: str, values: Sequence[object] = ()) -> None:
         """Execute a statement that has no result."""
-        with self.database.telling(_head(statement)), closing(self._connection.cursor()) as cursor:
+        with self.database.failures(_head(statement)), closing(self._connection.cursor()) as cursor:
             cursor.execute(*self._bound(statement, values))
 
     def query(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """All rows of a query."""
-        with self.database.telling(_head(statement)), closing(self._connection.cursor()) as cursor:
+        with self.database.failures(_head(statement)), closing(self._connection.cursor()) as cursor:
             cursor.execute(*self._bound(statement, values))
             return [tuple(row) for row in cursor.fetchall()]
 
     def columns(self, table: TableName) -> list[str] | None:
-        """The names of a table's columns; None where it cannot be read, for it is most likely not there."""
+        """The names of a table's columns; None if it cannot be read, most likely because it is missing."""
         statement = f"SELECT * FROM {table.quoted(self.database.dialect)} WHERE 1 = 0"
         try:
-            with self.database.telling(""), closing(self._connection.cursor()) as cursor:
+            with self.database.failures(""), closing(self._connection.cursor()) as cursor:
                 cursor.execute(statement)
                 found = [str(column[0]) for column in cursor.description]
                 cursor.fetchall()
@@ -335,10 +335,10 @@ class Session:
         """Add the rows of a batch, in the fastest way that the driver has within a transaction.
 
         Raises:
-            UnstorableValue: a value cannot be brought into a form that the driver takes.
+            UnstorableValue: a value cannot be converted for the database or the driver.
         """
         batch = self.database.dialect.stored(batch)
-        with self.database.telling(f"INSERT INTO {table}"), closing(self._connection.cursor()) as cursor:
+        with self.database.failures(f"INSERT INTO {table}"), closing(self._connection.cursor()) as cursor:
             if hasattr(cursor, "adbc_ingest"):
                 cursor.adbc_ingest(table.table, batch, mode="append", db_schema_name=table.schema or None)
                 return
@@ -351,16 +351,16 @@ class Session:
                     for row in rows:
                         copy.write_row(row)
                 return
-            (statement,) = self._bound(f"INSERT INTO {into} VALUES ({marks(batch.num_columns)})", ())
+            (statement,) = self._bound(f"INSERT INTO {into} VALUES ({placeholders(batch.num_columns)})", ())
             cursor.executemany(statement, list(rows))
 
     def commit(self) -> None:
-        """End the transaction; what it did is durable. If this fails, nobody knows whether it is."""
-        with self.database.telling("COMMIT"):
+        """Commit the transaction. If this fails, it is unknown whether it was committed."""
+        with self.database.failures("COMMIT"):
             self._connection.commit()
 
     def rollback(self) -> None:
-        """Undo what was done since the last commit; never fails, for a lost connection has undone it."""
+        """Undo everything since the last commit; never fails: a lost connection has rolled back."""
         with suppress(Exception):
             self._connection.rollback()
 
@@ -372,20 +372,19 @@ class Session:
 
 
 def _python_values(column: pa.Array) -> list[Any]:
-    """Not all of Arrow's values have a place in Python's types: times end with the year 9999."""
+    """May fail: Python's times end with the year 9999."""
     return list(column.to_pylist())
 
 
-def marks(count: int) -> str:
-    """So many placeholders."""
+def placeholders(count: int) -> str:
+    """Placeholders for so many values."""
     return ", ".join("?" * count)
 
 
 def database_of(url: str, connect: Connect | None = None) -> Database:
-    """The database that a URL names: ``sqlite:///`` and a path, or ``postgresql://...``; each perhaps with
-    ``+adbc`` behind the scheme.
+    """The database at a URL: ``sqlite:///`` and a path, or ``postgresql://...``; also ``sqlite+adbc:`` etc.
 
-    With ``connect`` it is whatever that opens, and the URL only names it: its scheme says which dialect.
+    With ``connect`` it is what that opens; the URL only names it, and its scheme determines the dialect.
 
     Raises:
         InvalidConfig: the URL is of another kind, or incomplete.
@@ -393,8 +392,8 @@ def database_of(url: str, connect: Connect | None = None) -> Database:
     found = _SCHEME.match(url)
     if found is None:
         raise InvalidConfig(
-            "a database is named by a URL, as sqlite:////path/to/file.db, postgresql://user@host/database, "
-            "or, with connect=..., mydb://any-name; this one has no scheme"
+            "the URL of the database has no scheme; it must be one like sqlite:////path/to/file.db, "
+            "postgresql://user@host/database, or with connect=..., mydb://any-name"
         )
     scheme, driver = found[1].lower(), (found[2] or "").lower()
     dialect = DIALECTS.get(scheme, STANDARD)
@@ -406,9 +405,9 @@ def database_of(url: str, connect: Connect | None = None) -> Database:
         opened = partial(_open_postgresql, "postgresql:" + url[found.end() :], driver == "adbc")
         return Database(_shown("postgresql", url), dialect, opened, _secrets(url))
     raise InvalidConfig(
-        f"{_shown(found[0][:-1].lower(), url)}: without connect=... loads open sqlite, sqlite+adbc, "
-        "postgresql, postgresql+psycopg and postgresql+adbc; for any other database connect= is a function "
-        "that returns a connection of its driver"
+        f"{_shown(found[0][:-1].lower(), url)}: without connect=, loads open sqlite, sqlite+adbc, "
+        "postgresql, postgresql+psycopg and postgresql+adbc; for any other database pass connect=, a "
+        "function that returns a connection of its driver"
     )
 
 
@@ -417,7 +416,7 @@ def _sqlite(url: str, driver: str) -> Database:
     path = unquote(parts.path[1:])
     if parts.netloc or not path or path == ":memory:":
         raise InvalidConfig(
-            f"{masked(url)}: a database of SQLite is a file that tasks share: sqlite:///relative/file.db or "
+            f"{masked(url)}: SQLite needs a file, which tasks share: sqlite:///relative/file.db or "
             "sqlite:////absolute/file.db"
         )
     asked = parse_qs(parts.query, keep_blank_values=True)
@@ -428,7 +427,7 @@ def _sqlite(url: str, driver: str) -> Database:
     try:
         seconds = float(asked["timeout"][0]) if asked else _BUSY_SECONDS
     except ValueError:
-        raise InvalidConfig(f"{masked(url)}: timeout is a number of seconds") from None
+        raise InvalidConfig(f"{masked(url)}: timeout must be a number of seconds") from None
     file = Path(path).absolute()  # executors run elsewhere
     opened = partial(_open_sqlite, str(file), seconds, driver == "adbc")
     return Database(f"sqlite:///{file}", DIALECTS["sqlite"], opened)
@@ -439,16 +438,16 @@ def _open_sqlite(path: str, busy_seconds: float, adbc: bool) -> Any:
         dbapi = _driver("adbc_driver_sqlite.dbapi", "adbc-driver-sqlite")
         connection = dbapi.connect(path)
         with closing(connection.cursor()) as cursor:
-            # Of a transaction, and journal_mode cannot change within one; so it is left as the file has it.
+            # This runs in a transaction, in which journal_mode cannot change: the file keeps its own.
             cursor.execute(f"PRAGMA busy_timeout = {round(busy_seconds * 1000)}")
             cursor.fetchall()
         return connection
     import sqlite3
 
-    # IMMEDIATE: a transaction that begins to write waits for its turn then, and not in the middle.
+    # IMMEDIATE: a writing transaction waits for its turn at its start, not in the middle.
     connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level="IMMEDIATE")
     connection.execute("PRAGMA journal_mode = WAL")  # readers do not wait for a writer
-    connection.execute("PRAGMA synchronous = FULL")  # a commit is on disk, for the ledger's will be
+    connection.execute("PRAGMA synchronous = FULL")  # a commit is on disk, like the ledger's
     return connection
 
 
@@ -466,43 +465,43 @@ def _driver(module: str, package: str) -> Any:
     except ImportError as e:
         raise InvalidConfig(
             f"the driver {module} is not installed here ({e}): pip install '{package}', or "
-            "pyspark-kafkalog[sql]; executors need it as well"
+            "pyspark-kafkalog[sql], on executors as well"
         ) from e
 
 
 def _commits_itself(connection: Any) -> bool:
-    """Whether a connection says that it is in autocommit mode. Not every driver does."""
+    """Whether a connection is in autocommit mode, as far as its driver says."""
     autocommit = getattr(connection, "autocommit", None)
     if type(connection).__module__ == "sqlite3" and connection.isolation_level is None:
-        return autocommit is not False  # since Python 3.12 it can be said in two ways
+        return autocommit is not False  # Python 3.12 has a second attribute for it
     return autocommit is True
 
 
 def _paramstyle(connection: Any) -> str:
-    """The driver's kind of placeholders: what its module says, or the module above."""
+    """The driver's style of placeholders, from its module or a parent of that."""
     module = type(connection).__module__
     if hasattr(connection, "adbc_get_info") and connection.adbc_get_info()["vendor_name"] == "PostgreSQL":
-        return "dollar"  # whatever the driver says: statements reach the server as they are
+        return "dollar"  # statements reach the server unchanged, whatever the driver says
     while module:
         style = getattr(sys.modules.get(module), "paramstyle", None)
         if style in _MARKS:
             return str(style)
         module = module.rpartition(".")[0]
     raise InvalidConfig(
-        f"{type(connection).__module__}.{type(connection).__qualname__} is of no module with a paramstyle "
-        "(PEP 249): connect= must return the driver's own connection, not one of a pool or wrapper"
+        f"the module of {type(connection).__module__}.{type(connection).__qualname__} has no paramstyle (PEP "
+        "249): connect= must return the driver's own connection, not one of a pool or wrapper"
     )
 
 
 def _shown(scheme: str, url: str) -> str:
-    """A URL without user, password and all parameters but those that say where the database is."""
+    """A URL without user, password and most parameters."""
     parts = urlsplit("//" + _user_and_place(url)[1])
     shown = urlencode([pair for pair in parse_qsl(parts.query) if pair[0] in _SHOWN_PARAMETERS], safe="/")
     return f"{scheme}://{parts.netloc}{parts.path}" + (f"?{shown}" if shown else "")
 
 
 def _secrets(url: str) -> tuple[str, ...]:
-    """What of a URL may be shown nowhere, longest first."""
+    """The secrets in a URL, longest first."""
     user, place = _user_and_place(url)
     password = user.partition(":")[2]
     hidden = [value for name, value in parse_qsl(place.partition("?")[2]) if name not in _SHOWN_PARAMETERS]
@@ -511,10 +510,10 @@ def _secrets(url: str) -> tuple[str, ...]:
 
 
 def _user_and_place(url: str) -> tuple[str, str]:
-    """What stands before the last ``@`` that can end a password, and what comes after it.
+    """What precedes the last ``@`` that can end a password, and what follows it.
 
-    libpq takes a password with ``?`` and ``#`` in it, which `urlsplit` takes for the end of the host; a
-    ``/`` in one is a mistake, and is not to be shown for that.
+    libpq allows ``?`` and ``#`` in a password, which `urlsplit` takes for the end of the host. A ``/`` in one
+    is a mistake, and still must not be shown.
     """
     rest = url.partition(":")[2].removeprefix("//")
     user, _, place = rest.partition("/")[0].rpartition("@")
@@ -525,5 +524,5 @@ def _user_and_place(url: str) -> tuple[str, str]:
 
 
 def _head(statement: str) -> str:
-    """The beginning of a statement, for messages; values are not in it."""
+    """The beginning of a statement, without values, for messages."""
     return " ".join(statement.split())[:80]

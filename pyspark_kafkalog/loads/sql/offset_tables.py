@@ -1,9 +1,9 @@
-"""The tables that a load keeps beside its rows: which offsets they are of, and whose the table is.
+"""The tables that loads keep beside their rows: the offsets of these, and which load owns a table.
 
-    _kafkalog_offsets    one row for each range of a load, made in the transaction of the range's rows
+    _kafkalog_offsets    one row for each range of a load, written in the transaction of its rows
     _kafkalog_tables     one row for each table that loads write to
 
-They lie in the schema of the table that they tell of. Described in docs/loads.md, "What is in the database".
+They are in the schema of that table. docs/loads.md, "What is in the database", describes them.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from dataclasses import astuple, dataclass, replace
 from pyspark_kafkalog.ledger.load_errors import DatabaseFailed, LoadError
 from pyspark_kafkalog.ledger.plan import Plan, PlannedRange
 from pyspark_kafkalog.ledger.receipts import Receipt
-from pyspark_kafkalog.loads.sql.database import SQLITE, Session, TableName, marks
+from pyspark_kafkalog.loads.sql.database import SQLITE, Session, TableName, placeholders
 
 SQL_FORMAT = "sql"
-"""Of an output in a commit."""
+"""The format of such an output in a commit."""
 
 OFFSETS_TABLE = "_kafkalog_offsets"
 TABLES_TABLE = "_kafkalog_tables"
 
 WRITTEN = "written"
 SUPERSEDED = "superseded"
-"""States of a range: its rows are in the table; they were removed, or must never come."""
+"""States of a range: its rows are in the table; or they were removed, or must never be written."""
 
 _OFFSETS_COLUMNS = {
     "table_name": "VARCHAR(200) NOT NULL",
@@ -67,9 +67,8 @@ _TABLES_COLUMNS = {
 class RangeRow:
     """A row of ``_kafkalog_offsets``, its fields in the order of the columns.
 
-    The record's fields are None where nobody counted them: without receipts, and in a range that is
-    superseded. ``row_count`` are the rows that came of the range; of a load that was written in one
-    transaction the first range has them all.
+    Fields of the receipt are None without one, and in a superseded range. ``row_count`` are the rows written
+    from the range; if a load was written in one transaction, the first range has them all.
     """
 
     table_name: str
@@ -106,7 +105,7 @@ class RangeRow:
 class TableRow:
     """A row of ``_kafkalog_tables``, its fields in the order of the columns.
 
-    ``ledger`` is the seal of its ``load.json``; up to commit ``checked_to`` what is not in effect is removed.
+    ``ledger`` is the seal of its ``load.json``; rows not in effect are removed up to commit ``checked_to``.
     """
 
     table_name: str
@@ -119,7 +118,7 @@ class TableRow:
 
 
 def range_key(planned: PlannedRange) -> tuple[str, int, int, int, int]:
-    """What `RangeRow.range` is for a range of a plan."""
+    """The `RangeRow.range` of a range of a plan."""
     return planned.topic, planned.partition, planned.broker, planned.start, planned.end
 
 
@@ -136,7 +135,7 @@ def range_row(
     now: str,
     state: str = WRITTEN,
 ) -> RangeRow:
-    """The row for a range of a plan; ``receipt`` is what was read, ``rows`` what came of it."""
+    """The row for a range of a plan; ``receipt`` is what was read, ``rows`` how many were written from it."""
     return RangeRow(
         table_name=str(table),
         load_number=plan.number,
@@ -165,13 +164,13 @@ def range_row(
 
 
 class OffsetTables:
-    """The two tables, as they concern one table of the warehouse. *Not thread-safe, like its session.*
+    """The two tables, for one table of the warehouse. *Not thread-safe, like its session.*
 
-    Nothing is committed here but the tables' creation: transactions are the caller's.
+    Except to create and claim tables, the caller commits.
     """
 
     def __init__(self, session: Session, table: TableName) -> None:
-        """They need not be there yet; see `ensure`."""
+        """They need not exist yet; see `ensure`."""
         self.session = session
         self.table = table
         dialect = session.database.dialect
@@ -181,25 +180,21 @@ class OffsetTables:
         self._tables_sql = self._tables.quoted(dialect)
 
     def ensure(self) -> None:
-        """Create both tables where they are missing.
-
-        Raises:
-            DatabaseFailed: they are missing and cannot be created.
-        """
+        """Create the tables that are missing."""
         key = f", PRIMARY KEY ({', '.join(_KEY)})"
         self._ensure(self._offsets, _OFFSETS_COLUMNS, key)
         self._ensure(self._tables, _TABLES_COLUMNS, ", PRIMARY KEY (table_name)")
 
     def exist(self) -> bool:
-        """Whether both tables are there."""
+        """Whether both tables exist."""
         return None not in (self.session.columns(self._offsets), self.session.columns(self._tables))
 
     def claim(self, ours: TableRow) -> TableRow:
-        """Make the table this load's, or see that it is; commits.
+        """Make this load the owner of the table, or check that it is; commits.
 
         Raises:
-            LoadError: it is another load's, or that of a ledger that was made anew; it was written to under
-                another name, or its rows with another ``load_column``.
+            LoadError: another load or ledger owns it, it was written under another name, or its rows were
+                with another ``load_column``.
         """
         found = self.claimed()
         if found is None:
@@ -208,11 +203,11 @@ class OffsetTables:
                 names = ", ".join(_TABLES_COLUMNS)
                 values = astuple(ours)
                 self.session.run(
-                    f"INSERT INTO {self._tables_sql} ({names}) VALUES ({marks(len(values))})", values
+                    f"INSERT INTO {self._tables_sql} ({names}) VALUES ({placeholders(len(values))})", values
                 )
                 self.session.commit()
             except DatabaseFailed:
-                self.session.rollback()  # somebody else was first?
+                self.session.rollback()  # another driver may have been first
                 if self.claimed() is None:
                     raise
             found = self.claimed()
@@ -228,9 +223,7 @@ class OffsetTables:
         return found if found.load_column == ours.load_column else self._other_column(found, ours.load_column)
 
     def _refuse_another_name(self) -> None:
-        """These tables lie in the schema of those they tell of, so a name without its schema is the same one;
-        SQLite does not tell small letters from large ones either.
-        """
+        """With and without schema it is the same table, and in SQLite in upper and lower case."""
 
         def bare(name: str) -> str:
             last = name.rpartition(".")[2]
@@ -239,17 +232,17 @@ class OffsetTables:
         for (name,) in self.session.query(f"SELECT table_name FROM {self._tables_sql}"):
             if bare(str(name)) == bare(str(self.table)):
                 raise LoadError(
-                    f"{self.session.database.name}: table {self.table} is the one that loads have written to "
-                    f"as {name}: what belongs to which load is noted under that name. Use it"
+                    f"{self.session.database.name}: loads have written to table {self.table} as {name}: "
+                    "use that name, under which its offsets are stored"
                 )
 
     def _other_column(self, found: TableRow, column: str | None) -> TableRow:
-        """Rows of a load that no longer counts are found by one column, so all rows must have that one."""
+        """One column tells rows of a superseded load from others, so all rows must have it."""
         if any(WRITTEN in states for states in self.states().values()):
             raise LoadError(
-                f"{self.session.database.name}: table {self.table} has rows that were written with "
-                f"load_column={found.load_column!r}, and now it is {column!r}: after a rewind those of one "
-                "load could not be told from others. Keep it, or write to another table"
+                f"{self.session.database.name}: table {self.table} has rows written with "
+                f"load_column={found.load_column!r}, and now it is {column!r}: a rewind could not find "
+                "the rows to remove. Keep it, or write to another table"
             )
         self.session.run(
             f"UPDATE {self._tables_sql} SET load_column = ? WHERE table_name = ?", (column, str(self.table))
@@ -258,7 +251,7 @@ class OffsetTables:
         return replace(found, load_column=column)
 
     def claimed(self) -> TableRow | None:
-        """Whose the table is; None where nobody claimed it."""
+        """Which load owns the table; None if none does."""
         rows = self.session.query(
             f"SELECT {', '.join(_TABLES_COLUMNS)} FROM {self._tables_sql} WHERE table_name = ?",
             (str(self.table),),
@@ -266,13 +259,13 @@ class OffsetTables:
         return TableRow(*rows[0]) if rows else None
 
     def checked(self, number: int) -> None:
-        """Note that up to this commit nothing is left to remove."""
+        """Note that nothing is left to remove up to this commit."""
         self.session.run(
             f"UPDATE {self._tables_sql} SET checked_to = ? WHERE table_name = ?", (number, str(self.table))
         )
 
     def find(self, number: int, planned: PlannedRange) -> RangeRow | None:
-        """The row of a range of a load; None while there is none."""
+        """The row of a range of a load; None if there is none."""
         where = " AND ".join(f"{name} = ?" for name in _KEY)
         key = (str(self.table), number, planned.topic, planned.partition, planned.broker, planned.start)
         found = self._ranges(f"WHERE {where}", key)
@@ -283,7 +276,7 @@ class OffsetTables:
         return self._ranges("WHERE table_name = ? AND load_number = ?", (str(self.table), number))
 
     def states(self, after: int = 0) -> dict[int, set[str]]:
-        """The loads above ``after`` that the table tells of, and the states that their ranges are in."""
+        """The loads above ``after`` that have rows, and the states of their ranges."""
         rows = self.session.query(
             f"SELECT DISTINCT load_number, state FROM {self._offsets_sql} "
             "WHERE table_name = ? AND load_number > ?",
@@ -295,16 +288,16 @@ class OffsetTables:
         return found
 
     def add(self, rows: Iterable[RangeRow]) -> None:
-        """Add rows for ranges; a key that is there already is refused by the database."""
+        """Add rows for ranges; the database refuses a key that exists."""
         names = ", ".join(_OFFSETS_COLUMNS)
         for row in rows:
             values = astuple(row)
             self.session.run(
-                f"INSERT INTO {self._offsets_sql} ({names}) VALUES ({marks(len(values))})", values
+                f"INSERT INTO {self._offsets_sql} ({names}) VALUES ({placeholders(len(values))})", values
             )
 
     def supersede(self, number: int) -> None:
-        """Note that the rows of a load are not in the table."""
+        """Note that the rows of a load were removed."""
         self.session.run(
             f"UPDATE {self._offsets_sql} SET state = ?, row_count = 0 "
             "WHERE table_name = ? AND load_number = ?",
@@ -327,5 +320,5 @@ class OffsetTables:
             self.session.commit()
         except DatabaseFailed:
             self.session.rollback()
-            if self.session.columns(table) is None:  # else somebody else was first
+            if self.session.columns(table) is None:  # otherwise another driver was first
                 raise

@@ -1,4 +1,9 @@
-"""Whether a database holds what the ledger says: offsets, counts and rows, load by load. Writes nothing."""
+"""A database compared with the ledger: an audit of both, and the removal of rows of loads not in effect.
+
+An attempt at an abandoned or rewound load may still run, on an executor of a driver that died. So before its
+rows are removed, each range of the load gets an offset row of state ``superseded``: the attempt then finds
+its key taken and rolls back. That needs nothing of a database but a unique key.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +30,7 @@ from pyspark_kafkalog.loads.sql.offset_tables import (
 
 
 def audit_database(archive: Archive, database: Database) -> list[str]:
-    """What differs between the ledger and this database, in words; [] where all is as it was committed.
-
-    Raises:
-        DatabaseFailed: it cannot be reached.
-        LoadError: the ledger cannot be read.
-    """
+    """Differences between the ledger and this database, in words; empty if there are none. Writes nothing."""
     tables: dict[str, list[int]] = {}
     for commit in archive.lineage():
         for out in commit.outputs:
@@ -45,7 +45,7 @@ def audit_database(archive: Archive, database: Database) -> list[str]:
 
 
 def audit_sql(name: str, offsets: str, url: str, connect: Connect | None = None) -> list[str]:
-    """`audit_database` of load ``name``, whose ledger is below ``offsets``, and the database at ``url``."""
+    """`audit_database` of load ``name``, with its ledger below ``offsets``, and the database at ``url``."""
     from pyspark_kafkalog.ledger.ledger import Ledger
 
     return audit_database(Ledger.at(offsets, name), database_of(url, connect))
@@ -57,7 +57,8 @@ def _audit_table(archive: Archive, session: Session, table: TableName, loads: Se
     at = f"{session.database.name}: table {table}"
     claim = tables.claimed() if tables.exist() else None
     if claim is None or claim.ledger != archive.identity():
-        yield f"{at} is not this load's: {'nobody wrote to it' if claim is None else claim.offsets_path}"
+        owner = "no load" if claim is None else f"a load with its offsets in {claim.offsets_path}"
+        yield f"{at} belongs to {owner}"
         return
     pending = archive.pending()
     known = {*loads, *([pending.number] if pending else [])}
@@ -72,7 +73,7 @@ def _audit_table(archive: Archive, session: Session, table: TableName, loads: Se
 
 
 def _audit_load(archive: Archive, commit: Commit, rows: list[RangeRow]) -> Iterator[str]:
-    """The ranges of a load and what was read of each, against plan and receipts."""
+    """The ranges of a load and their counts, against plan and receipts."""
     plan = archive.plan(commit.number)
     there = {row.range: row for row in rows if row.state == WRITTEN}
     has_receipts = bool(archive.store.names(receipts_name(plan.number)))
@@ -109,7 +110,7 @@ def _audit_range(archive: Archive, number: int, planned: PlannedRange, row: Rang
 def _audit_counts(
     session: Session, table: TableName, claim: TableRow, rows: dict[int, list[RangeRow]]
 ) -> Iterator[str]:
-    """The rows of the table by load, against what the loads wrote."""
+    """The rows of the table, against what the loads wrote."""
     if claim.load_column is None:
         return
     dialect = session.database.dialect
@@ -124,14 +125,14 @@ def _audit_counts(
 log = logging.getLogger(__name__)
 
 _ATTEMPTS = 5
-"""A range that an old attempt commits meanwhile takes its key from us, once."""
+"""An old attempt that commits a range meanwhile takes its key, once for each."""
 
 
-def clean(tables: OffsetTables, archive: Archive, claim: TableRow, head: int) -> list[int]:
-    """Remove what loads up to commit ``head``, the newest, wrote and no longer counts; returns their numbers.
+def clean_table(tables: OffsetTables, archive: Archive, claim: TableRow, head: int) -> list[int]:
+    """Remove the rows of loads up to the newest commit, ``head``, that are not in effect; returns the loads.
 
     Raises:
-        LoadError: rows must go and cannot be told from others, or rows that were removed are in effect again.
+        LoadError: such rows cannot be told from others, or a load is in effect again whose rows were removed.
         DatabaseFailed: the database refuses.
     """
     in_effect, floor = _in_effect(archive, head, claim.checked_to)
@@ -140,8 +141,8 @@ def clean(tables: OffsetTables, archive: Archive, claim: TableRow, head: int) ->
     if gone:
         raise LoadError(
             f"{tables.session.database.name}: load {', '.join(map(str, gone))} is in effect again after a "
-            f"rewind, and its rows were removed from table {tables.table}: rewind to a commit before load "
-            f"{gone[0]}, and they are read again"
+            f"rewind, but its rows were removed from table {tables.table}: rewind to a commit before load "
+            f"{gone[0]} to read them again"
         )
     left = [n for n in range(floor + 1, head + 1) if n not in in_effect and states.get(n) != {SUPERSEDED}]
     if not left and claim.checked_to == head:
@@ -159,36 +160,31 @@ def clean(tables: OffsetTables, archive: Archive, claim: TableRow, head: int) ->
             break
     if removed:
         log.warning(
-            "table %s of %s: rows of load %s are removed, which was given up or rewound over",
+            "table %s of %s: removed the rows of load %s, which was abandoned or rewound",
             tables.table, tables.session.database.name, ", ".join(map(str, removed)),
         )  # fmt: skip
     return removed
 
 
 def _in_effect(archive: Archive, head: int, checked_to: int) -> tuple[set[int], int]:
-    """The loads in effect above a number that is returned too: below it nothing changed since the last time.
+    """The loads in effect above a number, and that number: nothing changed below it since the last time.
 
-    What commit ``checked_to`` goes back to never changes; so where it is an ancestor of the newest commit,
-    all that was so then is so now. After a rewind to before it, everything is looked at.
+    It is ``checked_to`` while that is an ancestor of the newest commit, and 0 after a rewind to before it.
     """
-    found, at = set(), head
-    while at > checked_to:
+    found, at, floor = set(), head, checked_to
+    while at != floor:
+        if at < floor:
+            floor = 0
+            continue
         commit = archive.commit_at(at)
         if commit.is_load:
             found.add(at)
         at = commit.parent
-    if at == checked_to:
-        return found, checked_to
-    while at:
-        commit = archive.commit_at(at)
-        if commit.is_load:
-            found.add(at)
-        at = commit.parent
-    return found, 0
+    return found, floor
 
 
 def _remove(tables: OffsetTables, archive: Archive, claim: TableRow, number: int) -> bool:
-    """Take every key of a load, then remove its rows; whether there were any. Not committed."""
+    """Take every key of a load, then remove its rows; whether there were any. Does not commit."""
     _take_keys(tables, archive, claim, number)
     there = [row for row in tables.of_load(number) if row.state == WRITTEN]
     if not there:
@@ -196,7 +192,7 @@ def _remove(tables: OffsetTables, archive: Archive, claim: TableRow, number: int
     count = sum(row.row_count for row in there)
     if claim.load_column is None and count:
         raise LoadError(
-            f"{tables.session.database.name}: load {number} was given up or rewound over, and table "
+            f"{tables.session.database.name}: load {number} was abandoned or rewound, and table "
             f"{tables.table} has {count} rows of it that cannot be told from others (load_column=None). "
             f"Remove them yourself, then set row_count = 0 where load_number = {number} in "
             "_kafkalog_offsets, and load again"
@@ -228,11 +224,11 @@ def _take_keys(tables: OffsetTables, archive: Archive, claim: TableRow, number: 
 
 
 def _plan(archive: Archive, number: int) -> Plan | None:
-    """The plan of a number; None where there is none, or none that any attempt could still read."""
+    """The plan of a number; None if there is none, or it is unreadable."""
     if not archive.store.exists(plan_name(number)):
         return None
     try:
         return archive.plan(number)
     except LoadError as e:
-        log.warning("only the ranges that load %d wrote are known: %s", number, e)
+        log.warning("only the written ranges of load %d are known: %s", number, e)
         return None

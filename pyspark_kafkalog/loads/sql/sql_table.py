@@ -1,7 +1,7 @@
-"""A table of a database as a load's target (mode ``sql``): rows and offsets in one transaction.
+"""A table of a database as the target of a load (mode ``sql``): rows and offsets in one transaction.
 
-What tasks do is ``sql_task``'s; here is the driver's part: the table, whose it is, and that in the end every
-range of the plan is in the database. The guarantee, and what each crash does: docs/loads.md.
+The driver's part: it creates and claims the table, starts the tasks of ``sql_task``, and checks that every
+range of the plan is in the database. docs/loads.md has the guarantee, and what happens after each crash.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark_kafkalog.ledger.commit import Output
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.load_errors import DatabaseFailed, IncompleteLoad, LoadError, ReceiptMismatch
 from pyspark_kafkalog.ledger.receipts import Receipt
-from pyspark_kafkalog.loads.output_files import Claim, refuse_a_copy
+from pyspark_kafkalog.loads.output_files import Claim, check_not_copied
 from pyspark_kafkalog.loads.sql.database import (
     LOAD_COLUMN,
     SQLITE,
@@ -36,23 +36,23 @@ from pyspark_kafkalog.loads.sql.offset_tables import (
     range_key,
     range_row,
 )
-from pyspark_kafkalog.loads.sql.reconcile import clean
-from pyspark_kafkalog.loads.sql.sql_task import SqlTasks, Transform, check_found, shape, with_load
+from pyspark_kafkalog.loads.sql.reconcile import clean_table
+from pyspark_kafkalog.loads.sql.sql_task import SqlTasks, Transform, check_same_range, transformed, with_load
 from pyspark_kafkalog.loads.target import Work
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-_TOLD_COUNT = 3
+_NAMED_COUNT = 3
 
 
 class SqlTable:
     """Table ``table`` of the database at ``url``. *Not thread-safe.*
 
-    The load's own rows, as they are or through ``transform``, are written range by range, each in a
-    transaction of its task. Rows of a DataFrame (``df=``) are written by the driver in one transaction, for
-    there a task of Spark is no range.
+    Tasks write the load's own rows, unchanged or through ``transform``, each its range in one transaction.
+    The driver writes the rows of a DataFrame (``df=``) in one transaction, since tasks of Spark are then not
+    ranges.
     """
 
     mode = "sql"
@@ -70,7 +70,7 @@ class SqlTable:
         the database. ``load_column`` has the number of the load in each row; None for a table without one.
 
         Raises:
-            InvalidConfig: the URL or the table's name is none.
+            InvalidConfig: the URL or the table's name is wrong.
         """
         self.database = database_of(url, connect)
         self.table = TableName.of(table)
@@ -81,22 +81,22 @@ class SqlTable:
             self.database.dialect.quote(load_column)
 
     def check(self, work: Work, /) -> None:
-        """Have the tables there, this load's, with these columns, and without rows that do not count.
+        """Create and claim the tables, check the columns, and remove rows of loads not in effect.
 
         Raises:
-            InvalidConfig: a column has no type in this database, or a name that cannot be.
-            LoadError: the table is another load's, was written in this block before, lacks columns, or has
-                rows of loads that do not count and cannot be told from others.
-            DatabaseFailed: the database cannot be reached, or refuses.
+            InvalidConfig: a column has no type in this database, or a name that is not allowed.
+            LoadError: another load owns the table, or it was written in this block before, lacks columns, or
+                has rows to remove that cannot be told from others.
+            DatabaseFailed: the database cannot be reached, or refuses a statement.
         """
         if self._transform is not None and not work.is_whole:
             raise InvalidConfig(
-                "give df= or transform=, not both: transform= is applied to the load's own rows"
+                "df= and transform= exclude each other: transform= is applied to the load's own rows"
             )
         name, table = self.database.name, str(self.table)
         if any((done.path, done.evidence.get("table")) == (name, table) for done in work.before):
             raise LoadError(
-                f"{name}: table {table} was written in this block already: union the rows, write once"
+                f"{name}: table {table} was written in this block already: union the rows and write once"
             )
         master = work.spark.conf.get("spark.master", "") or ""
         if self.database.dialect is SQLITE and not master.startswith("local"):
@@ -110,24 +110,24 @@ class SqlTable:
             tables.ensure()
             claim = tables.claim(self._ours(work.ledger))
             where = f"{name}: table {table}"
-            refuse_a_copy(Claim(claim.load_name, claim.offsets_path, claim.ledger, where), work.ledger)
+            check_not_copied(Claim(claim.load_name, claim.offsets_path, claim.ledger, where), work.ledger)
             self._check_columns(session, schema)
-            clean(tables, work.ledger, claim, work.plan.parent)
+            clean_table(tables, work.ledger, claim, work.plan.parent)
 
     def find(self, work: Work, /) -> Output | None:
         """What earlier attempts wrote, if every range of the plan is there.
 
         Raises:
-            LoadError: it is of another plan, or of other records than were read.
+            LoadError: it is of another plan, or has other records than the receipts.
         """
         rows = self._rows(work)
         planned_ranges = {range_key(planned): planned for planned in work.plan.ranges}
         for row in rows:
             if row.plan_sha256 != work.plan.sha256 or row.range not in planned_ranges:
                 raise ReceiptMismatch(
-                    f"{self.database.name}: table {self.table} has rows of another load {work.plan.number} "
-                    "than the one that is planned. Was the ledger replaced by an older copy? Restore it, or "
-                    "write to another table"
+                    f"{self.database.name}: table {self.table} has rows of another plan of load "
+                    f"{work.plan.number}. Was the ledger replaced by an older copy? Restore it, or write to "
+                    "another table"
                 )
         if len(rows) < len(planned_ranges):
             return None
@@ -135,17 +135,17 @@ class SqlTable:
             planned = planned_ranges[row.range]
             receipt = work.ledger.receipt(work.plan, planned) if work.has_receipts else None
             if receipt is None and work.has_receipts:
-                return None  # the commit needs it: the task reads again, and compares
-            check_found(self.database, row, work.plan, planned, receipt)
+                return None  # the commit needs it: the task reads again
+            check_same_range(self.database, row, work.plan, planned, receipt)
         return self._output(rows)
 
     def write(self, work: Work, /) -> Output:
-        """Write what is not there yet, and see that everything is.
+        """Write what is missing, and check that everything is there.
 
         Raises:
-            IncompleteLoad: not all of the plan is in the database.
-            LostRace: the load was given up or rewound over meanwhile.
-            LoadError: a load that was begun range by range goes on with ``df=``; as `check` and `find` say.
+            IncompleteLoad: part of the plan is missing from the database.
+            LostRace: the load was abandoned or rewound meanwhile.
+            LoadError: as in `find`, or part of the load was written range by range, and now ``df=`` is given.
         """
         if work.is_whole:
             self._write_ranges(work)
@@ -155,25 +155,21 @@ class SqlTable:
         there = {row.range: row for row in rows}
         for planned in work.plan.ranges:
             if (row := there.get(range_key(planned))) is not None:
-                check_found(self.database, row, work.plan, planned, None)
+                check_same_range(self.database, row, work.plan, planned, None)
         missing = [r for r in work.plan.ranges if range_key(r) not in there]
         if missing:
-            told = ", ".join(f"{r.key} [{r.start}, {r.end})" for r in missing[:_TOLD_COUNT])
+            named = ", ".join(f"{r.key} [{r.start}, {r.end})" for r in missing[:_NAMED_COUNT])
             raise IncompleteLoad(
                 f"load {work.plan.number}: the tasks ended, and {len(missing)} of {len(work.plan.ranges)} "
-                f"ranges are not in {self.database.name}, first {told}. Do driver and executors reach the "
+                f"ranges are not in {self.database.name}, first {named}. Do driver and executors reach the "
                 "same database?"
             )
         return self._output(rows)
 
     def tasks(self, work: Work) -> SqlTasks:
-        """What writes the load range by range; it asks the brokers where they are.
-
-        Raises:
-            KafkaError: the cluster could not be asked.
-        """
+        """The tasks that write the load range by range. Asks the cluster for its brokers."""
         if work.source.load is None:
-            raise LoadError("these options name no load")
+            raise LoadError("the options have no loadName")
         mine = replace(work.source.load, plan=work.plan.number, run=work.run)
         reader = LoadReader(work.source, work.frame.columns, mine)
         parts = cast("list[LoadInputPartition]", list(reader.partitions()))
@@ -197,7 +193,7 @@ class SqlTable:
             return OffsetTables(session, self.table).of_load(work.plan.number)
 
     def _write_ranges(self, work: Work) -> None:
-        """One task for each range; whatever Spark makes of tasks, each range is written by whom it names."""
+        """One task for each range, which is named in its row."""
         tasks, count = self.tasks(work), len(work.plan.ranges)
 
         def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -214,17 +210,17 @@ class SqlTable:
         found = self._rows(work)
         if found and len(found) < len(ranges):
             raise LoadError(
-                f"{self.database.name}: load {plan.number} of table {self.table} was begun range by range, "
-                f"and {len(found)} of {len(ranges)} are there: end it the same way, without df=; or give the "
-                "plan up with on_pending='discard', which removes them"
+                f"{self.database.name}: an earlier attempt wrote {len(found)} of {len(ranges)} ranges of "
+                f"load {plan.number} to table {self.table}: write the others in the same way, without df=; "
+                "or abandon the plan with on_pending='discard', which removes them"
             )
         if found:
             return  # and so are all rows
         try:
             self._insert_frame(work)
         except DatabaseFailed:
-            # Another attempt was first, somebody gave the load up, or the answer to the commit was lost. Then
-            # the keys are taken, and `write` looks at what they say.
+            # Another attempt was first, the load was abandoned, or the reply to the commit was lost: then the
+            # keys are taken, and `write` checks them.
             if len(self._rows(work)) < len(ranges):
                 raise
 
@@ -237,7 +233,7 @@ class SqlTable:
                 count += batch.num_rows
             receipts: list[Receipt | None] = [None] * len(ranges)
             if work.has_receipts:
-                work.ledger.check_read(plan, work.run)  # receipts may be of an attempt that read more
+                work.ledger.check_read(plan, work.run)  # receipts may be of another attempt
                 receipts = [*work.ledger.receipts(plan)]
             now = utc_text(SYSTEM_CLOCK.time_ms())
             OffsetTables(session, self.table).add(
@@ -250,19 +246,19 @@ class SqlTable:
             session.commit()
 
     def _schema(self, work: Work) -> pa.Schema:
-        """The columns of the rows that will come, the load's number not among them."""
+        """The columns of the rows to write, without the load's number."""
         import pyarrow as pa
 
         if not work.is_whole:
             return work.frame.limit(0).toArrow().schema
         rows = arrow_schema(work.frame.columns, COLUMNS_07)
-        return shape(pa.RecordBatch.from_pylist([], schema=rows), self._transform)[0].schema
+        return transformed(pa.RecordBatch.from_pylist([], schema=rows), self._transform)[0].schema
 
     def _check_columns(self, session: Session, schema: pa.Schema) -> None:
         column = self._load_column
         names = [*schema.names, *([column] if column else [])]
         if len({name.lower() for name in names}) < len(names):
-            raise InvalidConfig(f"columns {', '.join(names)}: a table cannot have two of one name")
+            raise InvalidConfig(f"columns {', '.join(names)}: two have the same name")
         there = session.columns(self.table)
         if there is None:
             self._create(session, schema)
@@ -270,7 +266,7 @@ class SqlTable:
         missing = [name for name in names if name not in there]
         if missing:
             hint = (
-                f" ({column} has the number of the load; load_column=None does without)"
+                f" ({column} has the number of the load; omit it with load_column=None)"
                 if column in missing
                 else ""
             )
@@ -283,8 +279,8 @@ class SqlTable:
         dialect = self.database.dialect
         if dialect.column_type is None:
             raise LoadError(
-                f"{self.database.name}: there is no table {self.table} that can be read, and the types of "
-                "this database are not known here: create it"
+                f"{self.database.name}: there is no readable table {self.table}, and loads cannot create "
+                "tables in this database: create it"
             )
         columns, unknown = [], []
         for field in schema:
@@ -295,7 +291,7 @@ class SqlTable:
         if unknown:
             raise InvalidConfig(
                 f"{self.database.name}: table {self.table} has no type for {', '.join(unknown)}: make flat "
-                "columns of it with transform= or df="
+                "columns with transform= or df="
             )
         if self._load_column is not None:
             columns.append(f"{dialect.quote(self._load_column)} BIGINT NOT NULL")
@@ -320,9 +316,9 @@ def _place(ledger: Ledger) -> str:
 
 
 def _batches(frame: DataFrame) -> Iterator[pa.RecordBatch]:
-    """The rows of a DataFrame, a partition after the other; no more than one partition is held here.
+    """The rows of a DataFrame, partition by partition, of which one at a time is in memory.
 
-    As Arrow's own stream in a column of bytes, so that no value passes through Python on the way.
+    They travel as an Arrow stream in a column of bytes, so that no value becomes a Python object.
     """
     import pyarrow as pa
 

@@ -1,8 +1,7 @@
 """A task of mode ``sql``: it reads one range, and writes its rows and its offset row in one transaction.
 
-The task reads by itself, so that what it writes is that range and nothing else, whatever Spark does with
-tasks. That somebody else wrote the range first, an earlier attempt or a later one, shows in the offset row:
-its key is unique.
+The task reads the range itself, so that it writes exactly that range, however Spark runs tasks. If another
+attempt wrote the range first, its offset row exists: the key is unique.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Transform = Callable[["pa.RecordBatch"], "pa.RecordBatch | pa.Table"]
-"""Makes the rows of a table of the source's rows, batch by batch. Called in tasks."""
+"""Turns batches of the source into rows of the table. Called in tasks."""
 
 
 @dataclass(frozen=True)
 class SqlTasks:
-    """All tasks of a load. Pickled into each of them, so it holds settings only.
+    """The tasks of a load. Pickled into each of them.
 
-    ``plan`` has no partitions: of a thousand they would be sent to a thousand tasks. ``ledger_at`` is None
-    where executors cannot reach the ledger.
+    ``plan`` has no partitions, to keep that small. ``ledger_at`` is None if executors cannot reach the
+    ledger.
     """
 
     database: Database
@@ -49,13 +48,13 @@ class SqlTasks:
     run: str
 
     def write(self, index: int) -> bool:
-        """Have range number ``index`` in the database; False where somebody had written it before.
+        """Write range number ``index``; False if another attempt had written it.
 
         Raises:
-            ReceiptMismatch: what is there is of other records.
-            LostRace: the load was given up or rewound over.
-            DatabaseFailed: it is not there, and could not be written.
-            UnstorableValue: a value cannot be stored; the text says of which column and offsets.
+            ReceiptMismatch: the other attempt saw other records.
+            LostRace: the load was abandoned or rewound.
+            DatabaseFailed: the range could not be written.
+            UnstorableValue: a value cannot be stored; the message has its column and the offsets.
             KafkaError: the range could not be read.
         """
         part, planned = self.parts[index]
@@ -63,14 +62,14 @@ class SqlTasks:
         if found is None:
             found = self._write(part, planned)
         else:
-            check_found(self.database, found, self.plan, planned, self._receipt(part, planned))
+            check_same_range(self.database, found, self.plan, planned, self._receipt(part, planned))
         if self.ledger is not None:
             self.ledger.mark_read(self.plan, index, self.run)
         return found is None
 
     @property
     def ledger(self) -> Ledger | None:
-        """The load's ledger, where it can be reached from here."""
+        """The load's ledger, if executors can reach it."""
         return None if self.ledger_at is None else Ledger.at(self.ledger_at, self.load_name)
 
     def _find(self, planned: PlannedRange) -> RangeRow | None:
@@ -78,7 +77,7 @@ class SqlTasks:
             return OffsetTables(session, self.table).find(self.plan.number, planned)
 
     def _write(self, part: LoadInputPartition, planned: PlannedRange) -> RangeRow | None:
-        """Write the range, and None; where another attempt was first its row, and nothing of ours is left."""
+        """Write the range; returns None, or the row of another attempt that was first."""
         receipt = None
         try:
             with self.database.session() as session:
@@ -90,12 +89,12 @@ class SqlTasks:
                 OffsetTables(session, self.table).add([row])
                 session.commit()
         except DatabaseFailed:
-            # Refused for the key that another attempt's row has, or for a key of the user's own; or the
-            # answer to the commit was lost. The row says which.
+            # Another attempt has the key, or a constraint of the user failed, or the reply to the commit was
+            # lost. The row says which.
             found = self._find(planned)
             if found is None:
                 raise
-            check_found(self.database, found, self.plan, planned, receipt)
+            check_same_range(self.database, found, self.plan, planned, receipt)
             return found
         except UnstorableValue as e:
             raise UnstorableValue(f"{planned.key} [{planned.start}, {planned.end}): {e}") from None
@@ -104,8 +103,9 @@ class SqlTasks:
     def _copy(
         self, part: LoadInputPartition, planned: PlannedRange, take: Callable[[pa.RecordBatch], int]
     ) -> tuple[Receipt, int]:
-        """Read the range, hand on each batch, and leave the receipt: it must not be missing once the rows are
-        committed. Returns it, and the sum of what ``take`` returned.
+        """Read the range, pass each batch to ``take``, and leave the receipt before the rows are committed.
+
+        Returns it, and the sum of what ``take`` returned.
         """
         rows, count = self.reader.rows_of(part, self.plan, planned), 0
         with closing(rows):
@@ -121,31 +121,31 @@ class SqlTasks:
         return receipt, count
 
     def _receipt(self, part: LoadInputPartition, planned: PlannedRange) -> Receipt | None:
-        """What was read of a range that is written: its receipt; if that was deleted, by reading again."""
+        """The receipt of a written range; if it was deleted, by reading the range again."""
         if self.ledger is None:
             return None
         return self.ledger.receipt(self.plan, planned) or self._copy(part, planned, lambda _: 0)[0]
 
     def _insert(self, session: Session, batch: pa.RecordBatch) -> int:
-        """Insert what comes of a batch; returns the number of rows."""
-        shaped = shape(batch, self.transform)
+        """Transform and insert a batch; returns the number of rows."""
+        shaped = transformed(batch, self.transform)
         for one in shaped:
             session.insert(self.table, with_load(one, self.load_column, self.plan.number))
         return sum(one.num_rows for one in shaped)
 
 
-def check_found(
+def check_same_range(
     database: Database, found: RangeRow, plan: Plan, planned: PlannedRange, receipt: Receipt | None
 ) -> None:
-    """See that what is in the database is this range, and of the records that ``receipt`` tells of.
+    """Check that the range in the database is this one, with the records that ``receipt`` counts.
 
     Raises:
-        LostRace: it is of a load that no longer counts.
-        ReceiptMismatch: it is of another plan, or of other records.
+        LostRace: its load was abandoned or rewound.
+        ReceiptMismatch: it is of another plan, or has other records.
     """
     at = f"{database.name}: load {plan.number} of table {found.table_name}, {planned.key}"
     if found.state != WRITTEN:
-        raise LostRace(f"{at}: the load was given up or rewound over, and its rows must not come any more")
+        raise LostRace(f"{at}: the load was abandoned or rewound; its rows must not be written")
     if (found.plan_sha256, found.end_offset) != (plan.sha256, planned.end):
         raise ReceiptMismatch(
             f"{at}: the rows of [{found.start_offset}, {found.end_offset}) are of another plan. Was the "
@@ -154,17 +154,17 @@ def check_found(
     there = found.record_count, found.digest
     if receipt is not None and None not in there and there != (receipt.records, receipt.digest):
         raise ReceiptMismatch(
-            f"{at}: {found.record_count} records of [{planned.start}, {planned.end}) are in the database "
-            f"(digest {found.digest}), and {receipt.records} were read ({receipt.digest}): the log "
+            f"{at}: the database has {found.record_count} records of [{planned.start}, {planned.end}), "
+            f"digest {found.digest}, and {receipt.records} were read, digest {receipt.digest}: the log "
             "changed between two attempts. Check the topic"
         )
 
 
-def shape(batch: pa.RecordBatch, transform: Transform | None) -> list[pa.RecordBatch]:
-    """What a transformation makes of a batch; the batch itself without one.
+def transformed(batch: pa.RecordBatch, transform: Transform | None) -> list[pa.RecordBatch]:
+    """The batches that ``transform`` returns for a batch; the batch itself without one.
 
     Raises:
-        InvalidConfig: it makes something that is neither a batch nor a table of Arrow.
+        InvalidConfig: it returns neither a batch nor a table of Arrow.
     """
     import pyarrow as pa
 
@@ -181,7 +181,7 @@ def shape(batch: pa.RecordBatch, transform: Transform | None) -> list[pa.RecordB
 
 
 def with_load(batch: pa.RecordBatch, column: str | None, number: int) -> pa.RecordBatch:
-    """A batch with the number of its load in ``column``, if that is wanted."""
+    """A batch with the number of its load in ``column``, unless that is None."""
     import pyarrow as pa
 
     if column is None:

@@ -43,7 +43,7 @@ def test_a_table_of_orc_is_written_counted_read_and_checked_like_one_of_parquet(
     assert output_files.verify_outputs(lake.ledger.lineage()) == []
     file.write_bytes(file.read_bytes()[: second.files[0].bytes // 2].ljust(second.files[0].bytes, b"\0"))
     (finding,) = output_files.verify_outputs(lake.ledger.lineage())
-    assert "is not a whole ORC file" in finding
+    assert "is not a complete ORC file" in finding
 
     lake.topic.add(12)
     said = "holds orc files of load 'events', and parquet is to be written"

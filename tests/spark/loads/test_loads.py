@@ -319,10 +319,10 @@ def load_without_spark(lake: Lake, n: int) -> None:
         partitions.append(replace(p, start=p.end, end=end, ranges=((p.end, end),) if end > p.end else ()))
     plan = replace(last, number=head.number + 1, parent=head.number, partitions=tuple(partitions))
     plan = lake.ledger.write_plan(plan)
-    file = lake.table / output_files.directory_of(plan.number) / "part-0.parquet"
+    file = lake.table / output_files.load_directory(plan.number) / "part-0.parquet"
     file.parent.mkdir()
     pq.write_table(pa.table({"value": [str(n).encode()]}), file)
-    written = (output_files.survey(lake.table, plan.number),)
+    written = (output_files.written_files(lake.table, plan.number),)
     lake.ledger.commit(plan, mode="dir", run="a-run", outputs=written, receipts=False)
 
 
@@ -398,7 +398,7 @@ def test_a_receipt_that_disagrees_stops_the_load(lake: Lake) -> None:
 def test_files_that_do_not_hold_what_was_read_are_not_published(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    survey = output_files.survey
+    survey = output_files.written_files
 
     def lose_a_row(path: Path, number: int) -> Output:
         found = survey(path, number)
@@ -432,8 +432,8 @@ def test_an_offsets_path_that_cannot_be_written_is_named(lake: Lake) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"loadName": "x"}, "load.. sets this itself"),
-        ({"commitOffsets": "stage"}, "load.. sets this itself"),
+        ({"loadName": "x"}, "load.. sets this from name="),
+        ({"commitOffsets": "stage"}, "load.. sets this from name="),
         ({"on_pending": "perhaps"}, "onPendingPlan is one of replay, fail, discard"),
         ({"subscrib": "x"}, "Did you mean 'subscribe'"),
         ({"name": "a/b"}, "loadName is 'a/b'"),
@@ -448,7 +448,7 @@ def test_wrong_options_are_named_before_anything_starts(
 
 
 def test_a_column_called_load_is_refused(lake: Lake) -> None:
-    with pytest.raises(InvalidConfig, match="a column may not be called load"), lake.load() as load:
+    with pytest.raises(InvalidConfig, match="a column is called load"), lake.load() as load:
         load.write_parquet(lake.table, load.df.withColumn("Load", f.lit(1)))
 
 

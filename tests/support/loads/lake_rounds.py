@@ -13,7 +13,7 @@ from tests.support.loads.load_rounds import LoadRound
 from tests.support.loads.loaded_table import check_table
 from tests.support.loads.spark_driver import DRIVER_POINTS
 
-TWICE = "its rows would come twice"
+TWICE = "its rows would be there twice"
 WRITTEN_TWICE = "more than once"
 _OF_OTHERS = ("before survey", "before sql commit", "after sql commit")
 

@@ -213,7 +213,7 @@ def _install() -> None:
 
     LocalStore.create = surrounded(LocalStore.create)  # type: ignore[method-assign]
     LocalStore.replace = surrounded(LocalStore.replace)  # type: ignore[method-assign]
-    link, survey, hold, commit = os.link, output_files.survey, LocalStore.hold, Session.commit
+    link, survey, hold, commit = os.link, output_files.written_files, LocalStore.hold, Session.commit
 
     def faulty_link(source: Any, target: Any, **options: Any) -> None:
         kind = _record(str(target))
@@ -236,7 +236,7 @@ def _install() -> None:
     Session.commit = faulty_commit  # type: ignore[method-assign]
     LocalStore.hold = faulty_hold  # type: ignore[method-assign,assignment]
     os.link = faulty_link
-    output_files.survey = faulty_survey
+    output_files.written_files = faulty_survey
 
 
 class Refused(Exception):

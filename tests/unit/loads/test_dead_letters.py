@@ -24,5 +24,5 @@ def test_dead_letters_come_before_what_nobody_takes_back(format: str) -> None:
         spark=nothing, ledger=ledger, plan=begun(ledger), run="run", frame=nothing, is_whole=False,
         has_receipts=True, before=(Output("there", format=format),), source=nothing,
     )  # fmt: skip
-    with pytest.raises(LoadError, match="dead letters are kept before write_sql, write_delta and write_iceb"):
+    with pytest.raises(LoadError, match="call dead_letters before write_sql, write_delta and write_iceb"):
         DeadLetters(ledger, "reason", None).check(work)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pyspark_kafkalog.ledger.load_errors import LoadError
-from pyspark_kafkalog.loads.load import opened
+from pyspark_kafkalog.loads.load import load_frame
 
 
 class Reader:
@@ -23,10 +23,10 @@ class Reader:
 def test_a_source_that_spark_does_not_find_is_explained() -> None:
     missing = RuntimeError("o33.load: [DATA_SOURCE_NOT_FOUND] Failed to find the data source: kafkalog.")
     with pytest.raises(LoadError, match=r'os\.environ\.setdefault."PYSPARK_PYTHON", sys') as raised:
-        opened(Reader(missing))  # type: ignore[arg-type]
+        load_frame(Reader(missing))  # type: ignore[arg-type]
     assert raised.value.__suppress_context__
 
 
 def test_other_errors_of_spark_are_left_as_they_are() -> None:
     with pytest.raises(RuntimeError, match="another"):
-        opened(Reader(RuntimeError("another")))  # type: ignore[arg-type]
+        load_frame(Reader(RuntimeError("another")))  # type: ignore[arg-type]

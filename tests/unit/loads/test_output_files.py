@@ -62,7 +62,7 @@ def planned(ledger: Ledger) -> Plan:
 
 def write(table: Path, number: int, *names: str, rows: int = 2) -> None:
     for name in names:
-        file = table / output_files.directory_of(number) / name
+        file = table / output_files.load_directory(number) / name
         file.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table({"n": list(range(rows))}), file)
 
@@ -70,20 +70,20 @@ def write(table: Path, number: int, *names: str, rows: int = 2) -> None:
 def load(ledger: Ledger, table: Path, *names: str, rows: int = 2) -> Commit:
     """A whole load, without Spark."""
     plan = planned(ledger)
-    output_files.claim(table, ledger)
+    output_files.claim_path(table, ledger)
     write(table, plan.number, *names, rows=rows)
-    (table / output_files.directory_of(plan.number)).mkdir(exist_ok=True)
-    written = output_files.survey(table, plan.number)
+    (table / output_files.load_directory(plan.number)).mkdir(exist_ok=True)
+    written = output_files.written_files(table, plan.number)
     return ledger.commit(plan, mode="dir", run="a-run", outputs=(written,), receipts=False)
 
 
 def test_a_survey_notes_the_files_that_spark_takes_for_data(ledger: Ledger, table: Path) -> None:
-    output_files.claim(table, ledger)
+    output_files.claim_path(table, ledger)
     write(table, 7, "part-0.parquet", "part-1.parquet", "_day=1/part-2.parquet", rows=3)
     write(
         table, 7, "_temporary/0/part-9.parquet", ".part-0.parquet.crc", "_SUCCESS", "part-0.parquet._COPYING_"
     )
-    found = output_files.survey(table, 7)
+    found = output_files.written_files(table, 7)
     assert (found.path, found.directory) == (str(table), "load=00000007")
     assert [(f.name, f.rows) for f in found.files] == [
         ("_day=1/part-2.parquet", 3), ("part-0.parquet", 3), ("part-1.parquet", 3),
@@ -96,7 +96,7 @@ def test_a_survey_notes_the_files_that_spark_takes_for_data(ledger: Ledger, tabl
 def test_a_survey_forces_files_and_directories_to_disk(
     ledger: Ledger, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    output_files.claim(table, ledger)
+    output_files.claim_path(table, ledger)
     write(table, 1, "day=1/part-0.parquet", "day=2/part-1.parquet")
     synced = []
     fsync = output_files.os.fsync
@@ -105,7 +105,7 @@ def test_a_survey_forces_files_and_directories_to_disk(
         "fsync",
         lambda fd: (synced.append(Path(f"/proc/self/fd/{fd}").readlink()), fsync(fd)),
     )
-    output_files.survey(table, 1)
+    output_files.written_files(table, 1)
     load = table / "load=00000001"
     assert set(synced) == {
         load / "day=1" / "part-0.parquet", load / "day=2" / "part-1.parquet",
@@ -115,28 +115,28 @@ def test_a_survey_forces_files_and_directories_to_disk(
 
 
 def test_a_torn_file_is_no_output(ledger: Ledger, table: Path) -> None:
-    output_files.claim(table, ledger)
+    output_files.claim_path(table, ledger)
     write(table, 1, "part-0.parquet")
     file = table / "load=00000001" / "part-0.parquet"
     file.write_bytes(file.read_bytes()[:-3])
-    with pytest.raises(LoadError, match=r"part-0\.parquet is not a whole Parquet file"):
-        output_files.survey(table, 1)
+    with pytest.raises(LoadError, match=r"part-0\.parquet is not a complete Parquet file"):
+        output_files.written_files(table, 1)
 
 
 def test_a_directory_that_is_not_there_cannot_be_surveyed(ledger: Ledger, table: Path) -> None:
-    output_files.claim(table, ledger)
-    with pytest.raises(LoadError, match="the files of load 3 cannot be read back"):
-        output_files.survey(table, 3)
+    output_files.claim_path(table, ledger)
+    with pytest.raises(LoadError, match="cannot read the files of load 3"):
+        output_files.written_files(table, 3)
 
 
 def test_files_of_two_writes_are_not_taken_for_one_load(ledger: Ledger, table: Path) -> None:
-    output_files.claim(table, ledger)
+    output_files.claim_path(table, ledger)
     ours, theirs = (f"{digit * 8}-1111-2222-3333-444444444444" for digit in "ab")
     write(table, 1, f"part-00000-{ours}-c000.parquet", f"day=1/part-00001-{ours}.c000.parquet")
-    assert len(output_files.survey(table, 1).files) == 2
+    assert len(output_files.written_files(table, 1).files) == 2
     write(table, 1, f"day=1/part-00000-{theirs}-c000.parquet")
     with pytest.raises(LoadError, match=r"files of 2 writes.*load again"):
-        output_files.survey(table, 1)
+        output_files.written_files(table, 1)
 
 
 def test_only_files_of_commits_in_effect_are_published(ledger: Ledger, table: Path) -> None:
@@ -145,7 +145,7 @@ def test_only_files_of_commits_in_effect_are_published(ledger: Ledger, table: Pa
     write(table, 3, "of-a-load-that-died.parquet")
     write(table, 1, "stale.parquet")
     (tmp := table / "load=00000002")
-    assert output_files.published(ledger, table) == [
+    assert output_files.files_in_effect(ledger, table) == [
         f"{table}/load=00000001/a.parquet", f"{table}/load=00000001/b.parquet", f"{tmp}/c.parquet",
     ]  # fmt: skip
 
@@ -154,57 +154,59 @@ def test_after_a_rewind_the_directories_after_it_are_not_published(ledger: Ledge
     for name in "abc":
         load(ledger, table, f"{name}.parquet")
     ledger.rewind(1, "a-run")
-    assert output_files.published(ledger, table) == [f"{table}/load=00000001/a.parquet"]
+    assert output_files.files_in_effect(ledger, table) == [f"{table}/load=00000001/a.parquet"]
     load(ledger, table, "d.parquet")
-    assert output_files.published(ledger, table) == [
+    assert output_files.files_in_effect(ledger, table) == [
         f"{table}/load=00000001/a.parquet", f"{table}/load=00000005/d.parquet",
     ]  # fmt: skip
 
 
 def test_with_nothing_committed_there_is_nothing_to_read(ledger: Ledger, table: Path) -> None:
-    output_files.claim(table, ledger)
+    output_files.claim_path(table, ledger)
     planned(ledger)
     write(table, 1, "a.parquet")
     with pytest.raises(LoadError, match="no load was committed yet"):
-        output_files.published(ledger, table)
+        output_files.files_in_effect(ledger, table)
 
 
 def test_two_tables_of_one_load_are_published_each_by_itself(ledger: Ledger, tmp_path: Path) -> None:
     plan = planned(ledger)
     written = []
     for name in ("one", "two"):
-        output_files.claim(tmp_path / name, ledger)
+        output_files.claim_path(tmp_path / name, ledger)
         write(tmp_path / name, 1, f"{name}.parquet")
-        written.append(output_files.survey(tmp_path / name, 1))
+        written.append(output_files.written_files(tmp_path / name, 1))
     ledger.commit(plan, mode="dir", run="a-run", outputs=tuple(written), receipts=False)
-    assert output_files.published(ledger, tmp_path / "two") == [f"{tmp_path}/two/load=00000001/two.parquet"]
+    assert output_files.files_in_effect(ledger, tmp_path / "two") == [
+        f"{tmp_path}/two/load=00000001/two.parquet"
+    ]
 
 
 def test_two_partitionings_of_one_table_are_refused(ledger: Ledger, table: Path) -> None:
     load(ledger, table, "day=1/a.parquet")
     load(ledger, table, "a.parquet")
     with pytest.raises(LoadError, match=r"load 1 is partitioned by \['day'\] and load 2 by \[\].*Rewind"):
-        output_files.published(ledger, table)
+        output_files.files_in_effect(ledger, table)
 
 
 def test_a_path_belongs_to_the_load_that_claimed_it(ledger: Ledger, table: Path, tmp_path: Path) -> None:
-    first = output_files.claim(table, ledger)
-    assert output_files.claim(table, ledger) == first
+    first = output_files.claim_path(table, ledger)
+    assert output_files.claim_path(table, ledger) == first
     other = made(tmp_path / "offsets", "trains")
     with pytest.raises(
         LoadError, match=r"belongs to load 'flights'.*not to load 'trains'.*write to another path"
     ):
-        output_files.claim(table, other)
+        output_files.claim_path(table, other)
     assert output_files.ledger_of(table).location == ledger.location
 
 
 def test_a_recreated_ledger_does_not_get_the_old_ones_path(
     ledger: Ledger, table: Path, tmp_path: Path
 ) -> None:
-    output_files.claim(table, ledger)
+    output_files.claim_path(table, ledger)
     again = made(tmp_path / "elsewhere", "flights")
     with pytest.raises(LoadError, match="the ledger was created again since"):
-        output_files.claim(table, again)
+        output_files.claim_path(table, again)
 
 
 def test_a_copy_of_a_ledger_does_not_write_over_the_files_of_the_other(
@@ -213,12 +215,12 @@ def test_a_copy_of_a_ledger_does_not_write_over_the_files_of_the_other(
     load(ledger, table, "a.parquet")
     shutil.copytree(tmp_path / "offsets", tmp_path / "copied")
     copied = Ledger.at(tmp_path / "copied", "flights")
-    with pytest.raises(LoadError, match="copied/flights is a copy: go on"):
-        output_files.claim(table, copied)
+    with pytest.raises(LoadError, match="copied/flights is a copy of it: use the original"):
+        output_files.claim_path(table, copied)
     (tmp_path / "link").symlink_to("offsets")
-    claimed = output_files.claim(table, Ledger.at(tmp_path / "link", "flights"))
+    claimed = output_files.claim_path(table, Ledger.at(tmp_path / "link", "flights"))
     shutil.rmtree(tmp_path / "offsets")
-    assert output_files.claim(table, copied) == claimed
+    assert output_files.claim_path(table, copied) == claimed
 
 
 def test_partitioning_is_reported_by_the_columns_own_names() -> None:
@@ -228,8 +230,8 @@ def test_partitioning_is_reported_by_the_columns_own_names() -> None:
 
 def test_directories_of_loads_that_nobody_claimed_are_left_alone(ledger: Ledger, table: Path) -> None:
     write(table, 1, "a.parquet")
-    with pytest.raises(LoadError, match=r"no _kafkalog\.json that says whose"):
-        output_files.claim(table, ledger)
+    with pytest.raises(LoadError, match=r"no _kafkalog\.json: it was removed"):
+        output_files.claim_path(table, ledger)
     assert (table / "load=00000001" / "a.parquet").exists()
 
 
@@ -239,11 +241,11 @@ def test_a_claim_that_was_removed_is_recreated_by_the_load_that_wrote_there(
     load(ledger, table, "a.parquet")
     claimed = output_files.read_claim(table)
     (table / output_files.CLAIM).unlink()
-    assert output_files.claim(table, ledger) == claimed
+    assert output_files.claim_path(table, ledger) == claimed
 
 
 def test_a_claim_that_was_edited_is_damaged(ledger: Ledger, table: Path) -> None:
-    output_files.claim(table, ledger)
+    output_files.claim_path(table, ledger)
     record = json.loads((table / output_files.CLAIM).read_text())
     assert (record["record"], record["load"]) == ("output", "flights")
     (table / output_files.CLAIM).write_text(json.dumps({**record, "load": "trains"}))
@@ -257,7 +259,7 @@ def test_a_ledger_inside_the_table_moves_with_it(table: Path, tmp_path: Path) ->
     moved = table.rename(tmp_path / "moved")
     found = output_files.ledger_of(moved)
     assert found.location == str(moved / "_offsets" / "flights")
-    assert output_files.published(found, moved) == [f"{moved}/load=00000001/a.parquet"]
+    assert output_files.files_in_effect(found, moved) == [f"{moved}/load=00000001/a.parquet"]
 
 
 def test_a_moved_ledger_has_to_be_named(ledger: Ledger, table: Path, tmp_path: Path) -> None:
@@ -265,7 +267,7 @@ def test_a_moved_ledger_has_to_be_named(ledger: Ledger, table: Path, tmp_path: P
     (tmp_path / "offsets").rename(tmp_path / "ledgers")
     with pytest.raises(LoadError, match=r"its ledger is not at .*offsets=\.\.\."):
         output_files.ledger_of(table)
-    assert output_files.published(output_files.ledger_of(table, tmp_path / "ledgers"), table) != []
+    assert output_files.files_in_effect(output_files.ledger_of(table, tmp_path / "ledgers"), table) != []
 
 
 def test_any_other_directory_is_not_the_output_of_a_load(tmp_path: Path) -> None:
@@ -276,10 +278,10 @@ def test_any_other_directory_is_not_the_output_of_a_load(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("s3a://bucket/table", "s3a: is another.*mode job"),
-        ("hdfs:/table", "hdfs: is another"),
-        ("/lake/day=*", r"has none of \* \?"),
-        ("", "is not empty"),
+        ("s3a://bucket/table", "not to s3a:.*mode job"),
+        ("hdfs:/table", "not to hdfs:"),
+        ("/lake/day=*", r"contain \* \?"),
+        ("", "must not be empty"),
     ],
 )
 def test_paths_that_cannot_be_published_are_refused(path: str, said: str) -> None:
@@ -310,7 +312,7 @@ def test_what_happened_to_published_files_is_found(ledger: Ledger, table: Path) 
     commit = replace(commit, outputs=(replace(commit.outputs[0], files=files),))
     whole = size_of(commit, "grown.parquet")
     assert output_files.verify_outputs([commit]) == [
-        f"load 1: {directory}/gone.parquet is gone; 2 rows were in it",
+        f"load 1: {directory}/gone.parquet is missing; it had 2 rows",
         f"load 1: {directory}/grown.parquet has {whole + 1} bytes and had {whole} when it was committed",
         f"load 1: {directory}/rewritten.parquet has 1 rows and had 2 when it was committed",
     ]
@@ -336,14 +338,14 @@ def test_rows_of_orc_files_come_from_their_footers_and_a_torn_one_is_no_output(
 ) -> None:
     from pyarrow import orc
 
-    output_files.claim(table, ledger, "orc")
-    with pytest.raises(LoadError, match="holds orc files of load 'flights', and parquet is to be written"):
-        output_files.claim(table, ledger)
+    output_files.claim_path(table, ledger, "orc")
+    with pytest.raises(LoadError, match="holds orc files of load 'flights'; parquet files cannot be added"):
+        output_files.claim_path(table, ledger)
     file = table / "load=00000001" / "part-0.orc"
     file.parent.mkdir()
     orc.write_table(pa.table({"n": [1, 2, 3]}), file)
-    found = output_files.survey(table, 1)
+    found = output_files.written_files(table, 1)
     assert (found.format, found.rows, found.files[0].name) == ("orc", 3, "part-0.orc")
     file.write_bytes(file.read_bytes()[:-5])
-    with pytest.raises(LoadError, match=r"part-0\.orc is not a whole ORC file"):
-        output_files.survey(table, 1)
+    with pytest.raises(LoadError, match=r"part-0\.orc is not a complete ORC file"):
+        output_files.written_files(table, 1)

@@ -65,14 +65,14 @@ def test_a_relative_path_is_of_the_drivers_directory(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("url", "text"),
     [
-        ("/lake/flights.db", "named by a URL, as sqlite:////path/to/file.db"),
-        ("sqlite://", "a file that tasks share"),
-        ("sqlite:///:memory:", "a file that tasks share"),
-        ("sqlite://lake/flights.db", "a file that tasks share"),
+        ("/lake/flights.db", "has no scheme; it must be one like sqlite:////path/to/file.db"),
+        ("sqlite://", "SQLite needs a file, which tasks share"),
+        ("sqlite:///:memory:", "SQLite needs a file, which tasks share"),
+        ("sqlite://lake/flights.db", "SQLite needs a file, which tasks share"),
         ("sqlite:////lake/f.db?cache=shared", "the only parameter is timeout"),
-        ("sqlite:////lake/f.db?timeout=soon", "timeout is a number of seconds"),
-        (f"mysql://me:{SECRET}@db/lake", "without connect=... loads open sqlite"),
-        ("postgresql+pg8000://db/lake", "without connect=... loads open sqlite"),
+        ("sqlite:////lake/f.db?timeout=soon", "timeout must be a number of seconds"),
+        (f"mysql://me:{SECRET}@db/lake", "without connect=, loads open sqlite"),
+        ("postgresql+pg8000://db/lake", "without connect=, loads open sqlite"),
     ],
 )
 def test_a_url_that_cannot_be_opened_is_refused_by_what_can(url: str, text: str) -> None:
@@ -133,7 +133,7 @@ def test_a_connection_that_commits_by_itself_is_refused(tmp_path: Path) -> None:
 def test_a_connection_of_no_driver_is_refused() -> None:
     pool = SimpleNamespace(rollback=lambda: None, close=lambda: None)
     database = database_of("mydb://x", lambda: pool)
-    with pytest.raises(InvalidConfig, match="is of no module with a paramstyle"), database.session():
+    with pytest.raises(InvalidConfig, match="has no paramstyle"), database.session():
         pass
 
 

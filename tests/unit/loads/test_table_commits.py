@@ -108,7 +108,7 @@ def test_a_plan_that_was_written_and_rewound_over_before_its_commit_would_come_t
 def test_what_lies_between_a_version_and_the_one_that_it_restored_does_not_count(
     history: list[tuple[int, int | None]], counts: list[int]
 ) -> None:
-    assert list(lake_table.not_undone(history)) == counts
+    assert list(lake_table.versions_in_effect(history)) == counts
 
 
 def test_a_ledger_that_lags_behind_its_table_is_an_old_copy(ledger: Ledger) -> None:

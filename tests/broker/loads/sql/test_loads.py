@@ -145,7 +145,7 @@ def test_a_late_attempt_at_a_load_that_was_given_up_brings_nothing_back(either: 
     assert either.run(on_pending="discard").number == 3
     assert either.rows() == rows(1, range(15)) + rows(3, range(15, 17))
     for late in range(2):  # the range that it had written, and the one that it had not
-        with pytest.raises(LostRace, match="given up or rewound over"):
+        with pytest.raises(LostRace, match="abandoned or rewound"):
             tasks.write(late)
     assert either.rows() == rows(1, range(15)) + rows(3, range(15, 17))
     assert either.findings() == []

@@ -66,7 +66,7 @@ def test_all_loads_of_a_table_have_one_load_column(
         session.commit()
     warehouse.run(load_column=columns[0], transform=_ones)
     warehouse.topic.add(15)
-    with pytest.raises(LoadError, match="has rows that were written with load_column="):
+    with pytest.raises(LoadError, match="has rows written with load_column="):
         warehouse.run(load_column=columns[1], transform=_ones)
     assert warehouse.run(load_column=columns[0], transform=_ones).records == 1
 
@@ -90,7 +90,7 @@ def test_other_records_than_were_written_are_refused(warehouse: Warehouse) -> No
     with closing(sqlite3.connect(warehouse.root / "warehouse.db")) as mine, mine:
         mine.execute("UPDATE _kafkalog_offsets SET record_count = 9 WHERE kafka_partition = 0")
     with pytest.raises(
-        ReceiptMismatch, match=r"9 records of \[0, 10\) are in the database .*, and 10 were read"
+        ReceiptMismatch, match=r"the database has 9 records of \[0, 10\), .*, and 10 were read"
     ):
         warehouse.run()
 
@@ -114,7 +114,7 @@ def test_a_table_is_not_claimed_again_under_another_name_of_it(warehouse: Wareho
     warehouse.run()
     warehouse.topic.add(15)
     with (
-        pytest.raises(LoadError, match=f"loads have written to as {warehouse.table}: .* Use it"),
+        pytest.raises(LoadError, match=f"loads have written to table .* as {warehouse.table}: use that name"),
         warehouse.load("other") as other,
     ):
         other.write_sql(warehouse.url, another(warehouse.table))
@@ -178,7 +178,7 @@ def test_a_load_that_somebody_gave_up_while_it_was_written_has_lost(
             session.commit()
 
     monkeypatch.setattr(SqlTable, "_write_ranges", write_and_give_up)
-    with pytest.raises(LostRace, match=f"{warehouse.topic.name}-0: the load was given up or rewound over"):
+    with pytest.raises(LostRace, match=f"{warehouse.topic.name}-0: the load was abandoned or rewound"):
         warehouse.run()
 
 
@@ -204,7 +204,7 @@ def test_rows_of_a_frame_whose_load_somebody_gave_up_meanwhile_have_lost(
         work = replace(either.work(current), frame=frame, is_whole=False, has_receipts=False)
         plan, target = work.plan, SqlTable(either.url, either.table)
         target.check(work)
-        with pytest.raises(LostRace, match="given up or rewound over"):
+        with pytest.raises(LostRace, match="abandoned or rewound"):
             target.write(work)
         current.keep()
     assert either.query(f'SELECT COUNT(*) FROM "{either.table}"') == [(0,)]
@@ -246,13 +246,13 @@ def test_an_older_copy_of_the_ledger_writes_nothing_again(warehouse: Warehouse) 
     warehouse.run()
     warehouse.topic.add(17)
     with (
-        pytest.raises(LoadError, match="is a copy: go on with the one that is claimed"),
+        pytest.raises(LoadError, match="is a copy of it: use the original"),
         warehouse.load(offsets=warehouse.root / "copy") as copied,
     ):
         copied.write_sql(warehouse.url, warehouse.table)
     shutil.rmtree(warehouse.root / "offsets")
     with (
-        pytest.raises(ReceiptMismatch, match="rows of another load 2 than the one that is planned"),
+        pytest.raises(ReceiptMismatch, match="rows of another plan of load 2"),
         warehouse.load(offsets=warehouse.root / "copy", minPartitions=4) as restored,
     ):
         restored.write_sql(warehouse.url, warehouse.table)
