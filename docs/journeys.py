@@ -33,6 +33,9 @@ TOPIC = "journeys"
 _HOUSEKEEPER = "scheduler"
 
 
+PRODUCT = ("pyspark_kafkalog/", "broker/")
+
+
 class Tracer:
     """*Thread-safe: sets are only added to.* Sees code of all threads started after it, and of this one."""
 
@@ -55,7 +58,8 @@ class Tracer:
         resting = {thread.ident for thread in threading.enumerate() if thread.name == _HOUSEKEEPER}
         root = f"{Path.cwd()}{os.sep}"
         seen = {name for ident, names in list(self._seen.items()) if ident not in resting for name in names}
-        return sorted(name.removeprefix(root) for name in seen if name.startswith(root))
+        inside = (name.removeprefix(root) for name in seen if name.startswith(root))
+        return sorted(name for name in inside if name.startswith(PRODUCT))
 
 
 # ---- the broker in a process of its own, traced
