@@ -6,8 +6,7 @@ from pathlib import Path
 
 from broker.config import BrokerConfig, LogConfig
 from docs.command_line import command_line
-from pyspark_kafkalog.config.client import ClientConfig
-from pyspark_kafkalog.config.consumer import ConsumerConfig
+from pyspark_kafkalog.config.client import ClientConfig, ConsumerConfig
 from pyspark_kafkalog.config.consumer07 import ConnectorConfig
 from pyspark_kafkalog.config.definition import Config, Property, describe
 from pyspark_kafkalog.config.mirror import (

@@ -36,7 +36,7 @@ from pyspark_kafkalog.columnar.answers import AbortedTransactions, Answer
 from pyspark_kafkalog.columnar.batch_walk import BatchWalk
 from pyspark_kafkalog.columnar.engine import Block, Kind
 from pyspark_kafkalog.columnar.message_walk import walk_messages
-from pyspark_kafkalog.config.consumer import ConsumerConfig
+from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.errors import (
     CorruptMessage,
     InvalidConfig,

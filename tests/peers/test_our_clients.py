@@ -11,7 +11,7 @@ from pyspark_kafkalog.cli.consume import read_ranges
 from pyspark_kafkalog.client.admin import describe_configs
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.offsets import list_offsets
-from pyspark_kafkalog.config.consumer import ConsumerConfig
+from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.errors import InvalidConfig, TopicAlreadyExists, UnknownTopicOrPartition
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Record, TopicPartition
 from tests.support.foreign.foreign_clients import CLIENTS

@@ -9,9 +9,8 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.client import ClientConfig, ConsumerConfig
 from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
-from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.config.consumer07 import KAFKA, ZOOKEEPER, Source07Config
 from pyspark_kafkalog.config.definition import Config, describe, warn_unknown
 from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig, znode_name

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
-from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.config.consumer07 import KAFKA, ZOOKEEPER, Source07Config
 from pyspark_kafkalog.config.definition import (
     Check,

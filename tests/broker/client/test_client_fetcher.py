@@ -12,7 +12,7 @@ from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.fetcher import Fetched, PartitionFetcher
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.client.retry import Deadline
-from pyspark_kafkalog.config.consumer import ConsumerConfig
+from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.errors import (
     ConnectionLost,
     ErrorCode,

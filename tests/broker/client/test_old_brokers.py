@@ -19,7 +19,7 @@ from pyspark_kafkalog.cli.positions import LATEST, Time, resolve
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets, describe_group
 from pyspark_kafkalog.client.offsets import list_offsets
-from pyspark_kafkalog.config.consumer import ConsumerConfig
+from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.config.mirror import mirror_config
 from pyspark_kafkalog.datasource.batch.batch_reader import BatchReader
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options

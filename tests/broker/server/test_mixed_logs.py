@@ -13,7 +13,7 @@ from pyspark_kafkalog.cli.consume import read_ranges
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.fetcher import PartitionFetcher
-from pyspark_kafkalog.config.consumer import ConsumerConfig
+from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.datasource.batch.batch_reader import BatchReader, KafkaInputPartition
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.errors import MessageTooLarge

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from broker.config import BrokerConfig, LogConfig
 from broker.endpoint import parse_endpoint
-from pyspark_kafkalog.config.consumer import ConsumerConfig
+from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.config.definition import INT_MAX, LONG_MAX, Config, describe, parse
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.errors import InvalidConfig

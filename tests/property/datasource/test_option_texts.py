@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafkalog.config.consumer import ConsumerConfig
+from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.config.consumer07 import Source07Config
 from pyspark_kafkalog.config.definition import describe
 from pyspark_kafkalog.config.producer import ProducerConfig

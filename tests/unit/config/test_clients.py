@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.config.client import ClientConfig, parse_address
+from pyspark_kafkalog.config.client import ClientConfig, ConsumerConfig, parse_address
 from pyspark_kafkalog.config.client07 import Client07Config
-from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.config.definition import Config, parse
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.errors import InvalidConfig

@@ -10,8 +10,7 @@ import pytest
 
 from broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.config.client import ClientConfig
-from pyspark_kafkalog.config.consumer import ConsumerConfig
+from pyspark_kafkalog.config.client import ClientConfig, ConsumerConfig
 from pyspark_kafkalog.datasource.reading.kafka import CAPACITY, KEPT_SECONDS, IdleClusters
 from tests.support.manual_clock import ManualClock
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.config.consumer import ConsumerConfig
+from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.producer.producer import Producer
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.support.client.fake_log import FakeLog
