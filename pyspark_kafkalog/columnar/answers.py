@@ -43,7 +43,7 @@ class AbortedTransactions:
         return producer_id in self._aborted
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Answer:
     """One fetch answer for one partition, and which of its offsets are wanted: ``[start, end)``."""
 

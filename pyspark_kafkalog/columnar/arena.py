@@ -91,6 +91,9 @@ _FILL: dict[Kind, KernelName] = {
 }
 
 
+_DONE = Stopped(Status.DONE)
+
+
 class CompiledEngine:
     """Blocks to columns by compiled kernels. *Thread-safe:* it holds none of them.
 
@@ -180,32 +183,32 @@ class _Arena:
 
     def take(self, blocks: Sequence[Block], cursor: Cursor) -> Stopped:
         """See `engine.Columns`."""
-        state, status = self._state, Status.DONE
-        state[k.AT_POSITION], state[k.AT_RECORD] = cursor.position, cursor.record
-        state[k.PREVIOUS_DELTA] = cursor.previous_delta
-        while cursor.block < len(blocks):
+        state, code, count = self._state, 0, len(blocks)
+        state[: k.ROWS] = (0, cursor.position, cursor.record, cursor.previous_delta)
+        # The fields of a block between the first and the last are those of a row, in the same order.
+        first, table = cursor.block, np.array([block[1:-1] for block in blocks[cursor.block :]], np.int64)
+        at = first
+        while at < count:
             # A call has a price: blocks that lie in one buffer share it.
-            run, after = [blocks[cursor.block]], cursor.block + 1
-            while after < len(blocks) and blocks[after].buffer is run[0].buffer:
-                run.append(blocks[after])
+            buffer, after = blocks[at].buffer, at + 1
+            while after < count and blocks[after].buffer is buffer:
                 after += 1
-            source = np.frombuffer(run[0].buffer, np.uint8)
-            # The fields of a block between the first and the last are those of a row, in the same order.
-            table = np.array([block[1:-1] for block in run], np.int64)
-            status = Status(self._fill(source, table, self._bytes, self._layout, state))
-            if status is not Status.DONE:
-                cursor.block += int(state[k.AT_BLOCK])
+            rows = table if after - at == len(table) else table[at - first : after - first]
+            if at > first:
+                state[k.AT_BLOCK] = state[k.AT_POSITION] = state[k.AT_RECORD] = 0
+            code = self._fill(np.frombuffer(buffer, np.uint8), rows, self._bytes, self._layout, state)
+            if code:
                 break
-            cursor.block = after
-            state[k.AT_BLOCK] = 0
-            if after < len(blocks):
-                state[k.AT_POSITION] = state[k.AT_RECORD] = 0
+            at = after
         self._filled = filled = state.tolist()
-        _, cursor.position, cursor.record, cursor.previous_delta = filled[: k.ROWS]
-        number, need = filled[k.NUMBER], filled[k.NEED]
+        done, cursor.position, cursor.record, cursor.previous_delta = filled[: k.ROWS]
+        cursor.block = at + done if code else at
+        if not code:
+            return _DONE
+        status, number, need = Status(code), filled[k.NUMBER], filled[k.NEED]
         if status is Status.FULL:
-            return Stopped(status, need_bytes=number, need_headers=need)
-        return Stopped(status, number, offset_delta=need if status is Status.BAD_TIMESTAMP else 0)
+            return Stopped(status, 0, number, need)
+        return Stopped(status, number, 0, 0, need if status is Status.BAD_TIMESTAMP else 0)
 
     def arrays(self) -> dict[str, pa.Array]:
         """See `engine.Columns`."""

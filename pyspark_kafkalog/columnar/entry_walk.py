@@ -7,6 +7,7 @@ them: what it cannot go on with, this opens, or has `formats.v07` say what is wr
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,103 +15,142 @@ from pyspark_kafkalog.columnar.answers import Answer
 from pyspark_kafkalog.columnar.engine import Block, Cursor, Engine, Kind, Limits, Status, Stopped
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError
 from pyspark_kafkalog.formats.compression import decompress
-from pyspark_kafkalog.formats.v07 import entries, verify_entry
+from pyspark_kafkalog.formats.v07 import entries, sound_entry, verify_entry
+
+OPENED_BYTES = 256 << 10
+"""How much of compressed entries that follow each other is opened at once: a call of an engine has a price,
+and decodes what is still in the cache."""
 
 
 @dataclass(slots=True)
-class _Level:
-    """A set of entries, and where in it reading goes on. The first is the answer itself."""
+class _Set:
+    """Entries that follow each other, and where reading goes on in them."""
 
     data: memoryview
-    stop: int
+    offset: int
+    """That of the compressed entry they came in; of the answer, that of its first byte."""
+    left: int = 0
+    """What the sets within may decompress to, all together."""
     position: int = 0
 
 
 class EntryWalk:
-    """See `answers.Walker`; the offsets of an answer are wanted by entries that begin in the range."""
+    """See `answers.Walker`; the entries wanted are those that begin in the range."""
 
     columns_go_on = True
 
     def __init__(self, answer: Answer) -> None:
-        self._answer = answer
-        self._levels = [_Level(answer.data, max(0, answer.end - answer.start))]
+        self._answer, self._room, self._status = answer, answer.room, Status.DONE
+        self._outer = _Set(answer.data, answer.start)
+        self._stop = max(0, answer.end - answer.start)
+        self._opened: list[_Set] = []
+        """What compressed entries hold that follow each other, the one that is read first."""
+        self._nested: list[_Set] = []
+        """Sets within the first of them, each within the one before."""
         self._index = 0
         """The inner index of the next message."""
-        self._entry_at = 0
-        """Where the compressed entry at hand begins, if one is open."""
-        self._left, self._room = answer.max_batch_bytes, answer.room
-        self._status = Status.DONE
 
     @property
     def next_offset(self) -> int:
         """Where reading goes on: after the last entry of which all messages were given."""
-        done = self._entry_at if len(self._levels) > 1 else self._levels[0].position
-        return self._answer.start + done
+        return self._opened[0].offset if self._opened else self._answer.start + self._outer.position
 
     def groups(self, engine: Engine, limits: Limits) -> Iterator[list[Block]]:  # noqa: ARG002
-        """The set that was opened last, and what follows it in the answer; see `engine.Walker`."""
+        """What was opened, and what follows it in the answer; see `answers.Walker`."""
         while True:
-            levels = self._levels
-            if len(levels) == 2:
-                # One call for both: a set of 64 KiB decodes in 12 us, and a call has a price of 5.
-                yield [self._block(levels[1]), self._block(levels[0])]
-            else:
-                yield [self._block(levels[-1])]
-            level, inner = levels[-1], len(levels) > 1
+            yield self._blocks()
+            at = self._nested[-1] if self._nested else self._opened[0] if self._opened else self._outer
+            inner = at is not self._outer
             try:
                 if self._status is Status.COMPRESSED:
-                    if not inner and self._room <= 0:
+                    if inner:
+                        self._nested.append(self._within(at))
+                    elif self._room <= 0:
                         return
-                    self._open(level, inner)
+                    else:
+                        self._open()
                 elif self._status is Status.FAULT or (
-                    self._status is Status.CUT and inner and not level.position
+                    self._status is Status.CUT and inner and not at.position
                 ):
-                    raise _fault(level, inner)
-                elif not inner:
-                    return
+                    raise _fault(at, inner)
+                elif self._nested:
+                    self._nested.pop()
+                elif inner:
+                    del self._opened[0]
+                    self._index = 0
                 else:
-                    self._levels.pop()
+                    return
             except KafkaError as e:
                 raise type(e)(f"{self._answer.log}, entry at offset {self.next_offset}: {e}") from e
 
     def took(self, blocks: Sequence[Block], cursor: Cursor, stopped: Stopped) -> int | None:
-        """See `engine.Walker`."""
+        """See `answers.Walker`."""
         self._status = stopped.status
-        block = blocks[min(cursor.block, len(blocks) - 1)]
-        if block.low < 0:
-            del self._levels[1:]
-        self._levels[-1].position = block.start + cursor.position
+        reached = min(cursor.block, len(blocks) - 1)
+        block = blocks[reached]
+        if self._nested:
+            at = self._nested[-1]
+        else:
+            del self._opened[: len(self._opened) + 1 + reached - len(blocks)]
+            at = self._opened[0] if self._opened else self._outer
+        at.position = block.start + cursor.position
         if block.low < 0:
             return self.next_offset
         self._index = block.low + cursor.record
         return None
 
-    def _block(self, level: _Level) -> Block:
-        inner = level is not self._levels[0]
-        offset, index = (self.next_offset, self._index) if inner else (self._answer.start, -1)
-        place, end = level.position, len(level.data)
-        return Block(level.data, place, end, 0, 0, index, level.stop, offset, 0, 0, Kind.ENTRIES)
+    def _blocks(self) -> list[Block]:
+        index, blocks = self._index, []
+        for at in self._nested[-1:] or self._opened:
+            end = len(at.data)
+            blocks.append(Block(at.data, at.position, end, 0, 0, index, end, at.offset, 0, 0, Kind.ENTRIES))
+            index = 0
+        if not self._nested:
+            at, stop = self._outer, self._stop
+            end = len(at.data)
+            blocks.append(Block(at.data, at.position, end, 0, 0, -1, stop, at.offset, 0, 0, Kind.ENTRIES))
+        return blocks
 
-    def _open(self, level: _Level, inner: bool) -> None:
-        """Go into the compressed entry at which ``level`` stands."""
-        entry = next(entries(level.data[level.position :]))
-        verify_entry(entry)
-        if not inner:
-            self._index, self._left, self._entry_at = 0, self._answer.max_batch_bytes, level.position
-        data = memoryview(decompress(entry.codec, entry.payload, self._left))
-        self._left -= len(data)
-        self._room -= len(data)
-        level.position += entry.size
-        self._levels.append(_Level(data, len(data)))
+    def _open(self) -> None:
+        """Open the compressed entry at which the answer stands, and those that follow it."""
+        outer, limit, size, self._index = self._outer, self._answer.max_batch_bytes, 0, 0
+        while not self._opened or (size < OPENED_BYTES and self._room > 0 and outer.position < self._stop):
+            entry = sound_entry(outer.data, outer.position, sys.maxsize)
+            try:
+                if entry is None:
+                    raise _fault(outer, False)
+                if not entry.codec:
+                    return
+                data = memoryview(decompress(entry.codec, entry.payload, limit))
+            except KafkaError:
+                if self._opened:
+                    return  # it is raised when it is the next
+                raise
+            self._opened.append(_Set(data, outer.offset + outer.position, limit - len(data)))
+            outer.position += entry.size
+            size += len(data)
+            self._room -= len(data)
 
-
-def _fault(level: _Level, inner: bool) -> CorruptMessage:
-    """What is wrong with the entry at which ``level`` stands."""
-    where = f"byte {level.position} of the set in it" if inner else "its first byte"
-    try:
-        entry = next(entries(level.data[level.position :]), None)
+    def _within(self, at: _Set) -> _Set:
+        """What the compressed entry holds at which ``at`` stands, which goes on after it."""
+        entry = sound_entry(at.data, at.position, sys.maxsize)
         if entry is None:
-            return CorruptMessage(f"the first of the {len(level.data)} bytes in it is incomplete")
+            raise _fault(at, True)
+        top = self._opened[0]
+        data = memoryview(decompress(entry.codec, entry.payload, top.left))
+        top.left -= len(data)
+        self._room -= len(data)
+        at.position += entry.size
+        return _Set(data, top.offset)
+
+
+def _fault(at: _Set, inner: bool) -> CorruptMessage:
+    """What is wrong with the entry at which ``at`` stands."""
+    where = f"byte {at.position} of the set in it" if inner else "its first byte"
+    try:
+        entry = next(entries(at.data[at.position :]), None)
+        if entry is None:
+            return CorruptMessage(f"the first of the {len(at.data)} bytes in it is incomplete")
         verify_entry(entry)
     except CorruptMessage as e:
         return CorruptMessage(f"counted from {where}: {e}")

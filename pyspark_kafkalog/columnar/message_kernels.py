@@ -288,7 +288,7 @@ def fill_entries(source, table, arena, layout, state):
     data, columns, tables = address(source), address(arena), address(CRC_TABLES)
     offsets, indexes = layout[k.OFFSETS], layout[k.INNER_INDEXES]
     starts, values = layout[k.VALUE_STARTS], layout[k.VALUE_DATA]
-    index = first + record if inner else np.int64(0)
+    records_before = record - rows
     pos, end = data + start + position, data + size
     wanted = data + min(table[0, k.BLOCK_HIGH], size)
     status = _DONE
@@ -306,18 +306,16 @@ def fill_entries(source, table, arena, layout, state):
         if offsets >= 0:
             put64(columns + offsets, rows, base if inner else base + (pos - data))
         if indexes >= 0:
-            put32(columns + indexes, rows, index)
+            put32(columns + indexes, rows, first + records_before + rows if inner else 0)
         if starts >= 0:
             put32(columns + starts, rows, used)
             copy(columns + values + used, payload, length)
         used += length
         rows += 1
-        record += 1
-        index += inner
         pos = payload + length
     if starts >= 0:
         put32(columns + starts, rows, used)
-    state[k.AT_POSITION], state[k.AT_RECORD] = pos - data - start, record
+    state[k.AT_POSITION], state[k.AT_RECORD] = pos - data - start, records_before + rows
     state[k.ROWS], state[k.VALUE_BYTES] = rows, used
     return status
 
