@@ -25,7 +25,6 @@ from telling import arguments, console, say, say_commit, step, verdict
 
 import broker
 import pyspark_kafkalog as kafkalog
-from pyspark_kafkalog import ClassicProducer, ProducerData
 from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
@@ -139,10 +138,10 @@ def produce(zookeeper: str, *, december: bool) -> Source:
         "zk.connect": zookeeper, "producer.type": "async", "compression.codec": 1, "batch.size": 1000,
         "queue.enqueueTimeout.ms": -1,
     }  # fmt: skip
-    with ClassicProducer(settings) as producer:
+    with kafkalog.ClassicProducer(settings) as producer:
 
         def send(carrier: str, value: bytes, _scheduled_ms: int) -> None:
-            producer.send(ProducerData(TOPIC, [value], key=carrier))
+            producer.send(kafkalog.ProducerData(TOPIC, [value], key=carrier))
 
         source = send_flights(send, december=december, console=console)
         say(f"ZooKeeper told the producer of brokers {producer.brokers}")
