@@ -26,7 +26,7 @@ from pyspark_kafkalog.cli.terminal_output import counted, progress, size
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.producer.delivery import RecordMetadata
+    from pyspark_kafkalog.producer.batch import RecordMetadata
     from pyspark_kafkalog.producer.producer import Producer
 
 _STDIN = Path("-")

@@ -1,1 +1,3 @@
-"""Sending messages: partitioner, accumulator, producer."""
+"""Today's producer. A record's way: `producer` → `routing` (its partition) → `accumulator` (its batch) →
+`sender` (the thread that sends batches and handles responses) → `batch` (its delivery, for the caller).
+"""

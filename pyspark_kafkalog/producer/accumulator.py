@@ -1,4 +1,4 @@
-"""Records waiting to be sent, gathered into batches within a bounded buffer."""
+"""Records waiting to be sent, collected into batches in a bounded buffer."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.errors import KafkaError, MessageTooLarge, RequestTimedOut, error_for
-from pyspark_kafkalog.producer.batch import BlockBatch, ProducerBatch
+from pyspark_kafkalog.producer.batch import BlockBatch, Delivery, OnDelivery, ProducerBatch
 from pyspark_kafkalog.producer.columns import ArrowRows, Rows
-from pyspark_kafkalog.producer.delivery import Delivery, OnDelivery
 from pyspark_kafkalog.producer.encoder import BATCH_HEADER_BYTES
 from pyspark_kafkalog.types import Header, TopicPartition
 
 SEQUENCE_MASK = 0x7FFFFFFF
-"""Sequence numbers go from 0 to 2^31-1 and begin again at 0."""
+"""Sequence numbers go from 0 to 2^31-1 and wrap to 0."""
 
 _MAX_EPOCH = 2**15 - 1
 
@@ -29,25 +28,25 @@ _order = attrgetter("order")
 
 
 class ProducerIdentity(NamedTuple):
-    """What a broker knows an idempotent producer by."""
+    """The producer id and epoch by which a broker identifies an idempotent producer."""
 
     producer_id: int
     epoch: int
 
     def next_epoch(self) -> ProducerIdentity | None:
-        """The same producer, begun anew; None after the last epoch. Only its owner may go on by itself."""
+        """The same producer id with the next epoch; None after the last. Only its owner may use it."""
         return ProducerIdentity(self.producer_id, self.epoch + 1) if self.epoch < _MAX_EPOCH else None
 
 
 class PartitionQueue:
-    """*Guarded by its accumulator's lock.* Keeps the order of a partition's records, whatever fails.
+    """*Guarded by its accumulator's lock.* Keeps the order of a partition's records through all failures.
 
-    A batch that failed is repeated before any later one is sent, and alone: while something is to be repeated
-    nothing else of the partition is in flight. Sequence numbers are given when a batch is first taken
-    and stay with it; only `restart` gives new ones.
+    A failed batch is retried before any later one is sent, and alone: until then
+    nothing else of the partition is in flight. Sequence numbers are assigned when a batch is first taken
+    and stay with it; only `restart` assigns new ones.
 
-    Until the broker has taken a batch of an identity, one batch is in flight at a time: from a producer that
-    it does not know a broker takes any number for the first, and a later batch would pass one that failed.
+    Until the broker has stored a batch of an identity, only one batch is in flight: from a producer that
+    it does not know a broker accepts any first number, so a later batch could overtake one that failed.
     """
 
     __slots__ = (
@@ -73,16 +72,16 @@ class PartitionQueue:
         self.identity: ProducerIdentity | None = None
         self.next_sequence = 0
         self.known = False
-        """Whether the broker has taken a batch of ``identity``."""
+        """Whether the broker has stored a batch of ``identity``."""
         self.restarting = False
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is left to be sent or answered."""
+        """Whether no batch is waiting or in flight."""
         return not (self.open or self.waiting or self.retrying or self.in_flight)
 
     def ready_at(self, now: float, max_in_flight: int, hurry: bool) -> float | None:
-        """When a batch can be taken, ``now`` or later; None if only an answer can change anything."""
+        """When a batch can be taken, ``now`` or later; None if a response must come first."""
         if self.retrying or self.restarting:
             if self.in_flight or not self._next():
                 return None
@@ -95,7 +94,7 @@ class PartitionQueue:
         return max(now, self.open.due) if self.open else None
 
     def take(self, identity: ProducerIdentity | None) -> ProducerBatch | None:
-        """The next batch to be sent, from now on in flight; with sequence numbers if there is an identity."""
+        """The next batch, now in flight; with sequence numbers if there is an identity."""
         if self.restarting and identity is not None:
             self._restart(identity)
         if self.retrying:
@@ -112,23 +111,23 @@ class PartitionQueue:
         return batch
 
     def next_size(self) -> int:
-        """What the next batch takes at most, in bytes; 0 if there is none."""
+        """Upper bound of the next batch's size in bytes; 0 if there is none."""
         batch = self._next()
         return batch.size if batch is not None else 0
 
     def landed(self, batch: ProducerBatch) -> None:
-        """``batch`` is not in flight any more; nothing happens if it was not."""
+        """``batch`` is no longer in flight; does nothing if it was not."""
         if batch in self.in_flight:
             self.in_flight.remove(batch)
 
     def repeat(self, batch: ProducerBatch, not_before: float) -> None:
-        """``batch`` failed and is to be sent again, in its place, from ``not_before`` on."""
+        """``batch`` failed: retry it, in its original place, from ``not_before`` on."""
         self.landed(batch)
         insort(self.retrying, batch, key=_order)
         self.not_before = not_before
 
     def remove(self, batch: ProducerBatch) -> None:
-        """``batch`` is settled, wherever it stands. Its sequence numbers, if it had any, stay used."""
+        """``batch`` is settled, whatever its state. Its sequence numbers stay used."""
         self.landed(batch)
         if batch in self.retrying:
             self.retrying.remove(batch)
@@ -143,16 +142,16 @@ class PartitionQueue:
             self.known = True
 
     def is_first(self, batch: ProducerBatch) -> bool:
-        """Whether every earlier batch that was sent is settled."""
+        """Whether every batch sent earlier is settled."""
         return not any(other.order < batch.order for other in (*self.in_flight, *self.retrying))
 
     def oldest(self) -> list[ProducerBatch]:
-        """The first batch of each state: if none of them is too old, no batch is."""
+        """The first batch of each state: if none of them has expired, no batch has."""
         heads = [group[0] for group in (self.in_flight, self.retrying, self.waiting) if group]
         return heads + ([self.open] if self.open is not None else [])
 
     def every(self) -> list[ProducerBatch]:
-        """All batches that are not settled, in their order."""
+        """All batches that are not settled, in order."""
         growing = [self.open] if self.open is not None else []
         return sorted((*self.in_flight, *self.retrying, *self.waiting, *growing), key=_order)
 
@@ -168,7 +167,7 @@ class PartitionQueue:
         self.next_sequence = self.next_sequence + batch.count & SEQUENCE_MASK
 
     def _restart(self, identity: ProducerIdentity) -> None:
-        """Begin at sequence 0 under a new identity; the broker no longer goes on from the old one."""
+        """Start at sequence 0 under a new identity, because the broker cannot continue the old one."""
         self.restarting = False
         self.identity, self.next_sequence, self.known = identity, 0, False
         for batch in self.retrying:
@@ -178,15 +177,17 @@ class PartitionQueue:
 Settled = Callable[[ProducerBatch], None]
 
 Failed = Callable[[ProducerBatch, KafkaError], "KafkaError | None"]
-"""Told of a batch that was not delivered, and why; why no record is taken any more, if so."""
+"""Called with a batch that was not delivered, and its error; returns why no more records are accepted,
+if so.
+"""
 
 
 class Accumulator:
     """*Thread-safe.* Its lock guards every queue, and every batch until it is taken.
 
-    Application threads `append`; the sender takes, repeats and settles. ``wake`` is called when the sender
-    ought to look sooner than it means to; ``on_settled`` for each batch with callbacks, before anybody
-    who waits for it can know. Both are called under the lock and must return at once.
+    Application threads `append`; the sender takes, retries and settles. ``wake`` is called when the sender
+    should look earlier than planned; ``on_settled`` for each batch with callbacks, before any thread that
+    waits for it is woken. Both are called under the lock and must return at once.
     """
 
     def __init__(
@@ -200,10 +201,10 @@ class Accumulator:
         self._lock = threading.Lock()
         self.changed = threading.Condition(self._lock)
         self.identity: ProducerIdentity | None = None
-        """What new batches are numbered under; the sender's thread sets it, or without batches the
-        transactions' manager."""
+        """The identity for new batches; set by the sender's thread, or while there are no batches by the
+        transaction manager."""
         self.trouble: KafkaError | None = None
-        """The last failure since something was delivered; the sender's thread sets it."""
+        """The last failure since a delivery; set by the sender's thread."""
         self._batch_size = max(config.batch_size, 1)
         self._limit = config.buffer_memory
         self._linger = config.linger_ms / 1000
@@ -220,23 +221,23 @@ class Accumulator:
         self._closed = False
         self._refusal: KafkaError | None = None
         self._refuses = False
-        """Whether closed, or a refusal stands: one thing to look at for each record."""
+        """Whether closed, or records are refused: a single check for each record."""
         self._on_failed: Failed | None = None
 
     def queue(self, tp: TopicPartition) -> PartitionQueue:
-        """The queue of a partition; made when it is first asked for."""
+        """The queue of a partition; created on first use."""
         with self._lock:
             return self._queues.setdefault(tp, PartitionQueue(tp))
 
     def for_transactions(self, on_failed: Failed) -> None:
-        """Records belong to transactions: ``on_failed`` hears of each batch that was not delivered.
+        """Records belong to transactions: ``on_failed`` is called for each batch that was not delivered.
 
-        It is called under the lock, before anybody who waits for the batch can know.
+        It is called under the lock, before any thread that waits for the batch is woken.
         """
         self._on_failed = on_failed
 
     def refuse(self, why: KafkaError | None) -> None:
-        """Take no records, for this reason, until None is given; what is here stays."""
+        """Refuse new records with this error, until None is given; buffered records stay."""
         with self._lock:
             self._set_refusal(why)
             self.changed.notify_all()
@@ -284,12 +285,9 @@ class Accumulator:
         watcher: Callable[[], object] | None = None,
         deadline: Deadline | None = None,
     ) -> tuple[ProducerBatch, int, int]:
-        """Add as many of ``rows[start:stop]`` as the growing batch takes, at least one.
+        """Add as many of ``rows[start:stop]`` as fit the current batch, at least one. Raises as `append`.
 
-        The batch, the index of the first in it, and how many.
-
-        Raises:
-            RequestTimedOut, MessageTooLarge, KafkaError: as in `append`.
+        Returns the batch, the index of the first row in it, and their number.
         """
         with self._lock:
             first = rows.size(start, start + 1)
@@ -314,7 +312,7 @@ class Accumulator:
             return batch, index, end - start
 
     def ready(self, now: float) -> tuple[list[PartitionQueue], float]:
-        """The queues of which a batch can be taken now, and when to look again if nothing happens before."""
+        """The queues with a batch that can be taken now, and when to look again if nothing happens before."""
         with self._lock:
             hurry = self._closed or self._waiters > 0
             found, soonest = [], inf
@@ -331,7 +329,7 @@ class Accumulator:
             return found, soonest
 
     def take(self, queue: PartitionQueue, now: float) -> ProducerBatch | None:
-        """The next batch of a queue, in flight from now on; None if none can be sent now."""
+        """The next batch of a queue, now in flight; None if none can be sent now."""
         with self._lock:
             at = queue.ready_at(now, self._max_in_flight, self._closed or self._waiters > 0)
             if at is None or at > now:
@@ -339,34 +337,34 @@ class Accumulator:
             return queue.take(self.identity)
 
     def repeat(self, batch: ProducerBatch, not_before: float) -> None:
-        """``batch`` is to be sent again, before anything later of its partition."""
+        """Retry ``batch`` before any later one of its partition."""
         with self._lock:
             self._queues[batch.tp].repeat(batch, not_before)
 
     def is_first(self, batch: ProducerBatch) -> bool:
-        """Whether every batch of its partition that was sent before is settled."""
+        """Whether every batch of its partition sent earlier is settled."""
         with self._lock:
             return self._queues[batch.tp].is_first(batch)
 
     def repeat_refused(self, batch: ProducerBatch, not_before: float, *, new_id: bool) -> bool:
-        """The broker refused the numbers of ``batch``: send it again. True where it gets new ones.
+        """The broker refused the sequence numbers of ``batch``: retry it. True if it gets new ones.
 
-        An earlier batch that is still to be repeated explains the refusal. Without one the broker misses a
-        batch that failed for good, or has forgotten the producer: under the old numbers it would refuse
-        for ever. New ones are safe only now: it has stored neither this batch nor a later one, while
-        of an earlier one whose answer was lost nobody could have said so. ``new_id`` asks for
-        another producer id instead of the next epoch.
+        An earlier batch that is still to be retried explains the refusal. Without one the broker misses a
+        batch that failed finally, or has forgotten the producer: it would refuse the old numbers forever. New
+        ones are safe only now: the broker has stored neither this batch nor a later one, which would be
+        unknown for an earlier batch whose response was lost. ``new_id`` requests another producer id instead
+        of the next epoch.
         """
         with self._lock:
             queue = self._queues[batch.tp]
             first = queue.is_first(batch)
             queue.repeat(batch, not_before)
             if first:
-                self._begin_anew(queue, new_id=new_id)
+                self._renumber_queue(queue, new_id=new_id)
             return first
 
     def split(self, batch: ProducerBatch, not_before: float) -> None:
-        """Send ``batch``, of at least two records, again as two."""
+        """Retry ``batch``, of at least two records, as two batches."""
         with self._lock:
             queue = self._queues[batch.tp]
             queue.landed(batch)
@@ -382,14 +380,14 @@ class Accumulator:
         append_time: int = -1,
         error: KafkaError | None = None,
     ) -> None:
-        """It is known what became of ``batch``. Settling it again does nothing."""
+        """Set the result of ``batch``. Does nothing if it is already settled."""
         with self._lock:
             self._settle(batch, base_offset, append_time, error)
 
     def discard(self, error: KafkaError, *, numbered: bool) -> None:
-        """Settle as failed what was never sent, or with ``numbered`` everything.
+        """Settle as failed everything that was never sent, or with ``numbered`` everything.
 
-        A batch that has sequence numbers may have been stored: only an answer tells.
+        A batch that has sequence numbers may have been stored: only a response tells.
         """
         with self._lock:
             for batch in [batch for queue in self._active for batch in queue.every()]:
@@ -408,15 +406,13 @@ class Accumulator:
             ]
 
     def unsettled(self) -> list[ProducerBatch]:
-        """Every batch of which it is not known what became of it."""
+        """Every batch without a result."""
         with self._lock:
             return [batch for queue in self._active for batch in queue.every()]
 
     def flush(self, deadline: Deadline | None) -> None:
-        """Send all that is here without lingering and wait until it is settled.
-
-        Raises:
-            TimeoutError: not all was settled by ``deadline``.
+        """Send everything without lingering and wait until it is settled. `TimeoutError` after
+        ``deadline``.
         """
         with self._lock:
             left = [batch for queue in self._active for batch in queue.every()]
@@ -426,23 +422,23 @@ class Accumulator:
             while left := [batch for batch in left if not batch.all_settled]:
                 if not self.changed.wait(deadline.left if deadline else None):
                     records = sum(batch.count for batch in left)
-                    raise TimeoutError(f"flush: {records} records are not settled yet")
+                    raise TimeoutError(f"flush: {records} records are not delivered yet")
 
     def close(self) -> None:
-        """Take no more records; what is here is sent without lingering."""
+        """Refuse new records; buffered ones are sent without lingering."""
         with self._lock:
             self._closed = self._refuses = True
             self.changed.notify_all()
             self._wake_sender(0.0)
 
     def abandon(self) -> None:
-        """`close` for a finalizer, which may run while this thread holds the lock: takes none."""
+        """`close` for a finalizer, which may run while this thread holds the lock: acquires none."""
         self._closed = self._refuses = True
         self._wake()
 
     @property
     def drained(self) -> bool:
-        """Whether every record was settled and no more will come."""
+        """Whether closed and every record is settled."""
         with self._lock:
             return self._closed and not self._active
 
@@ -453,7 +449,7 @@ class Accumulator:
         deadline: Deadline | None,
         kind: type[ProducerBatch] = ProducerBatch,
     ) -> ProducerBatch:
-        """The queue's growing batch, with room for a record. Caller holds the lock."""
+        """The queue's current batch, with room for a record. Caller holds the lock."""
         needed = size + BATCH_HEADER_BYTES
         self._check_taking("the producer is closed")
         if needed > self._limit:
@@ -516,7 +512,7 @@ class Accumulator:
     def _settle(
         self, batch: ProducerBatch, base_offset: int, append_time: int, error: KafkaError | None
     ) -> None:
-        """`settle` without the lock, which the caller holds."""
+        """`settle`; the caller holds the lock."""
         if batch.settled:
             return
         queue = self._queues[batch.tp]
@@ -533,15 +529,15 @@ class Accumulator:
             self._on_settled(batch)
         self.changed.notify_all()
 
-    def _begin_anew(self, queue: PartitionQueue, *, new_id: bool) -> None:
-        """Have the queue number its batches from 0, never under the identity that it used before."""
+    def _renumber_queue(self, queue: PartitionQueue, *, new_id: bool) -> None:
+        """Number the queue's batches from 0, under another identity than before."""
         queue.restarting = True
         if self.identity is not None and queue.identity == self.identity:
-            # None makes the sender ask for another producer id.
+            # With None the sender requests another producer id.
             self.identity = None if new_id else self.identity.next_epoch()
 
     def _wake_sender(self, at: float) -> None:
-        """Wake the sender if it means to look only after ``at``. Caller holds the lock."""
+        """Wake the sender if it would look only after ``at``. Caller holds the lock."""
         if at < self._sender_wakes_at:
             self._sender_wakes_at = at
             self._wake()

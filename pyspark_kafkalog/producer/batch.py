@@ -1,11 +1,16 @@
-"""One batch from its first record to its delivery."""
+"""A batch from its first record to its delivery, the results that callers get, and the thread for their
+callbacks.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, NamedTuple
 
+from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats.record import read_fields
 from pyspark_kafkalog.producer.columns import ArrowRows
@@ -13,7 +18,7 @@ from pyspark_kafkalog.producer.encoder import BATCH_HEADER_BYTES, Encoding, Reco
 from pyspark_kafkalog.types import Header, TopicPartition
 
 Callbacks = list[tuple[int, Callable[..., object]]]
-"""Index of a record, and what is to be told of it."""
+"""Index of a record, and its callback."""
 
 Watcher = Callable[[], object]
 
@@ -22,8 +27,8 @@ class ProducerBatch:
     """*Guarded by its accumulator's lock* until closed, then owned by the sender's thread.
 
     What `Delivery` reads (`settled`, `parts` and the outcome) is written once, under the lock.
-    ``order`` sorts a partition's batches as their records were sent. ``size`` bounds the bytes of the
-    batch before compression and is what it takes of the buffer.
+    ``order`` sorts a partition's batches in the order of their records. ``size`` is an upper bound for the
+    uncompressed batch, and its share of the buffer.
     """
 
     __slots__ = (
@@ -88,7 +93,7 @@ class ProducerBatch:
     def add(
         self, value: bytes | None, key: bytes | None, time: int, headers: Sequence[Header], size: int
     ) -> int:
-        """Take one record of at most ``size`` bytes; its index."""
+        """Add one record of at most ``size`` bytes; returns its index."""
         index = self.count
         self.values.append(value)
         self.times.append(time)
@@ -112,7 +117,7 @@ class ProducerBatch:
         headers: Sequence[Sequence[Header]] | None,
         size: int,
     ) -> int:
-        """Take many records of at most ``size`` bytes together; the index of the first."""
+        """Add records of together at most ``size`` bytes; returns the index of the first."""
         self._as_lists()
         index = self.count
         self.values += values
@@ -130,17 +135,18 @@ class ProducerBatch:
         return index
 
     def extend_rows(self, rows: ArrowRows, size: int) -> int:
-        """As `extend`, for rows that are in an Arrow batch."""
+        """`extend` for rows in an Arrow batch."""
         values, keys = rows.lists()
         return self.extend(values, keys, rows.times(), None, size)
 
     def number(self, producer_id: int, epoch: int, base_sequence: int) -> None:
-        """Give the batch the identity that it keeps over all its repetitions."""
+        """Set the identity that the batch keeps through all retries."""
         self.producer_id, self.epoch, self.base_sequence = producer_id, epoch, base_sequence
         self.encoded = None
 
     def encode(self, encoding: Encoding) -> bytes:
-        """The batch's bytes, made once: a repetition sends the same. Times that they lack are forgotten.
+        """The batch's bytes, encoded once: a retry sends the same. Timestamps that the format lacks are
+        dropped.
 
         Raises:
             InvalidRecord: a length or time does not fit its field.
@@ -153,9 +159,9 @@ class ProducerBatch:
         return self.encoded
 
     def split(self) -> list[ProducerBatch]:
-        """Two halves that hold this batch's records and callbacks; with sequences where it had them.
+        """Two halves with this batch's records and callbacks, and sequence numbers if it had them.
 
-        Every record keeps its sequence number, so those after the batch stay right.
+        Every record keeps its sequence number, so those of later batches stay right.
         """
         self._as_lists()
         half = self.count // 2
@@ -165,7 +171,7 @@ class ProducerBatch:
         return parts
 
     def part_with(self, index: int) -> tuple[ProducerBatch, int]:
-        """The batch that really carries record ``index``, after splits, and its index there."""
+        """The batch with record ``index`` after splits, and its index there."""
         batch = self
         while batch.parts is not None:
             first, second = batch.parts
@@ -174,31 +180,27 @@ class ProducerBatch:
 
     @property
     def all_settled(self) -> bool:
-        """Whether it is known what became of every record."""
+        """Whether every record is settled."""
         if self.parts is not None:
             return all(part.all_settled for part in self.parts)
         return self.settled
 
     def wait(self, timeout: float | None) -> None:
-        """Return once it is known what became of every record.
-
-        Raises:
-            TimeoutError: that is not so after ``timeout`` seconds.
-        """
+        """Wait until every record is settled. `TimeoutError` after ``timeout`` seconds."""
         if self.all_settled:
             return
         with self.changed:
             if not self.changed.wait_for(lambda: self.all_settled, timeout):
-                raise TimeoutError(f"{self.tp}: nothing is known of the delivery after {timeout} s")
+                raise TimeoutError(f"{self.tp}: not delivered after {timeout} s")
 
     def settle(self, base_offset: int, append_time: int, error: KafkaError | None) -> None:
-        """Note what became of the batch, once. Caller holds the lock and sees to the callbacks."""
+        """Set the result, once. The caller holds the lock and calls the callbacks."""
         self.base_offset, self.append_time, self.error = base_offset, append_time, error
         self._release()
         self.settled = True
 
     def _as_lists(self) -> None:
-        """Have the records as lists, which these are."""
+        """Convert the records to lists; they already are."""
 
     def _slice(self, start: int, stop: int) -> ProducerBatch:
         part = ProducerBatch(
@@ -225,13 +227,15 @@ class ProducerBatch:
         return part
 
     def _release(self) -> None:
-        """Drop the records; times stay for the metadata."""
+        """Drop the records; times are kept for the metadata."""
         empty: list[Any] = []
         self.values, self.keys, self.headers, self.encoded = empty, None, None, None
 
 
 class BlockBatch(ProducerBatch):
-    """*As `ProducerBatch`.* Becomes one of lists as soon as anything else is added, or it is split."""
+    """*As `ProducerBatch`,* with records encoded by compiled code as they are added. Converts to lists for
+    anything else.
+    """
 
     __slots__ = ("_blocks",)
 
@@ -242,7 +246,7 @@ class BlockBatch(ProducerBatch):
         if not index:
             self._blocks: list[bytes] = []
         self.times += rows.times()
-        # The rows' Arrow batch may hold many more rows: it is not kept for these.
+        # The rows' Arrow batch may hold many more rows, so it is not kept alive.
         self._blocks.append(rows.encoded(self.times[0], index))
         self.size += size
         self.count = index + len(rows)
@@ -275,3 +279,201 @@ class BlockBatch(ProducerBatch):
     def _release(self) -> None:
         super()._release()
         self._blocks = []
+
+
+class RecordMetadata(NamedTuple):
+    """A record's partition, offset and timestamp.
+
+    ``offset`` is -1 if the broker does not report it (acks=0, or a retried batch that it
+    no longer remembers); ``timestamp`` is in milliseconds: the broker's, if it sets the time.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+
+
+class DeliveredRange(NamedTuple):
+    """Consecutive records of one partition, with their first and last offset; -1 if unknown."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    record_count: int
+
+
+OnDelivery = Callable[["RecordMetadata | None", "KafkaError | None"], object]
+"""Called once per record on the producer's callback thread, with its metadata or its error."""
+
+
+OnBulkDelivery = Callable[["BulkDelivery"], object]
+"""Called once on the producer's callback thread, when every record is settled."""
+
+
+class Delivery:
+    """*Thread-safe.* The result of one record, available later."""
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: ProducerBatch, index: int) -> None:
+        self._batch, self._index = batch, index
+
+    @property
+    def done(self) -> bool:
+        """Whether the record is settled."""
+        return self._batch.part_with(self._index)[0].settled
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """The record's metadata; waits up to ``timeout`` seconds, without limit if None.
+
+        The producer settles every record by ``delivery.timeout.ms``.
+
+        Raises:
+            KafkaError: why the record could not be delivered.
+            TimeoutError: it is not settled yet.
+        """
+        self._batch.wait(timeout)
+        batch, index = self._batch.part_with(self._index)
+        if batch.error is not None:
+            raise batch.error
+        return metadata_of(batch, index)
+
+
+class BulkDelivery:
+    """*Thread-safe.* The result of the records of one `Producer.send_arrow`."""
+
+    __slots__ = ("_complete", "_lock", "_on_delivery", "_parts", "watcher")
+
+    def __init__(self, on_delivery: OnBulkDelivery | None) -> None:
+        self._parts: list[tuple[ProducerBatch, int, int]] = []
+        self._on_delivery = on_delivery
+        self._complete = False
+        self._lock = threading.Lock()
+        self.watcher = self._settled if on_delivery is not None else None
+
+    @property
+    def done(self) -> bool:
+        """Whether every record is settled."""
+        return self._complete and all(batch.all_settled for batch, _, _ in self._parts)
+
+    def add(self, batch: ProducerBatch, first: int, count: int) -> None:
+        """``count`` more records are in ``batch``, from index ``first`` on. Called by the producer."""
+        self._parts.append((batch, first, count))
+
+    def complete(self) -> None:
+        """No more records will come. Called by the producer."""
+        self._complete = True
+        self._settled()
+
+    def _settled(self) -> None:
+        """A batch was settled: call back, once, if it was the last."""
+        if self._on_delivery is None or not self.done:
+            return
+        with self._lock:
+            call, self._on_delivery = self._on_delivery, None
+        if call is not None:
+            call(self)
+
+    def result(self, timeout: float | None = None) -> list[DeliveredRange]:
+        """The records' offsets, in the order of sending; waits up to ``timeout`` seconds.
+
+        Raises:
+            KafkaError: why the first of the failed records could not be delivered; others may have been.
+            TimeoutError: some are not settled yet.
+        """
+        ranges: list[DeliveredRange] = []
+        for batch, first, count in self._parts:
+            batch.wait(timeout)
+            ranges += _ranges(batch, first, count)
+        return ranges
+
+
+def metadata_of(batch: ProducerBatch, index: int) -> RecordMetadata:
+    """The metadata of record ``index`` of a delivered batch."""
+    time = batch.append_time if batch.append_time >= 0 else batch.times[index]
+    offset = batch.base_offset + index if batch.base_offset >= 0 else -1
+    return RecordMetadata(batch.tp.topic, batch.tp.partition, offset, time)
+
+
+def _ranges(batch: ProducerBatch, first: int, count: int) -> list[DeliveredRange]:
+    found = []
+    while count:
+        part, index = batch.part_with(first)
+        if part.error is not None:
+            raise part.error
+        taken = min(count, part.count - index)
+        start, end = metadata_of(part, index).offset, metadata_of(part, index + taken - 1).offset
+        found.append(DeliveredRange(part.tp.topic, part.tp.partition, start, end, taken))
+        first, count = first + taken, count - taken
+    return found
+
+
+logger = logging.getLogger(__name__)
+
+
+class CallbackRunner:
+    """*Thread-safe.* Runs callbacks one after the other, in the order in which batches were settled.
+
+    Owns its thread, which starts with the first callback. An exception in a callback is logged.
+    """
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[ProducerBatch | None] = SimpleQueue()
+        self._idle = threading.Condition(threading.Lock())
+        self._left = 0
+        self._thread: threading.Thread | None = None
+
+    def submit(self, batch: ProducerBatch) -> None:
+        """Queue the callbacks of a settled batch. Returns at once."""
+        with self._idle:
+            self._left += 1
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="kafkalog-producer-callbacks", daemon=True
+                )
+                self._thread.start()
+        self._queue.put(batch)
+
+    def wait(self, deadline: Deadline | None) -> bool:
+        """Wait until every submitted callback has returned, or for ``deadline``; True in the first case.
+
+        On the callbacks' own thread it returns at once, because a callback cannot wait for its own end.
+        """
+        if threading.current_thread() is self._thread:
+            return True
+        with self._idle:
+            return self._idle.wait_for(lambda: self._left == 0, deadline.left if deadline else None)
+
+    def stop(self, deadline: Deadline | None) -> None:
+        """Run the submitted callbacks, then end the thread; wait for that until ``deadline``."""
+        with self._idle:
+            thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._queue.put(None)
+        if thread is not threading.current_thread():
+            thread.join(deadline.left if deadline else None)
+
+    def _run(self) -> None:
+        while (batch := self._queue.get()) is not None:
+            for index, call in batch.callbacks:
+                if batch.error is None:
+                    _call(call, metadata_of(batch, index), None)
+                else:
+                    _call(call, None, batch.error)
+            for watcher in batch.watchers:
+                _call(watcher)
+            batch.callbacks, batch.watchers = [], []
+            with self._idle:
+                self._left -= 1
+                self._idle.notify_all()
+
+
+def _call(call: Callable[..., object], *args: object) -> None:
+    try:
+        call(*args)
+    except BaseException:
+        # Also SystemExit: it would end this thread and lose the remaining callbacks.
+        logger.exception("a delivery callback failed")

@@ -1,4 +1,6 @@
-"""Many records as columns, and an Arrow table as such columns."""
+"""Many records as columns: lists of Python objects, or Arrow batches encoded by compiled code (numpy and
+numba).
+"""
 
 from __future__ import annotations
 
@@ -26,21 +28,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 WARM_UP_ROWS = 200_000
-"""Rows that a process encodes in plain Python before it loads numba, which takes as long as those."""
+"""Rows that a process encodes in plain Python before it loads numba, which takes as long."""
 
 ANYWHERE = -(1 << 63)
-"""The partition of rows that may go to any."""
+"""The partition of rows that may go to any partition."""
 
 _MORE_BYTES = 16
-"""With this, the bound of a row's size covers also a record whose every number has its most bytes."""
+"""Added to a row's bound, it covers a record in which every number has its maximum length."""
 _FARTHEST_TIME = 1 << 61
-"""Between two times nearer to 0 than this lies a number of 64 bits."""
+"""Times closer to 0 than this differ by at most 64 bits."""
 
 
 class Kernels:
-    """The compiled functions, once they pay.
+    """The compiled functions, once they pay off.
 
-    *Thread-safe: the lock guards the count.* One for the process: what it counts is this process's work.
+    *Thread-safe: the lock guards the count.* One per process, because it counts the process's rows.
     """
 
     def __init__(self, warm_up_rows: int = WARM_UP_ROWS) -> None:
@@ -48,7 +50,7 @@ class Kernels:
         self._lock = threading.Lock()
 
     def ready(self, rows: int) -> bool:
-        """Whether so many rows are to be encoded by compiled code; if not, they count."""
+        """Whether to encode this many rows with compiled code; if not, they are counted."""
         with self._lock:
             if self._left > 0:
                 self._left -= rows
@@ -61,10 +63,10 @@ KERNELS = Kernels()
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """*Immutable.* Where the cells of a column begin in its data, and how long they are; -1 is null."""
+    """*Immutable.* Start and length of a column's cells in its data; length -1 is null."""
 
     column: Any
-    """Keeps the memory."""
+    """Keeps the memory alive."""
     data: int
     """Address of the column's data."""
     starts: np.ndarray
@@ -72,7 +74,7 @@ class Cells:
 
     @classmethod
     def of(cls, column: Any) -> Cells:
-        """The cells of a binary or string column, also of one whose offsets have 64 bits."""
+        """The cells of a binary or string column, also with 64-bit offsets."""
         import numpy as np
         import pyarrow as pa
 
@@ -96,10 +98,11 @@ class Cells:
 
 
 class ArrowRows:
-    """*Immutable.* Some rows of one Arrow batch, in an order of their own; as `columns.Columns` otherwise.
+    """*Immutable.* Some rows of one Arrow batch, in their own order; otherwise as `Columns`.
 
-    ``rows`` are indexes into the cells, ``times`` and ``sizes`` (bounds of the rows' bytes in a record batch)
-    belong to those. ``partitions`` are what the caller chose, `ANYWHERE` where nothing; None if nowhere.
+    ``rows`` are indexes of cells; ``times`` and ``sizes`` (bounds of the rows' bytes in a record batch)
+    belong to them. ``partitions`` are the caller's choices, `ANYWHERE` for none; None if there are no choices
+    at all.
     """
 
     def __init__(
@@ -123,7 +126,7 @@ class ArrowRows:
         times: np.ndarray | int,
         partitions: np.ndarray | None = None,
     ) -> ArrowRows | None:
-        """All rows; ``times`` are the caller's, or the one that all have. None if times lie too far apart."""
+        """All rows; ``times`` are the caller's, or one time for all. None if times are too far apart."""
         import numpy as np
 
         count = len(values.lengths)
@@ -156,7 +159,7 @@ class ArrowRows:
         return int(self._sizes.max()) if len(self) else 0
 
     def part(self, start: int, stop: int) -> ArrowRows:
-        """Rows ``start`` to ``stop``, which have their partition."""
+        """Rows ``start`` to ``stop``, whose partition is decided."""
         return self._select(slice(start, stop))
 
     def times(self) -> list[int]:
@@ -172,9 +175,9 @@ class ArrowRows:
     def by_partition(
         self, count: int, *, by_key: bool, otherwise: int = ANYWHERE
     ) -> list[tuple[int, ArrowRows]]:
-        """The rows of each partition, in their order: those that the caller chose, else by the key.
+        """The rows of each partition, in order: as the caller chose, else by the key.
 
-        ``count`` is how many partitions there are; rows that have neither belong to ``otherwise``.
+        ``count`` is the number of partitions; rows with neither go to ``otherwise``.
         """
         import numpy as np
 
@@ -211,7 +214,7 @@ class ArrowRows:
 
 
 def can_stay(schema: pa.Schema) -> bool:
-    """Whether rows of these columns can be encoded as they are: plain cells and no headers."""
+    """Whether rows of these columns can be encoded from Arrow: plain cells and no headers."""
     import pyarrow as pa
 
     plain = (pa.binary(), pa.string(), pa.large_binary(), pa.large_string())
@@ -228,7 +231,7 @@ def _compiled(name: KernelName) -> Kernel:
 
 
 def _frozen(numbers: np.ndarray) -> np.ndarray:
-    """As the kernels take them: one after the other, and not to be changed."""
+    """As the kernels need them: contiguous and read-only."""
     import numpy as np
 
     found: np.ndarray = np.ascontiguousarray(numbers, np.int64)
@@ -239,14 +242,14 @@ def _frozen(numbers: np.ndarray) -> np.ndarray:
 
 _ALLOWED = ("value", "key", "headers", "timestamp", "partition")
 SizeBound = Callable[[int, Sequence[Header], bool], int]
-"""As `encoder.record_size_bound`: bytes of key and value, headers, and whether the caller chose the time."""
+"""`encoder.record_size_bound`: bytes of key and value, headers, and whether the caller chose the time."""
 
 _MAX_ROWS = 65_536
-"""Rows turned into Python objects at once: memory stays small however large the table is."""
+"""Rows converted to Python objects at once, so that memory stays small for large tables."""
 
 
 class Columns:
-    """*Not thread-safe.* Rows of equal length; ``keys``, ``headers`` and ``partitions`` may be missing."""
+    """*Not thread-safe.* Columns of equal length; ``keys``, ``headers`` and ``partitions`` may be missing."""
 
     def __init__(
         self,
@@ -268,16 +271,16 @@ class Columns:
         return len(self.values)
 
     def size(self, start: int, stop: int) -> int:
-        """What rows ``start`` to ``stop`` take at most, in bytes before compression."""
+        """Upper bound for rows ``start`` to ``stop``, in bytes before compression."""
         return self._ends[stop - 1] - (self._ends[start - 1] if start else 0)
 
     def most_within(self, start: int, stop: int, room: int) -> int:
-        """The end of the longest run of rows from ``start`` on that takes at most ``room`` bytes."""
+        """The end of the longest run of rows from ``start`` on with a bound of at most ``room`` bytes."""
         before = self._ends[start - 1] if start else 0
         return bisect_right(self._ends, before + room, start, stop)
 
     def largest(self) -> int:
-        """What the largest row takes at most."""
+        """Upper bound for the largest row."""
         return max((b - a for a, b in pairwise([0, *self._ends])), default=0)
 
     def select(self, rows: Sequence[int]) -> Columns:
@@ -301,7 +304,7 @@ class Columns:
             ]
         own = self._own_times
         if self.headers is None:
-            # What comes on top grows with the content: that of the largest row is enough for all.
+            # The overhead grows with the content: that of the largest row is enough for all.
             most = max(contents, default=0)
             overhead = self._size_bound(most, (), own) - most
             return (size + overhead for size in contents)
@@ -311,7 +314,7 @@ class Columns:
 
 
 Rows: TypeAlias = Columns | ArrowRows
-"""Rows on their way to the accumulator: as lists of Python objects, or in their Arrow batch."""
+"""Rows for the accumulator: as lists of Python objects, or in their Arrow batch."""
 
 
 def arrow_columns(
@@ -326,8 +329,8 @@ def arrow_columns(
 
     Columns ``value`` (binary or string), ``key`` (the same), ``headers`` (list of name and value),
     ``timestamp`` (timestamp, or milliseconds as int64) and ``partition`` (integer); only ``value`` is
-    required. Rows without a time get ``now_ms``. ``size_bound`` is that of the records' encoding. With
-    ``record_batches`` they are to become such, and stay in Arrow where ``kernels``, the process's, can do it.
+    required. Rows without a time get ``now_ms``. ``size_bound`` is the encoding's. With
+    ``record_batches`` (the target format) rows stay in Arrow if ``kernels``, the process's, can encode them.
 
     Raises:
         InvalidRecord: a column is missing, unknown or of a type that cannot be sent.
@@ -336,7 +339,7 @@ def arrow_columns(
     unknown = [name for name in names if name not in _ALLOWED]
     if unknown or "value" not in names or len(set(names)) != len(names):
         raise InvalidRecord(
-            f"columns {', '.join(names)} cannot be sent; value is required, allowed besides are "
+            f"columns {', '.join(names)} cannot be sent; value is required, also allowed are "
             f"{', '.join(_ALLOWED[1:])}, each once"
         )
     batches = data.to_batches(max_chunksize=_MAX_ROWS) if hasattr(data, "to_batches") else [data]
@@ -382,7 +385,9 @@ def _columns(batch: pa.RecordBatch, now_ms: int, size_bound: SizeBound) -> Colum
 
 
 def _bytes(name: str, column: Any) -> list[bytes | None]:
-    """The cells of a binary or string column; cut out of its buffer, not made one by one by Arrow."""
+    """The cells of a binary or string column, sliced from its buffer, which is faster than Arrow's
+    conversion.
+    """
     import pyarrow as pa
 
     kind = column.type
@@ -420,7 +425,7 @@ def _milliseconds(column: Any) -> Any:
     import pyarrow as pa
 
     if pa.types.is_timestamp(column.type):
-        # Java clients and Spark cut to the millisecond as well.
+        # Java clients and Spark truncate to the millisecond as well.
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
     if not pa.types.is_integer(column.type):
         raise InvalidRecord(f"column timestamp is of type {column.type}; it must be timestamp or int64")

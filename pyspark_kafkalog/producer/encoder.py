@@ -1,8 +1,8 @@
-"""Records held as columns to a batch's bytes: the producer's hot loop.
+"""Encodes a producer's records: record batches, or the message sets before Kafka 0.11.
 
-A batch under construction holds lists of values, keys, times and headers rather than objects, and is
-encoded when it is sent, all records in one loop: 140 ns for a value of 100 bytes where a `NewRecord`
-for each would cost ten times that (benchmarks/pipeline.py). The layout is `formats.record`'s.
+A batch under construction holds lists of values, keys, times and headers rather than objects, and is encoded
+when it is sent, all records in one loop: 140 ns for a value of 100 bytes, where creating a `NewRecord` for
+each would cost ten times that (benchmarks/pipeline.py). The layout is `formats.record`'s.
 """
 
 from __future__ import annotations
@@ -23,32 +23,33 @@ from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import NO_TIMESTAMP, Header, NewRecord
 
 _VARINTS = [varint_bytes(value) for value in range(8192)]
-"""Ready-made varints of 0, 1, ...: grown to what a batch needs, up to `_MAX_TABLE`."""
+"""Ready-made varints of 0, 1, ...: extended to what a batch needs, up to `_MAX_TABLE`."""
 
 _NULL = varint_bytes(-1)
 _KEYLESS = [_NULL + length for length in _VARINTS]
 """A null key and a value's length, by that length."""
 
 _growing = threading.Lock()
-"""Guards the growth of both tables; readers need no lock, as they never shrink."""
+"""Guards the growth of both tables; readers need no lock, because the tables never shrink."""
 
 _MAX_TABLE = 1 << 17
 _MOST_OVERHEAD = 32
-"""More than the fields around key and value take where every number is in the table."""
+"""More than the size of all fields besides key and value if every number is in the table."""
 
 BATCH_HEADER_BYTES = HEADER_SIZE
 
 SMALL_CONTENT = 4096
 SMALL_OVERHEAD, BIG_OVERHEAD = 16, 24
-"""What a record of less than `SMALL_CONTENT` bytes of key and value takes at most on top of them, without
-headers and with the producer's own time; and what a larger one takes."""
+"""Upper bounds for the bytes of a record besides its key and value, without headers and with the producer's
+own time: if these have less than `SMALL_CONTENT` bytes, and if they have more.
+"""
 
 OWN_TIME_BYTES = 6
-"""More of it where the caller chose the time: those can be far apart within a batch."""
+"""Added to the bound if the caller chose the time: such times can be far apart within a batch."""
 
 
 def record_size_bound(content_bytes: int, headers: Sequence[Header], own_time: bool) -> int:
-    """No record whose key and value have ``content_bytes`` takes more before compression.
+    """Upper bound in bytes for an uncompressed record whose key and value have ``content_bytes``.
 
     ``own_time`` is whether the caller chose the timestamp.
     """
@@ -61,12 +62,7 @@ def record_size_bound(content_bytes: int, headers: Sequence[Header], own_time: b
 
 
 def own_headers(headers: Iterable[Header]) -> tuple[Header, ...]:
-    """The headers as the producer keeps them: checked, and no longer the caller's to change.
-
-    Raises:
-        TypeError: they are not pairs of a text and bytes or None.
-        InvalidRecord: a name cannot be written as UTF-8.
-    """
+    """The headers, checked and copied. Raises `TypeError` or `InvalidRecord`."""
     own = []
     for header in headers:
         try:
@@ -85,11 +81,7 @@ def own_headers(headers: Iterable[Header]) -> tuple[Header, ...]:
 
 
 def as_bytes(what: str, value: Any) -> bytes | None:
-    """``value`` as bytes of our own; null stays null.
-
-    Raises:
-        TypeError: it is nothing of the kind.
-    """
+    """``value`` as immutable bytes; None stays None. Raises `TypeError` for other types."""
     if value is None:
         return None
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -103,12 +95,10 @@ def encode_block(
     times: Sequence[int],
     headers: Sequence[Sequence[Header]] | None,
 ) -> bytes:
-    """The records' bytes, uncompressed. ``keys`` and ``headers`` are None where no record has any.
+    """The records' bytes, uncompressed. ``keys`` and ``headers`` are None if no record has any.
 
-    Times are milliseconds and count from the first one.
-
-    Raises:
-        InvalidRecord: a length or time does not fit its field.
+    Times are milliseconds; the first one is the base. Raises `InvalidRecord` if a length or time does not fit
+    its field.
     """
     if headers is None and _fits_table(values, keys, times):
         return _with_keys(values, keys, times) if keys is not None else _without_keys(values, times)
@@ -158,11 +148,7 @@ def sealed(
     producer: tuple[int, int, int],
     transactional: bool,
 ) -> bytes:
-    """The batch of a ``block`` of encoded records with these times.
-
-    Raises:
-        InvalidRecord, UnsupportedCompression: as `encode_batch`.
-    """
+    """The batch around a ``block`` of encoded records with these times. Raises as `encode_batch`."""
     return seal_batch(
         compress(codec, block, level),
         attributes=int(codec) | (TRANSACTIONAL_BIT if transactional else 0),
@@ -177,7 +163,7 @@ def sealed(
 def _fits_table(
     values: Sequence[bytes | None], keys: Sequence[bytes | None] | None, times: Sequence[int]
 ) -> bool:
-    """Whether the table has every length and delta, grown if need be, and no value is null."""
+    """Whether the table, extended if need be, has every length and delta, and no value is null."""
     if None in values or min(times) < times[0]:
         return False
     longest = max(map(len, values))  # type: ignore[arg-type]
@@ -206,7 +192,7 @@ def _without_keys(values: Sequence[bytes | None], times: Sequence[int]) -> bytes
     start, rest = b"", 0
     for offset, value, time in zip(varints, values, times):  # noqa: B905  (the table is longer)
         if time != last:
-            # Records of one millisecond are many: their first bytes are made once.
+            # Many records share a millisecond, so their first bytes are made once.
             last, start = time, b"\0" + varints[time - base]
             rest = len(start) + 1
         size = len(value)  # type: ignore[arg-type]
@@ -234,37 +220,37 @@ def _with_keys(values: Sequence[bytes | None], keys: Sequence[bytes | None], tim
 
 
 _BATCHES_SINCE = 3
-"""The version of Produce from which on only record batches are taken; before it, only message sets."""
+"""Since this version Produce only carries record batches; before it, only message sets."""
 
 _ZSTD_SINCE = 7
 _TIMESTAMPS_SINCE = 2
 _TIMESTAMP_BYTES = 8
 _LAST_OLD_FETCH = 3
-"""Of Fetch. Kafka 4 knows neither it nor Produce 0-2, but must advertise these: librdkafka would not
-compress otherwise (KAFKA-18659)."""
+"""A version of Fetch. Kafka 4 supports neither it nor Produce 0-2, but must advertise these: librdkafka would
+not compress otherwise (KAFKA-18659).
+"""
 
 
 NOBODY = (-1, -1, -1)
-"""The id, epoch and base sequence of a producer that has none."""
+"""Id, epoch and base sequence without a producer id."""
 
 
 class Encoding(Protocol):
-    """*Thread-safe: it holds nothing that changes.* How records become bytes, and what carries them."""
+    """*Thread-safe: immutable.* A message format with its codec, and the Produce version that carries it."""
 
     small_overhead: int
-    """What a record of less than `SMALL_CONTENT` bytes without headers takes on top of them at most."""
+    """Upper bound for a record's bytes besides less than `SMALL_CONTENT` bytes of content, without
+    headers.
+    """
 
     has_headers: bool
 
     def size_bound(self, content_bytes: int, headers: Sequence[Header], own_time: bool) -> int:
-        """No record whose key and value have ``content_bytes`` takes more before compression.
-
-        ``own_time`` is whether the caller chose the timestamp.
-        """
+        """As `record_size_bound`."""
         ...
 
     def kept_times(self, times: list[int]) -> list[int]:
-        """What the format has of the records' timestamps."""
+        """The records' timestamps as far as the format has them."""
         ...
 
     def encode(
@@ -275,26 +261,23 @@ class Encoding(Protocol):
         headers: Sequence[Sequence[Header]] | None,
         producer: tuple[int, int, int],
     ) -> bytes:
-        """The bytes of at least one record. ``producer`` is its id, epoch and base sequence, -1 for none.
-
-        Raises:
-            InvalidRecord: a length or time does not fit its field.
-            UnsupportedCompression: the codec's library is not installed.
+        """The bytes of at least one record, as `encode_batch`. ``producer`` is id, epoch and base sequence,
+        or `NOBODY`.
         """
         ...
 
     def produce_version(self, connection: Connection) -> int:
-        """The version of Produce that takes these bytes to a broker.
+        """The Produce version that carries these bytes to a broker.
 
         Raises:
-            UnsupportedVersion: the broker does not take the format.
+            UnsupportedVersion: the broker does not accept the format.
             UnsupportedCompression: it is too old for the codec.
         """
         ...
 
 
 class RecordBatches:
-    """*Thread-safe.* Format v2: one batch, which carries what idempotence needs."""
+    """*Thread-safe.* Format v2: one batch, with what idempotence needs."""
 
     small_overhead = SMALL_OVERHEAD
     has_headers = True
@@ -331,7 +314,7 @@ class RecordBatches:
         )
 
     def sealed(self, block: bytes, times: Sequence[int], producer: tuple[int, int, int]) -> bytes:
-        """As `encode`, of records that are encoded already."""
+        """`encode` for records that are already encoded."""
         return sealed(
             block,
             times,
@@ -348,7 +331,7 @@ class RecordBatches:
 class MessageSets:
     """*Thread-safe.* Formats v0 and v1: an entry for each record, or one compressed wrapper around them.
 
-    Offsets are 0, 1, ... as producers of that time wrote them; the broker makes its own.
+    Offsets are 0, 1, ... as producers of that time wrote them; the broker replaces them.
     """
 
     has_headers = False
@@ -368,7 +351,7 @@ class MessageSets:
         values: Sequence[bytes | None],
         keys: Sequence[bytes | None] | None,
         times: Sequence[int],
-        headers: Sequence[Sequence[Header]] | None,  # noqa: ARG002  (refused where records are taken)
+        headers: Sequence[Sequence[Header]] | None,  # noqa: ARG002  (refused in send)
         producer: tuple[int, int, int],  # noqa: ARG002
     ) -> bytes:
         rows = zip(values, keys if keys is not None else [None] * len(values), times, strict=True)
@@ -376,26 +359,26 @@ class MessageSets:
         return encode_set(records, magic=self._magic, codec=self._codec, level=self._level)
 
     def produce_version(self, connection: Connection) -> int:
-        """2 where the broker has it, as every one from 0.10 until 3.9 does; v0 goes in 0 and 1 as well."""
+        """2 if the broker has it, as all from 0.10 to 3.9 do; v0 also fits 0 and 1."""
         least = _TIMESTAMPS_SINCE if self._magic else 0
         low, high = connection.served(ApiKey.PRODUCE) or (0, -1)
         oldest_fetch = (connection.served(ApiKey.FETCH) or (0, 0))[0]
         if low >= _BATCHES_SINCE or oldest_fetch > _LAST_OLD_FETCH:
             raise UnsupportedVersion(
-                f"{connection.peer}: the broker takes no message sets, as Kafka 4 and later do not; "
-                f"message.format=v{self._magic} cannot be sent there, v2 can"
+                f"{connection.peer}: the broker does not accept message sets, like Kafka 4 and later; "
+                f"message.format=v{self._magic} cannot be sent to it, v2 can"
             )
         version = min(high, _BATCHES_SINCE - 1)
         if version < max(low, least):
             raise UnsupportedVersion(
-                f"{connection.peer}: the broker speaks Produce {low} to {high}; "
+                f"{connection.peer}: the broker supports Produce {low} to {high}; "
                 f"message.format=v{self._magic} needs {least} or later"
             )
         return version
 
 
 def batch_version(connection: Connection, codec: Codec = Codec.NONE) -> int:
-    """The version of Produce that takes a record batch to a broker.
+    """The Produce version that carries a record batch to a broker.
 
     Raises:
         UnsupportedVersion: the broker is older than 0.11.
@@ -403,7 +386,7 @@ def batch_version(connection: Connection, codec: Codec = Codec.NONE) -> int:
     """
     if (connection.served(ApiKey.PRODUCE) or (0, _BATCHES_SINCE))[1] < _BATCHES_SINCE:
         raise UnsupportedVersion(
-            f"{connection.peer}: the broker is older than Kafka 0.11 and takes no record batches; "
+            f"{connection.peer}: the broker is older than Kafka 0.11 and accepts no record batches; "
             "message.format=v1 is for 0.10, v0 for 0.8 and 0.9"
         )
     version = connection.version(ApiKey.PRODUCE)
@@ -413,7 +396,7 @@ def batch_version(connection: Connection, codec: Codec = Codec.NONE) -> int:
 
 
 def encoding_for(connection: Connection, codec: Codec) -> Encoding:
-    """What a broker takes, as new as we have it: message sets only where it takes no record batches."""
+    """The newest encoding that a broker accepts: message sets only if it does not accept record batches."""
     _, high = connection.served(ApiKey.PRODUCE) or (0, _BATCHES_SINCE)
     if high >= _BATCHES_SINCE:
         return RecordBatches(codec, None)
@@ -421,7 +404,7 @@ def encoding_for(connection: Connection, codec: Codec) -> Encoding:
 
 
 def encoding_of(config: ProducerConfig) -> Encoding:
-    """What `message.format`, `compression.type` and its level ask for."""
+    """The encoding for `message.format`, `compression.type` and its level."""
     codec = Codec.named(config.compression_type)
     if config.sends_old_sets:
         return MessageSets(MAGICS[config.message_format], codec, config.compression_level)

@@ -1,4 +1,4 @@
-"""The producer that applications use."""
+"""The public producer."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.errors import InvalidRecord, InvalidTxnState, KafkaError, MessageTooLarge
 from pyspark_kafkalog.formats.record import check_timestamp
 from pyspark_kafkalog.producer.accumulator import Accumulator, PartitionQueue
-from pyspark_kafkalog.producer.columns import Columns, Rows, arrow_columns
-from pyspark_kafkalog.producer.delivery import (
+from pyspark_kafkalog.producer.batch import (
     BulkDelivery,
     CallbackRunner,
     Delivery,
     OnBulkDelivery,
     OnDelivery,
 )
-from pyspark_kafkalog.producer.directory import Directory
+from pyspark_kafkalog.producer.columns import Columns, Rows, arrow_columns
 from pyspark_kafkalog.producer.encoder import (
     SMALL_CONTENT,
     RecordBatches,
@@ -34,6 +33,7 @@ from pyspark_kafkalog.producer.encoder import (
     encoding_of,
     own_headers,
 )
+from pyspark_kafkalog.producer.metadata import ProducerMetadata
 from pyspark_kafkalog.producer.routing import Route
 from pyspark_kafkalog.producer.sender import Sender
 from pyspark_kafkalog.producer.transaction_manager import TransactionManager
@@ -50,7 +50,7 @@ _open_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
 class Producer:
     """*Thread-safe.* Sends records to Kafka in batches, in the background.
 
-    Idempotent unless told otherwise: what is repeated after a failure is stored once, and each partition
+    Idempotent by default: a retried record is stored once, and each partition
     keeps the order of `send`. Records wait in a bounded buffer; `send` blocks only while it is full or the
     topic is not known yet. Use it as a context manager, or call `close`: both deliver what is left.
 
@@ -59,13 +59,11 @@ class Producer:
     """
 
     def __init__(self, config: Mapping[str, object] | ProducerConfig, *, clock: Clock = SYSTEM_CLOCK) -> None:
-        """Start the producer's thread. Nothing is sent or looked up before the first record.
-
-        Raises:
-            InvalidConfig: a property that is missing or not allowed.
+        """Start the producer's thread. Nothing is sent or looked up before the first record. Raises
+        `InvalidConfig`.
         """
         if not isinstance(config, ProducerConfig):
-            # `acks` is a word to Kafka ("all"), but whoever means 1 writes 1.
+            # `acks` is a string in Kafka ("all"), but users write 1 as a number.
             words = {name: str(config[name]) for name in ("acks",) if isinstance(config.get(name), int)}
             config = parse(ProducerConfig, {**config, **words}, source="producer")
         self.config = config
@@ -77,7 +75,7 @@ class Producer:
         self._accumulator = Accumulator(
             config, wake=poller.wake, on_settled=self._callbacks.submit, clock=clock
         )
-        self._directory = Directory(config, clock=clock)
+        self._directory = ProducerMetadata(config, clock=clock)
         self._transactions = (
             TransactionManager(
                 config.transactional_id, config, self._accumulator, flush=self._flush_by, clock=clock
@@ -104,23 +102,24 @@ class Producer:
         headers: Sequence[Header] = (),
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
-        """Hand over one record; returns as soon as it is in the buffer.
+        """Add one record to the buffer and return.
 
-        Without ``partition`` the key's hash decides, as in Kafka's own client, and without a key records go
-        to one partition after the other, batch by batch. ``timestamp_ms`` is now unless given.
+        Without ``partition`` the key's hash decides, as in Kafka's own client; without a key records go
+        to one partition after the other, batch by batch. ``timestamp_ms`` defaults to now.
         ``on_delivery(metadata, error)`` is called on the producer's callback thread.
 
         Raises:
-            TypeError: ``value``, ``key`` or a header's value is neither bytes nor None, a header's name no
-                text, or the time no whole number.
+            TypeError: ``value``, ``key`` or a header's value is neither bytes nor None, a header's name is
+                not
+                a str, or the time not an int.
             InvalidRecord: the time does not fit 64 bits, a header's name is not UTF-8, or there are headers
                 and `message.format` has none.
             MessageTooLarge: the record is above ``max.request.size``.
             UnknownTopicOrPartition: no such topic or partition.
             RequestTimedOut: the buffer stayed full for ``max.block.ms``.
             ConnectionLost: the topic could not be looked up within ``max.block.ms``.
-            InvalidTxnState: there is a `transactional.id`, and no transaction is open.
-            TransactionAbortable: the open transaction has failed, and can only be aborted.
+            InvalidTxnState: `transactional.id` is set, and no transaction is open.
+            TransactionAbortable: the open transaction has failed, and must be aborted.
             KafkaError: the producer is closed.
         """
         if value.__class__ is not bytes:
@@ -156,17 +155,17 @@ class Producer:
     def send_arrow(
         self, topic: str, data: pa.Table | pa.RecordBatch, on_delivery: OnBulkDelivery | None = None
     ) -> BulkDelivery:
-        """Hand over every row of an Arrow table or batch; returns when all are in the buffer or delivered.
+        """Send every row of an Arrow table or batch; returns when all are in the buffer or delivered.
 
         Columns: ``value`` (binary or string), and optionally ``key``, ``headers``, ``timestamp`` and
-        ``partition``, meaning what `send`'s arguments mean. ``on_delivery(delivery)`` is called once on the
-        callback thread, when it is known what became of every row.
+        ``partition``, as the arguments of `send`. ``on_delivery(delivery)`` is called once on the
+        callback thread, when every row is settled.
 
         Raises:
             InvalidRecord: a column is missing, unknown or of a type that cannot be sent, and nothing is sent;
-                or rows have headers that `message.format` has not.
+                or rows have headers that `message.format` lacks.
             MessageTooLarge, UnknownTopicOrPartition, RequestTimedOut, ConnectionLost, KafkaError: as in
-                `send`; rows before the one that failed are sent.
+                `send`; rows before the failed one are sent.
         """
         delivery = BulkDelivery(on_delivery)
         try:
@@ -182,16 +181,12 @@ class Producer:
         return delivery
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions ``topic`` has, as far as is known; looked up, and made, like that of a send.
-
-        Raises:
-            UnknownTopicOrPartition, ConnectionLost: as in `send`.
-        """
+        """The number of partitions of ``topic``, looked up and created as in `send`, which has the errors."""
         return len(self._route(topic).queues)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send what is in the buffer without lingering; wait until all of it is settled and every callback
-        was called. Failures are told by the deliveries and callbacks, not here.
+        """Send the buffer without lingering; wait until all of it is settled and every callback
+        has returned. Failures are reported by the deliveries and callbacks, not here.
 
         Raises:
             TimeoutError: not all was settled within ``timeout`` seconds.
@@ -201,86 +196,81 @@ class Producer:
     def init_transactions(self, timeout: float | None = None) -> None:
         """Take over the `transactional.id`: once, before the first transaction.
 
-        A producer of the same id that is still there can do nothing any more, and the transaction that it
-        left open, if so, is aborted; one whose commit was decided is committed. Waits for that up to
-        ``timeout`` seconds, or ``max.block.ms``.
+        An older producer of the same id is fenced and its open transaction aborted; one whose commit was
+        decided is committed. Waits for that up to ``timeout`` seconds, or ``max.block.ms``.
 
         Raises:
             UnsupportedVersion: the broker has no transactions.
             RequestTimedOut: it took too long; the call can be repeated.
             InvalidTxnState: it was called before.
-            KafkaError: anything else; the producer is to be closed.
+            KafkaError: anything else; close the producer.
         """
         self._transactional().init(timeout)
 
     def begin_transaction(self) -> None:
-        """Begin a transaction: what is sent from now on is seen by readers of committed records once it is
-        committed, all of it together. Asks no broker.
+        """Begin a transaction: readers with read_committed see the records sent from now on only after the
+        commit, all together. Sends no request.
 
         Raises:
             InvalidTxnState: `init_transactions` was not called, or a transaction is open.
-            KafkaError: the producer has failed before; it is to be closed.
+            KafkaError: the producer has failed before; close it.
         """
         self._transactional().begin()
 
     def send_offsets_to_transaction(self, offsets: Offsets, group: str) -> None:
-        """Have ``group``'s committed offsets change to ``offsets`` if and when the transaction is committed.
+        """Commit ``group``'s ``offsets`` with the transaction.
 
-        An offset is that to be read next: a number, or a `CommittedOffset` that has a text too. Waits
+        An offset is the next to read: a number, or a `CommittedOffset` with metadata. Waits
         until they are stored, up to ``max.block.ms``.
 
         Raises:
             InvalidRequest: an offset below 0; nothing was stored.
             InvalidTxnState: no transaction is open.
-            TransactionAbortable: they could not be stored; the transaction can only be aborted.
-            KafkaError: anything else; the producer is to be closed.
+            TransactionAbortable: they could not be stored; the transaction must be aborted.
+            KafkaError: anything else; close the producer.
         """
         self._transactional().send_offsets(offsets, group)
 
     def commit_transaction(self, timeout: float | None = None) -> None:
-        """Send what is left, wait until all of it is stored, and commit the transaction.
+        """Deliver all records, then commit the transaction.
 
         Waits up to ``timeout`` seconds, or ``max.block.ms``. A transaction without records and offsets
-        asks no broker.
+        sends no request.
 
         Raises:
-            TransactionAbortable: something was not delivered, or the coordinator refuses; nothing is
-                committed, and `abort_transaction` must follow.
-            RequestTimedOut: it is not known whether it is committed; call it again, nothing else is possible.
+            TransactionAbortable: a record was not delivered, or the coordinator refuses; nothing is
+                committed; call `abort_transaction`.
+            RequestTimedOut: it is unknown whether it was committed; repeat the call, nothing else is
+                possible.
             InvalidTxnState: no transaction is open.
             ProducerFenced: a newer producer of the `transactional.id` has begun, or it took longer than
                 `transaction.timeout.ms`.
-            KafkaError: anything else; the producer is to be closed.
+            KafkaError: anything else; close the producer.
         """
         self._transactional().commit(timeout)
 
     def abort_transaction(self, timeout: float | None = None) -> None:
-        """Drop what has not been sent, and have readers of committed records never see the rest.
+        """Drop unsent records and abort the transaction, so that readers with read_committed never see the
+        others.
 
-        Waits up to ``timeout`` seconds, or ``max.block.ms``, for answers to what is on its way. The next
-        transaction may begin after it, also where this one had failed.
-
-        Raises:
-            RequestTimedOut, InvalidTxnState, ProducerFenced, KafkaError: as in `commit_transaction`.
+        Waits up to ``timeout`` seconds, or ``max.block.ms``, for responses to requests in flight. Then a new
+        transaction may begin, also if this one had failed. Raises as `commit_transaction`.
         """
         self._transactional().abort(timeout)
 
     def prepare_transaction(self, timeout: float | None = None) -> PreparedTransaction:
-        """Send what is left, wait until all of it is stored, and leave the transaction open.
+        """Deliver all records, and leave the transaction open.
 
-        Whoever has what is returned can end it, in another process too (`end_transaction`), and so can this
-        producer; `close` leaves it open then. It still has to be ended within
-        `transaction.timeout.ms` of its begin, or the coordinator aborts it.
-
-        Raises:
-            TransactionAbortable, RequestTimedOut, InvalidTxnState, KafkaError: as in `commit_transaction`.
+        Any process with the returned value can end it (`end_transaction`), and so can this
+        producer; `close` then leaves it open. It must be ended within
+        `transaction.timeout.ms` of its begin, or the coordinator aborts it. Raises as `commit_transaction`.
         """
         return self._transactional().prepare(timeout)
 
     def close(self, timeout: float | None = None) -> None:
         """Deliver what is left, within ``timeout`` seconds or ``delivery.timeout.ms``, and end the threads.
 
-        What could not be delivered by then is settled as failed, so its callbacks are called too. A
+        Records not delivered by then fail, with their callbacks called. A
         transaction that is neither committed nor prepared is aborted. A second call does nothing.
         """
         if self._closed:
@@ -304,7 +294,7 @@ class Producer:
         self.close()
 
     def __del__(self) -> None:
-        # Forgotten without close: the threads deliver what they have and then end by themselves.
+        # Not closed: the threads deliver what is buffered and then end.
         accumulator = getattr(self, "_accumulator", None)
         if accumulator is not None and not self._closed:
             accumulator.abandon()
@@ -322,7 +312,7 @@ class Producer:
         return self._transactions
 
     def _route(self, topic: str) -> Route:
-        """The topic's partitions as they are known now; waits for them the first time."""
+        """The topic's current partitions; waits for them the first time."""
         version = self._directory.version
         route = self._routes.get(topic)
         if route is None or route.version != version:
@@ -334,7 +324,7 @@ class Producer:
         return route
 
     def _send_rows(self, route: Route, rows: Rows, delivery: BulkDelivery) -> None:
-        """Append ``rows`` to the queues they belong to, each queue's in their order."""
+        """Append ``rows`` to their queues, in order within each queue."""
         for chosen, own in route.parts(rows):
             position = 0
             while position < len(own):
@@ -361,7 +351,7 @@ class Producer:
 
 
 def _close_at_exit() -> None:
-    """A program may end without closing its producer; what it sent is delivered all the same."""
+    """Deliver the records of a producer that the program did not close."""
     for producer in list(_open_producers):
         logger.warning("a producer was not closed; delivering what is left")
         producer.close()

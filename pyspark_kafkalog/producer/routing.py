@@ -1,4 +1,4 @@
-"""From a record to its partition's queue."""
+"""Choosing a record's partition, and its queue."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _words(count: int) -> Struct:
 def murmur2(data: bytes) -> int:
     """MurmurHash2 with Kafka's seed, 32 bits, unsigned.
 
-    Java clients see the same bits as a signed number; `partition_for` takes the sign away as they do.
+    In Java the same bits are a signed number; `partition_for` removes the sign as Java clients do.
     Source: MurmurHash2 (Austin Appleby, public domain), seed of Kafka's ``Utils.murmur2``.
     """
     length = len(data)
@@ -44,14 +44,14 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for(key: bytes, partition_count: int) -> int:
-    """The partition of ``key``: the same in every client that hashes as Kafka's own does."""
+    """The partition of ``key``, the same as in Kafka's own clients."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
 class KeyPartitioner:
-    """*Thread-safe: each step is one operation on a dict.* `partition_for` with a memory.
+    """*Thread-safe: each step is one operation on a dict.* `partition_for` with a cache of about 10,000 keys.
 
-    Hashing in Python costs microseconds, and keys repeat. Remembers about 10,000 keys.
+    Hashing in Python costs microseconds, and keys repeat.
     """
 
     def __init__(self, partition_count: int) -> None:
@@ -69,10 +69,10 @@ class KeyPartitioner:
 
 
 class StickyPartitioner:
-    """*Thread-safe.* The partition that records without a key go to now.
+    """*Thread-safe.* The current partition for records without a key.
 
-    It stays until `moved`, so that batches fill up instead of many staying small (KIP-480); then another
-    one is drawn, among those that have a leader as long as there are any.
+    It stays until `moved`, so that batches fill up (KIP-480); then another
+    is drawn, if possible among those with a leader.
     """
 
     def __init__(self, partitions: Sequence[int], seed: int | None = None) -> None:
@@ -81,7 +81,7 @@ class StickyPartitioner:
         self.current = self._random.choice(self._choices)
 
     def moved(self) -> int:
-        """Go to another partition, if there is one; it becomes `current`."""
+        """Change to another partition, if there is one; it becomes `current`."""
         others = [partition for partition in self._choices if partition != self.current]
         if others:
             self.current = self._random.choice(others)
@@ -89,9 +89,10 @@ class StickyPartitioner:
 
 
 class Route:
-    """*Thread-safe.* One topic's queues as the metadata of one moment has them.
+    """*Thread-safe.* One topic's queues, by one version of the metadata.
 
-    Threads that race in `sticky` may move on a record early or late; every record goes to one queue.
+    Threads racing in `sticky` may change partition a record early or late; every record still goes to one
+    queue.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class Route:
         config: ProducerConfig,
         previous: Route | None,
     ) -> Route:
-        """The route to a topic; records without a key stay where they were going, if that still is."""
+        """The route to a topic; records without a key keep their partition if it still exists."""
         queues = {
             partition: accumulator.queue(TopicPartition(topic.name, partition))
             for partition in topic.partitions
@@ -131,11 +132,7 @@ class Route:
         return cls(topic.name, version, queues, sticky, config)
 
     def queue(self, partition: int) -> PartitionQueue:
-        """The queue of a partition that the caller chose.
-
-        Raises:
-            UnknownTopicOrPartition: the topic does not have it.
-        """
+        """The queue of a partition that the caller chose. Raises `UnknownTopicOrPartition`."""
         try:
             return self.queues[partition]
         except KeyError:
@@ -144,9 +141,9 @@ class Route:
             ) from None
 
     def sticky(self, size: int) -> PartitionQueue:
-        """The queue for a record of ``size`` bytes that may go anywhere.
+        """The queue for a record of ``size`` bytes without a key or partition.
 
-        Another one than before only where a batch begins, so that batches fill up.
+        Changes only at the beginning of a batch, so that batches fill up.
         """
         queue = self.queues[self._sticky.current]
         batch = queue.open
@@ -159,19 +156,19 @@ class Route:
         return queue
 
     def spread(self, size: int) -> None:
-        """``size`` more bytes went where `sticky` said."""
+        """``size`` more bytes went to the queue of `sticky`."""
         self._spread_bytes += size
 
     def parts(self, rows: Rows) -> Iterator[tuple[PartitionQueue | None, Rows]]:
-        """The rows of each queue, in their order; None comes with those that `sticky` is to be asked for.
+        """The rows of each queue, in order; None comes with rows that `sticky` decides.
 
         Raises:
-            UnknownTopicOrPartition: a row names a partition that there is not; nothing was yielded by then.
+            UnknownTopicOrPartition: a row has an invalid partition; nothing was yielded by then.
         """
         if isinstance(rows, ArrowRows):
             numbered = rows.by_partition(len(self.queues), by_key=self.by_key is not None)
             if len(numbered) > 1 and numbered[0][0] == ANYWHERE:
-                # They may share a partition with others, and are to stay in order: all to the same one.
+                # They may share a partition with others and must stay in order, so all go to the same one.
                 size = numbered[0][1].size(0, len(numbered[0][1]))
                 number = self.sticky(size).tp.partition
                 numbered = rows.by_partition(
@@ -189,10 +186,8 @@ class Route:
             yield queue, rows if len(indexes) == len(rows) else rows.select(indexes)
 
     def choose(self, rows: Columns) -> Iterator[PartitionQueue]:
-        """The queue of each row: its own partition's, else its key's, else the sticky one's.
-
-        Raises:
-            UnknownTopicOrPartition: a row names a partition that there is not.
+        """The queue of each row: its own partition's, else its key's, else the sticky one. Raises
+        `UnknownTopicOrPartition`.
         """
         keys, by_key = rows.keys, self.by_key
         for row in range(len(rows)):

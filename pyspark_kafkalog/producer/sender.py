@@ -1,4 +1,4 @@
-"""The producer's thread: takes batches, sends them to their leaders, sees to the answers."""
+"""The producer's thread: takes batches, sends them to their leaders, and decides what each response means."""
 
 from __future__ import annotations
 
@@ -15,23 +15,177 @@ from pyspark_kafkalog.client.retry import Deadline, RetryPolicy
 from pyspark_kafkalog.client.transport import Poller
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.producer import ProducerConfig
-from pyspark_kafkalog.errors import ConnectionLost, KafkaError, RequestTimedOut
+from pyspark_kafkalog.errors import (
+    ConnectionLost,
+    ErrorCode,
+    InvalidRequest,
+    KafkaError,
+    MessageTooLarge,
+    RequestTimedOut,
+    UnsupportedVersion,
+    error_for,
+)
 from pyspark_kafkalog.producer.accumulator import Accumulator, PartitionQueue, ProducerIdentity
 from pyspark_kafkalog.producer.batch import ProducerBatch
-from pyspark_kafkalog.producer.directory import Directory
 from pyspark_kafkalog.producer.encoder import encoding_of
-from pyspark_kafkalog.producer.outcome import OutcomeHandler
+from pyspark_kafkalog.producer.metadata import ProducerMetadata
 from pyspark_kafkalog.producer.transaction_manager import Consequence, TransactionManager
 from pyspark_kafkalog.protocol.api.produce import (
     PartitionProduceData,
+    PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
 
+logger = logging.getLogger(__name__)
 
-class Link:
-    """*Owned by the sender's thread.* The connection to a broker, if any, and the batches not answered."""
+_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+_SEQUENCE_ERRORS = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+"""The broker does not go on from the numbers it was sent; it has stored nothing of the batch."""
+
+_MOVED = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+
+
+class OutcomeHandler:
+    """*Not thread-safe: the sender's thread only.* Holds no batches of its own."""
+
+    def __init__(
+        self,
+        accumulator: Accumulator,
+        directory: ProducerMetadata,
+        policy: RetryPolicy,
+        config: ProducerConfig,
+    ) -> None:
+        self._accumulator, self._directory = accumulator, directory
+        self._policy, self._config = policy, config
+
+    def answered(
+        self, batch: ProducerBatch, result: PartitionProduceResponse | None, peer: str, now: float
+    ) -> None:
+        """A broker responded for ``batch``; None means that the response lacks it."""
+        if batch.settled:
+            return  # it expired before the response came
+        if result is None:
+            text = f"{peer}: the produce response lacks {batch.tp}"
+            self.failed(batch, InvalidRequest(text), now)
+            return
+        code = result.error_code
+        if code == ErrorCode.NONE:
+            self._accumulator.trouble = None
+            self._accumulator.settle(batch, result.base_offset, result.log_append_time_ms)
+        elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            # Stored by an earlier attempt, too long ago for the broker to know the offset.
+            self._accumulator.settle(batch)
+        elif code in _SEQUENCE_ERRORS and batch.base_sequence >= 0:
+            if self._config.transactional_id is None:
+                self._renumber(batch, code, now)
+            else:
+                self._refused(batch, result, peer, now)
+        elif code in _TOO_LARGE and batch.count > 1:
+            logger.warning(
+                "%s: a batch of %d records is too large for %s; sent as two", batch.tp, batch.count, peer
+            )
+            self._accumulator.split(batch, now)
+        else:
+            if code in _MOVED:
+                self._directory.mark_stale()
+            self.failed(batch, self._error(batch, result, peer), now)
+
+    def failed(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
+        """``batch`` was not delivered this time."""
+        if batch.settled:
+            return
+        batch.last_failure = self._accumulator.trouble = error
+        wait = self._policy.again(error, batch.attempts)
+        if wait is not None:
+            self._accumulator.repeat(batch, now + wait)
+            return
+        self._accumulator.settle(batch, error=error)
+
+    def expired(self, batch: ProducerBatch) -> None:
+        """The delivery timeout of ``batch`` has passed."""
+        reason = batch.last_failure or self._accumulator.trouble
+        if reason is None:
+            leader = self._directory.leader(batch.tp)
+            why = "the partition has no leader" if leader is None else "no response has come"
+        else:
+            why = str(reason)
+        text = (
+            f"{batch.tp}: {batch.count} record(s) not delivered within delivery.timeout.ms="
+            f"{self._config.delivery_timeout_ms}: {why}"
+        )
+        if batch.sent:
+            text += "; they may have been stored anyway"
+        self._accumulator.settle(batch, error=RequestTimedOut(text))
+
+    def unreachable(self, error: KafkaError) -> None:
+        """A broker cannot be reached at the moment: the reason why batches wait."""
+        self._accumulator.trouble = error
+
+    def no_identity(self, error: KafkaError) -> None:
+        """No producer id is available: nothing can be sent idempotently."""
+        if isinstance(error, UnsupportedVersion):
+            error = UnsupportedVersion(
+                f"{error}; idempotent producers need Kafka 0.11 or later. For older brokers set "
+                "enable.idempotence=false and the message.format of their time: v1 in 0.10, v0 in 0.8 and 0.9"
+            )
+        for batch in self._accumulator.unsettled():
+            self._accumulator.settle(batch, error=error)
+
+    def _renumber(self, batch: ProducerBatch, code: ErrorCode, now: float) -> None:
+        """Retry a batch whose sequence numbers the broker refused; restart numbering if they can never be
+        right.
+        """
+        batch.last_failure = error_for(code, f"{batch.tp}: {code.name} at sequence {batch.base_sequence}")
+        again = now + self._policy.backoff(batch.attempts)
+        forgotten = code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if self._accumulator.repeat_refused(batch, again, new_id=forgotten):
+            logger.warning("%s; continuing with new sequence numbers", batch.last_failure)
+
+    def _refused(self, batch: ProducerBatch, result: PartitionProduceResponse, peer: str, now: float) -> None:
+        """In a transaction sequence numbers stay: an error that no earlier failure explains ends it."""
+        error = self._error(batch, result, peer)
+        earlier = not self._accumulator.is_first(batch)
+        if result.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and earlier:
+            batch.last_failure = error
+            self._accumulator.repeat(batch, now + self._policy.backoff(batch.attempts))
+        else:
+            self._accumulator.settle(batch, error=error)
+
+    def _error(self, batch: ProducerBatch, result: PartitionProduceResponse, peer: str) -> KafkaError:
+        detail = result.error_message or result.error_code.name
+        wrong = "; ".join(
+            f"record {entry.batch_index}: {entry.batch_index_error_message}" for entry in result.record_errors
+        )
+        text = f"{peer}: {batch.tp}: {detail}" + (f" ({wrong})" if wrong else "")
+        if result.error_code in _TOO_LARGE:
+            return MessageTooLarge(
+                f"{text}: a single record of about {batch.size} bytes is above the topic's max.message.bytes"
+            )
+        return error_for(result.error_code, text)
+
+
+class BrokerLink:
+    """*Owned by the sender's thread.* The connection to a broker, if any, and its batches without a
+    response.
+    """
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
@@ -42,19 +196,17 @@ class Link:
         self.not_before = 0.0
 
     def batches(self) -> list[ProducerBatch]:
-        """Every batch given to this broker of which nothing is known."""
+        """Every batch of this broker without a response."""
         return [batch for batches in self.sent.values() for batch in batches] + self.unconfirmed
 
 
-logger = logging.getLogger(__name__)
-
 Done = Callable[[Any, "KafkaError | None"], object]
-"""Called with a chore's result, or with None and its failure."""
+"""Called with a task's result, or with None and its error."""
 
 
-class Chores:
-    """*Owned by the sender's thread.* Each chore has a short-lived thread of its own; what comes of it is
-    handed back to the owner in `collect`. ``wake`` tells the owner that there is something to collect.
+class BackgroundTasks:
+    """*Owned by the sender's thread.* Runs each task in a short-lived thread; results are passed
+    back to the owner in `collect`. ``wake`` tells the owner that there is something to collect.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
@@ -64,7 +216,7 @@ class Chores:
         self._closed = False
 
     def start(self, name: str, work: Callable[[], Any], done: Done) -> None:
-        """Do ``work`` unless a chore of this name is running; ``done`` is called from a later `collect`."""
+        """Run ``work`` unless a task of this name is running; a later `collect` calls ``done``."""
         if name in self._running:
             return
         self._running.add(name)
@@ -74,11 +226,11 @@ class Chores:
         try:
             thread.start()
         except RuntimeError:
-            # The interpreter is ending and starts no more threads: do it here and now.
+            # The interpreter is shutting down and starts no threads: run it here.
             self._run(name, work, done)
 
     def collect(self) -> None:
-        """Call ``done`` for each chore that is finished."""
+        """Call ``done`` for each finished task."""
         while True:
             try:
                 name, done, result, error = self._finished.get_nowait()
@@ -88,7 +240,7 @@ class Chores:
             done(result, error)
 
     def close(self) -> None:
-        """Nobody will collect any more: what is finished, or will be, is closed if it can be."""
+        """Stop collecting: close the results of finished and running tasks if possible."""
         self._closed = True
         self._dispose()
 
@@ -117,20 +269,20 @@ class Chores:
 
 
 _LONGEST_WAIT = 1.0
-"""Seconds between two looks at the age of metadata when nothing else happens."""
+"""Seconds after which the metadata's age is checked if nothing else happens."""
 
 
 class Sender:
     """*Owned by its own thread*; `start`, `wake`, `stop` and `join` may be called from any.
 
-    The loop never waits for one broker: connecting, looking up leaders and asking for a producer id are
-    `Chores`. It ends when the accumulator is closed and empty, or at `stop`.
+    The loop never blocks on one broker: connecting, looking up leaders and requesting a producer id are
+    `BackgroundTasks`. It ends when the accumulator is closed and empty, or at `stop`.
     """
 
     def __init__(
         self,
         accumulator: Accumulator,
-        directory: Directory,
+        directory: ProducerMetadata,
         poller: Poller,
         config: ProducerConfig,
         *,
@@ -143,8 +295,8 @@ class Sender:
         self._policy = RetryPolicy.of(config, patient=True)
         self._outcome = OutcomeHandler(accumulator, directory, self._policy, config)
         self._encoding = encoding_of(config)
-        self._links: dict[int, Link] = {}
-        self._chores = Chores(poller.wake)
+        self._links: dict[int, BrokerLink] = {}
+        self._tasks = BackgroundTasks(poller.wake)
         self._identity_failures = 0
         self._identity_not_before = self._refresh_not_before = self._adding_not_before = 0.0
         self._lost_some = False
@@ -152,11 +304,11 @@ class Sender:
         self._thread = threading.Thread(target=self._run, name="kafkalog-producer", daemon=True)
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Give up what is not delivered yet and end the thread soon."""
+        """Give up undelivered records and end the thread soon."""
         self._stopping = True
         self._poller.wake()
 
@@ -172,7 +324,7 @@ class Sender:
             try:
                 self._step()
             except Exception:
-                logger.exception("the producer's thread goes on after an unexpected failure")
+                logger.exception("the producer's thread continues after an unexpected error")
                 self._clock.sleep(self._policy.backoff(1))
         for batch in self._accumulator.unsettled():
             text = f"{batch.tp}: the producer was closed before {batch.count} records were delivered"
@@ -180,16 +332,16 @@ class Sender:
         for link in self._links.values():
             if link.connection is not None:
                 link.connection.close()
-        self._chores.close()
+        self._tasks.close()
         self._poller.close()
         self._directory.close()
         if self._transactions is not None:
             self._transactions.disconnect()
 
     def _step(self) -> None:
-        """Send what can be sent, wait for something to happen, and see to it."""
+        """Send what can be sent, wait for events, and handle them."""
         now = self._clock.monotonic()
-        self._chores.collect()
+        self._tasks.collect()
         self._expire(now)
         self._check_request_timeouts(now)
         self._refresh_metadata(now)
@@ -197,7 +349,7 @@ class Sender:
         look_again = min(self._dispatch(now), self._next_request_timeout())
         wait = max(0.0, min(look_again - self._clock.monotonic(), _LONGEST_WAIT))
         if self._lost_some:
-            wait = 0.0  # what was to be sent now has another time since
+            wait = 0.0  # the state changed, so look again
         for link, readable, writable in self._poller.wait(wait):
             if writable:
                 self._flush(link)
@@ -205,7 +357,7 @@ class Sender:
                 self._read(link)
 
     def _dispatch(self, now: float) -> float:
-        """Send every batch that can be sent now; when to look again if nothing happens before."""
+        """Send every batch that can be sent now; returns when to look again if nothing happens before."""
         if self._config.enable_idempotence and self._accumulator.identity is None:
             _, soonest = self._accumulator.ready(now)
             self._ask_identity(now)
@@ -223,7 +375,7 @@ class Sender:
             else:
                 by_node[node_id].append(queue)
         for node_id, own in by_node.items():
-            link = self._links.setdefault(node_id, Link(node_id))
+            link = self._links.setdefault(node_id, BrokerLink(node_id))
             if link.connection is None:
                 self._connect(link, now)
                 soonest = min(soonest, link.not_before if link.not_before > now else inf)
@@ -234,9 +386,10 @@ class Sender:
     def _in_transaction(
         self, transactions: TransactionManager, queues: list[PartitionQueue], now: float
     ) -> tuple[list[PartitionQueue], float]:
-        """Those whose partitions the transaction has, and when to look again; the others are being added.
+        """The queues whose partitions are in the transaction, and when to look again; the others are being
+        added.
 
-        After a failure nothing new is sent, and after one of the producer nothing at all.
+        After a failed transaction nothing new is sent, after a failed producer nothing at all.
         """
         trouble = transactions.trouble
         if trouble is not None:
@@ -252,12 +405,12 @@ class Sender:
                 self._adding_not_before = self._clock.monotonic() + self._policy.backoff(1)
 
         if now >= self._adding_not_before:
-            self._chores.start("transaction", lambda: transactions.add_partitions(missing), added)
+            self._tasks.start("transaction", lambda: transactions.add_partitions(missing), added)
         held_now = [queue for queue in queues if queue.tp in held]
         return held_now, self._adding_not_before if now < self._adding_not_before else inf
 
-    def _send_to(self, link: Link, queues: list[PartitionQueue], now: float) -> None:
-        """Fill requests, one batch of each partition in each, as long as the broker may have more."""
+    def _send_to(self, link: BrokerLink, queues: list[PartitionQueue], now: float) -> None:
+        """Fill requests, one batch of each partition in each, while the broker may have more in flight."""
         while queues and link.connection is not None:
             if len(link.sent) >= self._config.max_in_flight or link.connection.transport.unsent:
                 return
@@ -279,20 +432,20 @@ class Sender:
             queues = later + again
 
     def _encoded(self, batch: ProducerBatch) -> bool:
-        """Whether the batch's bytes could be made; if not, it is settled."""
+        """Whether the batch could be encoded; if not, it is settled."""
         try:
             batch.encode(self._encoding)
         except KafkaError as e:
             self._accumulator.settle(batch, error=e)
             return False
         except Exception as e:
-            # Such as no memory left. The batch is in no queue any more: unsettled it would be waited for.
+            # For example out of memory. The batch is in no queue, so it must be settled here.
             logger.exception("%s: a batch of %d records cannot be encoded", batch.tp, batch.count)
             self._accumulator.settle(batch, error=KafkaError(f"{batch.tp}: cannot be encoded: {e!r}"))
             return False
         return True
 
-    def _send(self, link: Link, batches: list[ProducerBatch], now: float) -> None:
+    def _send(self, link: BrokerLink, batches: list[ProducerBatch], now: float) -> None:
         connection = link.connection
         if connection is None:
             return
@@ -309,9 +462,9 @@ class Sender:
         try:
             ticket = connection.send_now(self._request(batches), answered=answered, version=version)
         except Exception as e:
-            # Whatever it is: a batch that is in flight with nobody to answer for it would never be settled.
+            # Any error: a batch in flight without a request would never be settled.
             link.unconfirmed += batches
-            self._lost(link, _as_kafka_error(e, f"{connection.peer}: a request cannot be made"), now)
+            self._lost(link, _as_kafka_error(e, f"{connection.peer}: a request cannot be encoded"), now)
             return
         if answered:
             link.sent[ticket] = batches
@@ -334,8 +487,8 @@ class Sender:
             ),
         )
 
-    def _watch(self, link: Link) -> None:
-        """Have the poller report what this connection waits for; settle what needs no answer."""
+    def _watch(self, link: BrokerLink) -> None:
+        """Tell the poller what this connection waits for; settle batches that need no response."""
         connection = link.connection
         if connection is None:
             return
@@ -345,7 +498,7 @@ class Sender:
             for batch in batches:
                 self._accumulator.settle(batch)
 
-    def _flush(self, link: Link) -> None:
+    def _flush(self, link: BrokerLink) -> None:
         if link.connection is None:
             return
         try:
@@ -355,7 +508,7 @@ class Sender:
         else:
             self._watch(link)
 
-    def _read(self, link: Link) -> None:
+    def _read(self, link: BrokerLink) -> None:
         connection = link.connection
         if connection is None:
             return
@@ -367,10 +520,10 @@ class Sender:
             if connection.broken:
                 connection.receive_now()
         except Exception as e:
-            error = _as_kafka_error(e, f"{connection.peer}: an answer cannot be dealt with")
+            error = _as_kafka_error(e, f"{connection.peer}: a response cannot be handled")
             self._lost(link, error, self._clock.monotonic())
 
-    def _answered(self, link: Link, batches: list[ProducerBatch], answer: ProduceResponse) -> None:
+    def _answered(self, link: BrokerLink, batches: list[ProducerBatch], answer: ProduceResponse) -> None:
         link.failures = 0
         results = {
             (topic.name, result.index): result
@@ -382,7 +535,7 @@ class Sender:
         for batch in batches:
             self._outcome.answered(batch, results.get((batch.tp.topic, batch.tp.partition)), peer, now)
 
-    def _connect(self, link: Link, now: float) -> None:
+    def _connect(self, link: BrokerLink, now: float) -> None:
         address = self._directory.address(link.node_id)
         if address is None or now < link.not_before:
             return
@@ -395,14 +548,14 @@ class Sender:
             self._watch(link)
 
         host, port = address
-        self._chores.start(
+        self._tasks.start(
             f"connect-{link.node_id}",
             lambda: Connection(host, port, self._config, clock=self._clock),
             connected,
         )
 
-    def _lost(self, link: Link, error: KafkaError, now: float) -> None:
-        """The connection is gone: what was on its way is sent again; its leader may be another by now."""
+    def _lost(self, link: BrokerLink, error: KafkaError, now: float) -> None:
+        """The connection is gone: retry its batches; the leader may have changed."""
         connection, link.connection = link.connection, None
         batches = link.batches()
         link.sent, link.unconfirmed = {}, []
@@ -412,9 +565,7 @@ class Sender:
         self._lost_some = True
         link.failures += 1
         link.not_before = now + self._policy.backoff(link.failures)
-        logger.info(
-            "producer: broker %d: %s; %d batches are to be sent again", link.node_id, error, len(batches)
-        )
+        logger.info("producer: broker %d: %s; retrying %d batches", link.node_id, error, len(batches))
         self._directory.mark_stale()
         self._outcome.unreachable(error)
         for batch in batches:
@@ -432,11 +583,11 @@ class Sender:
                 continue
             sent_at = connection.oldest_sent_at
             if sent_at is not None and now - sent_at > limit:
-                text = f"{connection.peer}: no answer within request.timeout.ms={int(limit * 1000)}"
+                text = f"{connection.peer}: no response within request.timeout.ms={int(limit * 1000)}"
                 self._lost(link, RequestTimedOut(text), now)
 
     def _next_request_timeout(self) -> float:
-        """When the first request now in flight is to be given up."""
+        """When the first request in flight times out."""
         sent = [
             sent_at
             for link in self._links.values()
@@ -451,9 +602,9 @@ class Sender:
 
         def refreshed(_: object, error: KafkaError | None) -> None:
             if error is not None:
-                logger.info("producer: refreshing topics failed: %s", error)
+                logger.info("producer: refreshing metadata failed: %s", error)
 
-        self._chores.start("metadata", self._directory.refresh, refreshed)
+        self._tasks.start("metadata", self._directory.refresh, refreshed)
 
     def _ask_identity(self, now: float) -> None:
         if now < self._identity_not_before or not self._accumulator.unsettled():
@@ -470,11 +621,11 @@ class Sender:
             if wait is None:
                 self._outcome.no_identity(failure)
 
-        self._chores.start("producer-id", self._directory.new_identity, received)
+        self._tasks.start("producer-id", self._directory.new_identity, received)
 
 
 def _as_kafka_error(error: Exception, doing: str) -> KafkaError:
-    """``error`` itself if it is ours; else a mistake of this program, logged, as one that is not repeated."""
+    """``error`` itself if it is ours; else a final error for a bug of ours, which is logged."""
     if isinstance(error, KafkaError):
         return error
     logger.error("%s", doing, exc_info=error)

@@ -1,4 +1,15 @@
-"""A producer's transactions: their state, and the requests that they take."""
+"""A transactional producer: its states, and the requests to the transaction coordinator.
+
+    init_transactions   UNINITIALIZED → INITIALIZING → READY
+    begin_transaction   READY → OPEN
+    commit_transaction  OPEN or PREPARED → COMMITTING → READY
+    abort_transaction   OPEN, PREPARED or FAILED → ABORTING → READY
+    prepare_transaction OPEN → PREPARING → PREPARED
+
+A failure leads to FAILED, which only `abort_transaction` leaves, or to FATAL, which is final.
+COMMITTING, ABORTING and PREPARING may be entered again: their calls can time out.
+Source: KIP-98, 360, 447, 890 and Kafka's TransactionManager.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +46,7 @@ from pyspark_kafkalog.types import TopicPartition
 
 
 class State(Enum):
-    """Where a transactional producer is; the value says it to users."""
+    """The states of a transactional producer; the value is the text for users."""
 
     UNINITIALIZED = "init_transactions() has not been called"
     INITIALIZING = "init_transactions() has not returned"
@@ -63,7 +74,7 @@ class Step(Enum):
 class Consequence(Enum):
     """What a failure leads to."""
 
-    AGAIN = "nothing is decided: the same can be tried again"
+    AGAIN = "nothing is decided: the call can be repeated"
     ABORT = "the transaction can only be aborted"
     CLOSE = "the producer can only be closed"
 
@@ -86,7 +97,7 @@ _ALWAYS_FATAL = frozenset(
     }
 )
 _FORGOTTEN = frozenset({ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
-"""The broker does not know the producer id any more: it goes on under another epoch."""
+"""The broker no longer knows the producer id: continue with another epoch."""
 
 _FATAL_FOR_PARTITIONS = frozenset({ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_EPOCH})
 _ABORTABLE = {
@@ -108,14 +119,14 @@ _ABORTABLE = {
 
 
 def consequence(step: Step, error: KafkaError) -> Consequence:
-    """What ``error`` means that was not, or could not be, mended by repeating the request."""
+    """The meaning of ``error``, which is final or outlasted its retries."""
     code = error.code
     if code in _ALWAYS_FATAL:
         return Consequence.CLOSE
     if step is Step.PRODUCE:
         return Consequence.ABORT
     if error.retriable:
-        # Offsets that may or may not be in the transaction must not be committed by mistake.
+        # Offsets that may be in the transaction must not be committed by mistake.
         return Consequence.ABORT if step in (Step.ADD_OFFSETS, Step.COMMIT_OFFSETS) else Consequence.AGAIN
     if step is Step.INIT:
         return Consequence.CLOSE
@@ -125,30 +136,30 @@ def consequence(step: Step, error: KafkaError) -> Consequence:
 
 
 class TransactionState:
-    """*Not thread-safe: its manager's lock guards it.* Each method is what a user or a broker did."""
+    """*Not thread-safe: guarded by its manager's lock.* Each method is an event from the user or a broker."""
 
     def __init__(self) -> None:
         self.state = State.UNINITIALIZED
         self.cause: KafkaError | None = None
         """Why it is FAILED or FATAL."""
         self.partitions: frozenset[TopicPartition] = frozenset()
-        """What the coordinator has in the open transaction; replaced as a whole."""
+        """The partitions in the open transaction; replaced as a whole."""
         self.groups: frozenset[str] = frozenset()
         self.renewing = False
         """Whether the producer needs another epoch before its next transaction."""
 
     @property
     def empty(self) -> bool:
-        """Whether the coordinator knows of nothing that would have to be ended."""
+        """Whether the coordinator has nothing that must be ended."""
         return not (self.partitions or self.groups)
 
     def call(self, doing: str, to: State) -> None:
         """The user calls ``doing``, which leads to the state ``to``.
 
         Raises:
-            TransactionAbortable: the transaction has failed, and this is not its abortion.
+            TransactionAbortable: the transaction has failed, and this does not abort it.
             InvalidTxnState: the call does not fit the state.
-            KafkaError: the producer has failed; of the class of what it failed with.
+            KafkaError: the producer has failed; of the class of that failure.
         """
         self._check_sound(doing, aborting=to is State.ABORTING)
         if self.state not in _BEFORE[to]:
@@ -170,7 +181,7 @@ class TransactionState:
         return None
 
     def initialized(self) -> None:
-        """The coordinator gave the producer its epoch: `init_transactions` is done."""
+        """The coordinator assigned the epoch: `init_transactions` is done."""
         self.state = State.READY
 
     def prepared(self) -> None:
@@ -179,15 +190,15 @@ class TransactionState:
         self.state = State.PREPARED
 
     def adds(self) -> bool:
-        """Whether partitions may be added: while records may be on their way to be sent."""
+        """Whether partitions may be added: while records may still be sent."""
         return self.state in (State.OPEN, State.COMMITTING, State.PREPARING)
 
     def added(self, partitions: frozenset[TopicPartition]) -> None:
-        """The coordinator has these partitions in the transaction as well."""
+        """The coordinator has added these partitions to the transaction."""
         self.partitions |= partitions
 
     def added_group(self, group: str) -> None:
-        """The coordinator has offsets of ``group`` in the transaction as well."""
+        """The coordinator has added offsets of ``group`` to the transaction."""
         self.groups |= {group}
 
     def ended(self) -> None:
@@ -199,7 +210,7 @@ class TransactionState:
         self.state, self.cause, self.renewing = State.READY, None, False
 
     def failed(self, step: Step, error: KafkaError, *, numbered: bool = False) -> Consequence:
-        """Something failed for good. ``numbered``: a batch whose sequence numbers are used up with it."""
+        """A final failure. ``numbered``: of a batch whose sequence numbers are used up."""
         found = consequence(step, error)
         if self.state is State.FATAL:
             return Consequence.CLOSE
@@ -208,7 +219,7 @@ class TransactionState:
             return found
         self.renewing |= numbered or error.code in _FORGOTTEN
         if error.code == ErrorCode.INVALID_PRODUCER_ID_MAPPING:
-            self.ended()  # there is nothing that the coordinator could end
+            self.ended()  # the coordinator has nothing to end
         if found is Consequence.AGAIN:
             if self.state is State.INITIALIZING:
                 self.state = State.UNINITIALIZED
@@ -221,7 +232,7 @@ class TransactionState:
         cause = self.cause
         if self.state is State.FATAL and cause is not None:
             raise error_for(
-                cause.code, f"{doing}: the producer can do nothing more and is to be closed: {cause}"
+                cause.code, f"{doing}: the producer has failed and must be closed: {cause}"
             ) from cause
         if self.state is State.FAILED and not aborting:
             raise TransactionAbortable(
@@ -232,17 +243,17 @@ class TransactionState:
 logger = logging.getLogger(__name__)
 
 Flush = Callable[[Deadline], None]
-"""Returns when all that is in the buffer is settled; TimeoutError after the deadline."""
+"""Returns when the buffer is settled; TimeoutError after the deadline."""
 
 _SEND = "send()"
 
 
 class TransactionManager:
     """*Thread-safe.* Owns the state, guarded by one lock, and its `Cluster`, guarded by another that is held
-    over requests: so a transaction is not ended while a partition is being added to it.
+    during requests, so that a transaction does not end while a partition is being added.
 
-    Calls are the application's, but for `trouble`, `partitions`, `add_partitions` and `disconnect`, which
-    are the sender's. The accumulator's lock may be held when the state's is taken, never the other way round.
+    The application calls it, except `trouble`, `partitions`, `add_partitions` and `disconnect`, which the
+    sender calls. The state's lock may be taken while holding the accumulator's, never the other way round.
     """
 
     def __init__(
@@ -263,7 +274,7 @@ class TransactionManager:
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
-        """What may be sent to: the partitions that the coordinator has in the transaction."""
+        """The partitions in the transaction, to which records may be sent."""
         return self._state.partitions
 
     @property
@@ -295,7 +306,7 @@ class TransactionManager:
         self._call("commit_transaction()", State.COMMITTING)
         self._settle_all("commit_transaction()", deadline)
         with self._guard:
-            self._state.call("commit_transaction()", State.COMMITTING)  # unless something failed meanwhile
+            self._state.call("commit_transaction()", State.COMMITTING)  # raises if something failed meanwhile
         self._end("commit_transaction()", commit=True, deadline=deadline)
 
     def abort(self, timeout: float | None) -> None:
@@ -338,11 +349,11 @@ class TransactionManager:
             self._coordinator.commit_offsets(self._producer, group, offsets, deadline)
 
     def add_partitions(self, wanted: Iterable[TopicPartition]) -> None:
-        """Have the coordinator take partitions into the transaction, if there is one that takes them still.
+        """Add partitions to the transaction, if one still accepts them.
 
         Raises:
-            RequestTimedOut: it could not be reached; whoever wants it asks again.
-            KafkaError: the transaction or the producer has failed; `trouble` says so too.
+            RequestTimedOut: the coordinator could not be reached; the sender tries again.
+            KafkaError: the transaction or the producer has failed; see `trouble`.
         """
         deadline = Deadline.after(self._config.request_timeout_ms / 1000, self._clock)
         with self._doing("adding partitions", Step.ADD_PARTITIONS, deadline):
@@ -356,7 +367,7 @@ class TransactionManager:
                 self._state.added(missing)
 
     def close(self, deadline: Deadline) -> None:
-        """Abort what is neither committed nor prepared. Raises nothing."""
+        """Abort a transaction that is neither committed nor prepared. Raises nothing."""
         with self._guard:
             state = self._state.state
         if state in (State.OPEN, State.PREPARING, State.FAILED, State.ABORTING):
@@ -367,7 +378,7 @@ class TransactionManager:
                 logger.warning("transactional id %r: not aborted while closing: %s", self._id, e)
 
     def disconnect(self) -> None:
-        """Close the connections, at once or when the present request ends. Does not wait."""
+        """Close the connections, at once or when the current request ends. Does not wait."""
         self._closed = True
         if self._requests.acquire(blocking=False):
             self._cluster.close()
@@ -379,13 +390,13 @@ class TransactionManager:
         self._tell()
 
     def _tell(self) -> None:
-        """Have the accumulator take records or not, as the state is now."""
+        """Let the accumulator accept or refuse records, by the current state."""
         with self._guard:
             refusal = self._state.refusal(_SEND)
         self._accumulator.refuse(refusal)
 
     def _batch_failed(self, batch: ProducerBatch, error: KafkaError) -> KafkaError | None:
-        """Why no more records are taken. The accumulator calls it, under its lock."""
+        """Why no more records are accepted. Called by the accumulator, under its lock."""
         with self._guard:
             self._state.failed(Step.PRODUCE, error, numbered=batch.base_sequence >= 0)
             return self._state.refusal(_SEND)
@@ -417,17 +428,12 @@ class TransactionManager:
 
     @contextmanager
     def _doing(self, doing: str, step: Step, deadline: Deadline, *, adding: bool = False) -> Iterator[None]:
-        """A request, alone; its failure changes the state, and is raised as what it means.
+        """Run a request alone; its failure changes the state and is raised as its consequence.
 
-        ``adding`` is for what needs a transaction that is still open once its turn has come.
-
-        Raises:
-            RequestTimedOut: out of time, nothing is decided.
-            TransactionAbortable: the transaction has failed.
-            KafkaError: the producer has failed.
+        ``adding``: the transaction must still be open when its turn comes.
         """
         if not self._requests.acquire(timeout=deadline.left):
-            raise RequestTimedOut(f"{doing}: another request is not answered yet; it can be called again")
+            raise RequestTimedOut(f"{doing}: another request is still running; it can be called again")
         with self._guard:
             refusal = self._state.refusal(doing) if adding else None
         if refusal is not None:

@@ -122,10 +122,10 @@ def test_the_highest_version_that_takes_message_sets_is_used(
 @pytest.mark.parametrize(
     ("name", "produce", "fetch", "message"),
     [
-        ("v1", (3, 11), (4, 12), r"the broker takes no message sets.*message\.format=v1.* v2 can"),
+        ("v1", (3, 11), (4, 12), r"the broker does not accept message sets.*message\.format=v1.* v2 can"),
         # Kafka 4: it advertises what it does not serve.
-        ("v0", (0, 13), (4, 18), r"the broker takes no message sets.*message\.format=v0.* v2 can"),
-        ("v1", (0, 1), (0, 1), r"the broker speaks Produce 0 to 1; message\.format=v1 needs 2 or later"),
+        ("v0", (0, 13), (4, 18), r"the broker does not accept message sets.*message\.format=v0.* v2 can"),
+        ("v1", (0, 1), (0, 1), r"the broker supports Produce 0 to 1; message\.format=v1 needs 2 or later"),
         ("v2", (0, 2), (0, 3), r"the broker is older than Kafka 0\.11 .*message\.format=v1 is for 0\.10"),
     ],
 )

@@ -101,7 +101,7 @@ def test_flush_waits_for_what_was_sent_up_to_the_timeout(
     assert all(delivery.done for delivery in deliveries)
     broker.default(ApiKey.PRODUCE, Silence())
     producer.send("t", b"v")
-    with pytest.raises(TimeoutError, match="1 records are not settled"):
+    with pytest.raises(TimeoutError, match="1 records are not delivered"):
         producer.flush(0.2)
     producer.close(0)
 

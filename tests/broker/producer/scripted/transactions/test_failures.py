@@ -110,7 +110,7 @@ def test_a_fenced_producer_can_only_be_closed(broker: ScriptedBroker, make: Make
         lambda: producer.send_offsets_to_transaction({T0: 1}, "g"),
         lambda: producer.send("t", b"v"),
     ):
-        with pytest.raises(ProducerFenced, match="is to be closed"):
+        with pytest.raises(ProducerFenced, match="must be closed"):
             call()
     began = time.monotonic()
     producer.close()
@@ -239,7 +239,7 @@ def test_an_end_is_asked_for_until_the_coordinator_is_ready(
     end_transaction(cluster, prepared, commit=True)
     assert coordinator.ids["loads-1"].ends == ["commit"]
     forgotten = prepared._replace(transactional_id="nobody")
-    with pytest.raises(KafkaError, match="not any more"):
+    with pytest.raises(KafkaError, match="no longer knows"):
         end_transaction(cluster, forgotten, commit=True)
     asked = len(broker.received(ApiKey.END_TXN))
     end_transaction(cluster, prepared._replace(empty=True), commit=True)
@@ -258,7 +258,7 @@ def test_before_kafka_2_5_a_failure_that_used_up_numbers_ends_the_producer(
     with pytest.raises(UnsupportedVersion, match=r"from Kafka 2\.5 on"):
         producer.abort_transaction()
     assert coordinator.ids["loads-1"].ends == ["abort"]
-    with pytest.raises(UnsupportedVersion, match="is to be closed"):
+    with pytest.raises(UnsupportedVersion, match="must be closed"):
         producer.begin_transaction()
 
 

@@ -1,4 +1,4 @@
-"""What the producer's threads know of topics and leaders."""
+"""The producer's metadata: topics and leaders, shared by its threads."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
 from pyspark_kafkalog.types import TopicPartition
 
 
-class Directory:
+class ProducerMetadata:
     """*Thread-safe.* Owns the producer's `Cluster`, guarded by a lock that is held over its I/O.
 
-    What was learned is an immutable view, replaced as a whole: reading it takes no lock. ``version`` changes
+    The current view is immutable and replaced as a whole, so reading it needs no lock. ``version`` changes
     with it.
     """
 
@@ -36,7 +36,7 @@ class Directory:
         self._closed = False
 
     def topic(self, name: str, deadline: Deadline) -> TopicMetadata:
-        """The partitions of a topic, created if the broker does so; waits for what is not known yet.
+        """The partitions of a topic, created if the broker does so; waits for metadata if there is none.
 
         Raises:
             UnknownTopicOrPartition, InvalidTopic, ...: there is no such topic.
@@ -58,7 +58,7 @@ class Directory:
                     attempts.failed(e)
 
     def leader(self, tp: TopicPartition) -> int | None:
-        """The node that leads ``tp`` as far as is known. Does not wait."""
+        """The node that leads ``tp``, if known. Does not wait."""
         topic = self._view.topics.get(tp.topic)
         partition = topic.partitions.get(tp.partition) if topic is not None else None
         if partition is None or partition.leader == NO_LEADER or partition.leader not in self._view.brokers:
@@ -66,11 +66,11 @@ class Directory:
         return partition.leader
 
     def address(self, node_id: int) -> Address | None:
-        """Host and port of a node as far as is known. Does not wait."""
+        """Host and port of a node, if known. Does not wait."""
         return self._view.brokers.get(node_id)
 
     def mark_stale(self) -> None:
-        """Something was not where it ought to be: `due` from now on."""
+        """The metadata proved wrong: `due` from now on."""
         self._stale = True
 
     def due(self, now: float) -> bool:
@@ -79,17 +79,13 @@ class Directory:
         return bool(self._names) and (self._stale or age >= self._config.metadata_max_age_ms / 1000)
 
     def refresh(self) -> None:
-        """Ask for every topic in use again. Waits, at most ``request.timeout.ms``.
-
-        Raises:
-            ConnectionLost: no broker could be reached.
-        """
+        """Refresh every topic in use. Waits at most ``request.timeout.ms``. Raises `ConnectionLost`."""
         deadline = self._deadline()
         with self._held(deadline, "refreshing topics"):
             self._learn([*self._names], deadline)
 
     def new_identity(self) -> ProducerIdentity:
-        """A producer id that nobody else has. Waits, at most ``request.timeout.ms``.
+        """A new producer id. Waits at most ``request.timeout.ms``.
 
         Raises:
             ConnectionLost: no broker could be reached.
@@ -104,12 +100,12 @@ class Directory:
                 raise error_for(answer.error_code, f"{connection.peer}: no producer id")
             return answer
 
-        with self._held(deadline, "asking for a producer id"):
-            answer = self._cluster.call("asking for a producer id", ask, deadline)
+        with self._held(deadline, "requesting a producer id"):
+            answer = self._cluster.call("requesting a producer id", ask, deadline)
         return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
     def close(self) -> None:
-        """Close the connections that look-ups use, at once or when the present one ends. Does not wait."""
+        """Close the look-up connections, at once or when the current look-up ends. Does not wait."""
         self._closed = True
         if self._lock.acquire(blocking=False):
             self._cluster.close()
@@ -117,9 +113,9 @@ class Directory:
 
     @contextmanager
     def _held(self, deadline: Deadline, doing: str) -> Iterator[None]:
-        """The lock, waited for until ``deadline``: whoever has it may be waiting for a broker."""
+        """The lock, waited for until ``deadline``: its holder may be waiting for a broker."""
         if not self._lock.acquire(timeout=deadline.left):
-            raise ConnectionLost(f"{doing}: another look-up has not been answered yet")
+            raise ConnectionLost(f"{doing}: another look-up is still waiting for a broker")
         try:
             yield
         finally:
@@ -131,7 +127,7 @@ class Directory:
         return Deadline.after(self._config.request_timeout_ms / 1000, self._clock)
 
     def _learn(self, names: list[str], deadline: Deadline) -> ClusterMetadata:
-        """Look up ``names`` and publish what was found. Caller holds the lock."""
+        """Look up ``names`` and publish the result. Caller holds the lock."""
         self._stale = False
         try:
             view = self._cluster.metadata(names, refresh=True, allow_auto_creation=True, deadline=deadline)
