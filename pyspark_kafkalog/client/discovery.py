@@ -107,6 +107,8 @@ class Cluster:
 
     def __init__(self, config: ClientConfig, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.config, self.clock = config, clock
+        self.answered_before = config.answered_before
+        """As `ClientConfig.answered_before`; may be set later."""
         self.retry = RetryPolicy.of(config)
         self._pool = ConnectionPool(config, clock=clock)
         self._bootstrap = config.bootstrap_addresses()
@@ -191,7 +193,7 @@ class Cluster:
         candidates = list(dict.fromkeys([*known, *self._bootstrap]))
         limit = deadline or self._default_deadline()
         outage = self._outage_now()
-        if not self._answered_before:
+        if not self._has_answered:
             limit = limit.within(max(outage.began + SILENT_CONTACT_SECONDS - self.clock.monotonic(), 0))
         failures: dict[Address, KafkaError] = {}
         for address in candidates:
@@ -231,8 +233,8 @@ class Cluster:
                 attempts.failed(e)
 
     @property
-    def _answered_before(self) -> bool:
-        return self.config.answered_before or self._bootstrap in _ANSWERED
+    def _has_answered(self) -> bool:
+        return self.answered_before or self._bootstrap in _ANSWERED
 
     def _outage_now(self) -> _Outage:
         now = self.clock.monotonic()
@@ -246,7 +248,7 @@ class Cluster:
         tried, outage.last = now - outage.began, now
         refused = all(isinstance(e, CannotConnect) and not e.silent for e in failures.values())
         most = FIRST_CONTACT_SECONDS if refused else SILENT_CONTACT_SECONDS
-        final = not self._answered_before and tried >= most
+        final = not self._has_answered and tried >= most
         text = _describe(failures)
         if not final and not outage.warned and tried >= _WARN_AFTER_SECONDS:
             outage.warned = True

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
@@ -71,11 +71,20 @@ def _text_or_none(text: str) -> str | None:
     return text.strip() or None
 
 
-def _flag(text: str) -> bool:
-    """As bool of a property; the words of the error are Spark's."""
-    if _word(text) not in ("true", "false"):
+def _is_second(first: str, second: str, text: str) -> bool:
+    """Which of two words it is."""
+    if _word(text) not in (first, second):
         raise ValueError
-    return _word(text) == "true"
+    return _word(text) == second
+
+
+def _either(first: str, second: str, allowed: str = "") -> dict[str, Any]:
+    """An option with two words, whose value is whether it is the second."""
+    check = Check(allowed or f"one of {first}, {second}", lambda value: isinstance(value, bool))
+    return {"kind": partial(_is_second, first, second), "check": check}
+
+
+_flag = _either("false", "true", "one of true, false")
 
 
 def _duration_ms(text: str) -> int:
@@ -86,7 +95,6 @@ def _duration_ms(text: str) -> int:
     return int(int(found[1]) * _UNITS_MS[found[2] or "ms"])
 
 
-_true_or_false = Check("one of true, false", lambda _: True)
 _sink_id = Check(
     "up to 200 letters, digits and '.', '_', '-'",
     lambda value: value is None or re.fullmatch(r"[A-Za-z0-9._-]{1,200}", value) is not None,
@@ -211,8 +219,8 @@ class SourceOptions(Config):
         "endingTimestamp", None, partial(parse_timestamp, "endingTimestamp"), use=(BATCH,),
         doc="The same for every partition. Beats the other two.",
     )  # fmt: skip
-    timestamp_strategy: str = prop(
-        "startingOffsetsByTimestampStrategy", "error", _word, check=one_of("error", "latest"), use=READ,
+    missing_is_latest: bool = prop(
+        "startingOffsetsByTimestampStrategy", "error", **_either("error", "latest"), use=READ,
         doc="Where no record is that late: `error`, or `latest` to begin at the end.",
     )  # fmt: skip
     min_partitions: int | None = prop(
@@ -229,19 +237,17 @@ class SourceOptions(Config):
             "up to 16 places of a partition. Applied before the two above.",
     )  # fmt: skip
     fail_on_data_loss: bool = prop(
-        "failOnDataLoss", True, _flag, check=_true_or_false, use=READ,
+        "failOnDataLoss", True, **_flag, use=READ,
         doc="Fail where offsets that should be read are gone; `false` reads what is left and logs the rest.",
     )  # fmt: skip
-    on_corrupt_batch: str = prop(
-        "onCorruptBatch", "fail", _word, check=one_of("fail", "skip"), use=READ,
+    skip_corrupt: bool = prop(
+        "onCorruptBatch", "fail", **_either("fail", "skip"), use=READ,
         doc="Where a batch is corrupt: `fail`, or `skip` to log its offsets and "
             "[go on without it](#corrupt-batches).",
     )  # fmt: skip
-    include_headers: bool = prop(
-        "includeHeaders", False, _flag, check=_true_or_false, use=READ, doc="Add the column `headers`."
-    )
+    include_headers: bool = prop("includeHeaders", False, **_flag, use=READ, doc="Add the column `headers`.")
     include_broker: bool = prop(
-        "includeBroker", False, _flag, check=_true_or_false, use=READ,
+        "includeBroker", False, **_flag, use=READ,
         doc="Add the column `broker`, last: the id of the node that served the row.",
     )  # fmt: skip
     columns: tuple[str, ...] | None = prop(
@@ -351,16 +357,6 @@ class SourceOptions(Config):
     """The ZooKeeper that keeps the group's offsets; None where its brokers do, or nobody."""
 
     @property
-    def missing_is_latest(self) -> bool:
-        """Whether a starting time after the last record means the partition's end, and is no error."""
-        return self.timestamp_strategy == "latest"
-
-    @property
-    def skip_corrupt(self) -> bool:
-        """Whether corrupt batches are left out; else they fail the read."""
-        return self.on_corrupt_batch == "skip"
-
-    @property
     def splits(self) -> bool:
         """Whether a partition may become several tasks."""
         return not (self.min_partitions is self.max_records is self.max_bytes is None)
@@ -438,12 +434,12 @@ class SinkOptions(Config):
         doc="Where every row goes; beats the column `topic`. Required where there is no such column.",
     )  # fmt: skip
     include_headers: bool = prop(
-        "includeHeaders", True, _flag, check=_true_or_false, use=(SINK,),
+        "includeHeaders", True, **_flag, use=(SINK,),
         doc="`false` leaves out the column `headers`, which Spark's own sink writes whatever the option "
             "says.",
     )  # fmt: skip
     include_timestamp: bool = prop(
-        "includeTimestamp", False, _flag, check=_true_or_false, use=(SINK,),
+        "includeTimestamp", False, **_flag, use=(SINK,),
         doc="Send the column `timestamp` as the record's time; without it the time of the write is sent.",
     )  # fmt: skip
     transactional_prefix: str | None = prop(

@@ -7,7 +7,6 @@ import os
 import threading
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafkalog.client.corrupt_batches import CORRUPT, Detour
@@ -18,6 +17,7 @@ from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.config.client07 import PROTOCOL_08
+from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, SourceOptions
 from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     Assign,
@@ -63,12 +63,18 @@ class KafkaCluster(SourceCluster):
     protocol = PROTOCOL_08
 
     def __init__(
-        self, options: SourceOptions, clock: Clock = SYSTEM_CLOCK, *, answered_before: bool = False
+        self,
+        options: SourceOptions,
+        config: ConsumerConfig,
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        answered_before: bool = False,
     ) -> None:
         """``answered_before``: as `ClientConfig` has it, of the planner whose task this is."""
         super().__init__(options, clock)
-        self.config = replace(options.consumer, answered_before=True) if answered_before else options.consumer
-        self.client = IDLE_CLUSTERS.take(self.config)
+        self.config = config
+        self.client = IDLE_CLUSTERS.take(config)
+        self.client.answered_before = answered_before
 
     def close(self) -> None:
         self.client.close()

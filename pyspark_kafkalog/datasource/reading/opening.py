@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from pyspark_kafkalog.config.consumer07 import Source07Config
+
 if TYPE_CHECKING:
     from pyspark_kafkalog.datasource.options.option_definitions import SourceOptions
     from pyspark_kafkalog.datasource.reading.source_cluster import SourceCluster
@@ -35,13 +37,13 @@ def open_cluster(
     ``is_task``: the cluster has answered the planner before. ``brokers`` is what a task knows from its plan:
     ``host:port`` of its partitions' brokers by id. ZooKeeper is then not asked.
     """
-    if options.v07 is not None:
+    if isinstance(options.wire, Source07Config):
         from pyspark_kafkalog.datasource.reading.kafka07 import Kafka07Cluster
 
-        return Kafka07Cluster(options, options.v07, brokers or {})
+        return Kafka07Cluster(options, options.wire, brokers or {})
     from pyspark_kafkalog.datasource.reading.kafka import KafkaCluster
 
-    return KafkaCluster(options, answered_before=is_task)
+    return KafkaCluster(options, options.wire, answered_before=is_task)
 
 
 def close_idle_connections() -> None:

@@ -146,7 +146,7 @@ def test_a_load_into_a_database_and_its_check(kafkalog: CommandLine, tmp_path: P
 def test_a_plan_that_was_left_is_shown_and_replayed(kafkalog: CommandLine) -> None:
     ours = {"loadName": "events", "offsetsPath": str(kafkalog.offsets)}
     options = parse_batch_options({**kafkalog.options, **ours})
-    ledger, lookup = Ledger.at(kafkalog.offsets, "events"), KafkaCluster(options)
+    ledger, lookup = Ledger.at(kafkalog.offsets, "events"), KafkaCluster(options, options.consumer)
     begin(options, lookup, ledger, run="a-run")
     lookup.close()
     assert re.search(

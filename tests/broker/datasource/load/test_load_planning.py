@@ -64,7 +64,7 @@ class Loads:
 
     def _asking(self, ask: Callable[[BatchOptions, KafkaCluster], Plan | None], **given: str) -> Plan | None:
         options = self.options(**given)
-        lookup = KafkaCluster(options)
+        lookup = KafkaCluster(options, options.consumer)
         try:
             return ask(options, lookup)
         finally:
@@ -352,7 +352,8 @@ def test_the_group_gets_the_next_offsets_and_a_read_may_begin_there(
     group = f"group-of-{rows.name}"
     commit = loads.commit(loads.begin())
     first, second = TopicPartition(rows.name, 0), TopicPartition(rows.name, 1)
-    lookup = KafkaCluster(loads.options())
+    options = loads.options()
+    lookup = KafkaCluster(options, options.consumer)
     try:
         tell_group(loads.options(**{"kafka.group.id": group}), commit)
         assert {p: c.offset for p, c in committed_offsets(lookup.client, group).items()} == {

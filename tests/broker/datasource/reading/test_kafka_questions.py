@@ -38,13 +38,15 @@ def options(broker: ScriptedBroker, **given: str) -> Any:
 
 @pytest.fixture
 def lookup(broker: ScriptedBroker) -> Iterator[KafkaCluster]:
-    opened = KafkaCluster(options(broker))
+    asked = options(broker)
+    opened = KafkaCluster(asked, asked.consumer)
     yield opened
     opened.close()
 
 
 def leaders(broker: ScriptedBroker, **given: str) -> Any:
-    lookup = KafkaCluster(options(broker, **given))
+    asked = options(broker, **given)
+    lookup = KafkaCluster(asked, asked.consumer)
     try:
         return lookup.leaders()
     finally:
