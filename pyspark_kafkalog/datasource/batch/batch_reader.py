@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pyspark_kafkalog.datasource.options import topics_and_offsets
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, SourceOptions
+from pyspark_kafkalog.datasource.options.topics_and_offsets import check_order
 from pyspark_kafkalog.datasource.reading.opening import close_idle_connections, opened_cluster
 from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange, SourceCluster
-from pyspark_kafkalog.datasource.reading.start_positions import locate_start
+from pyspark_kafkalog.datasource.reading.start_positions import locate, locate_start
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 
@@ -153,15 +153,13 @@ class BatchReader(TaskReader, DataSourceReader):
     def _plan(self, cluster: SourceCluster, partitions: Sequence[TopicPartition]) -> list[OffsetRange]:
         options = self._options
         starts = locate_start(options, cluster, partitions)
-        ends = topics_and_offsets.locate(
-            options.end, partitions, look_up=cluster.offsets, missing_is_latest=True
-        )
-        topics_and_offsets.check_order(starts, ends, resolved=False)
+        ends = locate(options.end, partitions, look_up=cluster.offsets, missing_is_latest=True)
+        check_order(starts, ends, resolved=False)
         asked = [OffsetRange(p, starts[p], ends[p]) for p in partitions]
         if not options.divides(len(partitions)):
             return asked
         first, last = cluster.resolve(starts), cluster.resolve(ends)
-        topics_and_offsets.check_order(first, last, resolved=True)
+        check_order(first, last, resolved=True)
         return plan_ranges(asked, {p: (first[p], last[p]) for p in partitions}, cluster.split)
 
 

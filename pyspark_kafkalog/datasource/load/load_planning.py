@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock, utc_text
-from pyspark_kafkalog.datasource.options import topics_and_offsets
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, LoadOptions
 from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     Assign,
@@ -20,10 +19,11 @@ from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     SpecificOffsets,
     Subscribe,
     Subscription,
+    check_order,
 )
 from pyspark_kafkalog.datasource.reading.opening import opened_cluster
 from pyspark_kafkalog.datasource.reading.source_cluster import DataLoss, OffsetRange, SourceCluster
-from pyspark_kafkalog.datasource.reading.start_positions import locate_start
+from pyspark_kafkalog.datasource.reading.start_positions import locate, locate_start
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError, UnknownTopicOrPartition
 from pyspark_kafkalog.ledger.commit import Commit
 from pyspark_kafkalog.ledger.history import positions_after, ranges_of
@@ -181,12 +181,12 @@ def _new_plan(
     # Before the logs' ends are looked up, so that no record that comes meanwhile lies behind them.
     starts = {} if stored else locate_start(options, cluster, partitions)
     starts |= cluster.resolve({p: start for p, start in starts.items() if start == LATEST_OFFSET})
-    ends = topics_and_offsets.locate(options.end, partitions, look_up=cluster.offsets, missing_is_latest=True)
+    ends = locate(options.end, partitions, look_up=cluster.offsets, missing_is_latest=True)
     ends |= cluster.resolve(ends)
     facts = cluster.facts(partitions)
     first_starts, ends = _starts(options, starts, facts), _ends(options, ends, facts)
     if first_starts:
-        topics_and_offsets.check_order(first_starts, ends, resolved=True)
+        check_order(first_starts, ends, resolved=True)
     cluster.check_positions(first_starts)
     cluster.check_positions(ends)
     return make_plan(

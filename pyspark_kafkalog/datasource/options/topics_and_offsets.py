@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pyspark_kafkalog.config.definition import INT_MAX, LONG_MAX
@@ -323,74 +323,6 @@ def _named(topic: str, name: object) -> TopicPartition | None:
     return partition_named(topic, name) if isinstance(name, str) and "-" in name else None
 
 
-TimestampLookup = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]]
-"""Milliseconds by partition to the offset of the first record at or after them; -1 where there is none."""
-
-
-def locate(
-    limit: OffsetLimit,
-    partitions: Iterable[TopicPartition],
-    *,
-    look_up: TimestampLookup,
-    missing_is_latest: bool,
-) -> OffsetsByPartition:
-    """The offset (or placeholder) that ``limit`` means for each of ``partitions``.
-
-    ``look_up`` is asked only for timestamps; where no record is that late, the answer is `LATEST_OFFSET` if
-    ``missing_is_latest``, else an error.
-
-    Raises:
-        InvalidConfig: the limit names other partitions than these, or a timestamp matched nothing.
-    """
-    partitions = sorted(partitions)
-    if isinstance(limit, Edge):
-        return dict.fromkeys(partitions, limit.offset)
-    if isinstance(limit, SpecificOffsets):
-        return _locate_specific(limit, partitions)
-    if isinstance(limit, GlobalTimestamp):
-        asked: Mapping[TopicPartition, int] = dict.fromkeys(partitions, limit.timestamp_ms)
-    else:
-        asked = limit.timestamps
-        _check_same("KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED", asked, partitions)
-    found = look_up(asked)
-    located: OffsetsByPartition = {}
-    for partition in partitions:
-        offset = found[partition]
-        if offset < 0 and not missing_is_latest:
-            raise InvalidConfig(
-                f"No offset matched from request of topic-partition {partition} and timestamp "
-                f"{asked[partition]}. startingOffsetsByTimestampStrategy=latest begins at the end there."
-            )
-        located[partition] = offset if offset >= 0 else LATEST_OFFSET
-    return located
-
-
-def _locate_specific(limit: SpecificOffsets, partitions: list[TopicPartition]) -> OffsetsByPartition:
-    names = {p.topic for p in partitions}
-    unknown = sorted(set(limit.topics) - names)
-    if unknown:
-        raise InvalidConfig(
-            "[KAFKA_TOPIC_OFFSET_DOES_NOT_MATCH_ASSIGNED] Topics with an offset of their own must be among "
-            f"those read. Named: {unknown}. Read: {sorted(names)}"
-        )
-    rest = [p for p in partitions if p.topic not in limit.topics]
-    _check_same("KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED", limit.partitions, rest)
-    located = {p: limit.topics[p.topic] for p in partitions if p.topic in limit.topics}
-    located.update(limit.partitions)
-    return located
-
-
-def _check_same(condition: str, named: Iterable[TopicPartition], assigned: Iterable[TopicPartition]) -> None:
-    named, assigned = set(named), set(assigned)
-    if named == assigned:
-        return
-    raise InvalidConfig(
-        f"[{condition}] Every partition that is read, and no other, must be named; use -1 for latest, -2 for "
-        f"earliest. Assigned: {_list(assigned)}. Named: {_list(named)}. "
-        f"Not named: {_list(assigned - named)}. Not read: {_list(named - assigned)}"
-    )
-
-
 def check_order(
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
@@ -406,7 +338,7 @@ def check_order(
     if set(starts) != set(ends):
         raise InvalidConfig(
             f"The specified start {what} and end {what} should have the same topic-partitions. "
-            f"Start: {_list(starts)}. End: {_list(ends)}"
+            f"Start: {listed(starts)}. End: {listed(ends)}"
         )
     kind, of_end = ("resolved", "resolved ") if resolved else ("specified", "")  # Spark's own words
     for partition, start in sorted(starts.items()):
@@ -443,5 +375,6 @@ def _refuse_edge(limit: StartLimit, edge: int, what: str, what_of_one: str) -> N
                 raise InvalidConfig(f"{what_of_one} for {of} can't be {word} for batch queries on Kafka")
 
 
-def _list(partitions: Iterable[TopicPartition]) -> str:
+def listed(partitions: Iterable[TopicPartition]) -> str:
+    """The partitions in order, for messages."""
     return "[" + ", ".join(str(p) for p in sorted(partitions)) + "]"

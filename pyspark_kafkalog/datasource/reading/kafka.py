@@ -15,9 +15,8 @@ from pyspark_kafkalog.client.fetcher import Fetched, PartitionFetcher
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.client import ClientConfig, ConsumerConfig
 from pyspark_kafkalog.config.client07 import PROTOCOL_08
-from pyspark_kafkalog.config.consumer import ConsumerConfig
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, SourceOptions
 from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     Assign,

@@ -8,20 +8,24 @@ has partitions of its own, the address says whose partition is meant; since then
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.config.definition import INT_MAX, LONG_MAX
-from pyspark_kafkalog.datasource.options import topics_and_offsets
 from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     Committed,
+    Edge,
+    GlobalTimestamp,
     GroupOffsets,
     OffsetFiles,
+    OffsetLimit,
     OffsetsByPartition,
+    SpecificOffsets,
+    listed,
 )
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.types import EARLIEST_OFFSET, NO_BROKER, TopicPartition
+from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, NO_BROKER, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.datasource.options.option_definitions import SourceOptions
@@ -57,10 +61,76 @@ def locate_start(
             )
         found = {p: offset for p, offset in start.offsets.items() if p in set(partitions)}
     else:
-        return topics_and_offsets.locate(
-            start, partitions, look_up=cluster.offsets, missing_is_latest=options.missing_is_latest
-        )
+        return locate(start, partitions, look_up=cluster.offsets, missing_is_latest=options.missing_is_latest)
     return {p: found.get(p, EARLIEST_OFFSET) for p in sorted(partitions)}
+
+
+TimestampLookup = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]]
+"""Milliseconds by partition to the offset of the first record at or after them; -1 where there is none."""
+
+
+def locate(
+    limit: OffsetLimit,
+    partitions: Iterable[TopicPartition],
+    *,
+    look_up: TimestampLookup,
+    missing_is_latest: bool,
+) -> OffsetsByPartition:
+    """The offset (or placeholder) that ``limit`` means for each of ``partitions``.
+
+    ``look_up`` is asked only for timestamps; where no record is that late, the answer is `LATEST_OFFSET` if
+    ``missing_is_latest``, else an error.
+
+    Raises:
+        InvalidConfig: the limit names other partitions than these, or a timestamp matched nothing.
+    """
+    partitions = sorted(partitions)
+    if isinstance(limit, Edge):
+        return dict.fromkeys(partitions, limit.offset)
+    if isinstance(limit, SpecificOffsets):
+        return _locate_specific(limit, partitions)
+    if isinstance(limit, GlobalTimestamp):
+        asked: Mapping[TopicPartition, int] = dict.fromkeys(partitions, limit.timestamp_ms)
+    else:
+        asked = limit.timestamps
+        _check_same("KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED", asked, partitions)
+    found = look_up(asked)
+    located: OffsetsByPartition = {}
+    for partition in partitions:
+        offset = found[partition]
+        if offset < 0 and not missing_is_latest:
+            raise InvalidConfig(
+                f"No offset matched from request of topic-partition {partition} and timestamp "
+                f"{asked[partition]}. startingOffsetsByTimestampStrategy=latest begins at the end there."
+            )
+        located[partition] = offset if offset >= 0 else LATEST_OFFSET
+    return located
+
+
+def _locate_specific(limit: SpecificOffsets, partitions: list[TopicPartition]) -> OffsetsByPartition:
+    names = {p.topic for p in partitions}
+    unknown = sorted(set(limit.topics) - names)
+    if unknown:
+        raise InvalidConfig(
+            "[KAFKA_TOPIC_OFFSET_DOES_NOT_MATCH_ASSIGNED] Topics with an offset of their own must be among "
+            f"those read. Named: {unknown}. Read: {sorted(names)}"
+        )
+    rest = [p for p in partitions if p.topic not in limit.topics]
+    _check_same("KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED", limit.partitions, rest)
+    located = {p: limit.topics[p.topic] for p in partitions if p.topic in limit.topics}
+    located.update(limit.partitions)
+    return located
+
+
+def _check_same(condition: str, named: Iterable[TopicPartition], assigned: Iterable[TopicPartition]) -> None:
+    named, assigned = set(named), set(assigned)
+    if named == assigned:
+        return
+    raise InvalidConfig(
+        f"[{condition}] Every partition that is read, and no other, must be named; use -1 for latest, -2 for "
+        f"earliest. Assigned: {listed(assigned)}. Named: {listed(named)}. "
+        f"Not named: {listed(assigned - named)}. Not read: {listed(named - assigned)}"
+    )
 
 
 def read_offset_files(directory: str, brokers: Mapping[str, int] | None = None) -> OffsetsByPartition:

@@ -7,11 +7,12 @@ streams").
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.config.definition import LONG_MAX
+from pyspark_kafkalog.datasource.options.topics_and_offsets import listed
 from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
@@ -56,7 +57,7 @@ def losses(
         found.append(
             OffsetsLost(
                 "INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS",
-                f"Failed to find initial offsets for partitions {_list(unknown)}, which may have been "
+                f"Failed to find initial offsets for partitions {listed(unknown)}, which may have been "
                 "deleted.",
             )
         )
@@ -73,7 +74,7 @@ def losses(
         if group is not None:
             condition = "PARTITIONS_DELETED_AND_GROUP_ID_CONFIG_PRESENT"
             more = f" (kafka.group.id is set, to {group}: another query must not use the same group.)"
-        found.append(OffsetsLost(condition, f"Partitions {_list(gone)} have been deleted.{more}"))
+        found.append(OffsetsLost(condition, f"Partitions {listed(gone)} have been deleted.{more}"))
     for p in sorted(end.keys() & start.keys()):
         if end[p] < start[p]:
             found.append(
@@ -94,8 +95,8 @@ def start_not_kept(start: Offsets, end: Offsets) -> list[OffsetsLost]:
         OffsetsLost(
             "START_OF_FIRST_BATCH_NOT_KEPT",
             f"The first batch of this query is repeated. It ends at {[end[p] for p in behind]} in "
-            f"{_list(behind)}, and startingOffsets means {[start[p] for p in behind]} by now: where it began "
-            "was kept nowhere (streamName and offsetsPath keep it). Begin with a new checkpoint.",
+            f"{listed(behind)}, and startingOffsets now means {[start[p] for p in behind]}: the start of the "
+            "query was not kept (streamName and offsetsPath keep it). Begin with a new checkpoint.",
         )
     ]
 
@@ -121,7 +122,7 @@ def check_fixed_end(end: Offsets, fixed: Offsets, latest: Offsets, *, planned_be
     if not planned_before and ended != expected:
         raise FixedEndLost(
             "MISMATCHED_TOPIC_PARTITIONS_BETWEEN_END_OFFSET_AND_PREFETCHED",
-            f"The batch ends in partitions {_list(ended)}, and {_list(expected)} were there when the query "
+            f"The batch ends in partitions {listed(ended)}, and {listed(expected)} were there when the query "
             "began.",
         )
     for p in sorted(end.keys() & fixed.keys()):
@@ -133,7 +134,7 @@ def check_fixed_end(end: Offsets, fixed: Offsets, latest: Offsets, *, planned_be
     lost = ended - latest.keys()
     if lost:
         raise FixedEndLost(
-            "LOST_TOPIC_PARTITIONS_IN_END_OFFSET", f"Partitions {_list(lost)} of the batch are gone."
+            "LOST_TOPIC_PARTITIONS_IN_END_OFFSET", f"Partitions {listed(lost)} of the batch are gone."
         )
     for p in sorted(end.keys() & latest.keys()):
         if end[p] > latest[p]:
@@ -141,10 +142,6 @@ def check_fixed_end(end: Offsets, fixed: Offsets, latest: Offsets, *, planned_be
                 "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST",
                 f"Partition {p} of the batch ends at {end[p]}, and its log ends at {latest[p]} by now.",
             )
-
-
-def _list(partitions: Iterable[TopicPartition]) -> str:
-    return "[" + ", ".join(str(p) for p in sorted(partitions)) + "]"
 
 
 def share_limit(

@@ -15,8 +15,8 @@ from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     SpecificOffsets,
     check_batch_edges,
     check_order,
-    locate,
 )
+from pyspark_kafkalog.datasource.reading.start_positions import locate
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.types import TopicPartition
 
