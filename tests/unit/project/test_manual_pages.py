@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog.datasource.options.option_definitions import READ_OPTIONS
 from pyspark_kafkalog.datasource.options.read_options import REFUSED as REFUSED_BY_READS
 from pyspark_kafkalog.datasource.options.sink_options import REFUSED
@@ -57,6 +58,17 @@ def test_links_lead_to_chapters_that_exist(page: str) -> None:
         led = (ROOT / page).parent / target if target else ROOT / page
         assert led.exists(), target
         assert not anchor or anchor in anchors_of(led), (target, anchor)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_examples_import_the_package_in_one_way(page: str) -> None:
+    for code in re.findall(r"```python\n(.*?)```", text_of(page), re.DOTALL):
+        compile(code, page, "exec")
+        named = set(re.findall(r"\bkafkalog\.(\w+)", code))
+        assert named <= set(kafkalog.__all__), named
+        assert not named or "import pyspark_kafkalog as kafkalog\n" in code, code
+        imported = re.findall(r"^from pyspark_kafkalog import (.*)$", code, re.MULTILINE)
+        assert not set(", ".join(imported).split(", ")) & set(kafkalog.__all__), imported
 
 
 def test_the_front_page_is_short() -> None:
