@@ -176,7 +176,7 @@ class _Partition:
         self, data: memoryview, start: int, aborted: AbortedTransactions | None, expected: ExpectedOffsets
     ) -> BatchWalk:
         return BatchWalk(
-            Answer(data, self.tp, start, self.end, MAX_BATCH_BYTES, aborted=aborted, place=expected)
+            Answer(data, self.tp, start, self.end, MAX_BATCH_BYTES, aborted=aborted, expected=expected)
         )
 
     def _aborted(self, listed: tuple[tuple[int, int], ...]) -> AbortedTransactions | None:

@@ -57,7 +57,7 @@ class Answer:
     """What all of them together may decompress to before the walk ends."""
     aborted: Sequence[tuple[int, int]] | AbortedTransactions | None = None
     """The aborted transactions; None: uncommitted and aborted records are wanted too. Since 0.11."""
-    place: ExpectedOffsets = ExpectedOffsets()  # noqa: RUF009  (never changes)
+    expected: ExpectedOffsets = ExpectedOffsets()  # noqa: RUF009  (never changes)
     """What the offsets of the first batch must be. Since 0.8."""
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from pyspark_kafkalog.columnar import engine as m
 from pyspark_kafkalog.columnar import kernel_columns as k
-from pyspark_kafkalog.columnar.columns import (
+from pyspark_kafkalog.columnar.arrow_columns import (
     BINARY,
     INNER_INDEX,
     INT32,

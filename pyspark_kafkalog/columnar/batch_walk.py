@@ -71,7 +71,7 @@ class BatchWalk:
             aborted = AbortedTransactions(aborted)
         self._aborted = aborted
         self._max_batch_bytes, self._room = answer.max_batch_bytes, answer.room
-        self._place = answer.place
+        self._expected = answer.expected
         self.next_offset = answer.start
 
     def groups(self, engine: Engine, limits: Limits) -> Iterator[list[Block]]:
@@ -127,12 +127,12 @@ class BatchWalk:
         """
         pos, data = 0, self._data
         at = self.next_offset
-        lowest, asked, below = self._place
+        lowest, asked, below = self._expected
         try:
             while at < self._end and self._room > 0 and (size := self._whole_batch(pos)) is not None:
                 if size == _MESSAGES:
-                    place = ExpectedOffsets(lowest, asked, below)
-                    found = step(data, pos, walk, place, at, self._end, max_bytes=self._max_batch_bytes)
+                    expected = ExpectedOffsets(lowest, asked, below)
+                    found = step(data, pos, walk, expected, at, self._end, max_bytes=self._max_batch_bytes)
                     self._room -= found.decompressed_bytes
                     at = self.next_offset = found.next_offset
                     lowest = found.lowest

@@ -16,8 +16,7 @@ from typing import Literal
 import pyarrow as pa
 
 from pyspark_kafkalog.columnar.answers import AbortedTransactions, Answer, Walker
-from pyspark_kafkalog.columnar.batch_walk import BatchWalk
-from pyspark_kafkalog.columnar.columns import (
+from pyspark_kafkalog.columnar.arrow_columns import (
     BINARY,
     COLUMNS,
     COLUMNS_07,
@@ -28,6 +27,7 @@ from pyspark_kafkalog.columnar.columns import (
     Constant,
     arrow_schema,
 )
+from pyspark_kafkalog.columnar.batch_walk import BatchWalk
 from pyspark_kafkalog.columnar.engine import Columns, Cursor, Engine, Limits, Status, Stopped, Wanted
 from pyspark_kafkalog.columnar.entry_walk import EntryWalk
 from pyspark_kafkalog.columnar.kernel_cache import KernelName, kernel
@@ -210,12 +210,12 @@ class RecordBatchDecoder:
         start: int,
         end: int,
         aborted: Sequence[tuple[int, int]] | AbortedTransactions | None = (),
-        place: ExpectedOffsets = ExpectedOffsets(),  # noqa: B008
+        expected: ExpectedOffsets = ExpectedOffsets(),  # noqa: B008
     ) -> Decoded:
         """The rows of one fetch answer with offsets in ``[start, end)``.
 
         ``aborted`` is what the answer lists: (producer id, first offset); looked at only with
-        ``read_committed``. ``place`` is what the offsets of the first batch must be. 0.7 has neither. An
+        ``read_committed``. ``expected`` is what the offsets of the first batch must be. 0.7 has neither. An
         incomplete batch at the end is left out. ``data`` may be used again as soon as this returns.
 
         Raises:
@@ -225,7 +225,7 @@ class RecordBatchDecoder:
             InvalidTimestamp: a time that is wanted does not fit 64 bits in microseconds.
         """
         room = max(DECOMPRESSED_BYTES, DECOMPRESSED_RATIO * len(data))
-        walk = self._walk(data, start, end, aborted, place, room)
+        walk = self._walk(data, start, end, aborted, expected, room)
         batches = list(self._decoded(walk))
         return Decoded(batches, walk.next_offset, sum(batch.num_rows for batch in batches))
 
@@ -235,7 +235,7 @@ class RecordBatchDecoder:
         start: int,
         end: int,
         aborted: Sequence[tuple[int, int]] | AbortedTransactions | None = (),
-        place: ExpectedOffsets = ExpectedOffsets(),  # noqa: B008
+        expected: ExpectedOffsets = ExpectedOffsets(),  # noqa: B008
         whole: bool = False,
     ) -> Generator[pa.RecordBatch, None, int]:
         """The same rows one record batch at a time; its value at the end is where reading goes on.
@@ -245,7 +245,7 @@ class RecordBatchDecoder:
         ``whole``: no rows of a batch of the log are given out before all of it was decoded.
         """
         self.given_to = start
-        walk = self._walk(data, start, end, aborted, place, sys.maxsize)
+        walk = self._walk(data, start, end, aborted, expected, sys.maxsize)
         yield from self._decoded(walk, whole=whole)
         return walk.next_offset
 
@@ -255,12 +255,12 @@ class RecordBatchDecoder:
         start: int,
         end: int,
         aborted: Sequence[tuple[int, int]] | AbortedTransactions | None,
-        place: ExpectedOffsets,
+        expected: ExpectedOffsets,
         room: int,
     ) -> Walker:
         listed = (aborted or ()) if self._read_committed else None
         view = memoryview(data).cast("B")
-        answer = Answer(view, self._log, start, end, self._max_batch_bytes, room, listed, place)
+        answer = Answer(view, self._log, start, end, self._max_batch_bytes, room, listed, expected)
         return self._generation.walk(answer)
 
     def _decoded(self, walk: Walker, *, whole: bool = False) -> Iterator[pa.RecordBatch]:

@@ -176,7 +176,8 @@ class Columns(Protocol):
     def take(self, blocks: Sequence[Block], cursor: Cursor) -> Stopped:
         """Append the records from ``cursor`` on, which moves to where this stopped.
 
-        The blocks are of the one kind that the columns were made for. Raises nothing for bad data.
+        After the last block of entries its position is where that ended. The blocks are of the one kind that
+        the columns were made for. Raises nothing for bad data.
         """
         ...
 

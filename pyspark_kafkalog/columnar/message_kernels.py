@@ -27,7 +27,7 @@ from numba import njit, types
 from pyspark_kafkalog.columnar import engine as m
 from pyspark_kafkalog.columnar import kernel_columns as k
 from pyspark_kafkalog.columnar.engine import Status
-from pyspark_kafkalog.columnar.intrinsics import address, copy, get8, get64, put32, put64
+from pyspark_kafkalog.columnar.intrinsics import CRC_TABLES, address, copy, crc32, get8, get64, put32, put64
 from pyspark_kafkalog.columnar.kernel_columns import (
     BAD_LAYOUT,
     FILL_SIGNATURE,
@@ -36,7 +36,6 @@ from pyspark_kafkalog.columnar.kernel_columns import (
     write_no_headers,
     write_row,
 )
-from pyspark_kafkalog.columnar.kernel_crc import CRC_TABLES, crc32
 from pyspark_kafkalog.formats.v07 import CODEC_BITS
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
 

@@ -52,7 +52,7 @@ def step(
     data: memoryview,
     pos: int,
     walk: MessageWalk,
-    place: ExpectedOffsets,
+    expected: ExpectedOffsets,
     at: int,
     end: int,
     *,
@@ -60,14 +60,14 @@ def step(
 ) -> Step:
     """What the entry of v0 or v1 at ``pos``, or those from there on, hold of the offsets ``[at, end)``.
 
-    ``place`` is what the offsets of the first of them must be. A set may decompress to ``max_bytes``. Raises
-    what `answers.Walker.groups` does.
+    ``expected`` is what the offsets of the first of them must be. A set may decompress to ``max_bytes``.
+    Raises what `answers.Walker.groups` does.
     """
-    found = walk(data, pos, pos + RUN_BYTES, min(end, place.below))
+    found = walk(data, pos, pos + RUN_BYTES, min(end, expected.below))
     if found.message_count:
         # Within a run they rise, and end below what it was told.
-        if not place.has(found.first_offset, found.first_offset):
-            raise place.refuse(found.first_offset, found.first_offset)
+        if not expected.has(found.first_offset, found.first_offset):
+            raise expected.refuse(found.first_offset, found.first_offset)
         after = found.last_offset + 1
         if found.last_offset < at:
             return Step((), found.end, at, after)
@@ -86,33 +86,33 @@ def step(
         )
         return Step((block,), found.end, after, after)
     if found.status is Status.COMPRESSED:
-        return _opened(data, pos, walk, place, at, end, max_bytes)
+        return _opened(data, pos, walk, expected, at, end, max_bytes)
     if found.status is Status.BEYOND:
-        return Step((), None, _beyond(data, pos, place), place.lowest)
+        return Step((), None, _beyond(data, pos, expected), expected.lowest)
     if found.status is Status.CUT:
         # Of what is cut short the length may still be an impossible one.
         next(frames(data[pos:]), None)
-        return Step((), None, at, place.lowest)
+        return Step((), None, at, expected.lowest)
     raise _fault(data, pos, max_bytes)
 
 
-def _beyond(data: memoryview, pos: int, place: ExpectedOffsets) -> int:
+def _beyond(data: memoryview, pos: int, expected: ExpectedOffsets) -> int:
     """The offset of the message at ``pos``, which is not below the range's end."""
     entry = read_entry(data, pos)
-    if not place.has(entry.offset, entry.offset):
-        raise place.refuse(entry.offset, entry.offset)
-    _check_next(data, pos + entry.size, place.after(entry.offset))
+    if not expected.has(entry.offset, entry.offset):
+        raise expected.refuse(entry.offset, entry.offset)
+    _check_next(data, pos + entry.size, expected.after(entry.offset))
     return entry.offset
 
 
-def _check_next(data: memoryview, pos: int, place: ExpectedOffsets) -> None:
+def _check_next(data: memoryview, pos: int, expected: ExpectedOffsets) -> None:
     """Look at the offset of the entry at ``pos``, of which perhaps only a part is there. What lies beyond the
     range's end comes after a gap, or has a damaged offset: then that of the next entry is lower.
     """
     head = data[pos : pos + _OFFSET_BYTES]
     offset = int.from_bytes(head, "big", signed=True)
-    if len(head) == _OFFSET_BYTES and offset < place.lowest:
-        raise place.refuse(offset, offset)
+    if len(head) == _OFFSET_BYTES and offset < expected.lowest:
+        raise expected.refuse(offset, offset)
 
 
 def records(block: Block) -> list[Record]:
@@ -143,7 +143,13 @@ def records(block: Block) -> list[Record]:
 
 
 def _opened(
-    data: memoryview, pos: int, walk: MessageWalk, place: ExpectedOffsets, at: int, end: int, max_bytes: int
+    data: memoryview,
+    pos: int,
+    walk: MessageWalk,
+    expected: ExpectedOffsets,
+    at: int,
+    end: int,
+    max_bytes: int,
 ) -> Step:
     """What the compressed set at ``pos`` holds. Its messages end with its own offset, or before."""
     wrapper = read_entry(data, pos)
@@ -151,8 +157,8 @@ def _opened(
     after = pos + wrapper.size
     if wrapper.offset < at:
         # All of it is below what is wanted; how far it goes down is not known.
-        if not place.has(wrapper.offset, wrapper.offset):
-            raise place.refuse(wrapper.offset, wrapper.offset)
+        if not expected.has(wrapper.offset, wrapper.offset):
+            raise expected.refuse(wrapper.offset, wrapper.offset)
         return Step((), after, at, wrapper.offset + 1)
     inner = inner_set(data, pos, wrapper, max_bytes)
     found = walk(inner, 0, len(inner), MAX_OFFSET)
@@ -167,10 +173,10 @@ def _opened(
     base = wrapper.offset - found.last_offset if relative else 0
     first, last = base + found.first_offset, base + found.last_offset
     whole = max(wrapper.offset, last)
-    if not place.has(first, whole):
-        raise place.refuse(first, whole)
+    if not expected.has(first, whole):
+        raise expected.refuse(first, whole)
     if first >= end:
-        _check_next(data, after, place.after(whole))
+        _check_next(data, after, expected.after(whole))
         return Step((), None, first, whole + 1, len(inner))
     append_time = wrapper.timestamp_type is TimestampType.LOG_APPEND_TIME
     block = Block(

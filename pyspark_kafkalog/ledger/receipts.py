@@ -238,7 +238,7 @@ class Tally:
     def _add_lengths(self, column: pa.Array, crc: int) -> int:
         import pyarrow.compute as pc
 
-        from pyspark_kafkalog.columnar.columns import numbers
+        from pyspark_kafkalog.columnar.arrow_columns import numbers
 
         lengths = pc.binary_length(column)
         self._bytes += pc.sum(lengths).as_py() or 0

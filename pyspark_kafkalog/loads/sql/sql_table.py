@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, utc_text
-from pyspark_kafkalog.columnar.columns import COLUMNS_07, arrow_schema
+from pyspark_kafkalog.columnar.arrow_columns import COLUMNS_07, arrow_schema
 from pyspark_kafkalog.datasource.load.load_reader import LoadInputPartition, LoadReader
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger.commit import Output

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.columnar import kernel_columns as k
-from pyspark_kafkalog.columnar.columns import COLUMNS_07
+from pyspark_kafkalog.columnar.arrow_columns import COLUMNS_07
 from pyspark_kafkalog.columnar.decoder import Decoded
 from pyspark_kafkalog.columnar.engine import Status
 from pyspark_kafkalog.columnar.kernel_cache import kernel

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyspark_kafkalog.columnar.columns import COLUMNS, COLUMNS_07
+from pyspark_kafkalog.columnar.arrow_columns import COLUMNS, COLUMNS_07
 from pyspark_kafkalog.columnar.decoder import KAFKA_07, Decoded, RecordBatchDecoder
 from pyspark_kafkalog.formats.batch import LOG_APPEND_TIME_BIT, seal_batch
 from pyspark_kafkalog.formats.message_set import ExpectedOffsets
@@ -28,13 +28,13 @@ def decode(
     end: int = FOREVER,
     columns: Sequence[str] = COLUMNS,
     aborted: Sequence[tuple[int, int]] | None = (),
-    place: ExpectedOffsets = ExpectedOffsets(),  # noqa: B008
+    expected: ExpectedOffsets = ExpectedOffsets(),  # noqa: B008
     **settings: Any,
 ) -> Decoded:
     """The answer ``data`` of partition t-0, all columns unless said otherwise, broker 7."""
     settings = {"broker": 7, **settings}
     decoder = RecordBatchDecoder(topic="t", partition=0, columns=columns, engine=engine, **settings)  # type: ignore[arg-type]
-    return decoder.decode(memoryview(data), start, end, aborted, place)
+    return decoder.decode(memoryview(data), start, end, aborted, expected)
 
 
 def decode_07(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyspark_kafkalog.columnar.columns import BINARY, INT64, TIMESTAMP
+from pyspark_kafkalog.columnar.arrow_columns import BINARY, INT64, TIMESTAMP
 from pyspark_kafkalog.ledger.commit import Commit
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import (

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from pyspark_kafkalog.columnar.columns import COLUMNS
+from pyspark_kafkalog.columnar.arrow_columns import COLUMNS
 from pyspark_kafkalog.columnar.decoder import HEADER_COUNT, RecordBatchDecoder
 from pyspark_kafkalog.errors import CorruptMessage, InvalidTimestamp, MessageTooLarge, UnsupportedCompression
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control

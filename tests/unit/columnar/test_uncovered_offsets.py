@@ -47,8 +47,10 @@ def flipped(entry: bytes, bit: int) -> bytes:
     return bytes(damaged)
 
 
-def values(data: bytes, engine: str, place: ExpectedOffsets, end: int = END) -> list[bytes]:
-    return column(decode(data, engine, start=place.asked, end=end, columns=("value",), place=place), "value")
+def values(data: bytes, engine: str, expected: ExpectedOffsets, end: int = END) -> list[bytes]:
+    return column(
+        decode(data, engine, start=expected.asked, end=end, columns=("value",), expected=expected), "value"
+    )
 
 
 WHOLE = [b"%d" % offset for offset in range(START, END)]
@@ -84,11 +86,11 @@ def test_nor_is_a_range_ended_by_it(name: str, engine: str) -> None:
 @pytest.mark.parametrize("name", FORMATS)
 def test_an_answer_that_follows_another_begins_where_that_ended(name: str, engine: str) -> None:
     good = entries(name)
-    place = ExpectedOffsets.of_answer(START, END, follows=True)
+    expected = ExpectedOffsets.of_answer(START, END, follows=True)
     for bit in range(64):
         data = b"".join([flipped(good[0], bit), *good[1:]])
         with pytest.raises(CorruptMessage):
-            values(data, engine, place)
+            values(data, engine, expected)
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import pyspark_kafkalog
-from pyspark_kafkalog.columnar.columns import COLUMNS_07
+from pyspark_kafkalog.columnar.arrow_columns import COLUMNS_07
 from pyspark_kafkalog.columnar.decoder import KAFKA_07, Decoded, EngineChoice, RecordBatchDecoder
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, MessageTooLarge
 from pyspark_kafkalog.formats.compression import Codec

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafkalog.columnar import kernel_crc
-from pyspark_kafkalog.columnar.intrinsics import address
-from pyspark_kafkalog.columnar.kernel_crc import can_fold
+from pyspark_kafkalog.columnar import intrinsics
+from pyspark_kafkalog.columnar.intrinsics import address, can_fold
 from pyspark_kafkalog.formats.checksum import crc32
 
-WAYS = [kernel_crc.crc32_by_tables] + ([kernel_crc.crc32_by_folding] if can_fold() else [])
+WAYS = [intrinsics.crc32_by_tables] + ([intrinsics.crc32_by_folding] if can_fold() else [])
 
 
 def compiled(way: Any) -> Any:
@@ -23,7 +22,7 @@ def compiled(way: Any) -> Any:
 
     @numba.njit  # type: ignore[untyped-decorator]
     def checksum(source: Any, start: Any, size: Any) -> Any:
-        return way(address(kernel_crc.CRC_TABLES), address(source) + start, size)
+        return way(address(intrinsics.CRC_TABLES), address(source) + start, size)
 
     return checksum
 

@@ -12,7 +12,6 @@ from itertools import accumulate
 
 import pyarrow as pa
 
-from pyspark_kafkalog.columnar.engine import Limits, Wanted
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.formats.record import header_name
 
@@ -131,44 +130,3 @@ def _valid(present: Sequence[bool]) -> pa.Buffer:
     """The validity bitmap that says of each row whether it is there, lowest bit first."""
     bits = "".join("1" if here else "0" for here in reversed(present))
     return pa.py_buffer(int(bits, 2).to_bytes((len(present) + 7) // 8, "little"))
-
-
-class ListColumns:
-    """`engine.Columns` as Python gathers them: lists and arrays. *Not thread-safe: one call fills them.*
-
-    Those that are not wanted may stay empty.
-    """
-
-    def __init__(self, limits: Limits, wanted: Wanted) -> None:
-        self.limits, self.wanted = limits, wanted
-        self.rows = 0
-        self.seen = 0
-        """Records that were looked at."""
-        self.taken_bytes = 0
-        self.keys: list[bytes | None] = []
-        self.values: list[bytes | None] = []
-        self.offsets = array("q")
-        self.times = array("q")
-        """In microseconds."""
-        self.kinds = array("i")
-        self.headers: list[Sequence[tuple[bytes, bytes | None]]] = []
-        self.indexes = array("i")
-
-    def arrays(self) -> dict[str, pa.Array]:
-        """The columns asked for, by name."""
-        wanted, columns = self.wanted, {}
-        if wanted.key:
-            columns["key"] = blobs(self.keys)
-        if wanted.value:
-            columns["value"] = blobs(self.values)
-        if wanted.offset:
-            columns["offset"] = numbers(INT64, self.offsets)
-        if wanted.timestamp:
-            columns["timestamp"] = numbers(TIMESTAMP, self.times)
-        if wanted.timestamp_type:
-            columns["timestampType"] = numbers(INT32, self.kinds)
-        if wanted.headers:
-            columns["headers"] = header_lists(self.headers)
-        if wanted.inner_index:
-            columns[INNER_INDEX] = numbers(INT32, self.indexes)
-        return columns
