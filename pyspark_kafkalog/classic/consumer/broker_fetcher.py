@@ -22,19 +22,18 @@ _STOP_SECONDS = 5.0
 
 
 class Address(NamedTuple):
-    """Where a broker listens."""
+    """A broker's host and port."""
 
     host: str
     port: int
 
 
 class BrokerFetcher:
-    """*Thread-safe.* Asks a broker for what its partitions' streams have room for, by multifetches.
+    """*Thread-safe.* Fetches what its partitions' streams have room for, with multifetches.
 
-    Owns its connection and its thread, and, guarded by `_lock`, its partitions. Where a partition has no
-    offset, or one that the log does not hold, it begins as ``autooffset.reset`` says and has ``store`` keep
-    that. Trouble with the broker is logged and waited out: when it is gone, so will its partitions be. What
-    waiting cannot mend is told by the stream.
+    Owns its connection and its thread, and, guarded by `_lock`, its partitions. A partition without a valid
+    offset starts as ``autooffset.reset`` says, and ``store`` stores that. Errors of the broker are logged and
+    retried: if it is gone, its partitions will move. Final errors are raised by the stream.
     """
 
     def __init__(
@@ -45,7 +44,7 @@ class BrokerFetcher:
         *,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """``store`` keeps where a partition begins; it may raise `KafkaError`."""
+        """``store`` stores a partition's first offset; it may raise `KafkaError`."""
         self.address = address
         self._config, self._store = config, store
         self._consumer = SimpleConsumer(*address, config, clock=clock)
@@ -58,39 +57,39 @@ class BrokerFetcher:
         )
 
     def start(self) -> BrokerFetcher:
-        """Begin to fetch."""
+        """Start the thread."""
         self._thread.start()
         return self
 
     def add(self, partition: OwnedPartition) -> None:
-        """Fetch this one too."""
+        """Fetch this partition too."""
         with self._lock:
             self._partitions.append(partition)
         self._wake.set()
 
     def remove(self, partition: OwnedPartition) -> None:
-        """Do not put anything in for this one any more, nor store an offset of it."""
+        """Stop fetching this partition, and store no offset of it."""
         with self._lock:
             self._partitions = [one for one in self._partitions if one is not partition]
 
     def wake(self) -> None:
-        """There may be room in a stream."""
+        """A stream may have room."""
         self._wake.set()
 
     def stop(self, wait_seconds: float = _STOP_SECONDS) -> None:
-        """Stop fetching, and wait a little for the thread's end: an answer under way may take longer."""
+        """Stop fetching, and wait a little for the thread's end: a running request may take longer."""
         self._stopped = True
         self._wake.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(wait_seconds)
 
     def end_offset(self, partition: OwnedPartition) -> int:
-        """Where the log of a partition ends now: asks the broker. Raises `KafkaError`."""
+        """The current end of a partition's log, from the broker."""
         key = partition.key
         try:
             found = self._consumer.get_offsets_before(key.topic, key.number, LATEST_TIMESTAMP, 1)
         finally:
-            if self._stopped:  # its thread may have closed the connection, and this made another one
+            if self._stopped:  # its thread may have closed the connection, and this call opened another
                 self._consumer.close()
         return max(found, default=0)
 
@@ -108,7 +107,7 @@ class BrokerFetcher:
             except KafkaError as e:
                 found = False
                 if not self._stopped:
-                    _log.warning("fetching fails and is tried again: %s", e)
+                    _log.warning("fetching failed, retrying: %s", e)
             except Exception:
                 found = False
                 _log.exception("fetching from %s:%d failed", *self.address)
@@ -117,7 +116,7 @@ class BrokerFetcher:
         self._consumer.close()
 
     def _fetch(self) -> bool:
-        """One round; whether it found anything."""
+        """One round; whether it fetched anything."""
         with self._lock:
             partitions = [one for one in self._partitions if not one.failed and one.stream.room()]
         wanted = []
@@ -141,23 +140,23 @@ class BrokerFetcher:
                 return False
             end = found.next_offset
             if end <= found.offset:
-                next(iter(found), None)  # raises where the first entry is why
-                raise CorruptMessage(f"{partition.key} at offset {found.offset}: an answer without an entry")
+                next(iter(found), None)  # raises if the first entry is the reason
+                raise CorruptMessage(f"{partition.key} at offset {found.offset}: a response without an entry")
             return self._put(partition, found, end)
         except OffsetOutOfRange as e:
             if self._config.auto_offset_reset == NONE:
                 return self._fail(partition, e)
-            _log.warning("%s: begun anew at the %s offset", e, self._config.auto_offset_reset)
+            _log.warning("%s: starting again at the %s offset", e, self._config.auto_offset_reset)
             self._begin(partition)
             return True
         except KafkaError as e:
             if e.retriable and not isinstance(e, CorruptMessage):
-                _log.warning("fetching %s fails and is tried again: %s", partition.key, e)
+                _log.warning("fetching %s failed, retrying: %s", partition.key, e)
                 return False
             return self._fail(partition, e)
 
     def _begin(self, partition: OwnedPartition) -> None:
-        """Look up where to begin, and have it kept: whoever comes after us begins there too."""
+        """Look up the first offset and store it, so that the next owner starts there too."""
         reset, key = self._config.auto_offset_reset, partition.key
         if reset == NONE:
             self._fail(
@@ -175,8 +174,8 @@ class BrokerFetcher:
                     return
                 self._store(partition, offset)
         except KafkaError as e:
-            # The others of this broker must not wait for this one.
-            _log.warning("where to begin with %s is not known yet: %s", key, e)
+            # This broker's other partitions must not wait for this one.
+            _log.warning("the first offset of %s is not known yet: %s", key, e)
             return
         self._put(partition, offset, offset)
 
@@ -189,7 +188,7 @@ class BrokerFetcher:
         return True
 
     def _fail(self, partition: OwnedPartition, error: KafkaError) -> bool:
-        _log.error("%s is not read any more: %s", partition.key, error)
+        _log.error("stopped reading %s: %s", partition.key, error)
         partition.failed = True
         partition.stream.put(partition, error)
         return False

@@ -1,4 +1,4 @@
-"""What a consumer reads at the moment: its partitions, who fetches them, and how far their readers are."""
+"""A consumer of a group coordinated in ZooKeeper: its connector, and the partitions that it owns."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from pyspark_kafkalog.zookeeper.values import BrokerNode, PartitionKey, Subscrip
 _log = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS = 0.5
-"""How long a reader may take to finish its message before the partition goes to somebody else."""
+"""How long a reader may take to process its message before the partition is released."""
 
 
-class Holdings:
-    """*Thread-safe.* Holds what the group has given to a consumer: the `Holder` of its `GroupMember`.
+class OwnedPartitions:
+    """*Thread-safe.* The partitions of a consumer: the `RebalanceListener` of its `GroupMember`.
 
-    Owns partitions and fetchers, guarded by `_lock`; `_committing` is held over a commit, so that none ends
-    after the partition has gone to somebody else.
+    Owns partitions and fetchers, guarded by `_lock`; `_committing` is held during a commit, so that none ends
+    after the partition has another owner.
     """
 
     def __init__(
@@ -45,8 +45,8 @@ class Holdings:
         before_commit: Callable[[], object] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """``stream_of`` tells which stream reads a topic's partitions of a thread's number; ``before_commit``
-        is called between noting what was dealt with and storing it.
+        """``stream_of`` gives the stream that reads a topic's partitions of a thread's number;
+        ``before_commit`` is called between noting the processed offsets and storing them.
         """
         self._config, self._offsets, self._lease, self._clock = config, offsets, lease, clock
         self._stream_of, self._before_commit = stream_of, before_commit
@@ -55,14 +55,13 @@ class Holdings:
         self._fetchers: dict[Address, BrokerFetcher] = {}
 
     def partitions(self) -> list[OwnedPartition]:
-        """Those that are read now, sorted."""
+        """The partitions read now, sorted."""
         with self._lock:
             return [partition for _, (partition, _) in sorted(self._partitions.items())]
 
     def lag(self) -> dict[PartitionKey, int]:
-        """How far behind the ends of their logs the readers are: asks a broker for each partition.
-
-        Raises `KafkaError`. What nobody fetches at the moment is left out.
+        """Distance of the readers from the logs' ends: one request per partition. Partitions without a
+        fetcher are left out.
         """
         with self._lock:
             held = list(self._partitions.values())
@@ -73,7 +72,7 @@ class Holdings:
         }
 
     def wake_fetchers(self) -> None:
-        """There is room in a stream."""
+        """A stream has room."""
         for fetcher in list(self._fetchers.values()):
             fetcher.wake()
 
@@ -83,22 +82,22 @@ class Holdings:
             fetcher.stop()
 
     def release(self, partitions: Collection[PartitionKey]) -> None:
-        """For the group: see `Holder`."""
+        """See `RebalanceListener`."""
         given_up = self._give_up(partitions, _PATIENCE_SECONDS)
         if not self._config.auto_commit:
-            with self._committing:  # a commit under way must not end after the next owner's first
+            with self._committing:  # a running commit must not end after the next owner's first
                 return
         try:
             self.commit(given_up)
         except KafkaError as e:
-            _log.warning("handed over without a commit, messages will come again: %s", e)
+            _log.warning("released without a commit, messages will be repeated: %s", e)
 
     def abandon(self, partitions: Collection[PartitionKey]) -> None:
-        """For the group: see `Holder`."""
+        """See `RebalanceListener`."""
         self._give_up(partitions, 0.0)
 
     def take(self, claimed: Mapping[PartitionKey, Claim]) -> None:
-        """For the group: see `Holder`."""
+        """See `RebalanceListener`."""
         offsets = self._load(claimed)
         for key, claim in claimed.items():
             stream = self._stream_of(key.topic, claim.stream)
@@ -112,7 +111,7 @@ class Holdings:
                 self._partitions[key] = (partition, None)
 
     def _load(self, claimed: Iterable[PartitionKey]) -> dict[PartitionKey, int | KafkaError]:
-        """Offsets; an error for a partition whose offset cannot be read. Raises what may pass."""
+        """Offsets; an error for a partition whose offset cannot be read. Raises retriable errors."""
         found: dict[PartitionKey, int | KafkaError] = {}
         try:
             found.update(self._offsets.load(list(claimed)))
@@ -139,7 +138,7 @@ class Holdings:
         return [partition for partition, _ in found]
 
     def attach(self, nodes: Mapping[int, BrokerNode]) -> None:
-        """Have each partition fetched from where its broker is now; fetchers with nothing to do end."""
+        """Fetch each partition from its current broker; fetchers without partitions end."""
         with self._lock:
             for key, (partition, fetcher) in self._partitions.items():
                 node = nodes.get(partition.broker)
@@ -158,20 +157,20 @@ class Holdings:
             idle = [address for address, fetcher in self._fetchers.items() if fetcher.idle]
             ended = [self._fetchers.pop(address) for address in idle]
         for fetcher in ended:
-            fetcher.stop(wait_seconds=0.0)  # it may be waiting for a broker that is gone
+            fetcher.stop(wait_seconds=0.0)  # it may be waiting for a dead broker
 
     def _store_begin(self, partition: OwnedPartition, offset: int) -> None:
         if not self._lease.held():
-            raise ConnectionLost(f"{partition.key}: it is not known whether it is still ours")
+            raise ConnectionLost(f"{partition.key}: it is unknown whether we still own it")
         self._offsets.save({partition.key: offset})
         partition.committed = offset
 
     def commit(self, partitions: Collection[OwnedPartition]) -> None:
-        """Store how far ``partitions`` have been dealt with, where that is news.
+        """Store the processed offsets of ``partitions`` that have changed.
 
         Raises:
-            ConnectionLost: it cannot be stored now, or it is not known whether they are still ours.
-            KafkaError: the store refused, or who is asked before a commit.
+            ConnectionLost: they cannot be stored now, or it is unknown whether we still own them.
+            KafkaError: the store or ``before_commit`` refused.
         """
         with self._committing:
             done = [(one, one.done) for one in partitions]
@@ -183,11 +182,11 @@ class Holdings:
             ends = self._lease.ends
             if self._before_commit is not None:
                 self._before_commit()
-            # That may have taken long enough for them to go to somebody else, and for us to join again.
+            # That may have taken so long that they have other owners, and we have joined again.
             if not self._lease.held() or self._lease.ends != ends:
                 raise ConnectionLost(
-                    f"group {self._config.group_id}: ZooKeeper is silent and partitions may be somebody "
-                    "else's by now: nothing is committed"
+                    f"group {self._config.group_id}: ZooKeeper does not answer, so partitions may have "
+                    "other owners: nothing is committed"
                 )
             self._offsets.save(offsets)
             for one, offset in done:
@@ -196,11 +195,12 @@ class Holdings:
 
 
 _LEASE_SHARE = 0.8
-"""How much of the session's timeout an answer of ZooKeeper is good for: clocks may run at slightly different
-speeds, and a message must reach its reader in the rest."""
+"""The share of the session timeout for which an answer of ZooKeeper is valid: clocks may run at slightly
+different speeds, and a message must reach its reader in the rest.
+"""
 
 _LEASE_ROUNDS = 5
-"""How often ZooKeeper is asked within the session's timeout."""
+"""How often ZooKeeper is contacted within the session timeout."""
 
 _STOP_SECONDS = 10.0
 
@@ -213,10 +213,10 @@ class ConsumerConnector:
             for message, metadata in stream:
                 ...
 
-    Each stream is for one thread. Messages come at least once: one that was given out counts as dealt with
-    when its reader asks for the next, and only such are committed. Owns a session with ZooKeeper, a thread
-    for rebalancing, one for the session's lease, one for commits, and one per broker. Needs no care when
-    consumers, brokers, topics or the session come and go.
+    Each stream is for one thread. Messages are delivered at least once: one counts as processed when its
+    reader asks for the next, and only processed ones are committed. Owns a ZooKeeper session, a thread for
+    rebalancing, one for the session's lease, one for commits, and one per broker. Handles consumers, brokers,
+    topics and sessions that come and go.
     """
 
     def __init__(
@@ -226,15 +226,11 @@ class ConsumerConnector:
         before_commit: Callable[[], object] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Connect to ZooKeeper; the group hears of us when streams are created.
+        """Connect to ZooKeeper; the consumer joins the group when streams are created.
 
-        ``before_commit`` is for readers that hand messages on, and are finished with them later: it is called
-        on any thread before each commit, those of a hand-over too, when what was dealt with until then is
-        noted and nothing is stored yet. It may wait, and raises a `KafkaError` to prevent the commit.
-
-        Raises:
-            InvalidConfig: a property that is not allowed.
-            ConnectionLost: no ZooKeeper answers.
+        ``before_commit`` is for readers that process messages asynchronously: it is called
+        on any thread before each commit, also before a partition is released, after the processed offsets are
+        noted and before they are stored. It may wait, and raises a `KafkaError` to prevent the commit.
         """
         if not isinstance(config, ConnectorConfig):
             config = parse(ConnectorConfig, config, source="consumer")
@@ -247,15 +243,15 @@ class ConsumerConnector:
         self._lease = Lease(config.zookeeper_session_timeout_ms / 1000 * _LEASE_SHARE, clock)
         self._streams: dict[tuple[str, int], MessageStream] = {}
         self._filtered: list[MessageStream] = []
-        self._holdings = Holdings(
+        self._owned = OwnedPartitions(
             config, self._offsets, self._lease, self._stream_of, before_commit=before_commit, clock=clock
         )
-        self._lock = threading.Lock()  # held by who creates streams, or ends it all
+        self._lock = threading.Lock()  # held while creating streams and while shutting down
         self._member: GroupMember | None = None
         self._watch: GroupWatch | None = None
         self._contested: list[Watch] = []
         self._expiries = self._joined = 0
-        """Ends of sessions, and the one after which the group knows us: where they differ, join again."""
+        """Expired sessions, and how many before we joined the group: if they differ, join again."""
         self._closed = threading.Event()
         self._changed, self._asked = threading.Event(), threading.Event()
         self._threads: list[threading.Thread] = []
@@ -263,16 +259,16 @@ class ConsumerConnector:
         self._session.start()
 
     def create_message_streams(self, streams: Mapping[str, int]) -> dict[str, list[MessageStream]]:
-        """So many streams for each topic; the partitions of a topic are shared by its streams in the group.
+        """Create streams for each topic; the topic's partitions are shared by all streams of the group.
 
-        A topic need not exist yet. For a connector streams are created once: name all topics at once.
+        A topic need not exist yet. A connector creates streams once: name all topics at once.
 
         Raises:
             InvalidConfig: a topic with less than one stream.
             InvalidRequest: streams were created already.
-            ConsumerIdInUse: the group has a consumer with our ``consumerid``, or has not missed it yet: then
-                it may be tried again once its session has ended.
-            ConnectionLost: ZooKeeper does not answer.
+            ConsumerIdInUse: the group has a consumer with our ``consumerid``, or its session has not expired
+                yet:
+                then try again later.
         """
         subscription = Subscription(streams)
         found = {topic: [self._stream(number) for number in range(count)] for topic, count in streams.items()}
@@ -283,49 +279,35 @@ class ConsumerConnector:
     def create_message_streams_by_filter(
         self, topic_filter: TopicFilter, streams: int = 1
     ) -> list[MessageStream]:
-        """So many streams of all topics that the filter allows, those included that appear later.
-
-        Raises as `create_message_streams`.
-        """
+        """Create streams of all topics that match, also later ones. Raises as `create_message_streams`."""
         subscription = topic_filter.subscription(streams)
         found = [self._stream(number) for number in range(streams)]
         self._join(subscription, {}, found)
         return found
 
     def commit_offsets(self) -> None:
-        """Commit what streams have dealt with, and the message that the calling thread was given last.
-
-        Raises:
-            ConnectionLost: it cannot be stored now, or it is not known whether the partitions are still ours.
-            KafkaError: the store refused.
-        """
-        partitions = self._holdings.partitions()
+        """Commit what streams have processed, including the calling thread's last message."""
+        partitions = self._owned.partitions()
         for partition in partitions:
-            partition.stream.finished()
-        self._holdings.commit(partitions)
+            partition.stream.mark_processed()
+        self._owned.commit(partitions)
 
     @property
     def owned(self) -> dict[PartitionKey, str]:
-        """The partitions that are read now, with the threads that the group knows them by."""
-        return {
-            one.key: thread_id(self.consumer_id, one.stream.number) for one in self._holdings.partitions()
-        }
+        """The partitions read now, with the threads registered for them."""
+        return {one.key: thread_id(self.consumer_id, one.stream.number) for one in self._owned.partitions()}
 
     def lag(self) -> dict[PartitionKey, int]:
-        """How far what was dealt with is behind the ends of the logs: bytes in 0.7, else offsets.
-
-        One request for each partition that is read now.
-
-        Raises:
-            KafkaError: a broker does not answer, or not well.
+        """Distance of the processed offsets from the logs' ends, in bytes in 0.7, else offsets. One request
+        per partition.
         """
-        return self._holdings.lag()
+        return self._owned.lag()
 
     def shutdown(self) -> None:
-        """Leave the group; streams end. What was dealt with is committed where ``autocommit.enable`` is set.
+        """Leave the group; streams end. Processed offsets are committed if ``autocommit.enable`` is set.
 
-        A message that a reader still has is not among it after half a second; nor is one that the calling
-        thread has, unless it calls `commit_offsets` before. A second call does nothing.
+        Waits half a second for messages that readers are processing. The calling thread's own message is not
+        included, unless it calls `commit_offsets` before. A second call does nothing.
         """
         with self._lock:
             if self._closed.is_set():
@@ -344,9 +326,9 @@ class ConsumerConnector:
             if self._member is not None:
                 self._member.leave()
         except KafkaError as e:
-            _log.warning("%s stays in its group until its session ends: %s", self.consumer_id, e)
+            _log.warning("%s stays in its group until its session expires: %s", self.consumer_id, e)
         finally:
-            self._holdings.close()
+            self._owned.close()
             self._offsets.close()
             self._session.close()
 
@@ -368,13 +350,13 @@ class ConsumerConnector:
             self._streams, self._filtered = streams, filtered
             self._member = member = GroupMember(
                 self._session, self._layout, self.config.group_id, self.consumer_id, subscription,
-                self._holdings, clock=self._clock,
+                self._owned, clock=self._clock,
             )  # fmt: skip
             self._joined = self._expiries
             try:
                 member.register()
             except ConsumerIdInUse:
-                # Whoever had our id may only not have been missed yet: we may be asked again.
+                # The session of the consumer with our id may only not have expired yet: allow another try.
                 self._streams, self._filtered, self._member = {}, [], None
                 raise
         watch = GroupWatch(self._session, self._layout, self.config.group_id, subscription, self._changed.set)
@@ -406,14 +388,14 @@ class ConsumerConnector:
                     for stream in self._all_streams():
                         stream.wake()
                 elif joined == self._joined == self._expiries:
-                    _log.warning("%s is missing from its group, and joins again", self.consumer_id)
+                    _log.warning("%s is missing from its group, joining again", self.consumer_id)
                     self._lease.end()
                     self._expiries += 1
                     self._changed.set()
             except KafkaError as e:
-                _log.warning("nothing is given out until ZooKeeper answers: %s", e)
+                _log.warning("no messages are delivered until ZooKeeper answers: %s", e)
             except Exception:
-                _log.exception("asking for %s failed", self.consumer_id)
+                _log.exception("checking the registration of %s failed", self.consumer_id)
             self._asked.wait(wait_seconds)
 
     def _keep_balance(self, member: GroupMember) -> None:
@@ -427,9 +409,9 @@ class ConsumerConnector:
                 complete = self._rebalance(member)
                 failures = 0 if complete else failures + 1
                 if failures == self.config.rebalance_retries_max:
-                    _log.error("others do not let go of %s; trying on", ", ".join(member.contested))
+                    _log.error("other consumers do not release %s; still trying", ", ".join(member.contested))
             except KafkaError as e:
-                _log.warning("rebalancing %s fails and is tried again: %s", self.consumer_id, e)
+                _log.warning("rebalancing %s failed, retrying: %s", self.consumer_id, e)
             except Exception:
                 _log.exception("rebalancing %s failed", self.consumer_id)
             self._changed.wait(None if complete else self.config.rebalance_backoff_ms / 1000)
@@ -443,13 +425,13 @@ class ConsumerConnector:
         try:
             complete = member.rebalance()
         finally:
-            self._holdings.attach(brokers(self._session, self._layout))
+            self._owned.attach(brokers(self._session, self._layout))
         for watch in self._contested:
             watch.cancel()
-        self._contested = [self._session.watch_node(path, self._let_go) for path in member.contested]
+        self._contested = [self._session.watch_node(path, self._release_claims) for path in member.contested]
         return complete
 
-    def _let_go(self, owner: bytes | None) -> None:
+    def _release_claims(self, owner: bytes | None) -> None:
         if owner is None:
             self._changed.set()
 
@@ -458,9 +440,9 @@ class ConsumerConnector:
             return
         while not self._closed.wait(self.config.auto_commit_interval_ms / 1000):
             try:
-                self._holdings.commit(self._holdings.partitions())
+                self._owned.commit(self._owned.partitions())
             except KafkaError as e:
-                _log.warning("committing fails and is tried again: %s", e)
+                _log.warning("committing failed, retrying: %s", e)
             except Exception:
                 _log.exception("committing failed")
 
@@ -472,7 +454,7 @@ class ConsumerConnector:
             may_give=self._lease.held,
             clock=self._clock,
         )
-        stream.wanted = self._holdings.wake_fetchers
+        stream.wanted = self._owned.wake_fetchers
         return stream
 
     def _all_streams(self) -> list[MessageStream]:

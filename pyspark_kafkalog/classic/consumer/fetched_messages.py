@@ -1,4 +1,4 @@
-"""What a fetch brought, as messages: the sets of either wire, and the rules by which each is walked."""
+"""The messages of a fetch response: the sets of either wire, and how each is read."""
 
 from __future__ import annotations
 
@@ -17,31 +17,29 @@ _BATCH_START_BYTES = 12
 
 
 class SetReader(Protocol):
-    """How the bytes of one generation are walked. Pure; ``offset`` is the one that was asked for."""
+    """Reads one generation's bytes. Pure; ``offset`` is the requested one."""
 
     def messages(self, data: memoryview, offset: int, max_bytes: int) -> Iterator[MessageAndOffset]:
-        """Payloads, each with the offset to go on at after it. Raises `CorruptMessage` and its like."""
+        """Payloads, each with the next offset."""
         ...
 
     def records(
         self, data: memoryview, offset: int, max_bytes: int
     ) -> Iterator[tuple[Codec, Iterator[Record]]]:
-        """The same messages with all that the generation knows of them, entry by entry: how each is
-        compressed, and what it holds.
-        """
+        """The messages with all fields of the generation, entry by entry: its codec, and its messages."""
         ...
 
     def end(self, data: memoryview, offset: int) -> int:
-        """The offset after the whole entries in ``data``; ``offset`` where there is none."""
+        """The offset after the whole entries in ``data``; ``offset`` if there is none."""
         ...
 
     def first_size(self, data: memoryview) -> int | None:
-        """Bytes of the entry at the beginning as it claims; None while its length is incomplete."""
+        """The first entry's claimed size in bytes; None while its length is incomplete."""
         ...
 
 
 class V07Sets:
-    """*Thread-safe: it holds nothing.* Sets of 0.7: they begin at the offset that was asked for."""
+    """*Thread-safe: immutable.* Sets of 0.7: they begin at the requested offset."""
 
     def messages(self, data: memoryview, offset: int, max_bytes: int) -> Iterator[MessageAndOffset]:
         return v07.messages(data, offset, max_bytes=max_bytes)
@@ -69,15 +67,15 @@ class V07Sets:
 
 
 class BatchSets:
-    """*Thread-safe: it never changes.* Sets since 0.8: messages of v0 and v1 and record batches, in any
-    order. The first entry may begin before the offset asked for, and ends at or after it.
+    """*Thread-safe: immutable.* Sets since 0.8: messages of v0 and v1 and record batches, in any
+    order. The first entry may begin before the requested offset, and ends at or after it.
 
-    Control records are left out, so the last message need not be where reading goes on: `end` is. It ends
-    before an entry whose offsets cannot be, at which the two others raise.
+    Control records are skipped, so the next offset may be beyond the last message: see `end`. It stops
+    before an entry with unexpected offsets, for which the other methods raise.
     """
 
     def __init__(self, high_watermark: int = -1) -> None:
-        """``high_watermark`` is what all offsets are below; -1 where none is known."""
+        """``high_watermark`` is above all offsets; -1 if unknown."""
         self._high_watermark = high_watermark
 
     def messages(self, data: memoryview, offset: int, max_bytes: int) -> Iterator[MessageAndOffset]:
@@ -108,14 +106,14 @@ class BatchSets:
 
 
 class MessageSet:
-    """*Thread-safe: never changes.* What one fetch brought of one partition; may be iterated again and again.
+    """*Thread-safe: immutable.* One partition's part of a fetch response; may be iterated repeatedly.
 
-    Iterating gives each payload with the offset to go on at once it is dealt with. Within a compressed set
-    of 0.7 that is the set's own offset for all messages but the last: whoever stops there is given the
+    Iterating gives each payload with the offset to continue at. Within a compressed set
+    of 0.7 that is the set's own offset for all messages but the last: a reader that stops there gets the
     whole set again. ``error`` is why there is nothing; iterating then raises it.
 
-    The payloads are views of the answer's bytes: valid as long as they are kept, and keeping one keeps all.
-    A null value of today's wire reads as empty here; `records` tells the two apart.
+    Payloads are views of the response: keeping one keeps the whole response in memory.
+    A null value of today's wire reads as empty here; `records` distinguishes them.
     """
 
     __slots__ = ("_max_bytes", "_reader", "data", "error", "offset", "tp")
@@ -135,17 +133,16 @@ class MessageSet:
 
     @property
     def next_offset(self) -> int:
-        """The offset after the whole entries: where the next fetch begins when all of it is dealt with.
-
-        More than the last message's where what follows it holds none. No checksum is looked at.
+        """The offset after the whole entries, where the next fetch begins. It may be beyond the last message.
+        No checksum is verified.
 
         Raises:
-            CorruptMessage: the bytes are none of an entry.
+            CorruptMessage: the bytes are not an entry.
         """
         return self._reader.end(self.data, self.offset)
 
     def __iter__(self) -> Iterator[MessageAndOffset]:
-        """The messages, checksums verified; what is cut short at the end is left out.
+        """The messages, checksums verified; a cut entry at the end is skipped.
 
         Raises:
             KafkaError: ``error``.
@@ -157,11 +154,11 @@ class MessageSet:
         return self._reader.messages(self.data, self.offset, self._max_bytes)
 
     def records(self) -> Iterator[Record]:
-        """The messages with offset, key, time and headers where the wire has them. Raises as iterating."""
+        """The messages with offset, key, time and headers if the wire has them. Raises as iterating."""
         return (record for _, record in self.coded_records())
 
     def coded_records(self) -> Iterator[tuple[Codec, Record]]:
-        """The same, each with the codec of the entry that it came in. Raises as iterating."""
+        """`records`, each with the codec of its entry."""
         if self.error is not None:
             raise self.error
         entries = self._reader.records(self.data, self.offset, self._max_bytes)

@@ -1,4 +1,4 @@
-"""Where a group's offsets are kept: in ZooKeeper, in Kafka, or on the way from one to the other in both."""
+"""Where a group's offsets are stored: in ZooKeeper, in Kafka, or, while migrating, in both."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ class OffsetStore(Protocol):
     """*Thread-safe.* The next offsets of one group."""
 
     def load(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, int]:
-        """Those that are stored of ``partitions``. Raises `KafkaError` when it cannot be told."""
+        """The stored offsets of ``partitions``. Raises `KafkaError` if they cannot be read."""
         ...
 
     def save(self, offsets: Mapping[PartitionKey, int]) -> None:
-        """Store them; returns when they are stored. Raises `KafkaError`: some may be, and some not."""
+        """Store the offsets. After a `KafkaError` some may be stored."""
         ...
 
     def close(self) -> None:
-        """Give up connections of its own."""
+        """Close its own connections."""
         ...
 
 
 class ZooKeeperOffsets:
-    """*Thread-safe.* In a group's ``offsets`` znodes, of either layout. Uses a session of its owner."""
+    """*Thread-safe.* In a group's ``offsets`` znodes, of either layout. Uses its owner's session."""
 
     def __init__(self, session: Session, layout: Layout, group: str) -> None:
         self._session, self._layout, self._group = session, layout, group
 
     def load(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, int]:
-        """Raises `MalformedNode` where no offset stands, `ConnectionLost`."""
+        """Raises `MalformedNode` if a znode has no offset."""
         found = {}
         for key in partitions:
             offset = read_group_offset(self._session, self._layout, self._group, key.topic, key.name)
@@ -58,15 +58,14 @@ class ZooKeeperOffsets:
         for key, offset in offsets.items():
             write_group_offset(self._session, self._layout, self._group, key.topic, key.name, offset)
 
-    def close(self) -> None:
-        """Nothing to give up."""
+    def close(self) -> None: ...
 
 
 class KafkaOffsets:
-    """*Thread-safe: one call at a time.* In ``__consumer_offsets``, by way of the group's coordinator.
+    """*Thread-safe: one call at a time.* In ``__consumer_offsets``, through the group's coordinator.
 
-    The coordinator is looked up for every call, and a call is repeated while offsets load or the coordinator
-    moves. Owns a connection; ``bootstrap`` tells hosts and ports whenever a new one is needed.
+    The coordinator is looked up for every call, and a call is retried while offsets load or the coordinator
+    moves. Owns a connection; ``bootstrap`` gives hosts and ports for a new one.
     """
 
     def __init__(
@@ -105,7 +104,7 @@ class KafkaOffsets:
             try:
                 return ask(self._open(), deadline)
             except ConnectionLost:
-                # Perhaps all the brokers we know have moved: ZooKeeper tells where to next time.
+                # Perhaps all known brokers have moved: use ZooKeeper's addresses next time.
                 self._drop()
                 raise
 
@@ -114,9 +113,9 @@ class KafkaOffsets:
             servers = self._bootstrap()
             if not servers:
                 raise ConnectionLost(
-                    f"group {self._config.group_id}: no broker is registered to keep offsets"
+                    f"group {self._config.group_id}: no broker is registered to store offsets"
                 )
-            # ZooKeeper says that they are there, so one that refuses is starting: it is waited for.
+            # They are registered in ZooKeeper, so one that refuses connections is starting: wait for it.
             config = replace(self._config.todays(*servers), answered_before=True)
             self._cluster = Cluster(config, clock=self._clock)
         return self._cluster
@@ -128,22 +127,22 @@ class KafkaOffsets:
 
 
 class DualOffsets:
-    """*Thread-safe.* In both, whichever of them is being left.
+    """*Thread-safe.* In both, for a migration in either direction.
 
-    The larger offset is the group's: consumers that have not been told of the change yet commit to one of the
-    two only, and a partition may come from one of those.
+    The larger offset is the group's: consumers without this setting commit to one of the
+    two only, and a partition may come from one of them.
     """
 
     def __init__(self, kafka: OffsetStore, zookeeper: OffsetStore) -> None:
         self._kafka, self._zookeeper = kafka, zookeeper
 
     def load(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, int]:
-        """Raises `KafkaError` when either does not tell: the other's may be behind."""
+        """Raises `KafkaError` if either fails: the other's offset may be behind."""
         one, other = self._kafka.load(partitions), self._zookeeper.load(partitions)
         found = {
             key: max(one.get(key, -1), other.get(key, -1)) for key in partitions if key in one or key in other
         }
-        # Who goes back to one of the two alone must find there what was committed to the other alone.
+        # Consumers that return to one store must find there what was committed only to the other.
         for store, known in ((self._kafka, one), (self._zookeeper, other)):
             behind = {key: offset for key, offset in found.items() if known.get(key) != offset}
             if behind:
@@ -162,7 +161,7 @@ class DualOffsets:
 def open_offsets(
     config: ConnectorConfig, session: Session, layout: Layout, *, clock: Clock = SYSTEM_CLOCK
 ) -> OffsetStore:
-    """The store that ``offsets.storage`` and ``dual.commit.enabled`` ask for; nothing is connected yet."""
+    """The store for ``offsets.storage`` and ``dual.commit.enabled``; does not connect yet."""
     zookeeper = ZooKeeperOffsets(session, layout, config.group_id)
     if config.offsets_storage != KAFKA and not config.dual_commit:
         return zookeeper

@@ -1,4 +1,4 @@
-"""Fetches and offset look-ups at one broker, in either wire: what `SimpleConsumer` is made over."""
+"""The consumer of one broker, in either wire: fetches and offset look-ups."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPa
 _NO_OFFSET = -1
 
 _TIMES_SINCE = 1
-"""The version of ListOffsets that brought one offset for a time instead of several of segments."""
+"""The version of ListOffsets that returns one offset for a time instead of several of segments."""
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
-    """What a broker answered to one fetch, and how its bytes are walked."""
+class FetchedSet:
+    """The response to one fetch, and how to read its bytes."""
 
     error_code: ErrorCode
     messages: Any
@@ -54,16 +54,16 @@ class Brought:
 
 
 class BrokerReader(Protocol):
-    """*Not thread-safe: one thread at a time.* One broker, by one connection."""
+    """*Not thread-safe: one thread at a time.* One broker, over one connection."""
 
     peer: str
 
-    def fetch(self, wanted: Sequence[FetchRequest], deadline: Deadline) -> list[Brought]:
-        """An answer to each, in order. Raises `ConnectionLost`, `InvalidRequest`."""
+    def fetch(self, wanted: Sequence[FetchRequest], deadline: Deadline) -> list[FetchedSet]:
+        """A response for each, in order."""
         ...
 
     def offsets_before(self, request: OffsetsRequest, deadline: Deadline) -> list[int]:
-        """Offsets, the largest first. Raises `KafkaError` as the broker answers, `ConnectionLost`."""
+        """Offsets, the largest first."""
         ...
 
     def close(self) -> None: ...
@@ -78,25 +78,25 @@ class BrokerReader07:
         self._connection = Connection07(host, port, config, deadline=deadline, clock=clock)
         self.peer = self._connection.peer
 
-    def fetch(self, wanted: Sequence[FetchRequest], deadline: Deadline) -> list[Brought]:
+    def fetch(self, wanted: Sequence[FetchRequest], deadline: Deadline) -> list[FetchedSet]:
         if len(wanted) == 1:
             one = self._connection.request(wanted[0], deadline=deadline)
-            return [Brought(one.error_code, one.messages, V07Sets())]
+            return [FetchedSet(one.error_code, one.messages, V07Sets())]
         answer = self._connection.request(MultiFetchRequest(tuple(wanted)), deadline=deadline)
         if answer.error_code != ErrorCode.NONE:
             raise error_for(answer.error_code, f"{self.peer}: multifetch: {answer.error_code.name}")
         if len(answer.responses) != len(wanted):
             raise InvalidRequest(
-                f"{self.peer}: {len(answer.responses)} answers came to a multifetch of {len(wanted)}"
+                f"{self.peer}: {len(answer.responses)} responses to a multifetch of {len(wanted)}"
             )
-        return [Brought(one.error_code, one.messages, V07Sets()) for one in answer.responses]
+        return [FetchedSet(one.error_code, one.messages, V07Sets()) for one in answer.responses]
 
     def offsets_before(self, request: OffsetsRequest, deadline: Deadline) -> list[int]:
         try:
             answer = self._connection.request(request, deadline=deadline)
         except ConnectionLost as e:
             raise ConnectionLost(
-                f"{e}; with 0.7 that is also the answer for a partition that the broker does not have, "
+                f"{e}; 0.7 also responds so for a partition that the broker does not have, "
                 f"here {request.topic}-{request.partition}"
             ) from e
         if answer.error_code != ErrorCode.NONE:
@@ -117,8 +117,8 @@ class BrokerReader08:
         self._connection = Connection(host, port, config.todays((host, port)), deadline=deadline, clock=clock)
         self.peer = self._connection.peer
 
-    def fetch(self, wanted: Sequence[FetchRequest], deadline: Deadline) -> list[Brought]:
-        # A partition may be asked for once in a request of this wire: doubles go into further ones.
+    def fetch(self, wanted: Sequence[FetchRequest], deadline: Deadline) -> list[FetchedSet]:
+        # A request of this wire may contain a partition once: duplicates go into further requests.
         left, found = dict(enumerate(wanted)), {}
         while left:
             taken: dict[tuple[str, int], int] = {}
@@ -127,24 +127,22 @@ class BrokerReader08:
             answers = self._ask([left[place] for place in taken.values()], deadline)
             for key, place in taken.items():
                 if key not in answers:
-                    raise InvalidRequest(
-                        f"{self.peer}: the answer to a fetch of {key[0]}-{key[1]} leaves it out"
-                    )
+                    raise InvalidRequest(f"{self.peer}: the fetch response lacks {key[0]}-{key[1]}")
                 found[place] = self._brought(wanted[place], answers[key], deadline)
                 del left[place]
         return [found[place] for place in range(len(wanted))]
 
-    def _brought(self, one: FetchRequest, answer: PartitionData, deadline: Deadline) -> Brought:
+    def _brought(self, one: FetchRequest, answer: PartitionData, deadline: Deadline) -> FetchedSet:
         data, high_watermark = memoryview(answer.records or b""), answer.high_watermark
         if (
             0
             <= high_watermark
             < next_offset_after(data, one.offset, ExpectedOffsets.of_answer(one.offset, -1))
         ):
-            # Apache Kafka notes it before it reads: what is appended meanwhile may be in the answer as well.
+            # Apache Kafka notes it before it reads, so records appended meanwhile may be above it.
             latest = OffsetsRequest(one.topic, one.partition, LATEST_TIMESTAMP, 1)
             high_watermark = max(high_watermark, *self.offsets_before(latest, deadline))
-        return Brought(answer.error_code, data, BatchSets(high_watermark))
+        return FetchedSet(answer.error_code, data, BatchSets(high_watermark))
 
     def _ask(
         self, wanted: Sequence[FetchRequest], deadline: Deadline
@@ -173,8 +171,8 @@ class BrokerReader08:
         }
 
     def offsets_before(self, request: OffsetsRequest, deadline: Deadline) -> list[int]:
-        """Of LATEST the end and the start, of EARLIEST the start; of a time the first offset at or after it,
-        the end where there is none: since 0.10.1 this wire knows no segments.
+        """For LATEST the end and the start, for EARLIEST the start; for a time the first offset at or after
+        it, or the end: since 0.10.1 this wire has no segments.
         """
         if self._connection.version(ApiKey.LIST_OFFSETS) < _TIMES_SINCE:
             return self._of_segments(request, deadline)
@@ -187,7 +185,7 @@ class BrokerReader08:
         return list(dict.fromkeys(found))
 
     def _of_segments(self, request: OffsetsRequest, deadline: Deadline) -> list[int]:
-        """As in 0.7: what brokers of 0.8 to 0.10.0 answer."""
+        """As in 0.7: brokers of 0.8 to 0.10.0."""
         part = self._ask_offsets(request, request.timestamp, deadline)
         return list(part.old_style_offsets)
 
@@ -195,7 +193,7 @@ class BrokerReader08:
         return int(self._ask_offsets(request, timestamp, deadline).offset)
 
     def _ask_offsets(self, request: OffsetsRequest, timestamp: int, deadline: Deadline) -> Any:
-        """What the broker answers of the one partition."""
+        """The response for the one partition."""
         tp = f"{request.topic}-{request.partition}"
         many = self._connection.version(ApiKey.LIST_OFFSETS) < _TIMES_SINCE
         wanted = list_offsets.ListOffsetsPartition(
@@ -209,7 +207,7 @@ class BrokerReader08:
         )
         part = next((part for topic in answer.topics for part in topic.partitions), None)
         if part is None:
-            raise InvalidRequest(f"{self.peer}: the answer to ListOffsets leaves out {tp}")
+            raise InvalidRequest(f"{self.peer}: the ListOffsets response lacks {tp}")
         if part.error_code != ErrorCode.NONE:
             raise error_for(part.error_code, f"{self.peer}: offsets of {tp}: {part.error_code.name}")
         return part
@@ -228,22 +226,22 @@ READERS: dict[str, type[BrokerReader07] | type[BrokerReader08]] = {
 T = TypeVar("T")
 
 FETCH_SIZE = 300 * 1024
-"""Bytes of a fetch unless told otherwise: 0.7's ``fetch.size``."""
+"""Default size of a fetch in bytes: 0.7's ``fetch.size``."""
 
 _ONCE_MORE = RetryPolicy(backoff_ms=20, backoff_max_ms=20, max_retries=1)
-"""A connection that broke is made anew once, as 0.7's own consumer does it."""
+"""A broken connection is opened again once, as in 0.7's own consumer."""
 
 
 class SimpleConsumer:
-    """*Thread-safe: a lock is held over each call.* Reads from one broker, over one connection.
+    """*Thread-safe: a lock is held during each call.* Reads from one broker, over one connection.
 
         with SimpleConsumer("localhost", 9093) as consumer:
             for payload, next_offset in consumer.fetch("clicks", 0, offset=0):
                 ...
 
-    ``config`` has the properties of `Client07Config`; ``protocol`` is one of them, and by default 0.7's.
-    There an offset is a byte's position and the next one is known from the messages alone. A connection that
-    breaks is made anew once within a call. The connection is made by the first call.
+    ``config`` has the properties of `Client07Config`, with ``protocol`` 0.7 by default.
+    In 0.7 an offset is a byte's position and the next one is known from the messages alone. The first call
+    connects; a broken connection is opened again once within a call.
     """
 
     def __init__(
@@ -254,7 +252,7 @@ class SimpleConsumer:
         *,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Nothing is connected yet. Raises `InvalidConfig` for a property that is not allowed."""
+        """Does not connect yet."""
         if not isinstance(config, Client07Config):
             config = parse(Client07Config, config or {}, source="consumer")
         self.config = config
@@ -263,18 +261,17 @@ class SimpleConsumer:
         self._reader: BrokerReader | None = None
 
     def fetch(self, topic: str, partition: int, offset: int, max_size: int = FETCH_SIZE) -> MessageSet:
-        """The messages from ``offset`` on, as far as they are there and fit ``max_size`` bytes.
+        """The messages from ``offset`` on, at most ``max_size`` bytes.
 
-        Where not even the first one fits, the size is doubled until it does, up to ``max.message.size``. A
-        set may be empty: at the log's end, and for a topic that a broker of 0.7 has not heard of.
+        If not even the first one fits, the size is doubled until it does, up to ``max.message.size``. The
+        set is empty at the log's end, and for a topic that a broker of 0.7 does not know.
 
         Raises:
             OffsetOutOfRange: the log does not hold the offset; it names the range it has.
             UnknownTopicOrPartition: no such partition.
             MessageTooLarge: the message at ``offset`` is above ``max.message.size``.
             CorruptMessage: no message begins at ``offset``.
-            ServerError: INVALID_FETCH_SIZE for a size below 0, or what else the broker answers.
-            ConnectionLost: the broker cannot be reached, or gives no answer in time.
+            ServerError: INVALID_FETCH_SIZE for a size below 0, or another error of the broker.
         """
         found = self.multifetch([FetchRequest(topic, partition, offset, max_size)])[0]
         if found.error is not None:
@@ -282,8 +279,8 @@ class SimpleConsumer:
         return found
 
     def fetch_bytes(self, topic: str, partition: int, offset: int, max_size: int) -> memoryview:
-        """The bytes of the log from ``offset`` on, whatever they are: for those who look for where the next
-        message begins. At most ``max_size``. Raises as `fetch`, but that nothing in them is wrong.
+        """The bytes of the log from ``offset`` on, at most ``max_size``, unchecked: for finding where the
+        next message begins. Raises as `fetch`, but never for the content.
         """
         one = FetchRequest(topic, partition, offset, max_size)
 
@@ -296,11 +293,10 @@ class SimpleConsumer:
         return self._call("fetching", ask)
 
     def multifetch(self, fetches: Iterable[FetchRequest]) -> list[MessageSet]:
-        """Several fetches by one request: a set for each, in order; what failed has its ``error``.
+        """Several fetches in one request: a set for each, in order; a failed one has its ``error``.
 
         Raises:
             ServerError: INVALID_FETCH_SIZE for a size below 0.
-            ConnectionLost: as `fetch`.
         """
         wanted = list(fetches)
         for one in wanted:
@@ -321,27 +317,29 @@ class SimpleConsumer:
     def get_offsets_before(self, topic: str, partition: int, time: int, max_offsets: int = 1) -> list[int]:
         """At most ``max_offsets`` offsets at which a segment of the log begins, the largest first.
 
-        ``time`` is in milliseconds since the epoch: only what was written before it. `LATEST_TIMESTAMP`
-        (-1) puts the log's end in front of all of them, `EARLIEST_TIMESTAMP` (-2) is its start alone. On
-        today's wire, which knows no segments: the end and the start, or the first offset at or after the
-        time.
+        ``time`` is in milliseconds since the epoch: only segments written before it. `LATEST_TIMESTAMP`
+        (-1) adds the log's end before them, `EARLIEST_TIMESTAMP` (-2) is only its start. On
+        today's wire, which has no segments: the end and the start, or the first offset at or after the time.
 
         Raises:
-            UnknownTopicOrPartition, ServerError: what the broker answers.
-            ConnectionLost: it cannot be reached, or closes the connection: so 0.7 refuses a partition.
+            UnknownTopicOrPartition, ServerError: the broker's error.
+            ConnectionLost: it cannot be reached, or closes the connection, which is how 0.7 refuses a
+                partition.
             InvalidRequest: ``max_offsets`` is below 0.
         """
         if max_offsets < 0:
-            raise InvalidRequest(f"{topic}-{partition}: {max_offsets} offsets cannot be asked for")
+            raise InvalidRequest(
+                f"{topic}-{partition}: max_offsets={max_offsets} is not allowed; allowed: 0 or more"
+            )
         request = OffsetsRequest(topic, partition, time, max_offsets)
         return self._call("looking up offsets", lambda reader, limit: reader.offsets_before(request, limit))
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Have Kafka keep the offsets to be read next by ``group``; today's wire only.
+        """Commit the next offsets of ``group`` to Kafka; today's wire only. Raises as
+        `client.groups.commit_offsets`.
 
         Raises:
-            UnsupportedVersion: brokers of 0.7 keep no offsets: ZooKeeper does.
-            KafkaError: as `client.groups.commit_offsets`.
+            UnsupportedVersion: brokers of 0.7 store no offsets: ZooKeeper does.
         """
         with self._lock:
             self._with_cluster(lambda cluster: commit_offsets(cluster, group, offsets))
@@ -349,12 +347,12 @@ class SimpleConsumer:
     def fetch_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """What Kafka keeps for ``group``, for ``partitions`` or all of them. Raises as `commit_offsets`."""
+        """The offsets of ``group`` in Kafka, for ``partitions`` or all. Raises as `commit_offsets`."""
         with self._lock:
             return self._with_cluster(lambda cluster: committed_offsets(cluster, group, partitions))
 
     def close(self) -> None:
-        """Close the connection; the next call makes another one."""
+        """Close the connection; the next call opens another one."""
         with self._lock:
             self._drop()
 
@@ -391,7 +389,7 @@ class SimpleConsumer:
             reader.close()
 
     def _set(
-        self, reader: BrokerReader, one: FetchRequest, answer: Brought, deadline: Deadline
+        self, reader: BrokerReader, one: FetchRequest, answer: FetchedSet, deadline: Deadline
     ) -> MessageSet:
         data, sets, error = memoryview(b""), answer.sets, None
         try:
@@ -409,9 +407,9 @@ class SimpleConsumer:
         )
 
     def _with_one_whole(
-        self, reader: BrokerReader, one: FetchRequest, answer: Brought, deadline: Deadline
-    ) -> Brought:
-        """``answer``, or what a larger fetch brings where that holds not one whole entry."""
+        self, reader: BrokerReader, one: FetchRequest, answer: FetchedSet, deadline: Deadline
+    ) -> FetchedSet:
+        """``answer``, or the response to a larger fetch if it has not one whole entry."""
         limit = max(self.config.max_message_size + ENTRY_HEADER_BYTES, one.max_bytes)
         where, size = f"{reader.peer}: {_name(one)} at offset {one.offset}", one.max_bytes
         while data := memoryview(answer.messages):
@@ -420,14 +418,14 @@ class SimpleConsumer:
                 break
             if claimed is not None and claimed > limit:
                 raise MessageTooLarge(
-                    f"{where}: an entry of {claimed} bytes, or no entry begins there; max.message.size is "
+                    f"{where}: an entry of {claimed} bytes, or no entry begins here; max.message.size is "
                     f"{self.config.max_message_size}"
                 )
             if len(data) < size:
-                # The broker had room for more and has none: the log ends there, or a segment does.
+                # The response had room for more: the log ends there, or a segment does.
                 raise CorruptMessage(
-                    f"{where}: the log ends {len(data)} bytes further on, within an entry: no entry begins "
-                    "there, or it was cut"
+                    f"{where}: the log ends after {len(data)} bytes, within an entry: no entry begins "
+                    "here, or it was cut"
                 )
             size = min(2 * size, limit)
             again = FetchRequest(one.topic, one.partition, one.offset, size)
@@ -452,7 +450,7 @@ class SimpleConsumer:
     def _with_cluster(self, ask: Callable[[Cluster], T]) -> T:
         if self.config.protocol != PROTOCOL_08:
             raise UnsupportedVersion(
-                f"{peer_name(self._host, self._port)}: brokers of protocol={self.config.protocol} keep no "
+                f"{peer_name(self._host, self._port)}: brokers of protocol={self.config.protocol} store no "
                 f"offsets; ZooKeeper does, or a broker of protocol={PROTOCOL_08}"
             )
         cluster = Cluster(self.config.todays((self._host, self._port)), clock=self._clock)

@@ -1,4 +1,4 @@
-"""What one thread of a consumer reads: messages of the partitions that are its own at the moment."""
+"""The stream that one thread of a consumer reads: messages of the partitions it owns at the moment."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pyspark_kafkalog.zookeeper.values import BLACK_LIST, WHITE_LIST, PartitionK
 
 
 class ConsumerTimeout(KafkaError):
-    """No message came within ``consumer.timeout.ms``. The stream can be read on."""
+    """No message came within ``consumer.timeout.ms``. The stream can be read further."""
 
 
 class MessageMetadata(NamedTuple):
-    """Where a message is from. ``record`` has what else the wire tells of it: key, time, headers.
+    """A message's origin. ``record`` has the other fields of the wire: key, time, headers.
 
-    ``next_offset`` is where a consumer goes on that has dealt with it; within a compressed set of 0.7 that
-    is the set's own offset until its last message. ``codec`` is that of the entry it came in.
+    ``next_offset`` is where a consumer continues after it; within a compressed set of 0.7 that
+    is the set's own offset until its last message. ``codec`` is that of its entry.
     """
 
     topic: str
@@ -36,14 +36,14 @@ class MessageMetadata(NamedTuple):
 
 
 Chunk: TypeAlias = MessageSet | KafkaError | int
-"""What a fetcher found: messages, a reason for there being none, or that reading goes on at an offset."""
+"""From a fetcher: messages, an error, or an offset to continue at."""
 
 
 class OwnedPartition:
-    """A partition in the hands of this consumer, from its claim to its release; and how far each part is.
+    """A partition of this consumer, from its claim to its release, with its positions.
 
-    `fetch_offset` is written by the fetcher's thread alone, None until it is known where to begin; the other
-    two by the stream, under its lock. They are read by anybody.
+    `fetch_offset` is written only by the fetcher's thread, None until the first offset is known; the other
+    two by the stream, under its lock. Any thread may read them.
     """
 
     __slots__ = (
@@ -54,21 +54,21 @@ class OwnedPartition:
         self.key, self.broker, self.stream = key, broker, stream
         self.fetch_offset = offset
         self.done = offset
-        """Where to go on after the messages that were dealt with."""
+        """The offset after the processed messages."""
         self.given = offset
-        """Where to go on after those that were given out."""
+        """The offset after the delivered messages."""
         self.committed = offset
         self.revoked = False
         self.failed = False
-        """The fetcher has put in a reason for there being no more."""
+        """The fetcher has put an error into the stream."""
 
 
 class MessageStream:
     """*Thread-safe, but meant for one reader.* Iterates over (message, `MessageMetadata`) and waits for more.
 
-    A message counts as dealt with when the next one is asked for. Messages of a partition that was taken away
-    are not given out any more, and none at all while ``may_give`` says no: nobody else then has the same
-    ones. Owns the queue of fetched sets, guarded by `_changed`.
+    A message counts as processed when the next one is requested. Messages of a revoked partition are not
+    delivered, and none at all while ``may_give`` returns False: so no other consumer processes the same ones.
+    Owns the queue of fetched sets, guarded by `_changed`.
     """
 
     def __init__(
@@ -80,10 +80,10 @@ class MessageStream:
         may_give: Callable[[], bool] = lambda: True,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """``number`` counts a consumer's streams of a topic from 0; ``timeout_ms`` -1 is for ever."""
+        """``number`` counts a consumer's streams of a topic from 0; ``timeout_ms`` -1 is no limit."""
         self.number = number
         self.wanted: Callable[[], object] = lambda: None
-        """Called when there is room for more, with the lock held: it must return at once."""
+        """Called when there is room, with the lock held: it must return at once."""
         self._timeout_seconds = None if timeout_ms < 0 else timeout_ms / 1000
         self._max_chunks, self._may_give, self._clock = max_chunks, may_give, clock
         self._changed = threading.Condition()
@@ -91,7 +91,7 @@ class MessageStream:
         self._records: Iterator[tuple[Codec, Record]] | None = None
         """The rest of the first set in the queue."""
         self._in_hand: OwnedPartition | None = None
-        """Whose message the reader has."""
+        """The partition of the reader's current message."""
         self._reader = -1
         self._closed = False
 
@@ -99,13 +99,13 @@ class MessageStream:
         return self
 
     def __next__(self) -> tuple[bytes, MessageMetadata]:
-        """The next message; it ends when the connector is shut down.
+        """The next message; iteration ends when the connector is shut down.
 
         Raises:
             ConsumerTimeout: none came in time.
             OffsetOutOfRange: the log does not hold the group's offset, and ``autooffset.reset`` is none.
-            CorruptMessage, MessageTooLarge: what is in the log cannot be read. This and the line above come
-                again at each call until the partition is somebody else's: nothing is left out in silence.
+            CorruptMessage, MessageTooLarge: the log cannot be read there. Like OffsetOutOfRange it is raised
+                at each call until the partition has another owner: nothing is skipped silently.
         """
         with self._changed:
             self._deal_with()
@@ -125,20 +125,20 @@ class MessageStream:
             raise StopIteration
 
     def room(self) -> bool:
-        """Whether another set may be put in."""
+        """Whether the queue has room."""
         return len(self._chunks) < self._max_chunks
 
     def put(self, partition: OwnedPartition, chunk: Chunk) -> None:
-        """For the fetcher: what follows the chunks put in before. Nothing happens for a revoked partition."""
+        """For the fetcher: add the next chunk. Ignored for a revoked partition."""
         with self._changed:
             if not partition.revoked and not self._closed:
                 self._chunks.append((partition, chunk))
                 self._changed.notify_all()
 
     def revoke(self, partition: OwnedPartition, patience_seconds: float = 0.0) -> None:
-        """Give out nothing more of a partition.
+        """Deliver nothing more of a partition.
 
-        A reader that has a message of it is waited for, at most ``patience_seconds``, until it asks for the
+        If the reader is processing a message of it, waits at most ``patience_seconds`` until it asks for the
         next one.
         """
         with self._changed:
@@ -150,19 +150,19 @@ class MessageStream:
                 self._changed.wait_for(lambda: self._in_hand is not partition, patience_seconds)
             self.wanted()
 
-    def finished(self) -> None:
-        """The calling thread has dealt with the message it was given last, if it is the reader."""
+    def mark_processed(self) -> None:
+        """Mark the last message as processed, if the calling thread is the reader."""
         with self._changed:
             if self._reader == threading.get_ident():
                 self._deal_with()
 
     def wake(self) -> None:
-        """``may_give`` may say something else now."""
+        """``may_give`` may have changed."""
         with self._changed:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End the iteration; what waits in the queue is dropped."""
+        """End the iteration; queued messages are dropped."""
         with self._changed:
             self._closed = True
             self._chunks.clear()
@@ -190,7 +190,7 @@ class MessageStream:
                 )
                 return record.value or b"", where
             else:
-                # More than the last message's where control records follow it, or where there is none.
+                # May be beyond the last message, for example after control records.
                 partition.given = partition.done = chunk.next_offset
             self._records = None
             self._chunks.popleft()
@@ -208,17 +208,17 @@ class MessageStream:
 
 
 class TopicFilter:
-    """*Thread-safe: never changes.* An expression for topics: `Whitelist` or `Blacklist`.
+    """*Thread-safe: immutable.* An expression for topics: `Whitelist` or `Blacklist`.
 
-    Regular expressions as Python has them, matched against the whole name; a comma means "or", blanks and
-    quotes around mean nothing, as in 0.7. Java's expressions differ in rare forms only; consumers of one
-    group must read theirs alike.
+    Python regular expressions, matched against the whole name; a comma means "or", blanks and quotes around
+    it are ignored, as in 0.7. Java's expressions differ in rare forms only; all consumers of one group must
+    interpret theirs the same.
     """
 
     _pattern: str
 
     def __init__(self, expression: str) -> None:
-        """Raises `InvalidConfig` for what is not a regular expression."""
+        """Raises `InvalidConfig` for an invalid regular expression."""
         self.expression = expression
         self.allows("")
 
@@ -227,7 +227,7 @@ class TopicFilter:
         return bool(self.subscription(1).chosen([topic]))
 
     def subscription(self, streams: int) -> Subscription:
-        """What a consumer registers. Raises `InvalidConfig` for less than one stream."""
+        """The subscription to register. Raises `InvalidConfig` for less than one stream."""
         return Subscription({self.expression: streams}, self._pattern)
 
     def __repr__(self) -> str:

@@ -1,6 +1,9 @@
-"""Who reads which partition: the range rule of the design papers. Pure; ZooKeeper is the caller's matter.
+"""One consumer's part in its group, coordinated through ZooKeeper: assignment, membership, lease. No thread.
 
-Every consumer of a group computes it by itself, so what it gets must depend on nothing but its arguments.
+The algorithm is the design papers': a consumer registers, and when consumers, brokers or topics change, each
+one computes the same assignment, releases partitions that are no longer its own, and claims its new ones,
+repeatedly until the former owner has released them. Partitions that stay with their owner are not
+interrupted.
 """
 
 from __future__ import annotations
@@ -23,12 +26,11 @@ P = TypeVar("P")
 def range_assign(
     partitions: Iterable[P], threads: Iterable[str], *, order: Callable[[P], Any] | None = None
 ) -> dict[str, list[P]]:
-    """Contiguous ranges of the sorted partitions to the sorted threads; every thread has its entry.
+    """Contiguous ranges of the sorted partitions for the sorted threads; every thread has an entry.
 
-    With P partitions and C threads each gets ``P // C``; the first ``P % C`` get one more, so that none is
-    left unowned; with fewer partitions than threads the last ones get nothing. ``order`` is the key to sort
-    partitions by: their own order without it. Names of 0.7 are sorted as strings, ``10-0`` before ``2-0``,
-    which keeps a broker's partitions together.
+    With P partitions and C threads each gets ``P // C``; the first ``P % C`` get one more. ``order`` is the
+    sort key of partitions, by default their own order. Names of 0.7 are sorted as strings, ``10-0`` before
+    ``2-0``, which keeps a broker's partitions together.
     """
     in_order = sorted(set(partitions), key=order)  # type: ignore[type-var,arg-type]
     takers = sorted(set(threads))
@@ -43,19 +45,17 @@ def range_assign(
 
 
 def thread_id(consumer: str, stream: int) -> str:
-    """A consumer's thread for one of its streams, as owners' znodes name it."""
+    """The name of a consumer's thread for one of its streams, as in owners' znodes."""
     return f"{consumer}-{stream}"
 
 
 def threads_by_topic(
     subscriptions: Mapping[str, Subscription], topics: Collection[str]
 ) -> dict[str, list[str]]:
-    """The group's threads for each topic that anybody reads, sorted; ``subscriptions`` are by consumer id.
+    """The group's threads for each subscribed topic, sorted; ``subscriptions`` are by consumer id.
 
-    ``topics`` are those that exist: filters choose among them.
-
-    Raises:
-        InvalidConfig: a filter is not a regular expression.
+    ``topics`` are the existing ones, for filters. Raises `InvalidConfig` if a filter is not a regular
+    expression.
     """
     found: dict[str, list[str]] = {}
     for consumer, subscription in subscriptions.items():
@@ -64,25 +64,25 @@ def threads_by_topic(
     return {topic: sorted(threads) for topic, threads in sorted(found.items())}
 
 
-class Holder(Protocol):
-    """Who reads the partitions that a member owns; called by the thread that rebalances."""
+class RebalanceListener(Protocol):
+    """Reads the partitions that a member owns; called by the thread that rebalances."""
 
     def release(self, partitions: Collection[PartitionKey]) -> None:
-        """Stop reading them, and commit: somebody else begins where that says. Must not raise."""
+        """Stop reading them, and commit: the next owner starts there. Must not raise."""
         ...
 
     def take(self, claimed: Mapping[PartitionKey, Claim]) -> None:
-        """Read them from now on. Raises `KafkaError` when it cannot be told from where: tried again later."""
+        """Read them from now on. Raises `KafkaError` if the offsets cannot be read: retried later."""
         ...
 
     def abandon(self, partitions: Collection[PartitionKey]) -> None:
-        """Stop reading them at once, and commit nothing: they may be somebody else's. Must not raise."""
+        """Stop reading them at once, without a commit: they may have other owners. Must not raise."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Which of a consumer's threads reads a partition, and from which broker."""
+    """The consumer's thread that reads a partition, and the partition's broker."""
 
     stream: int
     broker: int
@@ -90,20 +90,16 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What ZooKeeper said of a group at one time: all that an assignment depends on."""
+    """A group in ZooKeeper at one time: everything that an assignment depends on."""
 
     subscriptions: Mapping[str, Subscription]
     partitions: Mapping[str, Collection[PartitionNode]]
 
     def threads(self) -> dict[str, dict[PartitionKey, str]]:
-        """Every partition of every topic that anybody reads, with the thread that is to read it. Pure.
-
-        Raises:
-            InvalidConfig: a filter is not a regular expression.
-        """
+        """Every partition of every subscribed topic, with the thread that should read it. Pure."""
         found: dict[str, dict[PartitionKey, str]] = {}
         for topic, threads in threads_by_topic(self.subscriptions, list(self.partitions)).items():
-            # Sorted by the layout already, as all members of the group sort them.
+            # Already sorted by the layout, in the same order for all members of the group.
             places = {node: place for place, node in enumerate(self.partitions.get(topic, ()))}
             assigned = range_assign(places, threads, order=places.__getitem__)
             found[topic] = {
@@ -114,7 +110,7 @@ class Snapshot:
         return found
 
     def wanted(self, consumer: str) -> dict[PartitionKey, Claim]:
-        """What ``consumer`` is to read. Pure. Raises as `threads`."""
+        """The partitions that ``consumer`` should read. Pure."""
         subscription = self.subscriptions.get(consumer)
         if subscription is None:
             return {}
@@ -132,7 +128,7 @@ class Snapshot:
 
 
 def look(session: Session, layout: Layout, group: str) -> Snapshot:
-    """The group as it is now, with the topics that any of its members reads. Raises `ConnectionLost`."""
+    """The group as it is now, with all topics that its members read."""
     subscriptions = groups.consumers(session, layout, group)
     topics = registry.topics(session, layout)
     read = {topic for one in subscriptions.values() for topic in one.chosen(topics)}
@@ -144,8 +140,8 @@ def look(session: Session, layout: Layout, group: str) -> Snapshot:
 class GroupMember:
     """*Not thread-safe: one thread at a time.* A consumer in its group.
 
-    Owns `owned`, its claims: what stands in ZooKeeper, or may stand there after a lost connection. What of
-    these is `taken` is being read.
+    Owns `owned`, its claims: what is in ZooKeeper, or may be after a lost connection. Those in
+    `taken` are being read.
     """
 
     def __init__(
@@ -155,7 +151,7 @@ class GroupMember:
         group: str,
         consumer: str,
         subscription: Subscription,
-        holder: Holder,
+        holder: RebalanceListener,
         *,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -163,35 +159,33 @@ class GroupMember:
         self.owned: dict[PartitionKey, Claim] = {}
         self.taken: set[PartitionKey] = set()
         self.contested: list[str] = []
-        """The owners' znodes that stood in the way of the last `rebalance`."""
+        """Other owners' znodes that prevented claims in the last `rebalance`."""
         self._session, self._layout, self._group = session, layout, group
         self._holder = holder
-        # One time for all registrations: the same node made twice must be the same.
+        # One time for all registrations, so that a repeated registration writes the same value.
         self._since_ms = clock.time_ms()
 
     def register(self) -> None:
-        """Join, or join again in a new session: what was read in the old one is not ours any more.
+        """Join, or join again in a new session: partitions of the old session are no longer ours.
 
         Raises:
-            ConsumerIdInUse: there is such a consumer, or the old session's has not been missed yet.
+            ConsumerIdInUse: there is such a consumer, or the old session has not expired yet.
             ConnectionLost: it may be registered or not; registering again is harmless.
         """
         self._holder.abandon(list(self.taken))
         self.taken.clear()
-        # A claim may have been made in the new session before its owner knew of it.
-        self._let_go(list(self.owned))
+        # A claim may have been written in the new session before we knew of it.
+        self._release(list(self.owned))
         groups.register_consumer(
             self._session, self._layout, self._group, self.consumer, self.subscription, self._since_ms
         )
 
     def rebalance(self) -> bool:
-        """Let go and claim, once. False when there is something to claim yet: another one still has it.
-
-        Raises:
-            KafkaError: it was not done, or in part; do it again.
+        """Release and claim once. False if another owner still holds a wanted partition. After a `KafkaError`
+        repeat it.
         """
         wanted = look(self._session, self._layout, self._group).wanted(self.consumer)
-        self._let_go([key for key, claim in self.owned.items() if wanted.get(key) != claim])
+        self._release([key for key, claim in self.owned.items() if wanted.get(key) != claim])
         self.contested = []
         claimed = {}
         for key, claim in wanted.items():
@@ -209,15 +203,12 @@ class GroupMember:
         return not self.contested
 
     def leave(self) -> None:
-        """Let go of everything and leave the group. Raises `ConnectionLost`: it may be done in part."""
-        self._let_go(list(self.owned))
+        """Release everything and leave the group. After `ConnectionLost` it may be done in part."""
+        self._release(list(self.owned))
         groups.unregister_consumer(self._session, self._layout, self._group, self.consumer)
 
     def registered(self) -> bool:
-        """Whether the group knows us in the session that we have now. Raises `ConnectionLost`.
-
-        Any thread may ask.
-        """
+        """Whether we are registered in our current session. Any thread may call it."""
         node = self._session.read(self._layout.consumer(self._group, self.consumer))
         return node is not None and node.owner == self._session.credentials[0]
 
@@ -225,8 +216,8 @@ class GroupMember:
         thread = thread_id(self.consumer, claim.stream)
         return groups.claim(self._session, self._layout, self._group, key.topic, key.name, thread)
 
-    def _let_go(self, keys: Collection[PartitionKey]) -> None:
-        """First nobody reads them, and what was read is committed; then they are free."""
+    def _release(self, keys: Collection[PartitionKey]) -> None:
+        """Stop reading and commit, then delete the claims."""
         read = self.taken.intersection(keys)
         if read:
             self._holder.release(sorted(read))
@@ -238,10 +229,11 @@ class GroupMember:
 
 
 class GroupWatch:
-    """*Not thread-safe: lives on its session's thread, but for `start` and `cancel`.* Tells of any change.
+    """*Not thread-safe: lives on its session's thread, except `start` and `cancel`.* Reports any change of a
+    group.
 
-    Watches the group's consumers, the brokers, the topics where they are chosen by a filter, and who has
-    partitions of each topic that is read.
+    Watches the group's consumers, the brokers, the topics if they are chosen by a filter, and the partitions
+    of each topic that is read.
     """
 
     def __init__(
@@ -255,12 +247,12 @@ class GroupWatch:
         self._session, self._layout, self._group = session, layout, group
         self._subscription, self._changed = subscription, changed
         self._watches: list[RegistryWatch | Watch] = []
-        self._lock = threading.Lock()  # guards the topics: `cancel` comes from another thread
+        self._lock = threading.Lock()  # guards the topics: `cancel` is called from another thread
         self._topics: dict[str, RegistryWatch] = {}
         self._cancelled = False
 
     def start(self) -> None:
-        """``changed`` is called from now on, on the session's thread."""
+        """Call ``changed`` from now on, on the session's thread."""
         session, layout = self._session, self._layout
         self._watches = [
             groups.watch_consumers(session, layout, self._group, self._changed),
@@ -269,7 +261,7 @@ class GroupWatch:
         ]
 
     def cancel(self) -> None:
-        """Call back no more."""
+        """Stop calling back."""
         with self._lock:
             self._cancelled = True
             for topic_watch in self._topics.values():
@@ -288,42 +280,42 @@ class GroupWatch:
 
 
 class Lease:
-    """*Thread-safe.* For how long we may take our znodes for there: others may take over once they are gone.
+    """*Thread-safe.* How long we may assume that our znodes exist; afterwards others may own our partitions.
 
-    ZooKeeper has answered in this session at some time, and keeps the session for its timeout after that. A
-    process that was stopped meanwhile finds that the time is over, before it has heard anything.
+    ZooKeeper keeps a session for its timeout after its last answer. A process that was stopped meanwhile
+    finds that the time is over, before it is notified.
     """
 
     def __init__(self, seconds: float, clock: Clock = SYSTEM_CLOCK) -> None:
-        """``seconds`` is how long an answer is good for: less than the session's timeout."""
+        """``seconds`` is how long an answer is valid: less than the session timeout."""
         self._seconds, self._clock = seconds, clock
         self._lock = threading.Lock()
         self._until = 0.0
         self._round = 0
 
     def held(self) -> bool:
-        """Whether what we own is ours."""
+        """Whether we still own our partitions."""
         return self._clock.monotonic() < self._until
 
     @property
     def ends(self) -> int:
-        """How often it was ended: where that is the same, it was not in between."""
+        """How often it ended: if unchanged, it was held all the time between."""
         return self._round
 
     def asking(self) -> tuple[int, float]:
-        """Before ZooKeeper is asked; for `confirm`."""
+        """Call before contacting ZooKeeper; the result is for `confirm`."""
         with self._lock:
             return self._round, self._clock.monotonic()
 
     def confirm(self, asked: tuple[int, float]) -> None:
-        """ZooKeeper answered that our session lives. Without effect after an `end` since `asking`."""
+        """ZooKeeper answered in our session. Ignored after an `end` since `asking`."""
         number, began = asked
         with self._lock:
             if number == self._round:
                 self._until = began + self._seconds
 
     def end(self) -> None:
-        """Nothing is known any more."""
+        """The session may be lost."""
         with self._lock:
             self._round += 1
             self._until = 0.0

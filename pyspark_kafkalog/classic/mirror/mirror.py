@@ -1,4 +1,4 @@
-"""A mirror: consumers of groups at one or several clusters, and a producer that fills another one."""
+"""A mirror: group consumers at one or several clusters, and a producer for the target cluster."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _LAG_SECONDS = 5.0
 
 
 class NotMirrored(KafkaError):
-    """The target did not take messages: nothing of the sources is committed any more."""
+    """The target did not accept messages: nothing more of the sources is committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
-    """What came from a source since the mirror was started; bytes are those of keys and values.
+    """What was read from a source since the start; bytes are those of keys and values.
 
-    ``lag`` counts bytes in 0.7, else offsets; None as long as it is not known.
+    ``lag`` is in bytes in 0.7, else offsets; None while unknown.
     """
 
     name: str
@@ -40,13 +40,13 @@ class SourceProgress:
 class Mirror:
     """*Thread-safe.* Copies topics from its sources to its target, at least once, until it is stopped.
 
-    Every source is read by a `ConsumerConnector` with a thread for each stream. Whenever that is about to
-    commit, in time or because partitions go to another mirror of the group, the target is waited for first,
-    and nothing is committed when it did not take all. Owns connectors, target and threads.
+    Every source is read by a `ConsumerConnector` with a thread for each stream. Before each commit, periodic
+    or because partitions go to another mirror of the group, it waits for the target, and commits nothing if a
+    message was not delivered. Owns connectors, target and threads.
     """
 
     def __init__(self, config: Mirroring, *, clock: Clock = SYSTEM_CLOCK) -> None:
-        """Nothing is connected yet."""
+        """Does not connect yet."""
         self._config, self._clock = config, clock
         self._target: MirrorTarget | None = None
         self._sources: list[_Source] = []
@@ -59,12 +59,7 @@ class Mirror:
         self._stopped = False
 
     def start(self) -> Mirror:
-        """Connect to the target and the sources, and begin.
-
-        Raises:
-            InvalidConfig: the filter is not a regular expression.
-            ConnectionLost: one of the ZooKeepers does not answer.
-        """
+        """Connect to the target and the sources, and start the threads."""
         chosen = topics_of(self._config)
         target = self._target = target_of(self._config, self._lost, clock=self._clock)
         try:
@@ -84,15 +79,15 @@ class Mirror:
         return self
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it cannot go on, at most ``timeout`` seconds; whether that is so: `stop` tells why."""
+        """Wait at most ``timeout`` seconds until it fails; True if it failed, with the error in `stop`."""
         return self._ended.wait(timeout)
 
     def stop(self) -> None:
-        """Read no more, wait for the target, commit, leave the groups. A second call does nothing.
+        """Stop reading, wait for the target, commit, leave the groups. A second call does nothing.
 
         Raises:
-            NotMirrored: the target did not take all; what was not committed comes again at the next start.
-            KafkaError: a source could not be read on. What had been read of it is mirrored and committed.
+            NotMirrored: messages were not delivered; what was not committed is repeated at the next start.
+            KafkaError: a source could not be read further. What had been read is mirrored and committed.
         """
         if self._stopped:
             return
@@ -110,16 +105,16 @@ class Mirror:
 
     @property
     def lost_count(self) -> int:
-        """Messages that the target did not take."""
+        """Messages that were not delivered."""
         return self._lost_count
 
     @property
     def aborted(self) -> bool:
-        """Whether the target did not take a message, and is to be sent no more."""
+        """Whether a message was not delivered and sending has stopped."""
         return self._lost_error is not None and self._config.mirror.abort_on_send_failure
 
     def progress(self) -> list[SourceProgress]:
-        """How far it is, source by source. Cheap."""
+        """The progress of each source. Cheap."""
         return [
             SourceProgress(
                 source.name,
@@ -132,13 +127,13 @@ class Mirror:
         ]
 
     def failed(self, error: KafkaError) -> None:
-        """A source cannot be read on."""
+        """A source cannot be read further."""
         with self._lost_lock:
             self._failure = self._failure or error
         self._ended.set()
 
     def _lost(self, count: int, error: KafkaError) -> bool:
-        """For the target: see `Lost`."""
+        """The target's `Lost` callback."""
         abort = self._config.mirror.abort_on_send_failure
         with self._lost_lock:
             first = self._lost_error is None
@@ -147,11 +142,11 @@ class Mirror:
         if abort:
             self._ended.set()
         if first or not abort:
-            _log.error("%d message(s) did not get to the target: %s", count, error)
+            _log.error("%d message(s) were not delivered to the target: %s", count, error)
         return not abort
 
     def _settle(self) -> None:
-        """Before a commit: what was handed to the target is there, or this raises `NotMirrored`."""
+        """Before a commit: wait until everything is delivered, or raise `NotMirrored`."""
         target = self._target
         if target is None:
             raise InvalidRequest("the mirror has no target")
@@ -162,22 +157,22 @@ class Mirror:
     def _check_lost(self) -> None:
         if self.aborted:
             raise NotMirrored(
-                f"the target did not take {self._lost_count} message(s), so nothing more is committed and a "
-                f"new start begins before them: {self._lost_error}"
+                f"{self._lost_count} message(s) were not delivered to the target; nothing more is committed, "
+                f"and a restart begins before them: {self._lost_error}"
             )
 
     def _shut_down(self) -> None:
-        """The target last: a connector commits when it ends, and waits for the target before."""
+        """Close the target last: connectors commit when they end, and wait for the target before."""
         self._ended.set()
         aborted = self.aborted
         if aborted and self._target is not None:
-            # What was read after the messages that are lost must not get there before them.
+            # Messages after the lost ones must not be delivered before them.
             self._target.close(at_once=True)
         copiers = [copier for source in self._sources for copier in source.copiers]
         for copier in copiers:
             copier.end()
         if self._target is not None and not aborted:
-            # Here, so that connectors have nothing to wait for while they leave.
+            # Now, so that connectors need not wait while they leave.
             self._target.flush()
         if self._lag_thread.is_alive():
             self._lag_thread.join(_LAG_SECONDS)
@@ -192,13 +187,13 @@ class Mirror:
                 try:
                     source.lag = sum(source.connector.lag().values())
                 except KafkaError as e:
-                    _log.debug("the lag of source %s is not known: %s", source.name, e)
+                    _log.debug("the lag of source %s is unknown: %s", source.name, e)
                     source.lag = None
             self._ended.wait(_LAG_SECONDS)
 
 
 class _Source:
-    """A cluster that is read. `lag` is written by the thread that asks for it."""
+    """A cluster that is read. `lag` is written by the thread that measures it."""
 
     def __init__(self, name: str, connector: ConsumerConnector) -> None:
         self.name, self.connector = name, connector
@@ -207,7 +202,7 @@ class _Source:
 
 
 class _Copier:
-    """One stream's way to the target. Its numbers are its thread's to write and anybody's to read."""
+    """Copies one stream to the target. Its counters are written by its thread and read by any."""
 
     def __init__(self, mirror: Mirror, source: str, stream: MessageStream, target: MirrorTarget) -> None:
         self.message_count = self.byte_count = 0
@@ -220,7 +215,7 @@ class _Copier:
         self._thread.start()
 
     def end(self) -> None:
-        """Read no more, and return when what was read is handed over."""
+        """Stop reading, and return when everything read is passed to the target."""
         self._stream.close()
         if self._thread.is_alive():
             self._thread.join()
@@ -241,13 +236,13 @@ class _Copier:
 
 
 def topics_of(config: Mirroring) -> TopicFilter:
-    """The filter that a configuration asks for. Raises `InvalidConfig` for what is no regular expression."""
+    """The filter of a configuration. Raises `InvalidConfig` for an invalid regular expression."""
     mirror = config.mirror
     internal = "|".join(INTERNAL_TOPICS)
     if mirror.blacklist is not None:
         chosen: TopicFilter = Blacklist(mirror.blacklist.strip(" \"'"))
         return Blacklist(f"{chosen.expression},{internal}") if mirror.exclude_internal_topics else chosen
-    # Blanks and quotes around an expression mean nothing, and would in the middle of one.
+    # Blanks and quotes around an expression are ignored; within one they would count.
     chosen = Whitelist((mirror.whitelist or "").strip(" \"'"))
     if not mirror.exclude_internal_topics:
         return chosen

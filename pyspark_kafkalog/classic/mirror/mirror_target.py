@@ -1,4 +1,4 @@
-"""Where a mirror's messages go: a cluster of 0.7's wire or of today's, by the producer of each."""
+"""A mirror's target: a cluster of 0.7's wire or of today's, through the producer for it."""
 
 from __future__ import annotations
 
@@ -35,38 +35,40 @@ from pyspark_kafkalog.zookeeper.values import BrokerNode
 _log = logging.getLogger(__name__)
 
 _BATCH_BYTES = 1 << 20
-"""Payload after which a batch for 0.7 is sent, however few messages it has."""
+"""Payload after which a batch for 0.7 is sent, even with few messages."""
 
 _QUEUED_BYTES = 32 << 20
-"""Payload on its way to a target of 0.7 above which no more is taken, however few messages it is."""
+"""Payload in flight to a target of 0.7 above which `send` waits, even with few messages."""
 
 Lost: TypeAlias = Callable[[int, KafkaError], bool]
-"""Told that so many messages could not be sent, and why; whether to send those after them. Any thread."""
+"""Called, on any thread, with the number of messages that could not be sent, and why; whether to continue
+sending.
+"""
 
 
 class MirrorTarget(Protocol):
-    """*Thread-safe.* Takes messages in the order of each source's partition, and keeps it."""
+    """*Thread-safe.* Accepts messages in the order of each source partition, and keeps that order."""
 
     def send(self, source: str, where: MessageMetadata) -> None:
-        """Take a message; waits while too many are on their way. What fails is told to `Lost`."""
+        """Send a message; waits while too many are in flight. Failures are reported to `Lost`."""
         ...
 
     def flush(self) -> None:
-        """Return when the target has all that was taken before, or it was told to be lost."""
+        """Return when all messages are delivered or reported as lost."""
         ...
 
     def close(self, *, at_once: bool = False) -> None:
-        """Send what was taken, or ``at_once`` nothing any more, and end."""
+        """Deliver what was accepted, or with ``at_once`` nothing more, and end."""
         ...
 
 
 class ProducerTarget:
     """*Thread-safe: a lock guards its producers.* Today's wire, by a `Producer`, idempotent unless the target
-    takes message sets of v0 or v1.
+    needs message sets of v0 or v1.
 
-    A producer has one codec, so to keep those of the messages there is one of each. When the codec changes
-    within a partition of a source, the producer that had the messages before is waited for: else they could
-    be overtaken. What v0 and v1 lack is left out and told of once: headers; zstd becomes gzip.
+    A producer has one codec, so there is one for each codec to keep. When the codec changes within a source
+    partition, the producer of the earlier messages is flushed first, to keep the order. What v0 and v1 lack
+    is dropped with one warning: headers; zstd becomes gzip.
     """
 
     def __init__(
@@ -123,8 +125,7 @@ class ProducerTarget:
         if not self._dropping_told:
             self._dropping_told = True
             _log.warning(
-                "%s: headers are left out, here and wherever else they come: target.message.format=%s does "
-                "not have them",
+                "%s: headers are dropped from all messages: target.message.format=%s does not have them",
                 where.topic,
                 self._config.message_format,
             )
@@ -159,24 +160,25 @@ class ProducerTarget:
 
 
 class ByNumber:
-    """*Thread-safe: it holds nothing.* The partitioner of a message whose key is its number at the source."""
+    """*Thread-safe: immutable.* Partitions by a key that is the partition's number at the source."""
 
     def partition(self, key: Any, partition_count: int) -> int:
-        """``key`` is a number from 0 on."""
+        """``key`` is a number of 0 or more."""
         return int(key) % partition_count
 
 
 class _Payload(NamedTuple):
-    """What 0.7 has of a message, and how it is to be compressed."""
+    """A message's payload for 0.7, and its codec."""
 
     data: bytes
     codec: Codec
 
 
 class RequestTarget:
-    """*Thread-safe: its queue is; what is sent is its thread's.* 0.7's wire, by a `SyncProducer` a broker.
+    """*Thread-safe: its queue is; sending belongs to its thread.* 0.7's wire, by a `SyncProducer` for each
+    broker.
 
-    One batch is on its way at a time, and is sent again until the brokers have it: none can overtake another.
+    One batch is in flight at a time, and is retried until the brokers have it, so none can overtake another.
     """
 
     def __init__(
@@ -188,14 +190,14 @@ class RequestTarget:
         lost: Lost,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Find the brokers. Raises `ConnectionLost`: ZooKeeper cannot be reached."""
+        """Find the brokers."""
         self._config, self._keep_codec, self._as_source, self._lost = config, keep_codec, as_source, lost
         self._clock = clock
         self._queue = EventQueue(config.queue_size, clock=clock)
         self._producers: dict[tuple[str, int], SyncProducer] = {}
         self._retry = RetryPolicy(config.retry_backoff_ms, 10 * config.retry_backoff_ms, patient=True)
         self._given_up = self._dropping_told = False
-        self._gathered_bytes = 0  # the thread's, of the batch that it gathers
+        self._gathered_bytes = 0  # of the thread's current batch
         self._room = threading.Condition()  # guards the number below
         self._queued_bytes = 0
         self._router = router_of(config, ByNumber() if as_source else None)
@@ -212,14 +214,14 @@ class RequestTarget:
         if not self._dropping_told and (record.key is not None or record.headers or record.value is None):
             self._dropping_told = True
             _log.warning(
-                "%s: keys and headers are left out and null values become empty ones, here and wherever else "
-                "they come: the target's protocol=0.7 does not have them",
+                "%s: keys and headers are dropped and null values become empty, in all messages: "
+                "the target's protocol=0.7 does not have them",
                 where.topic,
             )
         codec = where.codec if self._keep_codec else self._config.codec_of(where.topic)
         payload = _Payload(record.value or b"", codec if codec in CODECS else Codec.GZIP)
         key = where.partition if self._as_source else record.key
-        # Without ZooKeeper any partition will do, and whatever has the same place in the queue shares one.
+        # Without ZooKeeper partitions are chosen at random, for a batch at a time.
         key = None if self._config.broker_list is not None else key
         with self._room:
             self._room.wait_for(lambda: self._queued_bytes < _QUEUED_BYTES or self._given_up)
@@ -245,7 +247,7 @@ class RequestTarget:
         self._router.close()
 
     def _run(self) -> None:
-        """The thread: gather, send, until the queue is closed and empty."""
+        """The thread: collect and send until the queue is closed and empty."""
         for items, _ in self._queue.batches(self._config.queue_time_ms / 1000, self._gather):
             self._hand_over(items)
             with self._room:
@@ -261,7 +263,7 @@ class RequestTarget:
     def _hand_over(self, items: Sequence[QueueItem]) -> None:
         try:
             self._deliver(items)
-        except Exception as e:  # of a partitioner, which may be anybody's: who waits must not wait for ever
+        except Exception as e:  # such as a user's partitioner's: waiting threads must be woken
             _log.exception("sending to the target failed")
             failed = KafkaError(f"sending to the target failed: {e!r}")
             self._given_up = not self._lost(len(items), failed)
@@ -280,7 +282,7 @@ class RequestTarget:
                 continue
             try:
                 attempts.failed(error)
-                _log.warning("%d message(s) are sent again: %s", len(items), error)
+                _log.warning("retrying %d message(s): %s", len(items), error)
             except (MessageTooLarge, InvalidRecord, InvalidTopic) as e:
                 if len(items) == 1:
                     self._given_up = not self._lost(1, e)
@@ -293,7 +295,7 @@ class RequestTarget:
                 return
 
     def _attempt(self, items: Sequence[QueueItem]) -> tuple[Sequence[QueueItem], KafkaError | None]:
-        """Send each broker its part; returns what is left of ``items``, in their order, and why."""
+        """Send each broker its part; returns what is left of ``items``, in order, and why."""
         parts: dict[BrokerNode, list[tuple[int, int]]] = defaultdict(list)
         routes: dict[tuple[str, Any], Route] = {}
         try:
@@ -304,7 +306,7 @@ class RequestTarget:
                     routes[item.topic, item.key] = route
                 parts[route.broker].append((place, route.partition))
         except KafkaError as e:
-            # A cluster without a live broker is no passing trouble to Kafka; to a mirror it is.
+            # For Kafka a cluster without a live broker is a final error; a mirror retries it.
             away = e.code == ErrorCode.BROKER_NOT_AVAILABLE
             return items, ConnectionLost(str(e)) if away else e
         left: list[int] = []
@@ -351,7 +353,7 @@ def _requests(rows: Sequence[tuple[QueueItem, int]]) -> list[ProducerRequest]:
 
 
 def target_of(config: Mirroring, lost: Lost, *, clock: Clock = SYSTEM_CLOCK) -> MirrorTarget:
-    """The target that a configuration asks for. Raises `ConnectionLost`: ZooKeeper cannot be reached."""
+    """The target of a configuration."""
     as_source = config.mirror.partition_assignment == AS_SOURCE
     if isinstance(config.target, Target07Config):
         return RequestTarget(

@@ -1,4 +1,4 @@
-"""The queue between those who send and the thread that sends on: bounded, and emptied in time."""
+"""The producer of one broker that queues events: a thread sends them in batches, by number and by time."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from pyspark_kafkalog.types import NewRecord
 
 
 class QueueFull(KafkaError):
-    """The queue had no room in time; the event was not taken."""
+    """The queue had no room in time; the event was not accepted."""
 
 
 class QueueClosed(KafkaError):
-    """The producer is closed; the event was not taken."""
+    """The producer is closed; the event was not accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueItem:
-    """An event on its way. ``key`` is the one that chose the partition; today's wire carries it."""
+    """A queued event. ``key`` is the one that chose the partition; today's wire carries it."""
 
     data: Any
     topic: str
@@ -41,7 +41,7 @@ class QueueItem:
 
 
 class EventQueue:
-    """*Thread-safe.* Its condition guards all of it; many put, one thread takes."""
+    """*Thread-safe.* Its condition guards all of it; many threads put, one takes."""
 
     def __init__(self, limit: int, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._limit, self._clock = limit, clock
@@ -55,7 +55,7 @@ class EventQueue:
         return len(self._items)
 
     def put(self, item: QueueItem, timeout_ms: int) -> bool:
-        """Add ``item``; False where there is no room in time: 0 is at once, below 0 waits for ever.
+        """Add ``item``; False if there is no room in time: 0 is at once, below 0 no limit.
 
         Raises:
             QueueClosed: the queue is closed, perhaps while this waited.
@@ -67,17 +67,17 @@ class EventQueue:
                     return False
                 self._changed.wait(deadline.left if timeout_ms >= 0 else None)
             if self._closed:
-                raise QueueClosed(f"{item.topic}: the producer is closed; the event was not taken")
+                raise QueueClosed(f"{item.topic}: the producer is closed; the event was not accepted")
             self._items.append(item)
             self._put += 1
             self._changed.notify_all()
             return True
 
     def take(self, due: Deadline) -> QueueItem | None:
-        """The next event; None at ``due``, and earlier when somebody waits in `flush` and none is left.
+        """The next event; None at ``due``, and earlier if `flush` is waiting and none is left.
 
         Raises:
-            QueueClosed: it is closed, and every event was taken.
+            QueueClosed: it is closed and empty.
         """
         with self._changed:
             while not self._items:
@@ -93,10 +93,10 @@ class EventQueue:
     def batches(
         self, seconds: float, add: Callable[[list[QueueItem], QueueItem], bool]
     ) -> Iterator[tuple[list[QueueItem], bool]]:
-        """Every event, in batches, until the queue is closed and empty; and whether it is the last batch.
+        """All events in batches, until the queue is closed and empty; each with whether it is the last.
 
-        ``add`` puts an event into a batch and says whether that is full. A batch also ends ``seconds`` after
-        the one before and when somebody waits in `flush`; it may then be empty, and so may the last.
+        ``add`` adds an event to a batch and returns whether that is full. A batch also ends ``seconds`` after
+        the one before and when `flush` is waiting; it may then be empty, and so may the last.
         """
         batch: list[QueueItem] = []
         due = Deadline.after(seconds, self._clock)
@@ -111,13 +111,15 @@ class EventQueue:
         yield batch, True
 
     def settle(self) -> None:
-        """What has become of every event taken so far is known: sent, handed on or lost."""
+        """Every event taken so far is sent, passed on or lost."""
         with self._changed:
             self._settled = self._taken
             self._changed.notify_all()
 
     def flush(self, deadline: Deadline | None) -> bool:
-        """Wait until every event put so far is settled, full batch or not; False at ``deadline``."""
+        """Wait until every event put so far is settled, without waiting for full batches; False at
+        ``deadline``.
+        """
         with self._changed:
             target = self._put
             self._wanted = max(self._wanted, target)
@@ -127,13 +129,13 @@ class EventQueue:
             )
 
     def close(self) -> None:
-        """Take no more; what is here can still be taken."""
+        """Refuse new events; queued ones can still be taken."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def withdraw(self) -> list[QueueItem]:
-        """Close it and give back what was not taken."""
+        """Close it and return the queued events."""
         with self._changed:
             self._closed = True
             items = list(self._items)
@@ -144,7 +146,7 @@ class EventQueue:
 
 
 Lost: TypeAlias = Callable[[Sequence[QueueItem], Exception], None]
-"""Told of events that will not be sent, and why."""
+"""Called with events that will not be sent, and why."""
 
 logger = logging.getLogger(__name__)
 
@@ -152,50 +154,50 @@ _LONGEST_SECONDS = 24 * 3600.0
 
 
 class CallbackHandler:
-    """Base of the hooks at the queue's stages; each does nothing until it is overridden.
+    """Base of the hooks at the queue's stages; each does nothing unless overridden.
 
-    ``before_enqueue`` and ``after_enqueue`` are called by the threads that send, the others by the
-    producer's own thread, one at a time. What a hook raises reaches the sender in the first two; elsewhere
-    it is logged, and the events it was called with go on as they are.
+    ``before_enqueue`` and ``after_enqueue`` are called by the sending threads, the others by the
+    producer's own thread, one at a time. An error in the first two is raised to the sender; in the others
+    it is logged, and their events continue unchanged.
     """
 
     def init(self, props: Mapping[str, str]) -> None:
         """Called once, with ``callback.handler.props``."""
 
     def before_enqueue(self, item: QueueItem) -> QueueItem:
-        """What is put into the queue instead of ``item``."""
+        """Returns the item to queue instead of ``item``."""
         return item
 
     def after_enqueue(self, item: QueueItem, added: bool) -> None:
-        """``item`` is in the queue, or there was no room for it."""
+        """``item`` is in the queue, or there was no room (``added`` False)."""
 
     def after_dequeuing_existing_data(self, item: QueueItem) -> Sequence[QueueItem]:
-        """What goes into the batch instead of ``item``, which was taken from the queue: any number."""
+        """Returns the items for the batch instead of ``item``: any number."""
         return [item]
 
     def before_sending_data(self, items: Sequence[QueueItem]) -> Sequence[QueueItem]:
-        """What is sent instead of the batch ``items``. Called by `DefaultEventHandler`."""
+        """Returns the batch to send instead of ``items``. Called by `DefaultEventHandler`."""
         return items
 
     def last_batch_before_close(self) -> Sequence[QueueItem]:
-        """What is added to the last batch when the producer is being closed."""
+        """Returns items to add to the last batch when the producer is being closed."""
         return []
 
     def after_failure(self, items: Sequence[QueueItem], error: Exception) -> None:
-        """``items`` are lost, and why. Not among 0.7's hooks, where a line in the log had to do."""
+        """``items`` are lost, and why. Not one of 0.7's hooks, which only logged this."""
 
     def close(self) -> None:
         """The last call."""
 
 
 class EventHandler:
-    """Base of what is handed the batches, always by the same thread."""
+    """Base of a handler of batches, always called by the same thread."""
 
     def init(self, props: Mapping[str, str]) -> None:
         """Called once, with ``event.handler.props``."""
 
     def handle(self, events: Sequence[QueueItem], producer: SyncProducer, encoder: Encoder) -> None:
-        """Serialise ``events``, at least one, and send them. If this raises, they are lost."""
+        """Serialise and send ``events``, at least one. If this raises, they are lost."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -205,8 +207,8 @@ class EventHandler:
 class DefaultEventHandler(EventHandler):
     """*Lives on its producer's thread.* Serialises a batch, compresses it by topic and partition, sends it.
 
-    What fails for a passing reason is sent again up to ``num.retries`` times. One event that cannot be sent
-    at all does not take the others with it: the batch is halved until it is found.
+    Retriable errors are retried up to ``num.retries`` times. If one event cannot be sent
+    at all, the batch is halved until it is found, so that the others are sent.
     """
 
     def __init__(
@@ -222,7 +224,7 @@ class DefaultEventHandler(EventHandler):
         self._retry = RetryPolicy(backoff_ms, 10 * backoff_ms, config.num_retries, patient=True)
 
     def handle(self, events: Sequence[QueueItem], producer: SyncProducer, encoder: Encoder) -> None:
-        """See the class; it raises nothing for a batch that is lost, but tells of it."""
+        """See the class; does not raise for a lost batch, but reports it."""
         if self._callbacks is not None:
             try:
                 events = self._callbacks.before_sending_data(events)
@@ -266,7 +268,7 @@ class DefaultEventHandler(EventHandler):
 
 
 def message_of(event: QueueItem, encoder: Encoder, protocol: str) -> bytes | NewRecord:
-    """The message of an event; with its key where the wire can carry one. Raises what the encoder raises."""
+    """The message of an event; with its key if the wire can carry one. Raises the encoder's errors."""
     payload = encoder.to_message(event.data)
     if protocol == PROTOCOL_07 or event.key is None:
         return payload
@@ -276,7 +278,7 @@ def message_of(event: QueueItem, encoder: Encoder, protocol: str) -> bytes | New
 def collated(
     ready: Sequence[tuple[QueueItem, bytes | NewRecord]], config: AsyncProducerConfig
 ) -> list[ProducerRequest]:
-    """One request for each topic and partition, with its messages in their order."""
+    """One request for each topic and partition, messages in order."""
     sets: dict[tuple[str, int], list[bytes | NewRecord]] = defaultdict(list)
     for event, message in ready:
         sets[event.topic, event.partition].append(message)
@@ -290,11 +292,11 @@ _open_producers: weakref.WeakSet[AsyncProducer] = weakref.WeakSet()
 
 
 class AsyncProducer:
-    """*Thread-safe.* Queues events for one broker; a thread of its own sends them in batches.
+    """*Thread-safe.* Queues events for one broker; its thread sends them in batches.
 
-    A batch leaves when it has ``batch.size`` events or ``queue.time`` has passed since the last one. A full
-    queue refuses events, at once or after ``queue.enqueueTimeout.ms``. The thread owns the batch that is
-    being gathered, the event handler and its `SyncProducer`; the queue has its own lock.
+    A batch is sent when it has ``batch.size`` events or ``queue.time`` has passed since the last one. A full
+    queue refuses events, at once or after ``queue.enqueueTimeout.ms``. The thread owns the current
+    batch, the event handler and its `SyncProducer`; the queue has its own lock.
 
         with AsyncProducer("localhost", 9093, {"queue.time": 100}) as producer:
             producer.send("clicks", b"one")
@@ -311,15 +313,13 @@ class AsyncProducer:
         callback_handler: CallbackHandler | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Start the thread; nothing is connected before the first batch. Objects go before classes by name.
-
-        Raises:
-            InvalidConfig: a property that is not allowed, or a class that cannot be found.
+        """Start the thread; it connects for the first batch. Objects have precedence over classes in
+        ``config``.
         """
         config = producer_config(AsyncProducerConfig, config)
         self.config: AsyncProducerConfig = config
         self.lost_count = 0
-        """Events that were taken and could not be sent. Written by the thread only."""
+        """Events that were accepted and could not be sent. Written by the thread only."""
         self._producer = SyncProducer(host, port, config, clock=clock)
         self._encoder = encoder or made(config.serializer_class, ENCODERS, "serializer.class")
         if callback_handler is None and config.callback_handler is not None:
@@ -343,12 +343,7 @@ class AsyncProducer:
         _open_producers.add(self)
 
     def send(self, topic: str, event: Any, partition: int = ANY_PARTITION, key: Any = None) -> None:
-        """Queue one event.
-
-        Raises:
-            QueueFull: there was no room in time; the event was not taken.
-            QueueClosed: the producer is closed; the event was not taken.
-        """
+        """Queue one event. Raises `QueueFull` or `QueueClosed`: it was not accepted."""
         self.enqueue(QueueItem(event, topic, partition, key))
 
     def enqueue(self, item: QueueItem) -> None:
@@ -371,10 +366,10 @@ class AsyncProducer:
         """Send what is queued without waiting for full batches; return when all of it was sent or is lost.
 
         Raises:
-            TimeoutError: not all of it within ``timeout`` seconds.
+            TimeoutError: not within ``timeout`` seconds.
         """
         if self.runs_here():
-            return  # A hook that waited for its own end would wait for ever.
+            return  # A hook cannot wait for its own end.
         deadline = Deadline.after(timeout, self._clock) if timeout is not None else None
         if not self._queue.flush(deadline):
             raise TimeoutError(
@@ -385,23 +380,20 @@ class AsyncProducer:
         """Send what is left, at most for ``timeout`` seconds, and end the thread. A second call does nothing.
 
         Raises:
-            TimeoutError: not all was sent in time; the thread goes on.
+            TimeoutError: not all was sent in time; the thread continues.
         """
         self._queue.close()
         self._join(timeout)
 
     def retire(self) -> list[QueueItem]:
-        """Close without sending any more; what was not sent is given back.
-
-        A batch that is on its way now is waited for, and given back if it fails.
-        """
+        """Close without sending more, and return what was not sent, including a running batch if it fails."""
         self._retired = []
         left = self._queue.withdraw()
         self._join(None)
         return [*self._retired, *left]
 
     def runs_here(self) -> bool:
-        """Whether this is the thread that sends: hooks are called by it."""
+        """Whether this is the sending thread, which also calls the hooks."""
         return threading.current_thread() is self._thread
 
     def __enter__(self) -> AsyncProducer:
@@ -420,7 +412,7 @@ class AsyncProducer:
                 )
 
     def _run(self) -> None:
-        """The thread: gather, hand over, until the queue is closed and empty."""
+        """The thread: collect and send until the queue is closed and empty."""
         for events, last in self._queue.batches(self.config.queue_time_ms / 1000, self._gather):
             if last and self._retired is None:
                 events.extend(self._hooked([], lambda callbacks: callbacks.last_batch_before_close()))
@@ -452,7 +444,7 @@ class AsyncProducer:
     def _hooked(
         self, otherwise: Sequence[QueueItem], call: Callable[[CallbackHandler], Sequence[QueueItem] | None]
     ) -> Sequence[QueueItem]:
-        """What a hook returns; ``otherwise`` where there is none or it fails, which is logged."""
+        """A hook's result; ``otherwise`` if there is none or it fails, which is logged."""
         if self._callbacks is None:
             return otherwise
         try:
@@ -475,7 +467,7 @@ class AsyncProducer:
 
 
 def _close_at_exit() -> None:
-    """A program may end without closing its producer; what it sent is delivered all the same."""
+    """Send the events of a producer that the program did not close."""
     for producer in list(_open_producers):
         logger.warning("an asynchronous producer was not closed; sending what is left")
         producer.close()

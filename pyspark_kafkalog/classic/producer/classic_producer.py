@@ -1,4 +1,4 @@
-"""The design papers' producer: it finds the brokers, chooses partitions by key, sends or queues."""
+"""The design papers' producer: it finds the brokers, chooses partitions by key, and sends or queues."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from pyspark_kafkalog.zookeeper.values import BrokerNode
 logger = logging.getLogger(__name__)
 
 _ROUTE_ATTEMPTS = 5
-"""A broker may go between being chosen and being sent to; more often than this it is no coincidence."""
+"""A broker may disappear between being chosen and being sent to; this often it is no coincidence."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerData:
-    """Events for one topic, and the key that chooses their partition: all go to the same one."""
+    """Events for one topic, and the key that chooses their partition, the same for all."""
 
     topic: str
     data: Sequence[Any]
@@ -46,14 +46,14 @@ class ProducerData:
 
 
 class ClassicProducer:
-    """*Thread-safe.* The first generation's producer, over the brokers of a cluster.
+    """*Thread-safe.* The first generation's producer, for the brokers of a cluster.
 
         with ClassicProducer({"zk.connect": "localhost:2181", "producer.type": "async"}) as producer:
             producer.send(ProducerData("clicks", [b"one", b"two"], key="user-7"))
 
-    ``config`` has the properties of `ClassicProducerConfig`. The pool of channels, one to each live broker,
-    is told of changes by the router's directory, on ZooKeeper's thread. Handlers given as objects are shared
-    by the queues of all brokers and are called by their threads.
+    ``config`` has the properties of `ClassicProducerConfig`. The router's directory reports changes of live
+    brokers, on ZooKeeper's thread, to the pool with a channel to each. Handlers given as objects are shared
+    by the queues of all brokers and called by their threads.
     """
 
     def __init__(
@@ -66,12 +66,7 @@ class ClassicProducer:
         callback_handler: CallbackHandler | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Find the brokers. Objects go before the classes that the configuration names.
-
-        Raises:
-            InvalidConfig: a property that is missing or not allowed, or a class that cannot be found.
-            ConnectionLost: ZooKeeper cannot be reached.
-        """
+        """Find the brokers. Objects have precedence over classes in ``config``."""
         config = producer_config(ClassicProducerConfig, config)
         self.config: ClassicProducerConfig = config
         self._encoder: Encoder = encoder or made(config.serializer_class, ENCODERS, "serializer.class")
@@ -88,20 +83,19 @@ class ClassicProducer:
 
     @property
     def brokers(self) -> list[int]:
-        """The ids of the brokers that the producer has a channel to, sorted."""
+        """The ids of the brokers with a channel, sorted."""
         return self._pool.brokers
 
     def send(self, *data: ProducerData | Sequence[ProducerData]) -> None:
         """Send events, or queue them (``producer.type=async``).
 
-        Of several brokers each is sent its part, whatever becomes of the others.
+        Each broker is sent its part, even if others fail; the first failure is raised.
 
         Raises:
             QueueClosed: the producer is closed.
-            QueueFull: a queue had no room in time; that event and those after it were not taken.
-            TypeError: an event that the encoder, or a key that the partitioner does not take.
-            ConnectionLost: a broker cannot be reached: it is not known what it stored.
-            KafkaError: what else a broker answers, or none is there. The first failure is raised.
+            QueueFull: a queue had no room in time; that event and those after it were not accepted.
+            TypeError: an event or key that the encoder or the partitioner does not accept.
+            ConnectionLost: a broker cannot be reached: it is unknown what it stored.
         """
         if self._closed:
             raise QueueClosed("the producer is closed")
@@ -122,9 +116,8 @@ class ClassicProducer:
         )
 
     def flush(self, timeout: float | None = None) -> None:
-        """Return when all that was queued was sent or is lost, and the brokers have dealt with it.
-
-        What was queued for a broker that is gone is among it, wherever it goes.
+        """Return when everything queued was sent or is lost, also for brokers that have disappeared, and is
+        handled by the brokers.
 
         Raises:
             TimeoutError: not within ``timeout`` seconds.
@@ -151,12 +144,12 @@ class ClassicProducer:
         self.close()
 
     def _routed(self, item: QueueItem) -> tuple[BrokerNode, QueueItem]:
-        """``item`` for a partition as it is chosen now."""
+        """``item`` for a partition chosen now."""
         route = self._router.route(item.topic, item.key)
         return route.broker, replace(item, partition=route.partition)
 
     def _deliver(self, rows: Sequence[tuple[BrokerNode, QueueItem]]) -> list[QueueItem]:
-        """Send each broker its part; returns what those did not take that have just gone."""
+        """Send each broker its part; returns the items of brokers that have just disappeared."""
         parts: dict[BrokerNode, list[QueueItem]] = defaultdict(list)
         for broker, item in rows:
             parts[broker].append(item)
@@ -166,18 +159,18 @@ class ClassicProducer:
             try:
                 left += self._pool.channel(broker).send(items)
             except Exception as e:
-                # Whatever it is, an encoder's or a hook's too: the other brokers' parts are sent.
+                # Any error, also an encoder's or a hook's: still send the other brokers' parts.
                 failure = failure or e
                 if isinstance(e, KafkaError) and not isinstance(e, (QueueFull, QueueClosed)):
                     self._doubt({item.topic for item in items})
         if failure is not None:
             if left:
-                logger.error("%d event(s) were not sent: their broker is gone, and %s", len(left), failure)
+                logger.error("%d event(s) were not sent: their broker is dead, and %s", len(left), failure)
             raise failure
         return left
 
     def _doubt(self, topics: set[str]) -> None:
-        """A send failed: have the router look again. If it cannot, that is logged: the failure is told."""
+        """A send failed: let the router look again. If it cannot, that is only logged."""
         for topic in topics:
             try:
                 self._router.failed(topic)
@@ -185,17 +178,17 @@ class ClassicProducer:
                 logger.warning("%s: the brokers cannot be looked up: %s", topic, e)
 
     def _send_elsewhere(self, items: Sequence[QueueItem]) -> None:
-        """Queue again what a broker left behind; on a thread of the pool. Waits for a broker to take it."""
+        """Queue items of a dead broker again, on a thread of the pool. Waits until a broker accepts them."""
         deadline = Deadline.after(self.config.socket_timeout_ms / 1000, self._clock)
         retry = RetryPolicy(self.config.retry_backoff_ms)
-        logger.info("%d queued event(s) of a broker that is gone go to others", len(items))
+        logger.info("%d queued event(s) of a dead broker go to others", len(items))
         for place, item in enumerate(items):
             failures = 0
             while True:
                 try:
                     if not self._deliver([self._routed(item)]):
                         break
-                    failure: Exception = QueueClosed(f"{item.topic}: the broker chosen is gone as well")
+                    failure: Exception = QueueClosed(f"{item.topic}: the newly chosen broker is dead as well")
                 except Exception as e:
                     failure = e
                 failures += 1
@@ -205,7 +198,7 @@ class ClassicProducer:
                 self._clock.sleep(min(retry.backoff(failures), deadline.left))
 
     def _lost(self, items: Sequence[QueueItem], error: Exception) -> None:
-        logger.error("%d event(s) of a broker that is gone are lost: %s", len(items), error)
+        logger.error("%d event(s) of a dead broker are lost: %s", len(items), error)
         if self._callbacks is not None:
             try:
                 self._callbacks.after_failure(items, error)

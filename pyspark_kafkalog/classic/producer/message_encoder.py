@@ -1,4 +1,4 @@
-"""What makes messages of events, and how classes named in a configuration are found."""
+"""Encoders of events, and finding classes named in a configuration."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pyspark_kafkalog.errors import InvalidConfig
 
 
 class Encoder(Protocol):
-    """Makes the payload of a message out of an event. May be called by several threads."""
+    """Makes the payload of a message from an event. May be called by several threads."""
 
     def to_message(self, event: Any) -> bytes:
-        """The payload. What it raises is told to whoever sent the event."""
+        """The payload. Its errors are reported to the event's sender."""
         ...
 
 
 class DefaultEncoder:
-    """*Thread-safe.* Does nothing: events are bytes."""
+    """*Thread-safe.* Events are bytes, used unchanged."""
 
     def to_message(self, event: Any) -> bytes:
         """``event``, which must be bytes. Raises `TypeError`."""
@@ -26,7 +26,7 @@ class DefaultEncoder:
         if isinstance(event, (bytearray, memoryview)):
             return bytes(event)
         raise TypeError(
-            f"an event must be bytes, not {type(event).__name__}: a serializer.class makes bytes of others"
+            f"an event must be bytes, not {type(event).__name__}: set a serializer.class for other types"
         )
 
 
@@ -34,14 +34,14 @@ class StringEncoder:
     """*Thread-safe.* Events are text; messages are UTF-8."""
 
     def to_message(self, event: Any) -> bytes:
-        """``event`` as UTF-8. Raises `TypeError` for what is no text."""
+        """``event`` as UTF-8. Raises `TypeError` for other types."""
         if not isinstance(event, str):
             raise TypeError(f"an event must be str, not {type(event).__name__}")
         return event.encode()
 
 
 def key_bytes(key: Any) -> bytes:
-    """A key as today's wire carries it: bytes, or text as UTF-8. Raises `TypeError`."""
+    """A key for today's wire: bytes, or str as UTF-8. Raises `TypeError`."""
     if isinstance(key, str):
         return key.encode()
     if isinstance(key, (bytes, bytearray, memoryview)):
@@ -57,11 +57,7 @@ ENCODERS: dict[str, type] = {
 
 
 def made(name: str, known: dict[str, type], source: str) -> Any:
-    """An instance of the class ``name``: one of ``known``, or ``package.module.Class`` of Python.
-
-    Raises:
-        InvalidConfig: there is none, or it cannot be made without arguments; names the property ``source``.
-    """
+    """An instance of the class ``name``: one of ``known``, or Python's ``package.module.Class``."""
     cls: Any = known.get(name)
     if cls is None:
         module, _, last = name.rpartition(".")
@@ -70,7 +66,7 @@ def made(name: str, known: dict[str, type], source: str) -> Any:
         except (ImportError, AttributeError, ValueError) as e:
             names = "".join(f", {java}" for java in known)
             raise InvalidConfig(
-                f"{source}={name} is no class: {e}; allowed: package.module.Class{names}"
+                f"{source}={name} is not a class: {e}; allowed: package.module.Class{names}"
             ) from e
     try:
         return cls()

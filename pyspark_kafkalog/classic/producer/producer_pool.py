@@ -25,14 +25,14 @@ logger = logging.getLogger(__name__)
 
 
 class Channel(Protocol):
-    """*Thread-safe.* The way to one broker."""
+    """*Thread-safe.* Sends to one broker."""
 
     def send(self, items: Sequence[QueueItem]) -> Sequence[QueueItem]:
-        """Send or queue events; those that it does not take as it is closed. Raises what sending raises."""
+        """Send or queue events; returns those refused because it is closed. Raises errors of sending."""
         ...
 
     def flush(self, timeout: float | None) -> None:
-        """Return when what was queued was sent or is lost. Raises `TimeoutError`."""
+        """Return when everything queued was sent or is lost. Raises `TimeoutError`."""
         ...
 
     def close(self, timeout: float | None) -> None:
@@ -40,11 +40,11 @@ class Channel(Protocol):
         ...
 
     def retire(self) -> list[QueueItem]:
-        """Close at once; what was queued and not sent is given back."""
+        """Close at once and return what was queued and not sent."""
         ...
 
     def runs_here(self) -> bool:
-        """Whether this is the thread that sends what is queued: closing waits for it."""
+        """Whether this is the sending thread, for which closing would wait."""
         ...
 
 
@@ -107,8 +107,8 @@ class AsyncChannel:
 class ProducerPool:
     """*Thread-safe: its lock guards the channels by broker.*
 
-    A broker that is gone is taken out at once and closed on a thread of its own, as what it is sending now
-    may take until its time-out; what it had queued goes to ``send_elsewhere``.
+    A dead broker's channel is removed at once and closed on its own thread, because its current request
+    may take until its timeout; queued events go to ``send_elsewhere``.
     """
 
     def __init__(
@@ -124,12 +124,12 @@ class ProducerPool:
 
     @property
     def brokers(self) -> list[int]:
-        """The ids of the brokers that there is a channel to, sorted."""
+        """The ids of the brokers with a channel, sorted."""
         with self._lock:
             return sorted(self._channels)
 
     def channel(self, broker: BrokerNode) -> Channel:
-        """The way to ``broker``, made if need be. Raises `QueueClosed` once the pool is closed."""
+        """The channel to ``broker``, created if need be. Raises `QueueClosed` once the pool is closed."""
         with self._lock:
             return self._channel(broker)
 
@@ -144,10 +144,8 @@ class ProducerPool:
                 self._channel(broker)
 
     def flush(self, timeout: float | None) -> None:
-        """Flush every channel, once those have it all that are being retired, and again if one is meanwhile.
-
-        Raises:
-            TimeoutError: not all within ``timeout`` seconds.
+        """Flush every channel, after dead brokers' events were moved. `TimeoutError` after ``timeout``
+        seconds.
         """
         deadline = Deadline.after(timeout) if timeout is not None else None
         while True:
@@ -158,7 +156,7 @@ class ProducerPool:
                 thread.join(deadline.left if deadline is not None else None)
                 if thread.is_alive():
                     raise TimeoutError(
-                        "what was queued for a broker that is gone is not with another one yet"
+                        "events queued for a dead broker have not been moved to another one yet"
                     )
             if threads:
                 continue
@@ -169,7 +167,7 @@ class ProducerPool:
                     return
 
     def close(self, timeout: float | None) -> None:
-        """Wait for those that are being retired, then close every channel, each within ``timeout`` seconds.
+        """Wait for retiring channels, then close every channel, each within ``timeout`` seconds.
 
         Raises:
             TimeoutError, KafkaError: the first failure; all are closed.
@@ -185,11 +183,11 @@ class ProducerPool:
             raise failure
 
     def _closed_after_retiring(self, deadline: Deadline | None) -> list[Channel]:
-        """Take the channels out once nothing is being retired: what those had queued goes to these."""
+        """Remove the channels once none is retiring, because their events go to these."""
         while True:
             with self._lock:
                 self._closing = True
-                # One that ends may have begun another: the broker that it found had moved.
+                # One that ends may have retired another: its new broker had moved.
                 threads = self._waited_for()
                 if not threads or (deadline is not None and deadline.passed):
                     self._closed = True
@@ -200,7 +198,7 @@ class ProducerPool:
                 thread.join(deadline.left if deadline is not None else None)
 
     def _waited_for(self) -> list[threading.Thread]:
-        """Those that are retiring a channel, unless they wait for this one. Caller holds the lock."""
+        """The threads of retiring channels, except those waiting for this one. Caller holds the lock."""
         here = threading.current_thread()
         return [
             t for t, channel in self._retiring if t.is_alive() and t is not here and not channel.runs_here()
@@ -211,7 +209,7 @@ class ProducerPool:
             raise QueueClosed("the producer is closed")
         known = self._channels.get(broker.id)
         if known is not None and not _same_place(known[0], broker):
-            # Whichever of the two is out of date: what waits there must not wait for ever.
+            # Either address may be outdated; events queued there must not wait forever.
             self._give_up(broker.id)
             known = None
         if known is None:
@@ -219,7 +217,7 @@ class ProducerPool:
         return known[1]
 
     def _give_up(self, id: int) -> None:
-        """Take a channel out, and close it on a thread of its own. Caller holds the lock."""
+        """Remove a channel, and close it on its own thread. Caller holds the lock."""
         broker, channel = self._channels.pop(id)
         logger.info("%s is gone", broker)
         thread = threading.Thread(

@@ -1,7 +1,7 @@
-"""Which of a topic's partitions a key belongs to: as the first generation's producer has it, and as today's.
+"""From a message to its broker and partition: partitioners, directories of brokers, and routers.
 
 ``partition(key, count)`` indexes the topic's sorted partitions: by broker and number on 0.7's wire, by number
-alone on today's. Without a key nobody is asked: the partition is random.
+alone on today's. Without a key the partition is random.
 """
 
 from __future__ import annotations
@@ -40,38 +40,37 @@ class Partitioner(Protocol):
 
 
 class JavaHashPartitioner:
-    """*Thread-safe: it holds nothing.* ``abs(key.hashCode) % count``, as 0.7's ``DefaultPartitioner`` has it.
+    """*Thread-safe: immutable.* ``abs(key.hashCode) % count``, as 0.7's ``DefaultPartitioner``.
 
-    For the one hash whose absolute value Java cannot hold, -2^31, 0.7 raises or not, by the count; here it is
-    taken for 2^31.
+    For -2^31, whose absolute value does not fit Java's int, 0.7 may raise; here 2^31 is used.
     """
 
     def partition(self, key: Any, partition_count: int) -> int:
-        """The partition of a text, a whole number or bytes. Raises `TypeError` for any other key."""
+        """The partition of a str, an int or bytes. Raises `TypeError` for any other key."""
         return abs(java_hash(key)) % partition_count
 
 
 class Murmur2Partitioner:
-    """*Thread-safe: it holds nothing.* What Kafka's own clients have done since 0.8.2."""
+    """*Thread-safe: immutable.* As Kafka's own clients since 0.8.2."""
 
     def partition(self, key: Any, partition_count: int) -> int:
-        """The partition of bytes, or of a text's UTF-8. Raises `TypeError` for any other key."""
+        """The partition of bytes, or of a str's UTF-8. Raises `TypeError` for any other key."""
         return partition_for(key_bytes(key), partition_count)
 
 
 PARTITIONERS: dict[str, type] = {"kafka.producer.DefaultPartitioner": JavaHashPartitioner}
-"""Those that the first generation's configurations name."""
+"""Java class names in configurations of the first generation."""
 
 
 def java_hash(key: Any) -> int:
     """Java's ``hashCode``, a signed 32-bit number.
 
-    A text as ``String``, by its UTF-16 units; a whole number as ``Integer`` where it fits one, else as
-    ``Long``. Bytes as the string of these characters, so that a key in ASCII is the same key as text and as
-    bytes: Java itself hashes arrays by their place in memory.
+    A str as ``String``, by its UTF-16 units; an int as ``Integer`` if it fits, else as
+    ``Long``. Bytes as the string of these characters, so that an ASCII key hashes the same as str and as
+    bytes: Java itself hashes arrays by identity.
 
     Raises:
-        TypeError: a key of another type, or a number that fits no ``Long``.
+        TypeError: a key of another type, or a number that does not fit ``Long``.
     """
     if isinstance(key, str):
         data = key.encode("utf-16-be", "surrogatepass")
@@ -100,57 +99,56 @@ def _signed(bits: int) -> int:
 
 
 class BrokerPartition(NamedTuple):
-    """A partition and the broker that has it. Sorted as partitioners index them."""
+    """A partition and its broker. Sorted as partitioners index them."""
 
     broker: int
     partition: int
 
 
 Changed: TypeAlias = Callable[[Mapping[int, BrokerNode]], object]
-"""Told which brokers are live, whenever that has changed."""
+"""Called with the live brokers when they have changed."""
 
 
 class BrokerDirectory(Protocol):
-    """*Thread-safe.* What a producer knows of brokers and topics."""
+    """*Thread-safe.* A producer's knowledge of brokers and topics."""
 
     def start(self, changed: Changed) -> None:
-        """Learn of the brokers; ``changed`` is called now, later on any thread. Raises `ConnectionLost`."""
+        """Look up the brokers; ``changed`` is called now, and later on any thread."""
         ...
 
     def partitions(self, topic: str) -> list[BrokerPartition]:
-        """A topic's partitions in the order in which they are numbered for a partitioner; at least one.
+        """A topic's partitions in the order for partitioners; at least one.
 
         Raises:
-            ServerError: BROKER_NOT_AVAILABLE where no broker is live.
-            KafkaError: it cannot be found out.
+            ServerError: BROKER_NOT_AVAILABLE: no broker is live.
         """
         ...
 
     def broker(self, broker: int) -> BrokerNode | None:
-        """A live broker; None if there is none of this id."""
+        """A live broker; None if there is none with this id."""
         ...
 
     def refresh(self, topic: str) -> None:
-        """What is known of ``topic`` and the brokers led nowhere: look again before it is used."""
+        """Metadata of ``topic`` or the brokers proved wrong: look up again before the next use."""
         ...
 
     def close(self) -> None: ...
 
 
 def _tell_nobody(_live: Mapping[int, BrokerNode]) -> None:
-    """What is called before `BrokerDirectory.start`."""
+    """The callback before `BrokerDirectory.start`."""
 
 
 class ZooKeeperDirectory:
-    """*Thread-safe: its lock guards what is known.* Reads the registries, and again when a watch fires.
+    """*Thread-safe: its lock guards its data.* Reads the registries, and again when a watch fires.
 
-    The four watches of the design papers: brokers that come and go are one list of children; that a topic is
-    made, or taken up by a further broker, are changes below the topic's node, watched from its first use on.
-    A topic that nobody has yet is sent to the first partition of every live broker, which makes it there.
+    The watches are the design papers' four: one on the list of brokers; others below a topic's node, from its
+    first use on, for its creation and for further brokers. A new topic is sent to the first partition of
+    every live broker, which creates it.
     """
 
     def __init__(self, session: Session, layout: Layout, first_partition: int) -> None:
-        """``first_partition`` is where a topic that is not there yet is sent to."""
+        """``first_partition`` is where a new topic is sent to."""
         self._session, self._layout, self._first = session, layout, first_partition
         self._lock, self._looking = threading.Lock(), threading.Lock()
         self._live: dict[int, BrokerNode] = {}
@@ -181,7 +179,7 @@ class ZooKeeperDirectory:
             if not found:
                 found = [BrokerPartition(broker, self._first) for broker in sorted(self._live)]
             elif change == self._changes[topic]:
-                # A watch that fired since then has seen more than this.
+                # A watch that fired since then has newer data.
                 self._partitions[topic] = found
         if not found:
             where = f"{self._session.hosts}{self._session.chroot}{self._layout.brokers}"
@@ -201,7 +199,7 @@ class ZooKeeperDirectory:
         self._session.close()
 
     def _order(self, row: BrokerPartition) -> tuple[int, int]:
-        """By broker and number where each broker has partitions of its own, else by number."""
+        """By broker and number if each broker has its own partitions, else by number."""
         return (row.broker if self._layout.brokers_own_partitions else 0, row.partition)
 
     def _topic_changed(self, topic: str) -> None:
@@ -210,8 +208,8 @@ class ZooKeeperDirectory:
             self._partitions.pop(topic, None)
 
     def _look(self) -> None:
-        """Read who is live, and tell it if it has changed."""
-        # Held over reading and telling: of two looks the later one must have the last word.
+        """Read the live brokers, and call back if they have changed."""
+        # Held during reading and calling back, so that the latest data is reported last.
         with self._looking:
             live = brokers(self._session, self._layout)
             with self._lock:
@@ -222,7 +220,7 @@ class ZooKeeperDirectory:
 
 
 class ClusterDirectory:
-    """*Thread-safe: its lock is held over each look-up.* Asks a broker of today's wire."""
+    """*Thread-safe: its lock is held during each look-up.* Asks a broker on today's wire."""
 
     def __init__(self, config: ClientConfig, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._cluster = Cluster(config, clock=clock)
@@ -271,7 +269,7 @@ class ClusterDirectory:
 
 
 def directory_of(config: ClassicProducerConfig, *, clock: Clock = SYSTEM_CLOCK) -> BrokerDirectory:
-    """The directory that a configuration asks for: ZooKeeper's, or that of the brokers on today's wire."""
+    """The directory for a configuration: in ZooKeeper, or of the brokers on today's wire."""
     if config.zookeeper_connect is None:
         addresses = [(broker.host, broker.port) for broker in config.brokers]
         client = replace(config.todays(*addresses), servers_option="broker.list")
@@ -281,34 +279,34 @@ def directory_of(config: ClassicProducerConfig, *, clock: Clock = SYSTEM_CLOCK) 
 
 
 class Route(NamedTuple):
-    """One of a broker's partitions; `ANY_PARTITION` leaves it to the broker."""
+    """A broker and its partition; `ANY_PARTITION` lets the broker choose."""
 
     broker: BrokerNode
     partition: int
 
 
 class Router(Protocol):
-    """*Thread-safe.* Chooses for each message."""
+    """*Thread-safe.* Chooses broker and partition for each message."""
 
     def start(self, changed: Changed) -> None:
-        """Learn of the brokers; ``changed`` is called with them now and later. Raises `ConnectionLost`."""
+        """Look up the brokers; ``changed`` is called with them now and later."""
         ...
 
     def route(self, topic: str, key: Any) -> Route:
-        """Where a message with this key goes. Raises `KafkaError`."""
+        """The broker and partition for a message with this key."""
         ...
 
     def failed(self, topic: str) -> None:
-        """A send there failed: what is known may be out of date."""
+        """A send to the topic failed: the metadata may be outdated."""
         ...
 
     def close(self) -> None: ...
 
 
 class RandomRouter:
-    """*Thread-safe: it does not change.* ``broker.list``: any broker, any partition, whatever the key.
+    """*Thread-safe: immutable.* ``broker.list``: a random broker and partition, whatever the key.
 
-    Brokers are not watched: a message for one that is dead fails.
+    Brokers are not watched: a message for a dead one fails.
     """
 
     def __init__(self, brokers: Sequence[BrokerNode], seed: int | None = None) -> None:
@@ -322,10 +320,9 @@ class RandomRouter:
         return Route(self._random.choice(self._brokers), ANY_PARTITION)
 
     def failed(self, topic: str) -> None:
-        """Nothing can be asked."""
+        """There is nothing to refresh."""
 
-    def close(self) -> None:
-        """Nothing is open."""
+    def close(self) -> None: ...
 
 
 class PartitionRouter:
@@ -334,7 +331,7 @@ class PartitionRouter:
     def __init__(
         self, directory: BrokerDirectory, partitioner: Partitioner, retries: int, seed: int | None = None
     ) -> None:
-        """``retries`` is how often the directory looks again for a broker that it does not know."""
+        """``retries`` is how often the directory looks again for an unknown broker."""
         self._directory, self._partitioner, self._retries = directory, partitioner, retries
         self._random = random.Random(seed)
 
@@ -345,8 +342,8 @@ class PartitionRouter:
         """See `Router`.
 
         Raises:
-            InvalidPartitions: the partitioner's number is none of a partition.
-            ServerError: BROKER_NOT_AVAILABLE where no broker is live, or the partition's is not.
+            InvalidPartitions: the partitioner's number is out of range.
+            ServerError: BROKER_NOT_AVAILABLE: no broker is live, or the partition's is not.
         """
         for _ in range(self._retries + 1):
             rows = self._directory.partitions(topic)
@@ -356,7 +353,7 @@ class PartitionRouter:
                 return Route(broker, chosen.partition)
             self._directory.refresh(topic)
         code = ErrorCode.BROKER_NOT_AVAILABLE
-        raise error_for(code, f"{topic}: broker {chosen.broker}, which has the partition chosen, is not live")
+        raise error_for(code, f"{topic}: broker {chosen.broker} of the chosen partition is not live")
 
     def failed(self, topic: str) -> None:
         self._directory.refresh(topic)
@@ -376,11 +373,7 @@ class PartitionRouter:
 
 
 def router_of(config: ClassicProducerConfig, partitioner: Partitioner | None = None) -> Router:
-    """The router that a configuration asks for; ``partitioner`` goes before ``partitioner.class``.
-
-    Raises:
-        InvalidConfig: the class cannot be found or made.
-    """
+    """The router for a configuration; ``partitioner`` has precedence over ``partitioner.class``."""
     if config.zookeeper_connect is None and config.protocol == PROTOCOL_07:
         return RandomRouter([BrokerNode(*broker) for broker in config.brokers])
     if partitioner is None and config.partitioner_class is not None:

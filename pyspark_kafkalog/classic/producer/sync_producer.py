@@ -1,4 +1,6 @@
-"""Produces at one broker, in either wire: what `SyncProducer` is made over."""
+"""The producer of one broker that sends at once, in either wire, over one connection; a load balancer may be
+between.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +42,9 @@ _NO_LEADER = -1
 
 @dataclass(frozen=True, slots=True)
 class ProducerRequest:
-    """Messages for one partition; `ANY_PARTITION` leaves the choice to the broker, on today's wire to chance.
+    """Messages for one partition; with `ANY_PARTITION` the broker chooses, on today's wire at random.
 
-    A message is its payload; a `NewRecord` has what else today's wire can carry.
+    A message is its payload; a `NewRecord` has the other fields that today's wire can carry.
     """
 
     topic: str
@@ -52,18 +54,18 @@ class ProducerRequest:
 
 
 class BrokerWriter(Protocol):
-    """*Not thread-safe: one thread at a time.* One broker, by one connection."""
+    """*Not thread-safe: one thread at a time.* One broker, over one connection."""
 
     peer: str
 
     @property
     def broken(self) -> bool:
-        """Whether the connection is of no more use."""
+        """Whether the connection can no longer be used."""
         ...
 
     @property
     def unconfirmed(self) -> int:
-        """Requests of which nothing says that the broker took them."""
+        """Number of requests that the broker has not confirmed."""
         ...
 
     def write(self, requests: Sequence[ProducerRequest], deadline: Deadline) -> None:
@@ -71,13 +73,12 @@ class BrokerWriter(Protocol):
 
         Raises:
             MessageTooLarge, InvalidRecord, InvalidTopic: nothing was sent.
-            ConnectionLost: it is not known what was stored.
-            KafkaError: what else the broker answers.
+            ConnectionLost: it is unknown what was stored.
         """
         ...
 
     def confirm(self, deadline: Deadline) -> None:
-        """Return when the broker has dealt with all that was sent. Raises `ConnectionLost`."""
+        """Return when the broker has handled everything sent."""
         ...
 
     def look(self) -> None:
@@ -124,8 +125,8 @@ class BrokerWriter07:
             self._connection.confirm(deadline)
         except ConnectionLost as e:
             raise ConnectionLost(
-                f"{e}; so a broker of 0.7 also refuses a partition that it does not have, and messages that "
-                "it cannot read: what was sent last may not be stored"
+                f"{e}; a broker of 0.7 also does this for a partition that it does not have, and messages "
+                "that it cannot read: what was sent last may not be stored"
             ) from e
 
     def look(self) -> None:
@@ -138,7 +139,7 @@ class BrokerWriter07:
         return self._encoded(request, [_payload(request.topic, message) for message in request.messages])
 
     def _encoded(self, request: ProducerRequest, payloads: Sequence[bytes]) -> bytes:
-        """One set; a compressed one that would be above the limit becomes several."""
+        """One set; a compressed one above the limit becomes several."""
         if request.codec is Codec.NONE:
             largest = max(map(len, payloads))
             if largest > self._limit:
@@ -161,7 +162,7 @@ class BrokerWriter07:
 class BrokerWriter08:
     """*Not thread-safe: one thread at a time.* The wire since 0.8; the broker must lead the partitions.
 
-    A broker before 0.11 is sent the message sets of its time, which have no headers.
+    Brokers before 0.11 get message sets, which have no headers.
     """
 
     unconfirmed = 0
@@ -189,17 +190,17 @@ class BrokerWriter08:
             if not chunks:
                 continue
             encoding.produce_version(self._connection)
-            # Asked for a chosen partition as well: that is what makes a topic that is not there yet.
+            # Also for a given partition: this request creates a missing topic.
             known = self._known(request.topic, deadline)
             chosen = random.choice(known) if request.partition == ANY_PARTITION else request.partition
             tp = TopicPartition(request.topic, chosen)
             batches[tp] += [self._batch(chunk, encoding) for chunk in chunks]
-        # The wire takes one batch of a partition at a time.
+        # A request may have one batch per partition.
         while waiting := {tp: left.pop(0) for tp, left in batches.items() if left}:
             self._send(waiting, deadline)
 
     def confirm(self, deadline: Deadline) -> None:
-        """Nothing to do: each request is answered before `write` returns."""
+        """Nothing to do: each request has its response before `write` returns."""
 
     def look(self) -> None:
         self._connection.receive_now()
@@ -217,7 +218,7 @@ class BrokerWriter08:
             own = encoding.size_bound(content, record.headers, True)
             if record.headers and not encoding.has_headers:
                 raise InvalidRecord(
-                    f"{self.peer}: {request.topic}: brokers before Kafka 0.11 know no headers, and a message "
+                    f"{self.peer}: {request.topic}: brokers before Kafka 0.11 have no headers, and a message "
                     "has some"
                 )
             if content > self._limit:
@@ -263,14 +264,16 @@ class BrokerWriter08:
         for tp in batches:
             part = parts.get(tp)
             if part is None:
-                raise InvalidRequest(f"{self.peer}: the answer to a produce leaves out {tp}")
+                raise InvalidRequest(f"{self.peer}: the produce response lacks {tp}")
             if part.error_code != ErrorCode.NONE:
                 self._partitions.pop(tp.topic, None)
                 why = part.error_message or part.error_code.name
                 raise error_for(part.error_code, f"{self.peer}: {tp}: {why}")
 
     def _known(self, topic: str, deadline: Deadline) -> list[int]:
-        """The topic's partitions that this broker leads, as far as can be told; it is made if need be."""
+        """The topic's partitions that this broker leads, if that is known; the topic is created if
+        need be.
+        """
         attempts = Attempts(self._retry, deadline, doing=f"looking up topic {topic}", clock=self._clock)
         while topic not in self._partitions:
             try:
@@ -291,7 +294,7 @@ class BrokerWriter08:
             code = found.error_code if found is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             raise error_for(code, f"{self.peer}: topic {topic}: {code.name}")
         led = {p.partition_index: p.leader_id for p in found.partitions if p.leader_id != _NO_LEADER}
-        # Behind a balancer the broker has another address than ours: then any partition may be its.
+        # Behind a load balancer the broker has another address: then it may lead any partition.
         ours = {broker.node_id for broker in answer.brokers if (broker.host, broker.port) == self._address}
         chosen = [number for number, leader in led.items() if leader in ours] or list(led)
         if not chosen:
@@ -301,7 +304,7 @@ class BrokerWriter08:
 
 
 def _payload(topic: str, message: bytes | NewRecord) -> bytes:
-    """What 0.7 can carry of a message. Raises `InvalidRecord` where that is not all of it."""
+    """A message's payload for 0.7. Raises `InvalidRecord` if there is more to it."""
     if not isinstance(message, NewRecord):
         return message
     if message.value is None or message.key is not None or message.headers:
@@ -323,14 +326,14 @@ logger = logging.getLogger(__name__)
 
 
 class SyncProducer:
-    """*Thread-safe: a lock is held over each send.* Sends to one broker, over one connection.
+    """*Thread-safe: a lock is held during each send.* Sends to one broker, over one connection.
 
         with SyncProducer("localhost", 9093) as producer:
             producer.send("clicks", [b"one", b"two"])
 
-    ``config`` has the properties of `SyncProducerConfig`. Nothing is repeated: after a `ConnectionLost` it is
-    not known what was stored, and the caller decides. The connection is made by the first send, and anew when
-    the broker has closed it in between.
+    ``config`` has the properties of `SyncProducerConfig`. Nothing is retried: after a `ConnectionLost` it is
+    unknown what was stored, and the caller decides. The first send connects, and later ones again if
+    the broker has closed the connection.
     """
 
     def __init__(
@@ -341,7 +344,7 @@ class SyncProducer:
         *,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Nothing is connected yet. Raises `InvalidConfig` for a property that is not allowed."""
+        """Does not connect yet."""
         self.config: SyncProducerConfig = producer_config(SyncProducerConfig, config)
         self.peer = peer_name(host, port)
         self._host, self._port, self._clock = host, port, clock
@@ -362,15 +365,15 @@ class SyncProducer:
         self.multi_send([ProducerRequest(topic, messages, partition, codec)])
 
     def multi_send(self, requests: Sequence[ProducerRequest]) -> None:
-        """Send messages to several partitions by one request.
+        """Send messages to several partitions in one request.
 
         Raises:
             MessageTooLarge: a message is above ``max.message.size``; nothing was sent.
-            InvalidRecord: a message has what the wire cannot carry; nothing was sent.
+            InvalidRecord: a message has fields that the wire cannot carry; nothing was sent.
             InvalidTopic: a topic's name is not allowed; nothing was sent.
-            ConnectionLost: the broker cannot be reached, or has closed the connection: it is not known what
-                was stored. With ``request.required.acks=0`` that may be about earlier requests.
-            KafkaError: what else the broker answers, or the producer is closed.
+            ConnectionLost: the broker cannot be reached, or has closed the connection: it is unknown what
+                was stored. With ``request.required.acks=0`` that may concern earlier requests.
+            KafkaError: another error of the broker, or the producer is closed.
         """
         with self._lock:
             if self._closed:
@@ -386,11 +389,7 @@ class SyncProducer:
             self._renew_if_due(writer, deadline)
 
     def confirm(self) -> None:
-        """Return when the broker has dealt with all that was sent: of use with ``request.required.acks=0``.
-
-        Raises:
-            ConnectionLost: it closed the connection; requests not confirmed before may be lost.
-        """
+        """Return when the broker has handled everything sent: for ``request.required.acks=0``."""
         with self._lock:
             if self._writer is None or not self._writer.unconfirmed:
                 return
@@ -416,7 +415,7 @@ class SyncProducer:
         return Deadline.after(self.config.socket_timeout_ms / 1000, self._clock)
 
     def _usable(self, deadline: Deadline) -> BrokerWriter:
-        """The connection, made anew if the broker has closed it since the last send."""
+        """The connection, opened again if the broker has closed it since the last send."""
         if self._writer is not None:
             try:
                 self._writer.look()
@@ -426,7 +425,7 @@ class SyncProducer:
                 self._drop()
                 if doubtful:
                     raise ConnectionLost(
-                        f"{e}; of the last {doubtful} request(s) it is not known whether they were stored, "
+                        f"{e}; it is unknown whether the last {doubtful} request(s) were stored, "
                         "and this one was not sent"
                     ) from e
                 logger.info("%s: connecting again: %s", self.peer, e)

@@ -97,7 +97,7 @@ def test_a_partition_that_the_broker_does_not_have_does_not_hold_up_the_others(
     fetcher.add(unknown)
     fetcher.add(known)
     assert next(known.stream)[0] == b"a"
-    assert "where to begin with t/0-7 is not known yet" in caplog.text
+    assert "the first offset of t/0-7 is not known yet" in caplog.text
 
 
 def test_an_error_that_passes_is_waited_out(
@@ -108,7 +108,7 @@ def test_an_error_that_passes_is_waited_out(
     partition = owned(0)
     make().add(partition)
     assert next(partition.stream)[0] == b"a"
-    assert "fetching t/0-0 fails and is tried again: " in caplog.text
+    assert "fetching t/0-0 failed, retrying: " in caplog.text
 
 
 def test_an_offset_beyond_the_log_is_an_error_of_its_stream_where_no_reset_is_wanted(

@@ -22,7 +22,7 @@ A, B = PartitionKey("t", "0", 0), PartitionKey("t", "1", 1)
 def test_the_coordinator_is_found_again_after_it_moved(tmp_path: Path) -> None:
     addresses: list[tuple[str, int]] = []
     offsets = KafkaOffsets(CONFIG, lambda: addresses)
-    with pytest.raises(ConnectionLost, match="group group1: no broker is registered to keep offsets"):
+    with pytest.raises(ConnectionLost, match="group group1: no broker is registered to store offsets"):
         offsets.load([A])
     with start_broker(data_dir=tmp_path) as broker, RawClient(broker.port) as client:
         client.create_topic("t", partitions=2)

@@ -141,7 +141,7 @@ def test_an_error_answered_is_raised_with_the_broker_s_words_and_the_topic_is_as
     with SyncProducer("127.0.0.1", scripted.port, CONFIG) as producer:
         with pytest.raises(ServerError, match=rf"{scripted.address}: t-0: ask another one"):
             producer.send("t", [b"x"], 0)
-        with pytest.raises(InvalidRequest, match="leaves out t-0"):
+        with pytest.raises(InvalidRequest, match="lacks t-0"):
             producer.send("t", [b"x"], 0)
         with pytest.raises(ConnectionLost, match=scripted.address):
             producer.send("t", [b"x"], 0)

@@ -344,7 +344,7 @@ def test_handlers_and_encoders_are_found_by_name() -> None:
     ],
 )
 def test_a_class_that_is_not_there_is_an_error(name: str, value: str) -> None:
-    with pytest.raises(InvalidConfig, match=rf"{name}={value} is no class: .*package.module.Class"):
+    with pytest.raises(InvalidConfig, match=rf"{name}={value} is not a class: .*package.module.Class"):
         AsyncProducer("nowhere.invalid", 9, {name: value})
 
 

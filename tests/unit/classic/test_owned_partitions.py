@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_kafkalog.classic.consumer.consumer_connector import Holdings
+from pyspark_kafkalog.classic.consumer.consumer_connector import OwnedPartitions
 from pyspark_kafkalog.classic.consumer.fetched_messages import MessageSet, V07Sets
 from pyspark_kafkalog.classic.consumer.offset_store import OffsetStore
 from pyspark_kafkalog.classic.consumer.stream import MessageStream
@@ -39,31 +39,31 @@ def stored() -> Stored:
     return Stored()
 
 
-def reading(stored: OffsetStore, before_commit: object) -> tuple[Holdings, MessageStream]:
+def reading(stored: OffsetStore, before_commit: object) -> tuple[OwnedPartitions, MessageStream]:
     """A stream of three messages, 11 bytes each, whose reader has the second in hand."""
     clock = ManualClock()
     lease = Lease(1000, clock)
     lease.confirm(lease.asking())
     stream = MessageStream(0, timeout_ms=0)
-    holdings = Holdings(
+    owned = OwnedPartitions(
         ConnectorConfig(zookeeper_connect="zk:1"), stored, lease, lambda *_: stream,
         before_commit=before_commit, clock=clock,  # type: ignore[arg-type]
     )  # fmt: skip
-    holdings.take({KEY: Claim(0, 1)})
-    (partition,) = holdings.partitions()
+    owned.take({KEY: Claim(0, 1)})
+    (partition,) = owned.partitions()
     data = memoryview(encode_set([b"1", b"2", b"3"]))
     stream.put(partition, MessageSet(TopicPartition("t", 0), 0, data, V07Sets(), max_bytes=1 << 20))
     next(stream)
     next(stream)
-    return holdings, stream
+    return owned, stream
 
 
 def test_what_is_read_on_while_the_others_are_waited_for_is_not_committed(stored: Stored) -> None:
     """It was handed on too late for who was asked."""
-    holdings, stream = reading(stored, lambda: next(stream))
-    holdings.commit(holdings.partitions())
+    owned, stream = reading(stored, lambda: next(stream))
+    owned.commit(owned.partitions())
     assert stored.offsets == {KEY: 11}
-    holdings.commit([])
+    owned.commit([])
     assert stored.offsets == {KEY: 11}
 
 
@@ -71,27 +71,27 @@ def test_a_check_before_the_commit_can_prevent_it(stored: Stored) -> None:
     def no() -> None:
         raise ConnectionLost("the target is gone")
 
-    holdings, _ = reading(stored, no)
+    owned, _ = reading(stored, no)
     with pytest.raises(ConnectionLost, match="the target is gone"):
-        holdings.commit(holdings.partitions())
-    holdings.release([KEY])
+        owned.commit(owned.partitions())
+    owned.release([KEY])
     assert stored.offsets == {KEY: 0}, "nor is it committed when it is handed over"
 
 
 def test_nobody_is_asked_where_there_is_nothing_to_commit(stored: Stored) -> None:
     asked: list[int] = []
-    holdings, _ = reading(stored, lambda: asked.append(1))
+    owned, _ = reading(stored, lambda: asked.append(1))
     for _ in range(2):
-        holdings.commit(holdings.partitions())
+        owned.commit(owned.partitions())
     assert (asked, stored.offsets) == ([1], {KEY: 11})
 
 
 def test_what_went_to_somebody_else_meanwhile_is_not_committed(stored: Stored) -> None:
     """Though we have joined again since: whoever is asked may take his time."""
     lost_and_found: list[object] = []
-    holdings, _ = reading(stored, lambda: [call() for call in lost_and_found])  # type: ignore[operator]
-    lease = holdings._lease
+    owned, _ = reading(stored, lambda: [call() for call in lost_and_found])  # type: ignore[operator]
+    lease = owned._lease
     lost_and_found += [lease.end, lambda: lease.confirm(lease.asking())]
     with pytest.raises(ConnectionLost, match="nothing is committed"):
-        holdings.commit(holdings.partitions())
+        owned.commit(owned.partitions())
     assert stored.offsets == {KEY: 0}

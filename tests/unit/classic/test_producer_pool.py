@@ -163,7 +163,7 @@ def test_flushing_waits_for_what_is_moved_off_a_broker_that_is_gone_and_then_for
     pool.keep({1: node(1, "full"), 2: node(2)})
     pool.keep({2: node(2)})
     assert moving.wait(10)
-    with pytest.raises(TimeoutError, match="a broker that is gone is not with another one yet"):
+    with pytest.raises(TimeoutError, match="a dead broker have not been moved to another one yet"):
         pool.flush(0.05)
     threading.Timer(0.05, may_arrive.set).start()
     pool.flush(10)

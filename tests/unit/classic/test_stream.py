@@ -46,11 +46,11 @@ def test_a_message_is_dealt_with_when_the_next_one_is_asked_for() -> None:
 def test_the_reader_may_say_so_itself_and_nobody_else_for_it() -> None:
     stream, partition = stream_with(messages(encode_set([b"a"])))
     next(stream)
-    other = threading.Thread(target=stream.finished)
+    other = threading.Thread(target=stream.mark_processed)
     other.start()
     other.join()
     assert partition.done == 0
-    stream.finished()
+    stream.mark_processed()
     assert partition.done == 11
 
 
