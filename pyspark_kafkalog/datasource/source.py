@@ -44,8 +44,8 @@ class DefaultSource(DataSource):
         """The seven columns of Spark's Kafka connector, or those that the options ask for.
 
         Raises:
-            InvalidConfig: an option is wrong; so ``load()`` fails, not the first action. What only a batch or
-                only a stream may say is checked when that begins: here it is not known which it will be.
+            InvalidConfig: an option is wrong: ``load()`` fails, not the first action. What only a batch or
+                only a stream may have is checked when that begins: here it is not known which it is.
         """
         of_table = table_options(self.options)
         options = parse_either_options(self.options if of_table is None else of_table)
@@ -152,7 +152,9 @@ def options_for(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
         options = json.loads(kept)
         of_table = {str(key).lower(): str(value) for key, value in options.items()}
     except (TypeError, ValueError, AttributeError) as e:
-        raise InvalidConfig(f"the table's options cannot be read from its schema: {e}; make it anew") from e
+        raise InvalidConfig(
+            f"the table's options cannot be read from its schema: {e}; create the table again"
+        ) from e
     return {**of_table, **given}
 
 

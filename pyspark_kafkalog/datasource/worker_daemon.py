@@ -1,4 +1,4 @@
-"""Spark's Python daemon, with all imported that its workers need: a new one then has its first row sooner.
+"""Spark's Python daemon with the imports of its workers done: a new worker then has its first row sooner.
 
     spark.python.daemon.module=pyspark_kafkalog.datasource.worker_daemon
 
@@ -28,7 +28,7 @@ PRELOADED = (
     "pyspark_kafkalog.datasource.reading.kafka",
     "pyspark_kafkalog.columnar.decoder",
 )
-"""What a task that reads imports, and the codec that names of hosts pass through."""
+"""What a reading task imports, and the codec for host names."""
 
 
 def preload() -> None:
@@ -38,7 +38,7 @@ def preload() -> None:
         with suppress(ImportError):
             import_module(name)
     _forget_finders()
-    # What the collector never looks at is not copied for its sake.
+    # Objects that the collector does not visit stay in memory shared with the workers.
     gc.freeze()
 
 
@@ -46,8 +46,8 @@ def _forget_finders() -> None:
     """Let Python forget how it finds modules in Spark's ZIP file; it remembers again at the next import.
 
     PySpark lies in that file on a worker's path, and there is a finder for each package imported so far, some
-    twenty. A worker that starts has all finders look anew, and each of these then reads the directory of
-    the file again, two thousand entries (in CPython 3.11): 0.2 s of processor time for nothing.
+    twenty. A worker that starts lets all finders look again, and each of these then reads the directory of
+    the file, two thousand entries (in CPython 3.11): 0.2 s of processor time for nothing.
     """
     import pyspark
 

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, utc_text
-from pyspark_kafkalog.datasource.load.load_planning import begin, tell_group
+from pyspark_kafkalog.datasource.load.load_planning import begin, commit_to_group
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.options.row_schema import column_names, spark_schema
 from pyspark_kafkalog.datasource.reading.opening import open_cluster
@@ -208,7 +208,7 @@ class Load:
                 outputs=tuple(self._outputs),
                 receipts=self._receipts,
             )
-            tell_group(self._options, self.commit)
+            commit_to_group(self._options, self.commit)
 
     def done(self) -> None:
         """Declare that you wrote `df` yourself, so that the end of the block commits the load (mode ``job``).

@@ -249,7 +249,7 @@ def test_a_longer_transaction_than_the_broker_allows_is_reported(servers: str, t
 
 
 def test_a_stream_without_a_batch_number_is_refused(query: Query) -> None:
-    with task(0), pytest.raises(InvalidConfig, match="does not tell its tasks which batch they write"):
+    with task(0), pytest.raises(InvalidConfig, match="does not say which batch a task writes"):
         query.writer().write(iter([pa.record_batch({"value": ["v"]})]))
 
 

@@ -31,10 +31,10 @@ R = TypeVar("R")
 
 
 def briefly(method: Callable[P, R]) -> Callable[P, R]:
-    """``method``, which Spark calls in the driver, with a `KafkaError` raised from here, without a cause.
+    """``method``, which Spark calls in the driver, with any `KafkaError` raised from here, without a cause.
 
-    Spark prints the traceback of what a data source raises, causes included, and a wrong option would stand
-    near the end of dozens of lines. The whole one is logged at debug level.
+    Spark prints the traceback of what a data source raises, causes included, and a wrong option would be
+    near the end of dozens of lines. The whole traceback is logged at debug level.
     """
 
     @wraps(method)
@@ -55,8 +55,8 @@ class KafkaInputPartition(InputPartition):
     """One task: offsets ``[start, end)`` of a partition, led by node ``broker`` when it was planned.
 
     ``start`` and ``end`` may be placeholders, which the task resolves when it runs. ``address`` is where the
-    broker listens, ``host:port``, for a partition that is its own, as in 0.7; else it is empty: the task asks
-    who leads the partition by then.
+    broker listens, ``host:port``, if the partition belongs to it, as in 0.7; else it is empty and the task
+    asks who leads the partition.
     """
 
     topic: str
@@ -170,7 +170,7 @@ def plan_ranges(
 ) -> list[OffsetRange]:
     """The tasks of a batch that is to be split, whose ends may still be open.
 
-    ``asked`` holds what the user said, placeholders included; ``resolved`` the numbers they stand for now.
+    ``asked`` holds what the user asked for, with placeholders; ``resolved`` the offsets that these mean now.
     ``split`` cuts ranges of numbers. Sizes come from the numbers; the outermost parts of a partition keep its
     placeholders, so that a task binds "latest" when it runs and the same DataFrame, run again, sees new
     records.

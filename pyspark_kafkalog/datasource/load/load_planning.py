@@ -1,6 +1,6 @@
-"""Which offsets a load reads: what the ledger, the options and the cluster say, as one plan.
+"""Which offsets a load reads: one plan made from the ledger, the options and the cluster, and written down.
 
-The rules are `ledger.plan`'s; here they are given what they need, and the result is written down.
+`ledger.plan` has the rules.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def begin(options: BatchOptions, cluster: SourceCluster, ledger: Ledger, *, run:
     pending = _pending(options, cluster, ledger)
     if pending is not None:
         return pending
-    given_up = ledger.pending()
-    if given_up is not None:
-        log.warning("plan %d of %s is discarded: onPendingPlan=discard", given_up.number, ledger.location)
-        ledger.discard(given_up, run)
+    discarded = ledger.pending()
+    if discarded is not None:
+        log.warning("plan %d of %s is discarded: onPendingPlan=discard", discarded.number, ledger.location)
+        ledger.discard(discarded, run)
     plan = _new_plan(options, cluster, ledger)
     return None if plan is None else ledger.write_plan(plan)
 
@@ -81,10 +81,10 @@ def propose(options: BatchOptions, cluster: SourceCluster, ledger: Ledger) -> Pl
     return _pending(options, cluster, ledger) or _new_plan(options, cluster, ledger)
 
 
-def tell_group(options: BatchOptions, commit: Commit) -> None:
-    """Tell ``kafka.group.id`` the next offsets of a commit, for whoever watches that group.
+def commit_to_group(options: BatchOptions, commit: Commit) -> None:
+    """Also commit a load's next offsets to ``kafka.group.id``, if given, for tools that watch the group.
 
-    Without a group nothing happens. The commit stands either way: a failure is logged as a warning.
+    The load's commit counts either way: a failure is logged as a warning.
     """
     group = options.group_id
     if group is None:
@@ -95,7 +95,7 @@ def tell_group(options: BatchOptions, commit: Commit) -> None:
             cluster.commit_group(group, positions)
     except KafkaError as e:
         log.warning(
-            "load %d is committed; group %s was not told its offsets (the next commit tells it again): %s",
+            "load %d is committed, but its offsets not to group %s (the next load's will be): %s",
             commit.number, group, e,
         )  # fmt: skip
 
@@ -111,7 +111,7 @@ def _identify(options: BatchOptions, cluster: SourceCluster, ledger: Ledger) -> 
 
 
 def _identity(options: BatchOptions) -> dict[str, str]:
-    """What should stay the same from load to load: the subscription."""
+    """The subscription, which should stay the same from load to load."""
     subscription = options.subscription
     if isinstance(subscription, Assign):
         return {"assign": " ".join(map(str, subscription.partitions))}
@@ -128,26 +128,26 @@ def _pending(options: BatchOptions, cluster: SourceCluster, ledger: Ledger) -> P
     if load.on_pending == "fail":
         raise PendingPlan(
             f"plan {pending.number} of {ledger.location}, made {pending.created}, was not committed: its "
-            "run failed or still goes on. onPendingPlan=replay reads the same offsets again, "
-            "onPendingPlan=discard gives the plan up and makes a new one"
+            "run failed or is still running. onPendingPlan=replay reads the same offsets again, "
+            "onPendingPlan=discard makes a new plan"
         )
     level = options.isolation_level
     if pending.isolation_level != level:
         raise InvalidConfig(
             f"kafka.isolation.level is {level}, and plan {pending.number} of {ledger.location}, which is "
-            f"pending, was made with {pending.isolation_level}: say so until it is committed, or "
-            "onPendingPlan=discard to plan anew"
+            f"pending, was made with {pending.isolation_level}: use that until it is committed, or "
+            "onPendingPlan=discard to make a new plan"
         )
     _check_readable(pending, cluster, ledger, fail_on_data_loss=options.fail_on_data_loss)
     return pending
 
 
 def _check_readable(plan: Plan, cluster: SourceCluster, ledger: Ledger, *, fail_on_data_loss: bool) -> None:
-    """Refuse a plan whose offsets are gone: it could be replayed for ever."""
+    """Refuse a plan whose offsets are gone: no replay of it would succeed."""
     planned = {p.key: p for p in plan.partitions if p.ranges}
     way_out = (
         f"plan {plan.number} of {ledger.location} can no longer be read as it is: onPendingPlan=discard "
-        "gives it up and plans anew"
+        "makes a new plan"
     )
     try:
         facts = cluster.facts(sorted(planned))
@@ -160,8 +160,9 @@ def _check_readable(plan: Plan, cluster: SourceCluster, ledger: Ledger, *, fail_
         other = p.topic_id and found.topic_id and p.topic_id != found.topic_id
         if other or p.end > found.latest:
             raise TopicRecreated(
-                f"{where} was deleted and made anew, or cut, after it was planned: offsets [{p.start}, "
-                f"{p.end}) of topic id {p.topic_id or '-'} were planned, topic id {found.topic_id or '-'} "
+                f"{where} was deleted and created again, or truncated, after it was planned: offsets "
+                f"[{p.start}, {p.end}) of topic id {p.topic_id or '-'} were planned, topic id "
+                f"{found.topic_id or '-'} "
                 f"holds [{found.earliest}, {found.latest}); {way_out}, with onTopicRecreated=earliest or skip"
             )
         if p.start < found.earliest and fail_on_data_loss:
@@ -178,7 +179,7 @@ def _new_plan(
     load, head = _load(options), ledger.head()
     stored = {} if head is None else head.stored
     partitions = sorted(cluster.leaders())
-    # Before the logs' ends are looked up, so that no record that comes meanwhile lies behind them.
+    # Before the logs' ends are looked up, so that no record written meanwhile lies after them.
     starts = {} if stored else locate_start(options, cluster, partitions)
     starts |= cluster.resolve({p: start for p, start in starts.items() if start == LATEST_OFFSET})
     ends = locate(options.end, partitions, look_up=cluster.offsets, missing_is_latest=True)
@@ -206,9 +207,9 @@ def _new_plan(
 
 
 def _compared(cluster: SourceCluster, stored: Mapping[TopicPartition, Position], facts: Facts) -> Facts:
-    """The facts, and which logs are others than those loaded before, though they have outgrown the position.
+    """The facts, with logs marked that were recreated, although they reach beyond the position.
 
-    0.7 has no ids of topics, but no message begins there.
+    0.7 has no topic ids; there such a log has no message that begins at the position.
     """
     found = dict(facts)
     for where, position in stored.items():
@@ -222,7 +223,7 @@ def _compared(cluster: SourceCluster, stored: Mapping[TopicPartition, Position],
 
 
 def _starts(options: BatchOptions, asked: OffsetsByPartition, facts: Facts) -> OffsetsByPartition:
-    """Where a first load begins; what is gone already is an error or left out, as in any read."""
+    """Where a first load begins; offsets that are gone are an error or left out, as in any read."""
     starts = {}
     for where, start in asked.items():
         found = facts[where]
@@ -233,7 +234,7 @@ def _starts(options: BatchOptions, asked: OffsetsByPartition, facts: Facts) -> O
 
 
 def _ends(options: BatchOptions, asked: OffsetsByPartition, facts: Facts) -> OffsetsByPartition:
-    """Where a load ends: at most where the logs end now, for a plan must be one that can be read."""
+    """Where a load ends: at most where the logs end now, so that the plan can be read."""
     ends = {}
     for where, end in asked.items():
         found = facts[where]

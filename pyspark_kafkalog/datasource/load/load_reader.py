@@ -1,4 +1,4 @@
-"""The batch read that belongs to a load: it reads what was planned, and proves what it read."""
+"""The batch read that belongs to a load: it reads what was planned, and leaves receipts of what it read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pyspark_kafkalog.datasource.batch.batch_reader import (
     attempt_number,
     briefly,
 )
-from pyspark_kafkalog.datasource.load.load_planning import begin, propose, tell_group
+from pyspark_kafkalog.datasource.load.load_planning import begin, commit_to_group, propose
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, LoadOptions
 from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange
 from pyspark_kafkalog.ledger.ledger import Ledger
@@ -53,7 +53,7 @@ class LoadInputPartition(KafkaInputPartition):
 class LoadReader(BatchReader):
     """Reads a plan. Pickled from planner to tasks, so it holds settings only.
 
-    ``commitOffsets=none`` without ``loadPlan`` looks only: its tasks are those of any batch read.
+    ``commitOffsets=none`` without ``loadPlan`` is a preview: its tasks are those of any batch read.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class LoadReader(BatchReader):
 
         Raises:
             LoadBusy: a load of this name is being made elsewhere at this moment.
-            LoadError: the ledger, the cluster or the plan does not allow a load; the text says what to do.
+            LoadError: the ledger, the cluster or the plan does not allow a load; the message says what to do.
             KafkaError: the cluster could not be asked, or lacks a topic.
         """
         run = self._run or uuid.uuid4().hex
@@ -91,7 +91,7 @@ class LoadReader(BatchReader):
             )
             for r in plan.ranges
         ]
-        if self._only_looks:
+        if self._is_preview:
             return plain
         return [
             LoadInputPartition(
@@ -111,36 +111,36 @@ class LoadReader(BatchReader):
         ]
 
     def _addresses(self, brokers: Collection[int]) -> dict[int, str]:
-        """Where tasks find them now, for a plan may be read again long after it was made."""
+        """Where tasks find the brokers now: a plan may be read again long after it was made."""
         with self._opened() as cluster:
             return {broker: cluster.address_of(broker) for broker in brokers}
 
     @property
-    def _only_looks(self) -> bool:
+    def _is_preview(self) -> bool:
         return self._load.plan is None and not self._load.commits
 
     def _plan_to_read(self, run: str) -> Plan | None:
         if self._load.plan is not None:
             return self._ledger.plan(self._load.plan)
         with self._opened() as cluster:
-            if self._only_looks:
+            if self._is_preview:
                 return propose(self._options, cluster, self._ledger)
             with self._held(run):
                 head = self._ledger.head()
                 if head is not None and (head.mode, head.run) == ("stage", run):
-                    # Another scan of this DataFrame came to its end before this one was planned.
+                    # Another scan of this DataFrame finished before this one was planned.
                     return self._ledger.plan(head.number)
                 try:
                     return begin(self._options, cluster, self._ledger, run=run)
                 except LostRace:
-                    # A store whose locks do not reach that far: the other one's plan is as good as ours.
+                    # The store's locks do not reach the other driver: its plan is as good as ours.
                     return begin(self._options, cluster, self._ledger, run=run)
 
     def _held(self, run: str) -> ExitStack:
-        """The load's lock. Scans of one DataFrame may be planned at the same time: they wait for each other.
+        """The load's lock. Scans of one DataFrame that are planned at the same time wait for each other.
 
         Raises:
-            LoadBusy: somebody else has it.
+            LoadBusy: another process holds it.
         """
         began = time.monotonic()
         holder = f"a stage read that is being planned on {socket.gethostname()}, run {run}"
@@ -158,9 +158,9 @@ class LoadReader(BatchReader):
                 return held
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task; behind the last one its receipt is left, and perhaps the load committed.
+        """The rows of one task; after the last one it leaves its receipt, and perhaps commits the load.
 
-        Stopped early, or failed, it leaves nothing.
+        A task that is stopped early or fails leaves nothing.
 
         Raises:
             LostRace: another run committed this plan: what is read here must not count.
@@ -195,7 +195,7 @@ class LoadReader(BatchReader):
     def rows_of(
         self, task: LoadInputPartition, plan: Plan, planned: PlannedRange
     ) -> Generator[pa.RecordBatch, None, Receipt]:
-        """The rows of a task, and the receipt that they earn, which is left nowhere. Asks no ledger."""
+        """The rows of a task, and their receipt as the value at the end, not yet stored. Asks no ledger."""
         from pyspark_kafkalog.ledger.receipts import TALLY_COLUMNS, Tally
 
         tally, began = Tally(), time.monotonic()
@@ -216,10 +216,10 @@ class LoadReader(BatchReader):
         )
 
     def _commit_if_last(self, task: LoadInputPartition, plan: Plan) -> None:
-        """Commit once every range was read by this action.
+        """Commit once this action has read every range.
 
-        Receipts alone do not say so: those of an earlier run that failed lie beside ours, and what that run
-        read is not in our output. So each action counts its own.
+        Receipts do not prove that: an earlier run that failed left some too, and what it read is not in our
+        output. So each action has marks of its own.
         """
         action = f"{task.run}-{_action()}"
         self._ledger.mark_read(plan, task.index, action)
@@ -227,14 +227,14 @@ class LoadReader(BatchReader):
             return
         self._refuse_if_committed_by_another(task)
         commit = self._ledger.commit(plan, mode="stage", run=task.run)
-        tell_group(self._options, commit)
+        commit_to_group(self._options, commit)
 
     def _refuse_if_committed_by_another(self, task: LoadInputPartition) -> None:
         commit = self._ledger.commit_of(task.plan)
         if commit is not None and commit.run != task.run:
             raise LostRace(
                 f"another driver committed load {task.plan} of {self._ledger.location} (mode {commit.mode}) "
-                "while this read ran: discard this output. The next read begins where that load ended"
+                "while this read ran: discard this output. The next load begins where that one ended"
             )
 
 
@@ -248,18 +248,18 @@ def _plan(offsets_path: str, name: str, number: int, sha256: str) -> Plan:
     if plan.sha256 != sha256:
         raise DamagedRecord(
             f"plan {number} of {ledger.location} is not the one that this read was planned with: the ledger "
-            "was replaced meanwhile. Load the DataFrame anew"
+            "was replaced meanwhile. Make a new DataFrame with load()"
         )
     return plan
 
 
 def _check_topic(task: LoadInputPartition, where: TopicPartition, cluster: SourceCluster) -> None:
-    """A topic made anew may well have the planned offsets, and other records at them."""
+    """A topic that was recreated may have the planned offsets, with other records."""
     found = cluster.topic_ids([where])[where]
     if task.topic_id and found and found != task.topic_id:
         raise TopicRecreated(
-            f"{where} was deleted and made anew after it was planned: topic id {task.topic_id} is now "
-            f"{found}. The next read says what can be done"
+            f"{where} was deleted and created again after it was planned: topic id {task.topic_id} is now "
+            f"{found}. onTopicRecreated says what the next load does"
         )
 
 

@@ -146,7 +146,7 @@ def _wire_07(given: Mapping[str, str]) -> Source07Config:
 def group_store(
     options: SourceOptions, given: Mapping[str, str], wire: ConsumerConfig | Source07Config
 ) -> ZooKeeperConfig | None:
-    """The ZooKeeper that keeps the offsets of ``kafka.group.id``; None where its brokers do, or nobody.
+    """The ZooKeeper that keeps the offsets of ``kafka.group.id``; None if brokers do, or without a group.
 
     Raises:
         InvalidConfig: ``offsetStore`` does not exist there, or has no group.

@@ -129,7 +129,7 @@ def _stream_options(given: Mapping[str, str]) -> StreamOptions:
         )
     if options.commit_offsets == "stage":
         raise InvalidConfig(
-            "commitOffsets=stage has no meaning in a stream, whose checkpoint says what was read; "
+            "commitOffsets=stage has no meaning in a stream, whose checkpoint keeps its position; "
             "commitOffsets=group commits to kafka.group.id"
         )
     if options.commits_group and options.group_id is None:

@@ -47,7 +47,7 @@ def column_names(
 ) -> tuple[str, ...]:
     """The columns of a row: those named, else the fixed seven; ``headers`` and ``broker`` where asked for.
 
-    With ``broker`` comes, in 0.7, ``innerIndex``: only both tell messages apart.
+    In 0.7 ``innerIndex`` comes with ``broker``: only both together identify a message.
     """
     asked = {
         "headers": include_headers,

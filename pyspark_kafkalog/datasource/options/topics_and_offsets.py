@@ -1,7 +1,6 @@
 """Which topics and partitions are read, and from where to where: what the options say. Pure.
 
-The JSON forms and the words of the errors are those of Spark's Kafka connector: users know them, and search
-for them.
+JSON forms and error messages match Spark's Kafka connector: users know them, and search for them.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class SubscribePattern:
-    """Every partition of the topics whose whole name matches; internal topics are not looked at."""
+    """Every partition of the topics whose whole name matches; internal topics do not count."""
 
     pattern: str
 
@@ -160,7 +159,7 @@ class PartitionTimestamps:
 
 @dataclass(frozen=True, slots=True)
 class GroupOffsets:
-    """Where the consumer group stands that ``kafka.group.id`` names."""
+    """The committed offsets of the group that ``kafka.group.id`` names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +171,7 @@ class OffsetFiles:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Where a load stood after commit ``number``; ``offsets`` is None until its ledger was asked."""
+    """Where commit ``number`` of a load ended; ``offsets`` is None until its ledger was read."""
 
     number: int
     offsets: Mapping[TopicPartition, int] | None = None
@@ -353,7 +352,7 @@ def check_order(
 def check_batch_edges(start: StartLimit, end: OffsetLimit) -> None:
     """A batch may not start at the latest offset, nor end at the earliest, nor at a time before its start's.
 
-    One time for all partitions is not compared, as in Spark's connector: what it stands for is, later.
+    A single time for all partitions is not compared here, as in Spark's connector: its offsets are, later.
 
     Raises:
         InvalidConfig: it would.

@@ -1,7 +1,7 @@
-"""Which brokers of Kafka 0.7 there are, with which partitions: as ZooKeeper says, or they themselves.
+"""Which brokers of Kafka 0.7 there are, with which partitions: from ZooKeeper, or from the brokers.
 
-A partition belongs to its broker. Without ZooKeeper a broker is asked by fetches of no bytes: they tell a
-partition that it has from one that it has not, where a look-up of offsets would close the connection.
+A partition belongs to its broker. Without ZooKeeper a broker is asked by fetches of no bytes, which show
+whether it has a partition; a look-up of offsets would close the connection.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Address = tuple[str, int]
 
 
 class Registry07(Protocol):
-    """*Not thread-safe.* Each method may raise `KafkaError`: somebody does not answer."""
+    """*Not thread-safe.* Each method may raise `KafkaError`: ZooKeeper or a broker does not answer."""
 
     def addresses(self) -> Mapping[int, Address]:
         """Host and port of every broker by its id."""
         ...
 
     def topics(self) -> list[str]:
-        """The names of all topics. Raises `InvalidConfig` where nobody knows them."""
+        """The names of all topics. Raises `InvalidConfig` without ZooKeeper."""
         ...
 
     def partitions(
@@ -42,11 +42,11 @@ class Registry07(Protocol):
         ...
 
     def cluster_id(self) -> str:
-        """What the cluster calls itself; empty where it has no name, as in 0.7."""
+        """The cluster's id; empty where it has none, as in 0.7."""
         ...
 
     def group(self, name: str) -> ZooKeeperGroup:
-        """The group's offsets. Raises `InvalidConfig` where nobody keeps them."""
+        """The group's offsets. Raises `InvalidConfig` without ZooKeeper."""
         ...
 
 
@@ -84,7 +84,7 @@ class ZooKeeperRegistry:
             )
 
     def cluster_id(self) -> str:
-        """What stands in ``/cluster/id``, where our brokers write it."""
+        """The value of ``/cluster/id``, which our brokers write."""
         from pyspark_kafkalog.zookeeper.brokers import cluster_id
 
         with self._session() as session:
@@ -115,7 +115,7 @@ class ListedBrokers:
     def topics(self) -> list[str]:
         raise InvalidConfig(
             "subscribePattern needs zookeeper.connect: brokers of Kafka 0.7 cannot be asked for their "
-            "topics; with broker.list say subscribe or assign"
+            "topics; with broker.list use subscribe or assign"
         )
 
     def partitions(
@@ -134,19 +134,19 @@ class ListedBrokers:
 
     def group(self, name: str) -> ZooKeeperGroup:
         raise InvalidConfig(
-            f"the offsets of group {name!r} need zookeeper.connect: in Kafka 0.7 they are in ZooKeeper, and "
-            "with broker.list none is asked"
+            f"the offsets of group {name!r} need zookeeper.connect: Kafka 0.7 keeps them in ZooKeeper, "
+            "and broker.list names none"
         )
 
     def _count(self, broker: int, topic: str) -> int:
-        """How many partitions of the topic a broker says to have; of an unknown one, what it would have."""
-        # One at a time: a broker of 0.7 writes an error with its stack for each that it does not have.
+        """How many partitions of the topic a broker has; of an unknown topic, how many it would have."""
+        # One at a time: a broker of 0.7 logs a stack trace for each partition that it does not have.
         for number in range(MAX_PARTITIONS):
             try:
                 self._consumer(broker).fetch(topic, number, 0, 0)
             except UnknownTopicOrPartition:
                 return number
             except OffsetOutOfRange:
-                # What has aged out at 0 is there.
+                # Offset 0 has aged out, so the partition exists.
                 continue
         return MAX_PARTITIONS

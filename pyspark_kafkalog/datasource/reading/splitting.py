@@ -1,9 +1,9 @@
 """How the ranges of a read are cut into tasks: by the arithmetic of Spark's own Kafka connector, or by bytes.
 
 The rules are those of its ``KafkaOffsetRangeCalculator`` (docs/datasource.md, "Tasks"), so that a job moved
-here from ``format("kafka")`` gets the same tasks. ``maxBytesPerPartition`` is ours: a broker tells where a
-log begins and ends in offsets, not in bytes, so a few places of the log are sampled, and between two of them
-it is taken to be as dense as at the first.
+here from ``format("kafka")`` gets the same tasks. ``maxBytesPerPartition`` is ours: brokers report
+where a log begins and ends in offsets, not in bytes, so a few places of the log are sampled; between two of
+them the density of the first is assumed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def split_ranges(
     """Cut resolved ranges into the tasks' ranges; empty ones are dropped, order is kept.
 
     First no part may hold more than ``max_records`` offsets; then, where there are still fewer than
-    ``min_partitions``, the large ones are cut so that about so many parts come out. It is a hint: rounding
-    may give one part more, and a range is never cut into parts of nothing.
+    ``min_partitions``, the large ones are cut into about so many parts. It is a hint: rounding may
+    give one part more, and no part is empty.
     """
     parts = [r for r in ranges if r.size > 0]
     if max_records is not None:
@@ -78,7 +78,7 @@ def split_at(
     """Cut resolved ranges as `split_ranges`, where no part is to be larger than ``max_size``, each cut at the
     nearest ``allowed`` offset of its partition.
 
-    Parts that have no such offset between them stay together, so fewer may come out than asked for.
+    Without an allowed offset between them parts stay together, so there may be fewer than asked for.
     """
     parts: list[OffsetRange] = []
     ideal = split_ranges(ranges, min_partitions=min_partitions, max_records=max_size)
@@ -98,7 +98,7 @@ def split_at(
 SAMPLES = 16
 """Places in one range. Each costs a fetch of `SAMPLE_BYTES`, or of one batch where that is larger."""
 SAMPLES_IN_ALL = 512
-"""Places in one plan: of very many partitions each is looked at in fewer."""
+"""Places in one plan: with very many partitions there are fewer in each."""
 SAMPLE_BYTES = 32 << 10
 
 
@@ -111,14 +111,14 @@ class Density:
 
 
 def places(r: OffsetRange, *, ranges: int) -> list[int]:
-    """Where to look at a range that is one of so many: evenly spread, its beginning among them."""
+    """The offsets to sample in one of so many ranges: evenly spread, the first is its start."""
     count = min(SAMPLES, max(1, SAMPLES_IN_ALL // max(1, ranges)), r.size)
     return [r.start + r.size * i // count for i in range(count)]
 
 
 def cut_by_bytes(r: OffsetRange, samples: Sequence[Density], max_bytes: int) -> list[OffsetRange]:
     """Parts of about the same number of bytes, the fewest of which none is above ``max_bytes`` as far as the
-    samples tell. A part has an offset at least, so one huge record is a part.
+    samples show. A part has at least one offset, so one huge record is a part.
 
     ``samples`` are in the order of their offsets, the first at the range's start. Without any, the range
     stays whole.
@@ -143,7 +143,7 @@ def _offset_at(wanted: float, edges: Sequence[int], before: Sequence[float]) -> 
 
 
 def by_partition(ranges: Sequence[OffsetRange]) -> dict[TopicPartition, list[int]]:
-    """Where to look at each partition; empty ranges are not looked at."""
+    """The offsets to sample in each partition; none in empty ranges."""
     asked = [r for r in ranges if r.size > 0]
     return {r.topic_partition: places(r, ranges=len(asked)) for r in asked}
 
@@ -163,13 +163,10 @@ def split_by_bytes(cluster: Cluster, ranges: Sequence[OffsetRange], max_bytes: i
 def sample(
     cluster: Cluster, asked: Mapping[TopicPartition, Sequence[int]]
 ) -> dict[TopicPartition, list[Density]]:
-    """What the logs are like at these offsets, in their order.
+    """The density of the logs at these offsets, in their order.
 
-    A place that retention has taken, or where nothing is read yet, has no sample. The first one is moved to
-    the first place that was asked, so that it speaks for what comes before it as well.
-
-    Raises:
-        KafkaError: a leader could not be asked, or would not say.
+    Offsets that retention has removed, or that are not written yet, have no sample. The first sample is moved
+    to the first offset asked for, so that it counts for what comes before it as well.
     """
     found: dict[TopicPartition, list[Density]] = {}
     for partition, offset, answer in _answers(cluster, asked):
@@ -218,21 +215,21 @@ def _received(
     partition: TopicPartition, offset: int, connection: Connection, ticket: Ticket
 ) -> tuple[TopicPartition, int, memoryview]:
     answer: FetchResponse = connection.receive(ticket)
-    told = [part for topic in answer.responses for part in topic.partitions]
-    errors = [answer.error_code, *(part.error_code for part in told)]
+    parts = [part for topic in answer.responses for part in topic.partitions]
+    errors = [answer.error_code, *(part.error_code for part in parts)]
     for code in errors:
         if code not in _PASSED_OVER:
-            raise error_for(code, f"{connection.peer}: a look at {partition}, offset {offset}: {code.name}")
-    records = told[0].records if told else None
+            raise error_for(code, f"{connection.peer}: a sample of {partition}, offset {offset}: {code.name}")
+    records = parts[0].records if parts else None
     return partition, offset, memoryview(records or b"")
 
 
 def _density(offset: int, data: memoryview) -> Density | None:
-    """Bytes of the whole entries over the offsets that they take, gaps behind ``offset`` included."""
+    """Bytes of the whole entries over the offsets that they take, gaps after ``offset`` included."""
     try:
         frames = list(message_set.frames(data))
     except CorruptMessage:
-        return None  # no estimate here; the task that reads it says what is wrong
+        return None  # no estimate; the task that reads it reports what is wrong
     if len(frames) > 1 and not frames[0].first_is_known:
         offset = frames.pop(0).next_offset
     if not frames:

@@ -1,4 +1,6 @@
-"""Where a read begins that goes by a group's committed offsets, or by offsets in text files.
+"""Which offsets the start and end of a read mean for the partitions that there are.
+
+They may come from the options, a group's committed offsets, or text files.
 
 A file's lines are those of Kafka's first bulk loader: address, topic, partition and next offset, separated by
 tabs. A load's ledger keeps such files (docs/loads.md), and a person can write them. In 0.7, where each broker
@@ -101,7 +103,8 @@ def locate(
         if offset < 0 and not missing_is_latest:
             raise InvalidConfig(
                 f"No offset matched from request of topic-partition {partition} and timestamp "
-                f"{asked[partition]}. startingOffsetsByTimestampStrategy=latest begins at the end there."
+                f"{asked[partition]}. Set startingOffsetsByTimestampStrategy=latest to start such "
+                "partitions at the end."
             )
         located[partition] = offset if offset >= 0 else LATEST_OFFSET
     return located
@@ -144,22 +147,24 @@ def read_offset_files(directory: str, brokers: Mapping[str, int] | None = None) 
     """
     asked = f"startingOffsets=file:{directory}"
     found: OffsetsByPartition = {}
-    told_by: dict[TopicPartition, str] = {}
+    found_in: dict[TopicPartition, str] = {}
     try:
         paths = sorted(path for path in Path(directory).glob(FILES) if path.is_file())
         texts = [(path.name, path.read_text(encoding="utf-8")) for path in paths]
     except (OSError, UnicodeDecodeError) as e:
         raise InvalidConfig(f"{asked}: cannot be read: {e}") from e
     if not texts:
-        raise InvalidConfig(f"{asked}: no file named {FILES} is there. Write one, or say earliest")
+        raise InvalidConfig(
+            f"{asked}: no file named {FILES} is there. Write one, or use startingOffsets=earliest"
+        )
     for name, text in texts:
         for where, (partition, offset) in _lines(asked, name, text.splitlines(), brokers):
             if found.setdefault(partition, offset) != offset:
                 raise InvalidConfig(
-                    f"{asked}: {partition} is at {found[partition]} in {told_by[partition]} and at {offset} "
+                    f"{asked}: {partition} is at {found[partition]} in {found_in[partition]} and at {offset} "
                     f"in {where}; leave the right one of the two"
                 )
-            told_by.setdefault(partition, where)
+            found_in.setdefault(partition, where)
     return {p: EARLIEST_OFFSET if offset == _UNSET else offset for p, offset in found.items()}
 
 

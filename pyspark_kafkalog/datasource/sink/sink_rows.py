@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class NullTopic(KafkaError):
-    """A row says of no topic where it goes, and neither does the option."""
+    """Neither a row nor the option names the row's topic."""
 
 
 def rows_by_topic(
@@ -34,10 +34,10 @@ def rows_by_topic(
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
     """The rows of ``batch`` by topic, each topic's in their order; ``columns`` are those that are written.
 
-    ``topic`` is where all go, if it is given; else the column says it.
+    ``topic`` is where all rows go, if it is given; else the column says it.
 
     Raises:
-        NullTopic: a row has none; nothing of the batch was yielded by then.
+        NullTopic: a row has none; nothing of the batch has been yielded then.
     """
     sent = batch.select([name for name in columns if name != "topic"])
     if topic is not None:
@@ -76,12 +76,12 @@ SINK_COLUMNS = {
 
 
 def check_sink_schema(schema: StructType, options: SinkOptions) -> tuple[str, ...]:
-    """The columns of ``schema`` that are written, in its order; the others are not looked at.
+    """The columns of ``schema`` that are written, in its order; others are ignored.
 
     Names are compared letter by letter, as Spark's own sink does.
 
     Raises:
-        InvalidConfig: ``value`` or a topic is missing, a column is there twice or of another type.
+        InvalidConfig: ``value`` or a topic is missing, or a column occurs twice or has another type.
     """
     names = [field.name for field in schema.fields]
     if options.topic is None and "topic" not in names:
@@ -102,7 +102,7 @@ def check_sink_schema(schema: StructType, options: SinkOptions) -> tuple[str, ..
     }
     written = tuple(name for name in names if name in SINK_COLUMNS and not left_out.get(name))
     if len(set(written)) < len(written):
-        raise InvalidConfig(f"columns are written by their names, so each may be there once; got {names}")
+        raise InvalidConfig(f"columns are written by name, so each may occur once; got {names}")
     for column in schema.fields:
         kind = _kind(column.dataType.simpleString())
         if column.name in written and kind not in SINK_COLUMNS[column.name]:
@@ -114,7 +114,7 @@ def check_sink_schema(schema: StructType, options: SinkOptions) -> tuple[str, ..
 
 
 def _kind(kind: str) -> str:
-    """A type's name; a text is a text whatever its collation."""
+    """A type's name; a string with a collation is a string."""
     return "string" if kind.startswith("string collate") else kind
 
 
@@ -129,7 +129,7 @@ Rows: TypeAlias = "Iterator[tuple[str, pa.RecordBatch]]"
 
 
 class Written(NamedTuple):
-    """What was written to one partition. Offsets of others may lie between; -1 where none is told."""
+    """What was written to one partition. Others' offsets may lie between; -1 where the broker gave none."""
 
     first_offset: int
     last_offset: int
@@ -143,15 +143,15 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskWritten(WriterCommitMessage):
-    """What a task tells the driver: how many records it wrote to each partition, and where they are."""
+    """What a task reports to the driver: how many records it wrote to each partition, and their offsets."""
 
     partitions: Mapping[TopicPartition, Written] = field(default_factory=dict)
     transaction: PreparedTransaction | None = None
-    """What the driver is to commit; None for a write without transactions."""
+    """What the driver commits; None for a write without transactions."""
     rows_there: int = 0
-    """Rows that were not written, as an earlier run of this batch has committed them."""
+    """Rows that were not written because an earlier run of this batch committed them."""
     unit: Unit | None = None
-    """What is written once and known again; None for a write that is written anew each time."""
+    """What is written once; None for a write that is repeated each time."""
 
     @property
     def record_count(self) -> int:
@@ -160,28 +160,20 @@ class TaskWritten(WriterCommitMessage):
 
 
 class Deliveries:
-    """*Not thread-safe.* What is on its way, and what has arrived: memory for the first only."""
+    """*Not thread-safe.* Batches sent and not acknowledged, and counts of those that were."""
 
     def __init__(self) -> None:
         self._open: deque[BulkDelivery] = deque()
         self.written: dict[TopicPartition, Written] = {}
 
     def add(self, delivery: BulkDelivery) -> None:
-        """One more is on its way; those that have arrived are counted.
-
-        Raises:
-            KafkaError: why the first that failed could not be delivered.
-        """
+        """Add a batch that was sent, and count those acknowledged. Raises what the first failure was."""
         self._open.append(delivery)
         while self._open and self._open[0].done:
             self._count(self._open.popleft().result())
 
     def wait(self) -> None:
-        """Return when all have arrived. The producer settles each by ``delivery.timeout.ms``.
-
-        Raises:
-            KafkaError: as in `add`.
-        """
+        """Return when all are acknowledged. Each takes ``delivery.timeout.ms`` at most. Raises as `add`."""
         while self._open:
             self._count(self._open.popleft().result())
 
@@ -194,7 +186,7 @@ class Deliveries:
 
 
 def write_rows(producer: Producer, rows: Rows) -> dict[TopicPartition, Written]:
-    """Send batches of rows to their topics; what was written, once all of it is.
+    """Send batches of rows to their topics. Returns what was written once all of it is.
 
     Waits while the producer's buffer is full, so memory is bounded by ``buffer.memory`` and a batch of rows.
 
@@ -210,7 +202,7 @@ def write_rows(producer: Producer, rows: Rows) -> dict[TopicPartition, Written]:
 
 
 def unless_empty(rows: Rows) -> Rows | None:
-    """``rows``, if there is any: who has none need not ask a broker."""
+    """``rows``, or None if there is none: then no broker need be asked."""
     for first in rows:
         if first[1].num_rows:
             return chain([first], rows)

@@ -1,9 +1,9 @@
-"""Writes in transactions: prepared by tasks, committed by the driver, done once however often they are run.
+"""Writes in transactions: prepared by tasks, committed by the driver, written once however often they run.
 
-A task's transactional id is the prefix and its number, so a later attempt fences an earlier one. What makes a
-write known again, the query and batch it belongs to, is committed with the rows: as the text of an
-offset of a group of the same name. So an attempt that comes after a driver died half way sees whether its
-rows are there. The partition of that offset is one that every cluster with groups has; nothing reads it.
+A task's transactional id is the prefix and its number, so a later attempt fences an earlier one. With the
+rows the task commits a mark, which names the query and batch: the metadata of an offset of a group with the
+same name. An attempt that comes after a driver died half way finds the mark if its rows are committed. The
+offset's partition is one that every cluster with groups has; nothing reads it.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ log = logging.getLogger(__name__)
 
 MARKS_AT = TopicPartition(INTERNAL_TOPICS[0], 0)
 _CLOSE_SECONDS = 5.0
-"""For aborting the transaction of a task that failed: readers wait, and the coordinator would be late."""
+"""For aborting a failed task's transaction: readers wait for it, and the coordinator would abort it late."""
 
 
 def write_in_transaction(
     config: ProducerConfig, transactional_id: str, unit: Unit | None, rows: Rows
 ) -> TaskWritten:
-    """Write ``rows`` in a transaction that is left open, for `end_all`; if ``unit`` is there, only count.
+    """Write ``rows`` in a transaction that stays open for `end_all`; if ``unit`` is committed, count them.
 
     Raises:
-        WrittenOtherwise: ``unit`` is there with another number of rows, or a later one of the same name is.
+        WrittenOtherwise: ``unit`` is committed with another number of rows, or a later batch is.
         KafkaError: the rows could not be written; the transaction is aborted.
     """
     producer = Producer(replace(config, transactional_id=transactional_id))
     try:
         producer.init_transactions()
         before = _mark_of(config, transactional_id) if unit is not None else None
-        if before is not None and _is_there(before, unit, transactional_id):
+        if before is not None and _is_committed(before, unit, transactional_id):
             return _counted(before, rows, transactional_id)
         producer.begin_transaction()
         written = write_rows(producer, rows)
@@ -65,11 +65,10 @@ def write_nothing(config: ProducerConfig, transactional_id: str, unit: Unit | No
     """For a task without rows, which needs no transaction.
 
     Raises:
-        WrittenOtherwise: ``unit`` is there with rows, which another task has by now; or a later one is.
-        KafkaError: nobody would say.
+        WrittenOtherwise: ``unit`` is committed with rows, which another task has now; or a later batch is.
     """
     before = _mark_of(config, transactional_id, stable=False) if unit is not None else None
-    if before is not None and _is_there(before, unit, transactional_id):
+    if before is not None and _is_committed(before, unit, transactional_id):
         return _counted(before, iter(()), transactional_id)
     return TaskWritten(unit=unit)
 
@@ -78,9 +77,8 @@ def end_all(config: ProducerConfig, prefix: str, messages: Sequence[WriterCommit
     """Commit what the tasks have prepared; ``prefix`` is that of their transactional ids.
 
     Raises:
-        WrittenOtherwise: an earlier run of the same had more tasks, and committed rows of those; nothing is
-            committed now.
-        KafkaError: one could not be committed; how many were before it is said.
+        WrittenOtherwise: an earlier run had more tasks and committed their rows; nothing is committed now.
+        KafkaError: one could not be committed; the message says how many were.
     """
     prepared = prepared_by(messages)
     with closing(Cluster(config)) as cluster:
@@ -92,38 +90,38 @@ def end_all(config: ProducerConfig, prefix: str, messages: Sequence[WriterCommit
                 raise error_for(
                     e.code,
                     f"{e}. {done} of {len(prepared)} transactions of this write are committed, the others "
-                    "are not. Run again, batches of streams and writes with transactional.write.id go on",
+                    "are not. Run it again: batches of streams and writes with transactional.write.id go on",
                 ) from e
 
 
 def abort_all(config: ProducerConfig, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Abort what the tasks have prepared and nobody has committed. What fails is logged: it will time out."""
+    """Abort what the tasks prepared and the driver did not commit. A failure is logged: it will time out."""
     with closing(Cluster(config)) as cluster:
         for transaction in prepared_by(messages):
             try:
                 end_transaction(cluster, transaction, commit=False)
             except KafkaError as e:
                 if e.code == ErrorCode.INVALID_TXN_STATE:
-                    log.warning("%s is committed and stays", transaction.transactional_id)
+                    log.warning("%s is committed and stays so", transaction.transactional_id)
                 else:
-                    log.warning("not aborted, the coordinator will after transaction.timeout.ms: %s", e)
+                    log.warning("not aborted (the coordinator aborts it after transaction.timeout.ms): %s", e)
 
 
 def prepared_by(messages: Sequence[WriterCommitMessage | None]) -> list[PreparedTransaction]:
-    """The transactions that tasks have left open."""
+    """The transactions that the tasks left open."""
     tasks = (message for message in messages if isinstance(message, TaskWritten))
     return [task.transaction for task in tasks if task.transaction is not None]
 
 
 def _check_task_count(cluster: Cluster, prefix: str, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Rows of tasks that this run does not have are with others now, or nowhere.
+    """Refuse a run with fewer tasks than an earlier one committed: their rows are with other tasks now.
 
-    Transactions are committed in the order of the tasks, so a first run is known by its own marks: it asks
-    for one more. A run that found rows there looks at all that have a mark at all.
+    Transactions are committed in the order of the tasks, so a run that found no rows committed checks one
+    mark more than its own. One that did checks all further marks.
     """
     tasks = [message for message in messages if isinstance(message, TaskWritten)]
     unit = next((task.unit for task in tasks if task.unit is not None), None)
-    again = any(task.rows_there for task in tasks)
+    is_repeated = any(task.rows_there for task in tasks)
     number = len(messages)
     while unit is not None:
         beyond = f"{prefix}-{number}"
@@ -131,12 +129,12 @@ def _check_task_count(cluster: Cluster, prefix: str, messages: Sequence[WriterCo
         if mark is not None and mark.unit == unit:
             raise WrittenOtherwise(
                 f"{beyond}: {mark.row_count} rows of {unit.name}, batch {unit.batch}, are committed by a "
-                f"task that this run of it does not have: it has {len(messages)} tasks, and had more. The "
-                "rows of a batch must come to the same tasks when it is run again: set what decides their "
+                f"task that this run does not have: it has {len(messages)} tasks, and an earlier run had "
+                "more. A repeated batch must have the same rows in the same tasks: set what decides their "
                 "number (minPartitions, maxRecordsPerPartition, spark.sql.shuffle.partitions) as it was and "
-                "start again. With another transactional.id.prefix all of it is written once more"
+                "start again. With another transactional.id.prefix the whole batch is written again"
             )
-        if mark is None or not again:
+        if mark is None or not is_repeated:
             return
         number += 1
 
@@ -147,18 +145,18 @@ def _mark_of(config: ProducerConfig, transactional_id: str, *, stable: bool = Tr
 
 
 def _mark_at(cluster: Cluster, transactional_id: str, *, stable: bool) -> Mark | None:
-    """What was committed last under this id; with ``stable``, once nothing is pending, which is soon where a
-    producer has taken the id over.
+    """The last mark committed under this id; with ``stable``, once nothing is pending, which is soon after a
+    producer has taken over the id.
     """
     found = committed_offsets(cluster, transactional_id, [MARKS_AT], stable=stable)
     return Mark.parse(found[MARKS_AT].metadata) if MARKS_AT in found else None
 
 
-def _is_there(before: Mark, unit: Unit | None, transactional_id: str) -> bool:
+def _is_committed(before: Mark, unit: Unit | None, transactional_id: str) -> bool:
     if unit is not None and before.unit.name == unit.name and before.unit.batch > unit.batch:
         raise WrittenOtherwise(
-            f"{transactional_id}: batch {unit.batch} is to be written, and batch {before.unit.batch} of the "
-            "same query is there: the checkpoint was set back, or two queries run from copies of it. With "
+            f"{transactional_id}: batch {unit.batch} is to be written, but batch {before.unit.batch} of the "
+            "same query is committed: the checkpoint was reset, or two queries run from copies of it. With "
             "another transactional.id.prefix it is written again"
         )
     return before.unit == unit
@@ -169,10 +167,10 @@ def _counted(before: Mark, rows: Rows, transactional_id: str) -> TaskWritten:
     if count != before.row_count:
         raise WrittenOtherwise(
             f"{transactional_id}: {before.row_count} rows of {before.unit.name}, batch {before.unit.batch}, "
-            f"are committed, and now the task has {count}: the rows of a batch must come to the same tasks "
-            "when it is run again"
+            f"are committed, but the task has {count} now: a repeated batch must have the same rows in the "
+            "same tasks"
         )
-    log.info("%s: batch %d is there already", transactional_id, before.unit.batch)
+    log.info("%s: batch %d is already committed", transactional_id, before.unit.batch)
     return TaskWritten(rows_there=count, unit=before.unit)
 
 
@@ -180,17 +178,17 @@ _VERSION = 1
 
 
 class WrittenOtherwise(KafkaError):
-    """What was committed under this name is not what is to be written now."""
+    """What was committed under this name differs from what is to be written now."""
 
 
 class Mark(NamedTuple):
-    """What a task has committed last: of which unit, and how many rows."""
+    """What a task committed last: which unit, and how many rows."""
 
     unit: Unit
     row_count: int
 
     def text(self) -> str:
-        """As it is committed; of some 100 bytes, where brokers take 4096."""
+        """As it is committed: some 100 bytes, where brokers accept 4096."""
         return json.dumps(
             {"v": _VERSION, "unit": self.unit.name, "batch": self.unit.batch, "rows": self.row_count}
         )
@@ -200,7 +198,7 @@ class Mark(NamedTuple):
         """What `text` made.
 
         Raises:
-            WrittenOtherwise: it is something else: the group is another program's, or of a later version.
+            WrittenOtherwise: it is no mark: another program or a later version wrote it.
         """
         try:
             read = json.loads(text)

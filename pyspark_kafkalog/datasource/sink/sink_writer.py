@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
-"""How Spark tells tasks which batch of which query they belong to; the query's id is its checkpoint's."""
+"""Where Spark says which batch of which query a task belongs to; the query's id is in its checkpoint."""
 _SHOWN_PARTITIONS = 20
 
 
@@ -79,7 +79,7 @@ class _Writer:
         try:
             written = write_rows(producer, rows)
         except BaseException:
-            # The task has failed: what is left is not waited for.
+            # The task has failed: do not wait for what is left.
             producer.close(timeout=0)
             raise
         producer.close()
@@ -99,7 +99,7 @@ class _Writer:
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
-    """A batch write: at least once; in transactions, seen once all tasks have succeeded."""
+    """A batch write: at least once; in transactions, visible once all tasks have succeeded."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send one task's rows; returns once all are stored.
@@ -110,7 +110,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         return self._write(iterator, stream=False)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Commit the transactions, if it is done in such, and say what was written.
+        """Commit the transactions, if there are any, and log what was written.
 
         Raises:
             KafkaError: a transaction could not be committed.
@@ -118,12 +118,12 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         self._commit("the write", messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Abort the transactions, or say what stays of a write that failed: Kafka takes nothing back."""
+        """Abort the transactions, or log what a failed write leaves: Kafka cannot remove it."""
         self._abort("the write", messages)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """A streaming write: at least once, a batch that is run again is written again; in transactions once."""
+    """A streaming write: at least once, for a repeated batch is written again; in transactions once."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """As `BatchWriter.write`."""
@@ -155,7 +155,7 @@ def stream_writer(options: SinkOptions, schema: StructType) -> StreamWriter:
     """The writer of ``df.writeStream``, in any output mode: in complete mode each batch is written whole.
 
     Raises:
-        InvalidConfig: ``schema`` cannot be written, or the write has an id, which batches have of themselves.
+        InvalidConfig: ``schema`` cannot be written, or the write has an id, which is for batch writes.
     """
     if options.unit is not None:
         raise InvalidConfig("transactional.write.id has no meaning in a stream: its batches have numbers")
@@ -163,7 +163,7 @@ def stream_writer(options: SinkOptions, schema: StructType) -> StreamWriter:
 
 
 def summary(messages: Sequence[WriterCommitMessage | None]) -> str:
-    """What the tasks of a write have written, in one line: counts, and offsets by partition."""
+    """What the tasks of a write wrote, in one line: counts, and offsets by partition."""
     total: dict[TopicPartition, Written] = {}
     tasks = [message for message in messages if isinstance(message, TaskWritten)]
     for task in tasks:
@@ -177,12 +177,12 @@ def summary(messages: Sequence[WriterCommitMessage | None]) -> str:
         shown.append(f"and {len(total) - len(shown)} partitions more")
     count = sum(written.record_count for written in total.values())
     there = sum(task.rows_there for task in tasks)
-    before = f", {there} were there from an earlier run" if there else ""
+    before = f", {there} were written by an earlier run" if there else ""
     return f"{count} records by {len(tasks)} tasks{before} ({'; '.join(shown) or 'nothing'})"
 
 
 def _for_batch(config: ProducerConfig, context: TaskContext | None) -> ProducerConfig:
-    """The same for a task of a stream: after the first batch the cluster has answered other tasks."""
+    """The configuration of a stream's task: after the first batch the cluster has answered other tasks."""
     batch = context and context.getLocalProperty(_BATCH_ID)
     return replace(config, answered_before=True) if batch and int(batch) > 0 else config
 
@@ -191,12 +191,12 @@ def _batch_of_stream(context: TaskContext | None) -> Unit:
     """The batch that a task of a stream belongs to.
 
     Raises:
-        InvalidConfig: Spark does not tell.
+        InvalidConfig: Spark does not say.
     """
     query, batch = (context and context.getLocalProperty(key) for key in (_QUERY_ID, _BATCH_ID))
     if not query or not batch:
         raise InvalidConfig(
-            "transactional.id.prefix: Spark does not tell its tasks which batch they write; use foreachBatch "
+            "transactional.id.prefix: Spark does not say which batch a task writes; use foreachBatch "
             "and a write with transactional.write.id"
         )
     return Unit(query, int(batch))

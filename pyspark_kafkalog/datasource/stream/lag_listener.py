@@ -1,4 +1,4 @@
-"""How far behind a stream is, told after each batch, and its group's offsets with the last batch's end.
+"""How far behind a stream is, reported after each batch; and commits of each batch's end to a group.
 
 Spark gives Python sources no metrics of their own, and says that a batch is done only when it plans the next
 one. Its listeners hear of each batch when it is done, in classic Spark and through Spark Connect.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _KEPT = 1000
-"""Sources whose last lag is kept; those that were told longest ago are forgotten first."""
+"""Sources whose last lag is kept; the one reported longest ago is dropped first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,10 @@ class SourceLag:
 
 
 class LagListener(StreamingQueryListener):
-    """*Thread-safe.* For ``spark.streams.addListener``: tells the lag of every stream of ours.
+    """*Thread-safe.* For ``spark.streams.addListener``: reports the lag of every stream of ours.
 
-    With ``commit``, the options of a stream with ``kafka.group.id``, that group is told where each of its
-    batches ended, the last one included, which the stream itself cannot do.
+    With ``commit``, the options of a stream with ``kafka.group.id``, the end of each of its batches is
+    committed to that group: also of the last one, which the stream itself cannot do.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class LagListener(StreamingQueryListener):
         self._lags: dict[tuple[str, int], SourceLag] = {}
 
     def lags(self) -> list[SourceLag]:
-        """The last word of each source, running or not."""
+        """The last lag of each source, running or not."""
         with self._lock:
             return list(self._lags.values())
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """Called by Spark after each batch. What goes wrong here is logged: it would not reach anybody."""
+        """Called by Spark after each batch. Failures are logged: an exception would reach nobody."""
         progress = event.progress
         if self._query is not None and progress.name != self._query:
             return
@@ -95,7 +95,7 @@ class LagListener(StreamingQueryListener):
             reached |= end
             behind = lag_between(end, _offsets_in(source.latestOffset))
             if behind is not None:
-                self._tell(SourceLag(str(progress.id), progress.name, progress.batchId, number, *behind))
+                self._report(SourceLag(str(progress.id), progress.name, progress.batchId, number, *behind))
         if self._commit is not None:
             _commit(self._commit, reached)
 
@@ -108,7 +108,7 @@ class LagListener(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """Nothing: the last lag stays."""
 
-    def _tell(self, lag: SourceLag) -> None:
+    def _report(self, lag: SourceLag) -> None:
         with self._lock:
             key = (lag.query_id, lag.source)
             self._lags.pop(key, None)
@@ -123,9 +123,9 @@ class LagListener(StreamingQueryListener):
 
 
 def lag_between(end: OffsetsByPartition, latest: OffsetsByPartition | None) -> tuple[int, int, float] | None:
-    """Least, most and average offsets of a partition between what was read and what is there.
+    """Least, most and average offsets of a partition that were not read yet.
 
-    None where it is not known what is there, or nothing is. A partition that has not been begun counts whole.
+    None without partitions. A partition of which nothing was read counts whole.
     """
     behind = [max(0, there - end.get(p, 0)) for p, there in (latest or {}).items()]
     return (min(behind), max(behind), sum(behind) / len(behind)) if behind else None
@@ -143,7 +143,9 @@ def _offsets_in(text: str | None) -> OffsetsByPartition | None:
 def _with_group(given: Mapping[str, str]) -> StreamOptions:
     options = parse_stream_options(given)
     if options.group_id is None:
-        raise InvalidConfig("commit needs kafka.group.id: the group that is told the stream's offsets")
+        raise InvalidConfig(
+            "commit needs kafka.group.id: the group to which the stream's offsets are committed"
+        )
     return options
 
 
@@ -158,4 +160,4 @@ def _commit(options: StreamOptions, reached: OffsetsByPartition) -> None:
         finally:
             cluster.close()
     except KafkaError as e:
-        log.warning("group %s was not told the offsets of a batch: %s", options.group_id, e)
+        log.warning("the offsets of a batch are not committed to group %s: %s", options.group_id, e)

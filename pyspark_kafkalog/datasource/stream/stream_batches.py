@@ -26,7 +26,7 @@ class OffsetsLost(KafkaError):
     def __init__(self, condition: str, what: str) -> None:
         super().__init__(
             f"[KAFKA_DATA_LOSS.{condition}] {what} Some data may have been lost: aged out by retention, or "
-            "the topic was deleted or created anew. To go on with what is left, set the source option "
+            "the topic was deleted and created again. To go on with what is left, set the source option "
             "failOnDataLoss to false."
         )
 
@@ -36,9 +36,9 @@ class FixedEndLost(KafkaError):
 
     def __init__(self, condition: str, what: str) -> None:
         super().__init__(
-            f"[{condition}_WITH_TRIGGER_AVAILABLENOW] {what} A topic was deleted, created anew or cut while "
-            "the query ran; this is told whatever failOnDataLoss says. Start the query again: it then fixes "
-            "another end."
+            f"[{condition}_WITH_TRIGGER_AVAILABLENOW] {what} A topic was deleted, created again or "
+            "truncated while the query ran; this is an error also with failOnDataLoss=false. Start the query "
+            "again: it then fixes another end."
         )
 
 
@@ -47,8 +47,8 @@ def losses(
 ) -> list[OffsetsLost]:
     """What is lost of a batch ``[start, end)``.
 
-    ``earliest`` are the first offsets of the partitions that are new in ``end``, as far as they are there;
-    ``gone`` those of ``start`` that exist no more; ``group`` is the group that the query names, if any.
+    ``earliest`` are the first offsets of the existing partitions that are new in ``end``; ``gone`` are those
+    of ``start`` that no longer exist; ``group`` is the group that the query names, if any.
     """
     found = []
     new = end.keys() - start.keys()
@@ -87,7 +87,7 @@ def losses(
 
 
 def start_not_kept(start: Offsets, end: Offsets) -> list[OffsetsLost]:
-    """What is lost of a first batch that is repeated, and now would begin behind its end."""
+    """What is lost of a repeated first batch that would now begin after its end."""
     behind = [p for p in sorted(end.keys() & start.keys()) if end[p] < start[p]]
     if not behind:
         return []
@@ -108,10 +108,9 @@ def ranges_between(start: Offsets, end: Offsets, earliest: Offsets) -> list[Offs
 
 
 def check_fixed_end(end: Offsets, fixed: Offsets, latest: Offsets, *, planned_before: bool) -> None:
-    """Whether a batch that ends at ``end`` fits the end that AvailableNow has ``fixed``, and the logs now.
+    """Check that a batch's ``end`` fits the end that AvailableNow has ``fixed``, and the logs now.
 
-    ``planned_before``: the batch was planned by an earlier run and is repeated; there may well be partitions
-    by now that it does not know.
+    ``planned_before``: an earlier run planned the batch, which may not have partitions that are new.
 
     Raises:
         FixedEndLost: it does not.
@@ -140,7 +139,7 @@ def check_fixed_end(end: Offsets, fixed: Offsets, latest: Offsets, *, planned_be
         if end[p] > latest[p]:
             raise FixedEndLost(
                 "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST",
-                f"Partition {p} of the batch ends at {end[p]}, and its log ends at {latest[p]} by now.",
+                f"Partition {p} of the batch ends at {end[p]}, and its log now ends at {latest[p]}.",
             )
 
 
@@ -149,8 +148,8 @@ def share_limit(
 ) -> dict[TopicPartition, int]:
     """Where a batch of about ``limit`` offsets ends, each partition having its share by what waits in it.
 
-    Shares are rounded down, but never to nothing: a small partition is not starved, and so a batch may
-    have a few offsets more. A partition that ends before it starts keeps its end: that is told elsewhere.
+    Shares are rounded down, but never to 0, so that a small partition is not starved: a batch may have a few
+    offsets more. A partition that ends before it starts keeps its end: `losses` reports that.
     ``starts`` has every partition of ``ends``.
     """
     sizes = {p: end - starts[p] for p, end in ends.items() if end > starts[p]}
@@ -165,13 +164,13 @@ def share_limit(
 
 
 def waiting_count(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int:
-    """Offsets that are there and not read. ``starts`` has every partition of ``ends``."""
+    """Offsets not read yet. ``starts`` has every partition of ``ends``."""
     return sum(max(0, end - starts[p]) for p, end in ends.items())
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many offsets a batch should have; None: no matter."""
+    """How many offsets a batch should have; None is no limit."""
 
     least: int | None
     most: int | None
@@ -183,7 +182,7 @@ NO_LIMITS = Limits(None, None)
 class Trigger:
     """*Not thread-safe.* Whether a batch begins now or waits until there is enough to read.
 
-    The first one begins in any case, and one is never put off for longer than ``max_delay_ms``.
+    The first one begins in any case, and none waits longer than ``max_delay_ms``.
     """
 
     def __init__(self, max_delay_ms: int, clock: Clock) -> None:

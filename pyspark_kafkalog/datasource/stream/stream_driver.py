@@ -1,7 +1,7 @@
 """The driver's side of a stream: where it begins, how far it may read, and what of that is a batch.
 
-Spark keeps the offsets of each batch in its checkpoint and hands them back; what it does not keep (where the
-first batch began) is `stream_starts`'.
+Spark keeps the end of each batch in its checkpoint and passes it back. It does not keep where the first batch
+began: `stream_offsets` does.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ log = logging.getLogger(__name__)
 
 
 class StreamDriver:
-    """*Not thread-safe: Spark asks one thing after the other.* What one run of a query knows of its source.
+    """*Not thread-safe: Spark asks one thing after the other.* One run of a query, at its source.
 
-    Owns the connections, which end with the process at the latest: Spark does not say when a query ends. A
-    new run has a new one, and nothing of the old.
+    Owns the connections, which end with the process at the latest: Spark does not say when a query ends. Each
+    run has its own.
     """
 
     def __init__(
@@ -62,10 +62,10 @@ class StreamDriver:
         self._leaders: dict[TopicPartition, int] = {}
         self._away: frozenset[TopicPartition] = frozenset()
         self._position: OffsetsByPartition | None = None
-        """Where this run stands, for Spark before 4.2, which does not say it."""
+        """The end of this run's last batch, for Spark before 4.2, which does not pass it."""
         self._asked = self._planned = False
         """Whether this run was asked how far it may read, and whether it planned a batch."""
-        self._told: OffsetsByPartition | None = None
+        self._committed: OffsetsByPartition | None = None
 
     def close(self) -> None:
         """Close the connections; they are opened again when they are needed."""
@@ -88,7 +88,7 @@ class StreamDriver:
             partitions = sorted(self._cluster.leaders())
             kept = self._keeper.kept(partitions) if self._keeper is not None else None
             if kept is not None:
-                log.info("the query begins where an earlier run of it, which did not get further, began")
+                log.info("the query begins where an earlier run, which finished no batch, began")
                 self._initial = kept
             else:
                 self._initial = self._keep(self._resolve(partitions))
@@ -98,8 +98,8 @@ class StreamDriver:
     def latest(self, start: OffsetsByPartition | None, limits: Limits = NO_LIMITS) -> OffsetsByPartition:
         """Where the batch that begins at ``start`` ends; ``start`` itself where there is nothing to read yet.
 
-        None for ``start`` is Spark before 4.2, which does not say it: then it is where the last batch of this
-        run ended. For the first one, asked before `initial`, the limits cannot be held.
+        ``start`` is None with Spark before 4.2: then it is where the last batch of this run ended. The first
+        batch, asked for before `initial`, has no limits.
 
         Raises:
             OffsetsLost: with ``failOnDataLoss``.
@@ -114,13 +114,13 @@ class StreamDriver:
         if begin is None:
             if limits != NO_LIMITS:
                 log.warning(
-                    "the first batch of this run has no limit: Spark before 4.2 does not tell its start"
+                    "the first batch of this run has no limit: Spark before 4.2 does not pass its start"
                 )
             return ends
         ends |= self._of_brokers_away(begin, ends)
         new = self._earliest_of_new(begin, ends)
         if self._options.fail_on_data_loss:
-            self._tell(self._losses(begin, ends, new, gone=begin.keys() - ends.keys()))
+            self._report(self._losses(begin, ends, new, gone=begin.keys() - ends.keys()))
         ends = {p: end for p, end in ends.items() if p in begin or p in new}
         if not ends:
             # An offset without partitions would make all that come later new ones.
@@ -150,11 +150,11 @@ class StreamDriver:
         new = self._earliest_of_new(start, end)
         gone = start.keys() - end.keys()
         if repeated and start == self._initial:
-            # Where the first batch begins is resolved anew if nobody kept it; partitions may have come since.
+            # The start of the first batch was resolved again if it was not kept; there may be new partitions.
             gone = gone - self._leaders.keys()
-            self._tell(start_not_kept(start, end))
+            self._report(start_not_kept(start, end))
             start = {p: min(offset, end.get(p, offset)) for p, offset in start.items()}
-        self._tell(self._losses(start, end, new, gone=gone))
+        self._report(self._losses(start, end, new, gone=gone))
         self._planned, self._position = True, end
         ranges = self._cluster.split(ranges_between(start, end, new))
         return tasks_of(self._cluster, ranges, self._leaders)
@@ -164,14 +164,16 @@ class StreamDriver:
         if self._keeper is not None:
             self._keeper.spend()
         group = self._options.group_id
-        if not self._options.commits_group or group is None or end == self._told:
+        if not self._options.commits_group or group is None or end == self._committed:
             return
         try:
             self._cluster.commit_group(group, end)
-            self._told = end
+            self._committed = end
         except KafkaError as e:
             log.warning(
-                "group %s was not told the offsets of this query (the next batch tells it): %s", group, e
+                "the offsets of this query are not committed to group %s (the next batch's will be): %s",
+                group,
+                e,
             )
 
     @property
@@ -182,7 +184,7 @@ class StreamDriver:
 
     def _resolve(self, partitions: list[TopicPartition]) -> OffsetsByPartition:
         asked = locate_start(self._options, self._cluster, partitions)
-        # An end that was told before (AvailableNow, or Spark before 4.2) is what "latest" means.
+        # An end given to Spark before (AvailableNow, or Spark before 4.2) is what "latest" means.
         fixed = self._fixed_end or self._newest or {}
         asked = {p: fixed.get(p, o) if o == LATEST_OFFSET else o for p, o in asked.items()}
         found = dict(self._cluster.resolve(asked))
@@ -195,21 +197,21 @@ class StreamDriver:
         if not is_reproducible(self._options.start):
             log.warning(
                 "startingOffsets is resolved now and kept nowhere: if the query dies in its first batch, the "
-                "next run resolves it anew, and may leave out or repeat rows of that batch. offsetsPath and "
+                "next run resolves it again, and may leave out or repeat rows of that batch. offsetsPath and "
                 "streamName, or commitOffsets=group with kafka.group.id, keep it"
             )
         return start
 
     def _note_progress(self, start: OffsetsByPartition) -> None:
-        """Spark asks how far to read from ``start``: what was before is done, but for the very first time."""
+        """Spark asks how far to read from ``start``: earlier batches are done, except the first time."""
         if self._planned or start != self._initial:
             self.finished(start)
 
     def _look(self, known: Offsets) -> OffsetsByPartition:
         """Where the logs end now.
 
-        A broker that has not heard the latest news may say that partitions are gone, or shorter than they
-        were ``known`` to be: that is asked again before it is believed.
+        A broker with outdated metadata may report partitions as gone, or shorter than they were ``known`` to
+        be: then it is asked again.
         """
         left = self._options.offset_retries
         while True:
@@ -227,7 +229,7 @@ class StreamDriver:
             self._clock.sleep(self._options.offset_retry_interval_ms / 1000)
 
     def _of_brokers_away(self, start: Offsets, ends: Offsets) -> OffsetsByPartition:
-        """In 0.7 partitions go and come with their broker: those that are away stay where they are."""
+        """In 0.7 partitions come and go with their broker: while it is away they stay where they are."""
         away = frozenset(p for p in start if p.broker != NO_BROKER and p not in ends)
         if away != self._away and away:
             log.warning("brokers are away, their partitions wait: %s", ", ".join(map(str, sorted(away))))
@@ -235,7 +237,7 @@ class StreamDriver:
         return {p: start[p] for p in away}
 
     def _earliest_of_new(self, start: Offsets, end: Offsets) -> OffsetsByPartition:
-        """The first offsets of the partitions that came since; without those that are gone again."""
+        """The first offsets of partitions that are new since; without those that are gone again."""
         new = [p for p in sorted(end.keys() - start.keys()) if p in self._leaders]
         if not new:
             return {}
@@ -250,7 +252,7 @@ class StreamDriver:
     ) -> list[OffsetsLost]:
         return losses(start, end, new, gone=gone, group=self._options.group_id)
 
-    def _tell(self, found: list[OffsetsLost]) -> None:
+    def _report(self, found: list[OffsetsLost]) -> None:
         for loss in found:
             if self._options.fail_on_data_loss:
                 raise loss

@@ -5,8 +5,8 @@ of 0.7 a partition is ``<broker>-<number>``. What has no version is version 0, `
 Spark's own connector writes its checkpoints, and a query can go on from one of those.
 
 Spark asks a source where to begin and writes down the end of the first batch, but not its start. A query
-that dies in that batch asks again; what was resolved (``latest``, a time) is another offset by then, and the
-batch would have other rows. So the start is kept before it is used, and is *spent* once the batch is done: a
+that dies in that batch asks again; by then ``latest`` or a time means another offset, and the batch would
+have other rows. So the start is kept before it is used, and is *spent* once the batch is done: a
 query with a new checkpoint starts over.
 """
 
@@ -45,7 +45,7 @@ def decode_offsets(kept: object) -> OffsetsByPartition:
     """What `encode_offsets` made, in this or an earlier version.
 
     Raises:
-        InvalidConfig: it was written by a later version, or is nothing of ours.
+        InvalidConfig: a later version wrote it, or another program.
     """
     form = kept
     if isinstance(kept, dict) and type(kept.get("version")) is int:
@@ -57,13 +57,13 @@ def decode_offsets(kept: object) -> OffsetsByPartition:
             )
         form = kept.get("offsets") if version == VERSION else None
     if not isinstance(form, dict):
-        raise InvalidConfig(f"these are no offsets of kafkalog, of any version: {kept!r}")
+        raise InvalidConfig(f"the checkpoint has no offsets of kafkalog: {kept!r}")
     found: OffsetsByPartition = {}
     for topic, partitions in form.items():
         for name, offset in partitions.items() if isinstance(partitions, dict) else [("", None)]:
             partition = partition_named(topic, name)
             if partition is None or type(offset) is not int or not 0 <= offset <= LONG_MAX:
-                raise InvalidConfig(f"these are no offsets of kafkalog, of any version: {kept!r}")
+                raise InvalidConfig(f"the checkpoint has no offsets of kafkalog: {kept!r}")
             found[partition] = offset
     return found
 
@@ -83,31 +83,30 @@ _RECORD = re.compile(rf"start-([0-9]{{8}})\.({_START}|{_SPENT})")
 
 
 class StartSuperseded(KafkaError):
-    """Another run of this stream keeps where it begins, and is further."""
+    """Another run of this stream keeps a start, and is ahead."""
 
 
 class StartKeeper(Protocol):
-    """Keeps the start of one query. Every method raises `KafkaError` where its place fails."""
+    """Keeps the start of one query. Every method may raise `KafkaError`: the store or cluster fails."""
 
     def kept(self, partitions: Collection[TopicPartition]) -> OffsetsByPartition | None:
-        """The start that is kept and not spent, if any; ``partitions`` are those that there are."""
+        """The kept start that is not spent, if any; ``partitions`` are the existing ones."""
         ...
 
     def keep(self, start: OffsetsByPartition) -> OffsetsByPartition:
-        """Keep a start, durably. What counts is returned: another one where somebody was faster."""
+        """Keep a start, durably. Returns the start that counts: another run's if that was faster."""
         ...
 
     def spend(self) -> None:
-        """The first batch is done. Costs nothing when it was spent before."""
+        """The first batch is done. Does nothing if the start was spent before."""
         ...
 
 
 class FileStarts:
     """*Not thread-safe.* Starts in files: ``start-00000001.json``, and ``.done`` beside it when it is spent.
 
-    Each query with a new checkpoint has the next number; the newest counts, and takes those before it away.
-    So the newest is always there, and no number comes a second time: a driver that was given up and goes on
-    can do nothing to the start of the one that took its place.
+    Each query with a new checkpoint has the next number; the newest counts and older ones are removed. No
+    number is used twice, so a driver that was given up for dead cannot change its successor's start.
     """
 
     def __init__(self, store: Store) -> None:
@@ -129,7 +128,7 @@ class FileStarts:
             found = self._read(number)
             if found is not None:
                 return found
-            # Another driver has taken it away since, for a newer one.
+            # Another driver removed it meanwhile, for a newer one.
 
     def keep(self, start: OffsetsByPartition) -> OffsetsByPartition:
         number = (self._newest() if self._number is None else self._number) + 1
@@ -137,10 +136,10 @@ class FileStarts:
         created = self._store.create(_name(number), data)
         counts = dict(start) if created else self._read(number)
         if counts is None or self._newest() > number or (not created and self._store.exists(_done(number))):
-            # What another driver has spent says nothing of where this one is to begin.
+            # A start that another driver has spent does not say where this one begins.
             raise StartSuperseded(
-                f"{self._store.location}: another run of this stream began while this one did, and is "
-                "further: stop one of the two, or give it another streamName"
+                f"{self._store.location}: another run of this stream began at the same time and is ahead: "
+                "stop one of the two, or give it another streamName"
             )
         self._number, self._spent = number, False
         self._remove_before(number)
@@ -162,13 +161,13 @@ class FileStarts:
         return [(int(one[1]), one[2]) for one in found if one]
 
     def _remove_before(self, newest: int) -> None:
-        """Take older starts away, each before the note that it is spent: none looks as if it were not."""
+        """Remove older starts, each before its mark of being spent, so that none looks unspent."""
         for number, ending in sorted(self._records(), key=lambda record: (record[0], record[1] != _START)):
             if number < newest:
                 self._store.remove(_name(number) if ending == _START else _done(number))
 
     def _read(self, number: int) -> OffsetsByPartition | None:
-        """None where it is not there any more."""
+        """None if it was removed."""
         data = self._store.read(_name(number))
         if data is None:
             return None
@@ -176,15 +175,15 @@ class FileStarts:
             return decode_offsets(json.loads(data))
         except (ValueError, InvalidConfig) as e:
             raise InvalidConfig(
-                f"{self._store.location}/{_name(number)} does not tell where the stream began: {e}. Remove "
+                f"{self._store.location}/{_name(number)} does not say where the stream began: {e}. Remove "
                 "it if the query may begin where startingOffsets says"
             ) from e
 
 
 class GroupStarts:
-    """*Not thread-safe.* A start among the committed offsets of a group, told from others by their notes.
+    """*Not thread-safe.* A start among the committed offsets of a group, marked by their metadata.
 
-    It is spent when the group is told other offsets, which `StreamDriver` does anyway.
+    The next commit of the stream's offsets, which `StreamDriver` makes anyway, spends it.
     """
 
     def __init__(self, cluster: Callable[[], SourceCluster], group: str) -> None:
@@ -193,18 +192,18 @@ class GroupStarts:
     def kept(self, partitions: Collection[TopicPartition]) -> OffsetsByPartition | None:
         """As `StartKeeper.kept`.
 
-        A start of which a part is missing is none: a commit was cut short, either the one that was to keep
-        it, and then no batch was planned from it, or the one that spent it.
+        An incomplete start does not count: a commit was cut short, either the one that kept it, and then no
+        batch was planned from it, or the one that spent it.
 
         Raises:
-            InvalidConfig: a later version has kept a start.
+            InvalidConfig: a later version kept a start.
         """
         by_count: dict[int, OffsetsByPartition] = defaultdict(dict)
         for partition, (offset, note) in self._cluster().group_metadata(self._group, partitions).items():
-            noted = _NOTED.fullmatch(note)
-            if noted is None:
+            marked = _NOTED.fullmatch(note)
+            if marked is None:
                 continue
-            version, count = int(noted[1] or 1), int(noted[2] or 0)
+            version, count = int(marked[1] or 1), int(marked[2] or 0)
             if version > _VERSION:
                 raise InvalidConfig(
                     f"group {self._group} keeps where the stream began in version {version} ({note!r}), and "
@@ -215,8 +214,8 @@ class GroupStarts:
             if len(found) >= count:
                 return found
             log.warning(
-                "of where the query began group %s has %d of %d partitions: that is no start, and "
-                "startingOffsets is resolved anew",
+                "the start that group %s keeps has %d of %d partitions and does not count: "
+                "startingOffsets is resolved again",
                 self._group, len(found), count,
             )  # fmt: skip
         return None
@@ -226,11 +225,11 @@ class GroupStarts:
         return dict(start)
 
     def spend(self) -> None:
-        """Nothing: the commit of the batch's end has no note."""
+        """Nothing: the commit of the batch's end has no such metadata."""
 
 
 def keeper_for(options: StreamOptions, cluster: Callable[[], SourceCluster]) -> StartKeeper | None:
-    """What the options name; None where they name nothing."""
+    """Where the options keep the start; None if they do not."""
     place = options.start_place
     if place is not None:
         return FileStarts(SubStore(open_store(place.offsets_path), place.name))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.datasource.load.load_planning import begin, propose, tell_group
+from pyspark_kafkalog.datasource.load.load_planning import begin, commit_to_group, propose
 from pyspark_kafkalog.datasource.load.load_reader import LoadInputPartition, LoadReader
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
@@ -348,8 +348,8 @@ def test_a_group_commit_that_fails_is_a_warning(loads: Loads, caplog: pytest.Log
     commit = committed(loads, loads.begin())
     nowhere = {"zookeeper.connect": "127.0.0.1:1", "kafka.zookeeper.connection.timeout.ms": "100"}
     always = {"protocol": "0.7", "subscribe": "t", "kafka.group.id": "g"}
-    tell_group(parse_batch_options({**always, **nowhere}), commit)
-    assert "load 1 is committed; group g was not told its offsets" in caplog.text
+    commit_to_group(parse_batch_options({**always, **nowhere}), commit)
+    assert "load 1 is committed, but its offsets not to group g" in caplog.text
 
 
 def test_on_todays_wire_the_znodes_are_those_of_the_later_papers(

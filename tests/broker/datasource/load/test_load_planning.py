@@ -14,7 +14,7 @@ import pytest
 from broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.client.admin import create_partitions, delete_topics
 from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets
-from pyspark_kafkalog.datasource.load.load_planning import PendingPlan, begin, propose, tell_group
+from pyspark_kafkalog.datasource.load.load_planning import PendingPlan, begin, commit_to_group, propose
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.reading.kafka import KafkaCluster
@@ -226,7 +226,7 @@ def test_a_pending_plan_whose_offsets_aged_out_says_what_to_do(loads: Loads, log
     planned = loads.begin()
     log.keep(start=20)
     with pytest.raises(
-        OffsetsAgedOut, match=r"t-0: 17 offsets from 3 on aged out.*onPendingPlan=discard gives"
+        OffsetsAgedOut, match=r"t-0: 17 offsets from 3 on aged out.*onPendingPlan=discard makes"
     ):
         loads.begin()
     assert loads.begin(failOnDataLoss="false") == planned
@@ -270,7 +270,9 @@ def test_a_recreated_topic_is_not_read_on_in_silence(
     assert loads.begin(onTopicRecreated="skip") is None
     assert ranges(loads.begin(onTopicRecreated="earliest")) == [("t-0", 3, 30)]
     with_topic_id(broker, uuid.UUID(int=3))
-    with pytest.raises(TopicRecreated, match="t-0 was deleted and made anew, or cut, after it was planned"):
+    with pytest.raises(
+        TopicRecreated, match="t-0 was deleted and created again, or truncated, after it was planned"
+    ):
         loads.begin(onTopicRecreated="earliest")
 
 
@@ -355,7 +357,7 @@ def test_the_group_gets_the_next_offsets_and_a_read_may_begin_there(
     options = loads.options()
     lookup = KafkaCluster(options, options.consumer)
     try:
-        tell_group(loads.options(**{"kafka.group.id": group}), commit)
+        commit_to_group(loads.options(**{"kafka.group.id": group}), commit)
         assert {p: c.offset for p, c in committed_offsets(lookup.client, group).items()} == {
             first: 5,
             second: 3,
@@ -376,8 +378,8 @@ def test_a_group_commit_that_fails_is_a_warning(
         key="g", node_id=-1, host="", port=-1, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED
     )
     broker.default(ApiKey.FIND_COORDINATOR, FindCoordinatorResponse(coordinators=(nobody,)))
-    tell_group(loads.options(**{"kafka.group.id": "g"}), commit)
-    assert "load 1 is committed; group g was not told its offsets" in caplog.text
+    commit_to_group(loads.options(**{"kafka.group.id": "g"}), commit)
+    assert "load 1 is committed, but its offsets not to group g" in caplog.text
 
 
 def test_a_read_may_begin_where_the_text_files_of_a_ledger_say(

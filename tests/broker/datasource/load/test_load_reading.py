@@ -339,7 +339,7 @@ def test_a_recreated_topic_after_planning_is_not_read(broker: ScriptedBroker, le
         return replace(found, topics=tuple(replace(t, topic_id=uuid.UUID(int=2)) for t in found.topics))
 
     broker.default(ApiKey.METADATA, described)
-    with pytest.raises(TopicRecreated, match="t-0 was deleted and made anew after it was planned"):
+    with pytest.raises(TopicRecreated, match="t-0 was deleted and created again after it was planned"):
         offsets(source, task)
 
 

@@ -102,7 +102,7 @@ def test_a_column_that_is_not_written_may_be_of_any_type() -> None:
 
 def test_a_column_that_is_there_twice_is_reported() -> None:
     twice = StructType([StructField("value", TEXT), StructField("value", TEXT)])
-    with pytest.raises(InvalidConfig, match="each may be there once"):
+    with pytest.raises(InvalidConfig, match="each may occur once"):
         check_sink_schema(twice, parse_sink_options({**SERVERS, "topic": "t"}))
 
 

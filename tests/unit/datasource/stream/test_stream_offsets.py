@@ -57,5 +57,5 @@ def test_s20_a_newer_version_is_refused_with_what_to_do() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_offset_is_refused(kept: object) -> None:
-    with pytest.raises(InvalidConfig, match="these are no offsets of kafkalog"):
+    with pytest.raises(InvalidConfig, match="the checkpoint has no offsets of kafkalog"):
         decode_offsets(kept)
