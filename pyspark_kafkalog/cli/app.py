@@ -1,4 +1,4 @@
-"""The commands of ``kafkalog`` put together, and what becomes of their errors."""
+"""The ``kafkalog`` application: its commands, and the exit code of each error."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from pyspark_kafkalog.config.definition import masked
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 
 EPILOG = """\
-The cluster is that of --bootstrap-server, or of the variable KAFKALOG_BOOTSTRAP_SERVER. Brokers before Kafka
-0.10 do not tell what they are: the variable KAFKALOG_BROKER_VERSION does, such as 0.9.0. Data goes to
-standard output, words and progress to standard error.
+Name the cluster with --bootstrap-server or the environment variable KAFKALOG_BOOTSTRAP_SERVER. Brokers before
+Kafka 0.10 do not report their version: set KAFKALOG_BROKER_VERSION, such as 0.9.0. Data goes to standard
+output, messages and progress to standard error.
 
-Exit codes: 0 done, 1 the cluster, a ledger or a disk refused or could not be reached, 2 the command was
-wrong, 130 interrupted.
+Exit codes: 0 success, 1 an error of the cluster, a ledger or a disk, 2 a wrong command or option,
+130 interrupted.
 """
 
 
 def flowing(text: str) -> str:
-    """Paragraphs without the line ends of their source, which typer would keep."""
+    """Each paragraph on one line: typer would keep the line breaks of the source."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in cleandoc(text).split("\n\n"))
 
 
@@ -76,15 +76,15 @@ loads.register(app)
 
 
 def main() -> None:
-    """The console script: one line and an exit code for whatever goes wrong."""
+    """The console script: an error is one line on standard error and an exit code."""
     try:
         app()
     except KafkaError as e:
         typer.echo(f"kafkalog: {masked(str(e))}", err=True)
         sys.exit(2 if isinstance(e, InvalidConfig) else 1)
-    except OSError as e:  # a full disk behind standard output, a file that is gone
+    except OSError as e:  # such as standard output on a full disk, or a missing file
         if sys.stdout is not None:
-            # What is still in its buffer must go nowhere, at exit too.
+            # Discard what is still buffered, or Python fails on it again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         typer.echo(f"kafkalog: cannot read or write: {e}", err=True)
         sys.exit(1)

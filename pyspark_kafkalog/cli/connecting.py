@@ -1,4 +1,4 @@
-"""What commands that talk to a cluster have in common: the options, the connection, the partitions meant."""
+"""Shared by the commands that talk to a cluster: common options, the connection, the choice of partitions."""
 
 from __future__ import annotations
 
@@ -23,34 +23,35 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=ClientConfig)
 
 _SERVER = "KAFKALOG_BOOTSTRAP_SERVER"
-"""The variable that stands for --bootstrap-server."""
+"""Environment variable of --bootstrap-server."""
 Servers = Annotated[
     str,
-    typer.Option("--bootstrap-server", "-b", envvar=_SERVER, help="Brokers to ask, host:port,..."),
+    typer.Option(
+        "--bootstrap-server", "-b", envvar=_SERVER, help="Brokers to connect to first, host:port,..."
+    ),
 ]
 DEFAULT_SERVER = "127.0.0.1:9092"
 
 _RELEASE = "KAFKALOG_BROKER_VERSION"
-"""The variable that names the release of brokers before Kafka 0.10."""
+"""Environment variable with the version of brokers before Kafka 0.10."""
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line, for scripts.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no summary.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 Partitions = Annotated[
-    list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition; again for more.")
+    list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition; may be repeated.")
 ]
 
 
 def old_brokers() -> dict[str, str]:
-    """The properties by which clients know of which release the brokers are, where that is told."""
+    """Client properties for the broker version in KAFKALOG_BROKER_VERSION; empty if it is not set."""
     release = os.environ.get(_RELEASE, "").strip()
     return {"broker.version.fallback": release, "api.version.request": "false"} if release else {}
 
 
 def client_config(cls: type[C], server: str, given: Mapping[str, object], source: str = "") -> C:
-    """The properties of a client of ``server``; ``given`` are those that the command sets, by ``source``.
+    """The configuration of a client of ``server``; ``source`` names the ``given`` properties in errors.
 
-    Raises:
-        InvalidConfig: a wrong address or property, under the name by which the user gave it.
+    `InvalidConfig` names the option or variable that the user set.
     """
     option = _SERVER if server == os.environ.get(_SERVER) else "--bootstrap-server"
     try:
@@ -65,7 +66,7 @@ def client_config(cls: type[C], server: str, given: Mapping[str, object], source
 
 @contextmanager
 def connected(server: str) -> Iterator[Cluster]:
-    """The cluster for the length of one command."""
+    """A `Cluster` that is closed at the end of the block."""
     cluster = Cluster(client_config(ClientConfig, server, {}))
     try:
         yield cluster
@@ -74,26 +75,17 @@ def connected(server: str) -> Iterator[Cluster]:
 
 
 def found_topic(cluster: Cluster, name: str, *, refresh: bool = False) -> TopicMetadata:
-    """What the cluster says of a topic.
-
-    Raises:
-        UnknownTopicOrPartition: it is not there.
-        KafkaError: it may not be seen, or its name cannot be one.
-    """
+    """A topic's metadata; raises `KafkaError` if it does not exist or cannot be described."""
     topic = cluster.metadata([name], refresh=refresh).topics[name]
     if topic.error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
         raise error_for(topic.error, f"topic {name!r}: {topic.error.name}")
     if not topic.partitions:
-        raise UnknownTopicOrPartition(f"no topic is called {name!r} on {cluster.config.bootstrap_servers}")
+        raise UnknownTopicOrPartition(f"topic {name!r} does not exist on {cluster.config.bootstrap_servers}")
     return topic
 
 
 def chosen_partitions(cluster: Cluster, name: str, wanted: Sequence[int] | None) -> list[TopicPartition]:
-    """The partitions of a topic, or those of them that are ``wanted``.
-
-    Raises:
-        UnknownTopicOrPartition: the topic, or one of the partitions, is not there.
-    """
+    """The partitions of a topic, or only the ``wanted`` ones, all of which must exist."""
     have = sorted(found_topic(cluster, name).partitions)
     missing = sorted(set(wanted or ()) - set(have))
     if missing:
@@ -104,11 +96,7 @@ def chosen_partitions(cluster: Cluster, name: str, wanted: Sequence[int] | None)
 
 
 def pairs(texts: Iterable[str] | None, option: str) -> list[tuple[str, str]]:
-    """What a repeated option ``name=value`` says; ``option`` is its name.
-
-    Raises:
-        typer.BadParameter: a text without a name or without ``=``.
-    """
+    """Parse the values of a repeated option of the form ``name=value``; ``option`` is its name for errors."""
     found = []
     for text in texts or ():
         name, equals, value = text.partition("=")
@@ -119,26 +107,18 @@ def pairs(texts: Iterable[str] | None, option: str) -> list[tuple[str, str]]:
 
 
 def properties(texts: Iterable[str] | None, option: str) -> dict[str, str]:
-    """The same for properties, of which each has one value: the last.
-
-    Raises:
-        typer.BadParameter: as `pairs`.
-    """
+    """As `pairs`, as a dictionary: the last value of a name wins."""
     return {name: value.strip() for name, value in pairs(texts, option)}
 
 
 def separator_bytes(text: str) -> bytes:
-    """A separator as typed in a shell, where a tab is hard to type.
-
-    Raises:
-        typer.BadParameter: it is empty, or could not be told from the end of a line.
-    """
+    """The key separator, with backslash-t for a tab; it may neither be empty nor hold a line break."""
     data = text.replace("\\t", "\t").encode()
     if not data or b"\n" in data:
-        raise typer.BadParameter(f"{text!r} cannot separate a key", param_hint="--key-separator")
+        raise typer.BadParameter(f"{text!r} cannot be a key separator", param_hint="--key-separator")
     return data
 
 
 def speaks_07(options: Mapping[str, str]) -> bool:
-    """Whether options of the source say that brokers of Kafka 0.7 are meant."""
+    """Whether options of the Spark source select Kafka 0.7."""
     return any(name.lower() == "protocol" and text.strip() == PROTOCOL_07 for name, text in options.items())

@@ -1,4 +1,7 @@
-"""``kafkalog consume``: the records of a topic on standard output."""
+"""``kafkalog consume``: write the records of a topic to standard output.
+
+The command comes first, then `read_ranges`, which reads and decodes ranges of offsets without Spark.
+"""
 
 from __future__ import annotations
 
@@ -50,31 +53,295 @@ from pyspark_kafkalog.formats.record import parse_records
 from pyspark_kafkalog.types import IsolationLevel, Record, TopicPartition
 
 Ranges = Mapping[TopicPartition, tuple[int, int]]
-"""First offset and the one after the last, by partition."""
+"""First offset (inclusive) and end offset (exclusive) by partition."""
 
 Batches = Iterator[list[Record]]
 
 Skipped = Callable[[TopicPartition, int, int], object]
-"""Told of offsets ``[start, end)`` of a partition that are left out as corrupt."""
+"""Called with a partition and the range ``[start, end)`` of corrupt offsets that is skipped."""
 
 _FETCHED_BYTES = 128 << 20
 _ANSWERS = 3
-"""A fetcher keeps its last two answers, and the next is on its way."""
+"""A fetcher keeps its last two answers while the next one is fetched."""
 
 _LEAST_FETCH_BYTES = 64 << 10
+
+_POLL_SECONDS = 0.2
+_NEW_PARTITIONS_SECONDS = 10.0
+"""How often ``--follow`` looks for more records, and for more partitions."""
+
+CONSUME_EPILOG = """\
+Examples:
+
+kafkalog consume flights --max 5
+
+kafkalog consume flights --from -100 --follow
+
+kafkalog consume flights --from 2026-11-21 --to 2026-11-22 --format json > day.jsonl
+
+kafkalog consume flights --format json | kafkalog produce flights-copy --json
+"""
+
+
+class Format(str, Enum):
+    VALUE = "value"
+    RAW = "raw"
+    JSON = "json"
+
+
+class Isolation(str, Enum):
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
+class OnCorrupt(str, Enum):
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+From = Annotated[str, typer.Option("--from", help=f"Position to start at: {FORMS}.")]
+To = Annotated[
+    str | None,
+    typer.Option("--to", help="Position to stop at, in the same forms; default: the current end."),
+]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for new records, until Ctrl-C.")]
+Most = Annotated[int | None, typer.Option("--max", "-n", min=0, help="Stop after this many records.")]
+Form = Annotated[
+    Format,
+    typer.Option(
+        "--format",
+        help="value: one line per value. raw: values without separators. json: one JSON object per line.",
+    ),
+]
+KeySeparator = Annotated[
+    str | None,
+    typer.Option(
+        "--key-separator",
+        help="With --format value: print the key and this separator (\\t is a tab) before the value.",
+    ),
+]
+Seen = Annotated[
+    Isolation,
+    typer.Option("--isolation-level", help="Whether records of open and aborted transactions are read."),
+]
+Corrupt = Annotated[
+    OnCorrupt,
+    typer.Option("--on-corrupt-batch", help="What to do with a corrupt batch: fail, or report and skip it."),
+]
+Property = Annotated[
+    list[str] | None, typer.Option("--property", help="A consumer property, name=value; may be repeated.")
+]
+
+
+def consume(
+    topic: Annotated[str, typer.Argument(help="The topic.")],
+    from_: From = "earliest",
+    to: To = None,
+    follow: Follow = False,
+    partition: Partitions = None,
+    most: Most = None,
+    form: Form = Format.VALUE,
+    key_separator: KeySeparator = None,
+    isolation_level: Seen = Isolation.READ_UNCOMMITTED,
+    on_corrupt_batch: Corrupt = OnCorrupt.FAIL,
+    property_: Property = None,
+    quiet: Quiet = False,
+    server: Servers = DEFAULT_SERVER,
+) -> None:
+    """Write the records of a topic to standard output, in offset order within each partition.
+
+    Partitions are read in turn. JSON output can be sent with "produce --json": key, value and header values
+    are text if they are UTF-8, else an object with their bytes in base64.
+    """
+    if follow and to is not None:
+        raise InvalidConfig("--to and --follow cannot be combined: --follow has no end")
+    if key_separator is not None and form is not Format.VALUE:
+        raise InvalidConfig(f"--key-separator needs --format value, not {form.value}")
+    start = parse_position(from_, "--from")
+    end = LATEST if to is None else parse_position(to, "--to")
+    given = {
+        "isolation.level": isolation_level.value,
+        **properties(property_, "--property"),
+    }
+    config = client_config(ConsumerConfig, server, given, "consume")
+    # Not sys.stdout.buffer: with PYTHONUNBUFFERED it is unbuffered and may write only part of the data.
+    file = open(sys.stdout.fileno(), "wb", closefd=False)  # noqa: SIM115  (flushed below)
+    output = _Output(file, _writer(form, key_separator), most)
+    with closing(Cluster(config)) as cluster:
+        skipped = _Skipped() if on_corrupt_batch is OnCorrupt.SKIP else None
+        reader = _Reader(cluster, config, topic, partition, skipped)
+        ranges = reader.ranges(start, end, follow)
+        try:
+            _copy(reader, ranges, output, follow=follow, quiet=quiet)
+        except BrokenPipeError:
+            # The reader, such as head, is done. Discard the buffer, or Python fails on it again at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return
+        except (CorruptMessage, MessageTooLarge) as e:
+            raise type(e)(f"{e}. To skip corrupt data: --on-corrupt-batch skip") from e
+    if skipped is not None and skipped.offsets:
+        typer.echo(f"{topic}: skipped {counted(skipped.offsets, 'corrupt offset')}", err=True)
+    if not quiet:
+        typer.echo(f"{topic}: {counted(output.records, 'record')}, {size(output.bytes)} written", err=True)
+
+
+def _copy(
+    reader: _Reader,
+    ranges: dict[TopicPartition, tuple[int, int]],
+    output: _Output,
+    *,
+    follow: bool,
+    quiet: bool,
+) -> None:
+    """Write the ranges and, with ``follow``, what is appended after them until interrupted."""
+    try:
+        if not output.full:
+            reader.read(ranges, output, quiet=quiet or follow)
+        if follow:
+            reader.follow({tp: end for tp, (_, end) in ranges.items()}, output)
+    except KeyboardInterrupt:
+        if not follow:
+            raise
+    finally:
+        output.flush()
+
+
+class _Output:
+    """*Not thread-safe.* Writes and counts records, at most ``limit`` of them."""
+
+    def __init__(
+        self, file: BinaryIO, write: Callable[[TopicPartition, Record], bytes], limit: int | None
+    ) -> None:
+        self._file, self._write, self._limit = file, write, limit
+        self.records = self.bytes = 0
+
+    @property
+    def full(self) -> bool:
+        return self._limit is not None and self.records >= self._limit
+
+    def add(self, tp: TopicPartition, records: list[Record]) -> None:
+        if self._limit is not None:
+            records = records[: self._limit - self.records]
+        data = b"".join([self._write(tp, record) for record in records])
+        self._file.write(data)
+        self.records += len(records)
+        self.bytes += len(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+class _Skipped:
+    """*Not thread-safe.* Reports skipped ranges on standard error and counts their offsets."""
+
+    def __init__(self) -> None:
+        self.offsets = 0
+
+    def __call__(self, tp: TopicPartition, start: int, end: int) -> None:
+        self.offsets += end - start
+        typer.echo(f"{tp}: skipped corrupt offsets [{start}, {end})", err=True)
+
+
+class _Reader:
+    """*Not thread-safe.* The partitions that one command reads."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        topic: str,
+        wanted: list[int] | None,
+        skipped: _Skipped | None,
+    ) -> None:
+        self._cluster, self._config, self._topic, self._skipped = cluster, config, topic, skipped
+        self._all = not wanted
+        self.partitions = chosen_partitions(cluster, topic, wanted)
+
+    def ranges(self, start: Position, end: Position, follow: bool) -> dict[TopicPartition, tuple[int, int]]:
+        """The ranges to read, up to the current end at most.
+
+        `OffsetOutOfRange` if they start before the first offset or, with ``follow``, after the end.
+        """
+        begins, stops, firsts, lasts = (self._at(p) for p in (start, end, EARLIEST, LATEST))
+        for tp in self.partitions:
+            if not isinstance(start, Offset):
+                # Retention may have advanced since; a time may be that of an open transaction.
+                begins[tp] = min(max(begins[tp], firsts[tp]), lasts[tp])
+            if begins[tp] < firsts[tp] or (follow and begins[tp] > lasts[tp]):
+                raise OffsetOutOfRange(str(tp), begins[tp], firsts[tp], lasts[tp])
+        return {tp: (begins[tp], min(stops[tp], lasts[tp])) for tp in self.partitions}
+
+    def read(self, ranges: Ranges, output: _Output, *, quiet: bool) -> None:
+        """Write the records of ``ranges``."""
+        total = sum(max(end - start, 0) for start, end in ranges.values())
+        reached = {tp: start for tp, (start, _) in ranges.items()}
+        done = 0
+        # No progress bar among records on the same terminal.
+        with progress(self._topic, total, quiet=quiet or sys.stdout.isatty()) as show:
+            for tp, records in read_ranges(self._cluster, ranges, self._config, self._skipped):
+                output.add(tp, records)
+                if output.full:
+                    return
+                if records:
+                    done += records[-1].offset + 1 - reached[tp]
+                    reached[tp] = records[-1].offset + 1
+                    show(done)
+
+    def follow(self, reached: dict[TopicPartition, int], output: _Output) -> None:
+        """Write what is appended after ``reached`` until the output is full.
+
+        `OffsetOutOfRange` if a log now ends before ``reached``: it was truncated or recreated.
+        """
+        look = time.monotonic() + _NEW_PARTITIONS_SECONDS
+        while not output.full:
+            output.flush()
+            if self._all and time.monotonic() >= look:
+                look = time.monotonic() + _NEW_PARTITIONS_SECONDS
+                reached.update(self._new_partitions())
+            firsts, lasts = self._at(EARLIEST), self._at(LATEST)
+            for tp in self.partitions:
+                if lasts[tp] < reached[tp]:
+                    raise OffsetOutOfRange(str(tp), reached[tp], firsts[tp], lasts[tp])
+            news = {tp: (reached[tp], lasts[tp]) for tp in self.partitions if lasts[tp] > reached[tp]}
+            if not news:
+                time.sleep(_POLL_SECONDS)
+                continue
+            self.read(news, output, quiet=True)
+            reached.update({tp: end for tp, (_, end) in news.items()})
+
+    def _new_partitions(self) -> dict[TopicPartition, int]:
+        """Partitions added to the topic since; they are read from their first offset."""
+        now = found_topic(self._cluster, self._topic, refresh=True).partitions
+        new = [tp for number in now if (tp := TopicPartition(self._topic, number)) not in self.partitions]
+        self.partitions += new
+        return resolve(self._cluster, new, EARLIEST) if new else {}
+
+    def _at(self, position: Position) -> dict[TopicPartition, int]:
+        return resolve(self._cluster, self.partitions, position, isolation=self._config.isolation)
+
+
+def _writer(form: Format, key_separator: str | None) -> Callable[[TopicPartition, Record], bytes]:
+    if form is Format.JSON:
+        return lambda tp, record: to_json(tp, record).encode() + b"\n"
+    if form is Format.RAW:
+        return lambda _, record: record.value or b""
+    if key_separator is None:
+        return lambda _, record: (record.value or b"") + b"\n"
+    between = separator_bytes(key_separator)
+    return lambda _, record: (record.key or b"") + between + (record.value or b"") + b"\n"
 
 
 def read_ranges(
     cluster: Cluster, ranges: Ranges, config: ConsumerConfig, on_skip: Skipped | None = None
 ) -> Iterator[tuple[TopicPartition, list[Record]]]:
-    """The records of all ``ranges``, a batch at a time: one fetch answer of each partition in turn.
+    """The records of all ``ranges``, one batch at a time: one fetch answer of each partition in turn.
 
-    All fetched data together is bounded by 128 MiB (each partition may take 64 KiB at least), and one batch
-    is decoded at a time. Corrupt batches are left out where somebody is told of it.
+    Fetched data is limited to 128 MiB in all, but at least 64 KiB per partition; batches are decoded one at a
+    time. Corrupt batches are skipped if ``on_skip`` is given.
 
     Raises:
         OffsetOutOfRange: offsets of a range are not, or no longer, in the log.
-        KafkaError: a leader could not be read in time, or without ``on_skip`` a batch is corrupt.
+        KafkaError: a leader could not be read in time, or a batch is corrupt and ``on_skip`` is None.
     """
     share = _FETCHED_BYTES // (_ANSWERS * max(len(ranges), 1))
     least = min(config.max_partition_fetch_bytes, max(share, _LEAST_FETCH_BYTES))
@@ -96,7 +363,7 @@ def read_ranges(
 
 @dataclass(slots=True)
 class _Partition:
-    """*Not thread-safe.* A partition that is read, and how far."""
+    """*Not thread-safe.* A partition being read, and the position reached."""
 
     cluster: Cluster
     tp: TopicPartition
@@ -106,10 +373,10 @@ class _Partition:
     on_skip: Skipped | None
     reached: int = -1
     faults: list[KafkaError] = field(default_factory=list)
-    """What was found corrupt in the answer at hand."""
+    """Corruption found in the current answer."""
 
     def answers(self) -> Iterator[Batches]:
-        """One item for each fetch answer, to be used up before the next is taken."""
+        """One iterator for each fetch answer, to be exhausted before the next is taken."""
         self.reached = self.start
         while self.reached < self.end:
             fetcher = PartitionFetcher(self.cluster, self.tp, self.reached, self.end, config=self.config)
@@ -135,7 +402,7 @@ class _Partition:
         answer = self._answer(data, self.reached, self._aborted(fetched.aborted), fetched.expected)
         try:
             for block in answer.blocks(walk_messages):
-                # The offsets of a block are known to be right when the next one was looked at.
+                # The offsets of a block are verified only once the next one has been walked.
                 if held is not None:
                     yield from self._given(held)
                 held = block
@@ -160,10 +427,10 @@ class _Partition:
         self,
         entry: memoryview,
         start: int,
-        end: int,  # noqa: ARG002  (is ours)
+        end: int,  # noqa: ARG002  (`_answer` uses the end of the range)
         aborted: AbortedTransactions,
         expected: ExpectedOffsets,
-        broker: int,  # noqa: ARG002  (no record says it)
+        broker: int,  # noqa: ARG002  (not part of a record)
     ) -> tuple[list[list[Record]], int]:
         answer = self._answer(entry, start, aborted if self._committed else None, expected)
         return [_records(block) for block in answer.blocks(walk_messages)], answer.next_offset
@@ -205,278 +472,9 @@ def _records(block: Block) -> list[Record]:
 
 
 def _check_gap(tp: TopicPartition, position: int, fetched: Fetched) -> None:
-    """Retention may pass by between two fetches. Compaction leaves gaps as well, but not at the beginning."""
+    """Raise if retention deleted offsets between two fetches. Gaps above the log start are compaction's."""
     if fetched.log_start_offset <= position:
         return
     first = next(message_set.frames(fetched.data), None)
     if first is not None and first.first_offset > position:
         raise OffsetOutOfRange(str(tp), position, fetched.log_start_offset, fetched.high_watermark)
-
-
-_POLL_SECONDS = 0.2
-_NEW_PARTITIONS_SECONDS = 10.0
-"""How often ``--follow`` looks for more records, and for more partitions."""
-
-CONSUME_EPILOG = """\
-Examples:
-
-kafkalog consume flights --max 5
-
-kafkalog consume flights --from -100 --follow
-
-kafkalog consume flights --from 2026-11-21 --to 2026-11-22 --format json > day.jsonl
-
-kafkalog consume flights --format json | kafkalog produce flights-copy --json
-"""
-
-
-class Format(str, Enum):
-    """How a record is written."""
-
-    VALUE = "value"
-    RAW = "raw"
-    JSON = "json"
-
-
-class Isolation(str, Enum):
-    """What may be seen of transactions."""
-
-    READ_UNCOMMITTED = "read_uncommitted"
-    READ_COMMITTED = "read_committed"
-
-
-class OnCorrupt(str, Enum):
-    """What to do about a corrupt batch."""
-
-    FAIL = "fail"
-    SKIP = "skip"
-
-
-From = Annotated[str, typer.Option("--from", help=f"Where to begin: {FORMS}.")]
-To = Annotated[
-    str | None,
-    typer.Option("--to", help="Where to stop, in the same forms; left out: the end as it is now."),
-]
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for new records, until Ctrl-C.")]
-Most = Annotated[int | None, typer.Option("--max", "-n", min=0, help="Stop after so many records.")]
-Form = Annotated[
-    Format,
-    typer.Option(
-        "--format",
-        help="value: a line for each. raw: the values alone, without ends. json: a line with all there is.",
-    ),
-]
-KeySeparator = Annotated[
-    str | None,
-    typer.Option("--key-separator", help="With --format value: the key, this (\\t is a tab), the value."),
-]
-Seen = Annotated[
-    Isolation,
-    typer.Option("--isolation-level", help="Whether records of open and aborted transactions are seen."),
-]
-Corrupt = Annotated[
-    OnCorrupt,
-    typer.Option("--on-corrupt-batch", help="Where a batch is corrupt: fail, or say so and skip it."),
-]
-Property = Annotated[list[str] | None, typer.Option("--property", help="A consumer's property, name=value.")]
-
-
-def consume(
-    topic: Annotated[str, typer.Argument(help="The topic.")],
-    from_: From = "earliest",
-    to: To = None,
-    follow: Follow = False,
-    partition: Partitions = None,
-    most: Most = None,
-    form: Form = Format.VALUE,
-    key_separator: KeySeparator = None,
-    isolation_level: Seen = Isolation.READ_UNCOMMITTED,
-    on_corrupt_batch: Corrupt = OnCorrupt.FAIL,
-    property_: Property = None,
-    quiet: Quiet = False,
-    server: Servers = DEFAULT_SERVER,
-) -> None:
-    """Write the records of a topic to standard output, oldest first within each partition.
-
-    Several partitions are read in turn. JSON is what "produce --json" reads: key, value and headers are
-    text where they are UTF-8, else an object with their bytes in base64.
-    """
-    if follow and to is not None:
-        raise InvalidConfig("--to and --follow cannot be combined: a read that follows has no end")
-    if key_separator is not None and form is not Format.VALUE:
-        raise InvalidConfig(f"--key-separator goes with --format value, not with {form.value}")
-    start = parse_position(from_, "--from")
-    end = LATEST if to is None else parse_position(to, "--to")
-    given = {
-        "isolation.level": isolation_level.value,
-        **properties(property_, "--property"),
-    }
-    config = client_config(ConsumerConfig, server, given, "consume")
-    # Not Python's own: with PYTHONUNBUFFERED that has no buffer, and may write a part only.
-    file = open(sys.stdout.fileno(), "wb", closefd=False)  # noqa: SIM115  (flushed below)
-    output = _Output(file, _writer(form, key_separator), most)
-    with closing(Cluster(config)) as cluster:
-        skipped = _Skipped() if on_corrupt_batch is OnCorrupt.SKIP else None
-        reader = _Reader(cluster, config, topic, partition, skipped)
-        ranges = reader.ranges(start, end, follow)
-        try:
-            _copy(reader, ranges, output, follow=follow, quiet=quiet)
-        except BrokenPipeError:
-            # Whoever reads this has enough (head). What is still in the buffer must go nowhere, at exit too.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return
-        except (CorruptMessage, MessageTooLarge) as e:
-            raise type(e)(f"{e}. To go on without what is corrupt: --on-corrupt-batch skip") from e
-    if skipped is not None and skipped.offsets:
-        typer.echo(f"{topic}: {counted(skipped.offsets, 'offset')} left out as corrupt", err=True)
-    if not quiet:
-        typer.echo(f"{topic}: {counted(output.records, 'record')}, {size(output.bytes)} written", err=True)
-
-
-def _copy(
-    reader: _Reader,
-    ranges: dict[TopicPartition, tuple[int, int]],
-    output: _Output,
-    *,
-    follow: bool,
-    quiet: bool,
-) -> None:
-    """Write the ranges and, if so asked, what comes after them until somebody interrupts."""
-    try:
-        if not output.full:
-            reader.read(ranges, output, quiet=quiet or follow)
-        if follow:
-            reader.follow({tp: end for tp, (_, end) in ranges.items()}, output)
-    except KeyboardInterrupt:
-        if not follow:
-            raise
-    finally:
-        output.flush()
-
-
-class _Output:
-    """*Not thread-safe.* Records on their way to a file, counted, and at most ``limit`` of them."""
-
-    def __init__(
-        self, file: BinaryIO, write: Callable[[TopicPartition, Record], bytes], limit: int | None
-    ) -> None:
-        self._file, self._write, self._limit = file, write, limit
-        self.records = self.bytes = 0
-
-    @property
-    def full(self) -> bool:
-        return self._limit is not None and self.records >= self._limit
-
-    def add(self, tp: TopicPartition, records: list[Record]) -> None:
-        if self._limit is not None:
-            records = records[: self._limit - self.records]
-        data = b"".join([self._write(tp, record) for record in records])
-        self._file.write(data)
-        self.records += len(records)
-        self.bytes += len(data)
-
-    def flush(self) -> None:
-        self._file.flush()
-
-
-class _Skipped:
-    """*Not thread-safe.* Says on standard error which offsets are left out as corrupt, and counts them."""
-
-    def __init__(self) -> None:
-        self.offsets = 0
-
-    def __call__(self, tp: TopicPartition, start: int, end: int) -> None:
-        self.offsets += end - start
-        typer.echo(f"{tp}: offsets [{start}, {end}) are corrupt and left out", err=True)
-
-
-class _Reader:
-    """*Not thread-safe.* What one command reads."""
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        config: ConsumerConfig,
-        topic: str,
-        wanted: list[int] | None,
-        skipped: _Skipped | None,
-    ) -> None:
-        self._cluster, self._config, self._topic, self._skipped = cluster, config, topic, skipped
-        self._all = not wanted
-        self.partitions = chosen_partitions(cluster, topic, wanted)
-
-    def ranges(self, start: Position, end: Position, follow: bool) -> dict[TopicPartition, tuple[int, int]]:
-        """What is to be read, none of it beyond the end as it is now.
-
-        Raises:
-            OffsetOutOfRange: it would begin before the first offset that there is; to follow, after the
-                last as well.
-        """
-        begins, stops, firsts, lasts = (self._at(p) for p in (start, end, EARLIEST, LATEST))
-        for tp in self.partitions:
-            if not isinstance(start, Offset):
-                # The log may have lost its beginning since; and a time may be that of an open transaction.
-                begins[tp] = min(max(begins[tp], firsts[tp]), lasts[tp])
-            if begins[tp] < firsts[tp] or (follow and begins[tp] > lasts[tp]):
-                raise OffsetOutOfRange(str(tp), begins[tp], firsts[tp], lasts[tp])
-        return {tp: (begins[tp], min(stops[tp], lasts[tp])) for tp in self.partitions}
-
-    def read(self, ranges: Ranges, output: _Output, *, quiet: bool) -> None:
-        """Write the records of ``ranges``."""
-        total = sum(max(end - start, 0) for start, end in ranges.values())
-        reached = {tp: start for tp, (start, _) in ranges.items()}
-        done = 0
-        # A bar between lines on the same terminal would be in their way.
-        with progress(self._topic, total, quiet=quiet or sys.stdout.isatty()) as show:
-            for tp, records in read_ranges(self._cluster, ranges, self._config, self._skipped):
-                output.add(tp, records)
-                if output.full:
-                    return
-                if records:
-                    done += records[-1].offset + 1 - reached[tp]
-                    reached[tp] = records[-1].offset + 1
-                    show(done)
-
-    def follow(self, reached: dict[TopicPartition, int], output: _Output) -> None:
-        """Write what comes after ``reached``, until the output is full.
-
-        Raises:
-            OffsetOutOfRange: the log ends before what was read of it: it was cut, or made anew.
-        """
-        look = time.monotonic() + _NEW_PARTITIONS_SECONDS
-        while not output.full:
-            output.flush()
-            if self._all and time.monotonic() >= look:
-                look = time.monotonic() + _NEW_PARTITIONS_SECONDS
-                reached.update(self._new_partitions())
-            firsts, lasts = self._at(EARLIEST), self._at(LATEST)
-            for tp in self.partitions:
-                if lasts[tp] < reached[tp]:
-                    raise OffsetOutOfRange(str(tp), reached[tp], firsts[tp], lasts[tp])
-            news = {tp: (reached[tp], lasts[tp]) for tp in self.partitions if lasts[tp] > reached[tp]}
-            if not news:
-                time.sleep(_POLL_SECONDS)
-                continue
-            self.read(news, output, quiet=True)
-            reached.update({tp: end for tp, (_, end) in news.items()})
-
-    def _new_partitions(self) -> dict[TopicPartition, int]:
-        """Partitions that the topic has got meanwhile: read from their beginning."""
-        now = found_topic(self._cluster, self._topic, refresh=True).partitions
-        new = [tp for number in now if (tp := TopicPartition(self._topic, number)) not in self.partitions]
-        self.partitions += new
-        return resolve(self._cluster, new, EARLIEST) if new else {}
-
-    def _at(self, position: Position) -> dict[TopicPartition, int]:
-        return resolve(self._cluster, self.partitions, position, isolation=self._config.isolation)
-
-
-def _writer(form: Format, key_separator: str | None) -> Callable[[TopicPartition, Record], bytes]:
-    if form is Format.JSON:
-        return lambda tp, record: to_json(tp, record).encode() + b"\n"
-    if form is Format.RAW:
-        return lambda _, record: record.value or b""
-    if key_separator is None:
-        return lambda _, record: (record.value or b"") + b"\n"
-    between = separator_bytes(key_separator)
-    return lambda _, record: (record.key or b"") + between + (record.value or b"") + b"\n"

@@ -1,4 +1,4 @@
-"""``kafkalog groups``: which consumer groups there are, who is in them, and where they stand."""
+"""``kafkalog groups``: list and describe consumer groups, and reset their offsets."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ kafkalog groups reset dashboard flights --to 2026-11-21T00:00Z --dry-run
 """
 
 groups = typer.Typer(
-    no_args_is_help=True, help="List and describe consumer groups, and move them.", epilog=_EXAMPLES
+    no_args_is_help=True, help="List and describe consumer groups, and reset their offsets.", epilog=_EXAMPLES
 )
 Group = Annotated[str, typer.Argument(help="The group.")]
 
@@ -55,7 +55,7 @@ _DEAD = "Dead"
 
 @groups.command("list", epilog="Example: kafkalog groups list --json | jq -r .group")
 def list_(as_json: AsJson = False, server: Servers = DEFAULT_SERVER) -> None:
-    """List the groups of the cluster. Those that only keep offsets have no protocol."""
+    """List the groups of the cluster. Groups that only store offsets have no protocol."""
     with connected(server) as cluster:
         found = list_groups(cluster)
     rows = [{"group": g.group, "state": g.state or None, "protocol": g.protocol_type or None} for g in found]
@@ -64,13 +64,13 @@ def list_(as_json: AsJson = False, server: Servers = DEFAULT_SERVER) -> None:
 
 @groups.command("describe", epilog="Example: kafkalog groups describe dashboard")
 def describe(group: Group, as_json: AsJson = False, server: Servers = DEFAULT_SERVER) -> None:
-    """Show a group: its state, and of each partition what is committed, the lag, and who reads it."""
+    """Show a group: its state and, for each partition, committed offset, lag and client."""
     with connected(server) as cluster:
         found = describe_group(cluster, group)
         readers = {tp: member for member in found.members for tp in member.partitions}
         rows = group_rows(cluster, group, also=readers)
     if found.state == _DEAD and not rows:
-        raise KafkaError(f"no group is called {group!r} on {server}")
+        raise KafkaError(f"consumer group {group!r} does not exist on {server}")
     for row in rows:
         member = readers.get(row["tp"])
         row["member"] = member.member_id if member else None
@@ -78,11 +78,11 @@ def describe(group: Group, as_json: AsJson = False, server: Servers = DEFAULT_SE
     if as_json:
         show([_document(found, without_tp(rows))], [], as_json=True)
         return
-    strategy = f", shared out by {found.protocol}" if found.protocol else ""
+    strategy = f", assigned by {found.protocol}" if found.protocol else ""
     typer.echo(f"{group}: {found.state}, {counted(len(found.members), 'member')}{strategy}")
     for member in found.members:
         if not member.partitions:
-            typer.echo(f"reads nothing: {member.client_id} {member.host} ({member.member_id})")
+            typer.echo(f"no partitions: {member.client_id} {member.host} ({member.member_id})")
     total = {"topic": "total", "lag": sum(row["lag"] or 0 for row in rows)}
     show(rows, ["topic", "partition", "committed", "latest", "lag", "client"], as_json=False, total=total)
 
@@ -105,13 +105,13 @@ def _document(found: GroupDescription, rows: Rows) -> dict[str, Any]:
 def reset(
     group: Group,
     topic: Annotated[str, typer.Argument(help="The topic.")],
-    to: Annotated[str, typer.Option("--to", help=f"Where it is to go on: {FORMS}.")],
+    to: Annotated[str, typer.Option("--to", help=f"New position: {FORMS}.")],
     partition: Partitions = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be committed.")] = False,
     as_json: AsJson = False,
     server: Servers = DEFAULT_SERVER,
 ) -> None:
-    """Move a group without members to another place in a topic; one never heard of begins to exist."""
+    """Set the committed offsets of a group without members. A group that does not exist is created."""
     position = parse_position(to, "--to")
     with connected(server) as cluster:
         partitions = chosen_partitions(cluster, topic, partition)

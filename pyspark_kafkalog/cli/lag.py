@@ -1,4 +1,4 @@
-"""``kafkalog lag``: how far groups and loads are behind the end of the log."""
+"""``kafkalog lag``: how far consumer groups and loads are behind the end of the log."""
 
 from __future__ import annotations
 
@@ -36,75 +36,7 @@ from pyspark_kafkalog.types import NO_BROKER, TopicPartition, encode_id
 if TYPE_CHECKING:
     from pyspark_kafkalog.ledger.plan import PartitionFacts, Position
 
-BYTES = f"protocol={PROTOCOL_07}: offsets, lag and load_lag are bytes"
-
-
-def rows_07(
-    asked: Mapping[str, str],
-    topics: Collection[str],
-    group: str | None,
-    positions: Mapping[TopicPartition, Position],
-) -> list[dict[str, Any]]:
-    """A row for each partition of ``topics``, or of those that the load has positions in.
-
-    Partitions of brokers that are away are shown without their end. ``committed`` and ``load_next`` are where
-    group and load stand; None where they have not begun.
-
-    Raises:
-        InvalidConfig: an option is wrong, or no topic is named and the load has none.
-        KafkaError: a broker or ZooKeeper would not say, or ZooKeeper knows no such group.
-    """
-    named = set(topics) or {partition.topic for partition in positions}
-    if not named:
-        raise InvalidConfig(
-            f"name the topics: with protocol={PROTOCOL_07} a group cannot be asked which it has read"
-        )
-    given = {**asked, "subscribe": ",".join(sorted(named))}
-    if group is not None:
-        given["kafka.group.id"] = group
-    options = parse_batch_options(given)
-    cluster = open_cluster(options)
-    try:
-        facts = cluster.facts(cluster.leaders())
-        away = {partition for partition in positions if partition.topic in named} - facts.keys()
-        shown = sorted({*facts, *away})
-        stored = {} if group is None else cluster.group_offsets(group, shown)
-    finally:
-        cluster.close()
-    if group is not None and not stored:
-        _check_group(options, group)
-    return [_row(where, facts.get(where), stored.get(where), positions.get(where)) for where in shown]
-
-
-def _check_group(options: BatchOptions, group: str) -> None:
-    """See that a group without offsets in these topics is one at all."""
-    from pyspark_kafkalog.zookeeper.groups import ZooKeeperGroup
-
-    if options.v07 is not None and not ZooKeeperGroup(options.v07, group, PROTOCOL_07).is_known():
-        raise KafkaError(f"no group is called {group!r} in ZooKeeper at {options.v07.zookeeper_connect}")
-
-
-def _row(
-    where: TopicPartition, found: PartitionFacts | None, stored: int | None, position: Position | None
-) -> dict[str, Any]:
-    reached = None if position is None else position.next
-    if found is not None and reached is not None and reached > found.latest:
-        typer.echo(
-            f"kafkalog: {where} ends at {found.latest}, before the position of the load: it was made anew, "
-            "and the position counts for nothing",
-            err=True,
-        )
-        reached = None
-    return {
-        "tp": where,
-        "topic": where.topic,
-        "partition": where.number,
-        "earliest": found and found.earliest,
-        "latest": found and found.latest,
-        "committed": stored,
-        "load_next": reached,
-    }
-
+_IN_BYTES = f"protocol={PROTOCOL_07}: offsets, lag and load_lag are bytes"
 
 LAG_EPILOG = """\
 Examples:
@@ -131,19 +63,19 @@ def lag(
         list[str] | None,
         typer.Option(
             "--option",
-            help="For topics of Kafka 0.7: protocol=0.7, and zookeeper.connect=... or broker.list=...",
+            help="For Kafka 0.7: protocol=0.7, and zookeeper.connect=... or broker.list=...",
         ),
     ] = None,
     server: Servers = DEFAULT_SERVER,
 ) -> None:
-    """Show how many offsets a group, a load or both have still to read, partition by partition.
+    """Show how many offsets a group, a load or both have still to read in each partition.
 
-    Partitions of which nothing is committed count from their beginning; a load that was planned and not
-    committed, from where its plan begins. Offsets are counted, not records: compaction and transactions leave
-    gaps. Offsets of Kafka 0.7 are bytes, and so is the lag. A group that is not known is an error.
+    A partition without a committed offset counts from its first offset; a pending load counts from the start
+    of its plan. The lag counts offsets, not records: compaction and transactions leave gaps. With Kafka 0.7,
+    offsets and lag are bytes. An unknown group is an error.
     """
     if group is None and load is None:
-        raise InvalidConfig("lag of what? Give --group, or --load with --offsets, or both")
+        raise InvalidConfig("lag needs --group, --load with --offsets, or both")
     if (load is None) != (directory is None):
         raise InvalidConfig("--load and --offsets go together")
     positions = _positions(load, directory) if load is not None and directory is not None else {}
@@ -151,10 +83,10 @@ def lag(
     if load is not None:
         _check_generation(load, positions, of_brokers=speaks_07(given))
     if speaks_07(given):
-        rows = rows_07(given, topics or (), group, positions)
-        typer.echo(BYTES, err=True)
+        rows = _rows_07(given, topics or (), group, positions)
+        typer.echo(_IN_BYTES, err=True)
     elif given:
-        raise InvalidConfig("--option is for topics of Kafka 0.7: it needs --option protocol=0.7")
+        raise InvalidConfig("--option is only for Kafka 0.7: it needs --option protocol=0.7")
     else:
         rows = _todays_rows(server, topics, group, positions)
     for row in rows:
@@ -173,7 +105,7 @@ def lag(
         if column in columns:
             total[column] = sum(row[column] or 0 for row in rows)
     if not rows and not as_json:
-        typer.echo("nothing is committed yet; name a topic to see what is in it", err=True)
+        typer.echo("nothing is committed yet; name a topic to see its offsets", err=True)
     show(without_tp(rows), columns, as_json=as_json, total=total)
 
 
@@ -183,7 +115,7 @@ def _todays_rows(
     group: str | None,
     positions: Mapping[TopicPartition, Position],
 ) -> Rows:
-    """A row for each partition, with where group and load stand."""
+    """A row for each partition, with the positions of group and load."""
     with connected(server) as cluster:
         stored = stored_offsets(cluster, group) if group is not None else {}
         if group is not None and not stored:
@@ -197,7 +129,7 @@ def _todays_rows(
 
 
 def _positions(name: str, directory: str) -> dict[TopicPartition, Position]:
-    """Where the next load begins: with the plan that is pending, else where the newest commit ended."""
+    """Where the next load begins: at the start of the pending plan, else at the end of the last commit."""
     ledger = open_ledger(name, directory)
     pending = ledger.pending()
     if pending is not None:
@@ -208,13 +140,13 @@ def _positions(name: str, directory: str) -> dict[TopicPartition, Position]:
 
 
 def _check_generation(load: str, positions: Iterable[TopicPartition], *, of_brokers: bool) -> None:
-    """Refuse positions of one generation where partitions of the other are asked for."""
+    """Refuse a load of one Kafka generation if partitions of the other are asked for."""
     if all((partition.broker != NO_BROKER) == of_brokers for partition in positions):
         return
     raise InvalidConfig(
-        f"load {load!r} is not of topics of Kafka 0.7: leave --option protocol=0.7 out"
+        f"load {load!r} does not read Kafka 0.7: omit --option protocol=0.7"
         if of_brokers
-        else f"load {load!r} is of topics of Kafka 0.7: say --option protocol=0.7, and --option "
+        else f"load {load!r} reads Kafka 0.7: add --option protocol=0.7, and --option "
         "zookeeper.connect=... or broker.list=..."
     )
 
@@ -222,16 +154,80 @@ def _check_generation(load: str, positions: Iterable[TopicPartition], *, of_brok
 def _next(
     cluster: Cluster, positions: Mapping[TopicPartition, Position], row: Mapping[str, Any]
 ) -> int | None:
-    """Where the load goes on in a partition; None where it has not read any of this topic."""
+    """The load's position in a partition; None if it has not read this topic, or one since recreated."""
     position = positions.get(row["tp"])
     if position is None:
         return None
     topic_id = encode_id(cluster.metadata([position.topic]).topics[position.topic].topic_id)
     if row["latest"] is not None and position.topic_id not in ("", topic_id):
         typer.echo(
-            f"kafkalog: {row['tp']} was deleted and made anew since the load read it: its position counts "
-            "for nothing",
+            f"kafkalog: {row['tp']} was recreated since the load read it; its position is ignored",
             err=True,
         )
         return None
     return position.next
+
+
+def _rows_07(
+    asked: Mapping[str, str],
+    topics: Collection[str],
+    group: str | None,
+    positions: Mapping[TopicPartition, Position],
+) -> list[dict[str, Any]]:
+    """A row for each partition of ``topics``, or of those that the load has positions in.
+
+    Partitions of brokers that are down have no end offset. ``committed`` and ``load_next`` are the positions
+    of group and load, None if they have none.
+    """
+    named = set(topics) or {partition.topic for partition in positions}
+    if not named:
+        raise InvalidConfig(
+            f"name the topics: with protocol={PROTOCOL_07} the topics of a group cannot be listed"
+        )
+    given = {**asked, "subscribe": ",".join(sorted(named))}
+    if group is not None:
+        given["kafka.group.id"] = group
+    options = parse_batch_options(given)
+    cluster = open_cluster(options)
+    try:
+        facts = cluster.facts(cluster.leaders())
+        away = {partition for partition in positions if partition.topic in named} - facts.keys()
+        shown = sorted({*facts, *away})
+        stored = {} if group is None else cluster.group_offsets(group, shown)
+    finally:
+        cluster.close()
+    if group is not None and not stored:
+        _check_group(options, group)
+    return [_row(where, facts.get(where), stored.get(where), positions.get(where)) for where in shown]
+
+
+def _check_group(options: BatchOptions, group: str) -> None:
+    """Raise unless ZooKeeper knows the group, which has no offsets in these topics."""
+    from pyspark_kafkalog.zookeeper.groups import ZooKeeperGroup
+
+    if options.v07 is not None and not ZooKeeperGroup(options.v07, group, PROTOCOL_07).is_known():
+        raise KafkaError(
+            f"consumer group {group!r} does not exist in ZooKeeper at {options.v07.zookeeper_connect}"
+        )
+
+
+def _row(
+    where: TopicPartition, found: PartitionFacts | None, stored: int | None, position: Position | None
+) -> dict[str, Any]:
+    reached = None if position is None else position.next
+    if found is not None and reached is not None and reached > found.latest:
+        typer.echo(
+            f"kafkalog: {where} ends at {found.latest}, before the position of the load: it was recreated; "
+            "its position is ignored",
+            err=True,
+        )
+        reached = None
+    return {
+        "tp": where,
+        "topic": where.topic,
+        "partition": where.number,
+        "earliest": found and found.earliest,
+        "latest": found and found.latest,
+        "committed": stored,
+        "load_next": reached,
+    }

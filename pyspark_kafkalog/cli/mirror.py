@@ -1,4 +1,4 @@
-"""``kafkalog mirror``: topics of one or several clusters into another, until somebody stops it."""
+"""``kafkalog mirror``: copy topics of one or more clusters into another until stopped."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ kafkalog mirror conf/mirror.properties
 kafkalog mirror --quiet conf/mirror.properties 2> mirror.log
 """
 
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 _RATE_SECONDS = 5.0
-"""Messages per second are counted over so long."""
+"""The window over which messages per second are averaged."""
 
 
 def mirror(
@@ -40,14 +40,15 @@ def mirror(
 ) -> None:
     """Copy topics of the source clusters to the target until SIGTERM or Ctrl-C, at least once.
 
-    Several mirrors with the same group share the work. On a signal what was read is sent and committed; a
-    second signal ends at once, and what was not committed comes again at the next start, as after a kill.
+    Several mirrors with the same group share the work. On the first signal the mirror sends and commits what
+    it has read. A second one ends it at once, as a kill does: messages not yet committed are copied again at
+    the next start.
 
-    When the target does not take a message, it ends with exit code 1 and commits nothing more, unless
+    If the target rejects a message, the mirror exits with code 1 and commits nothing more, unless
     abort.on.send.failure=false.
     """
     config = mirror_config(load_properties(properties), source=str(properties))
-    # It takes time that --help need not take.
+    # Slow to import; --help does not need it.
     from pyspark_kafkalog.classic.mirror.mirror import Mirror
 
     stops: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -59,8 +60,7 @@ def mirror(
     try:
         with status_line(quiet=quiet) as show:
             rate = _Rate()
-            # A signal between two looks is seen at the next one.
-            while stops.empty() and not running.wait(_LOOK_SECONDS):
+            while stops.empty() and not running.wait(_POLL_SECONDS):
                 show(_status(running, rate))
     finally:
         try:
@@ -77,13 +77,13 @@ def _asked(number: int, stops: queue.SimpleQueue[int]) -> None:
 
 
 class _Rate:
-    """*Not thread-safe.* How many there were each second lately."""
+    """*Not thread-safe.* Messages per second, lately."""
 
     def __init__(self) -> None:
         self._seen: list[tuple[float, int]] = []
 
     def of(self, count: int) -> float:
-        """``count`` is how many there are in all by now."""
+        """The rate, now that there are ``count`` in all."""
         now = time.monotonic()
         self._seen = [(at, had) for at, had in self._seen if at > now - _RATE_SECONDS]
         self._seen.append((now, count))
@@ -98,7 +98,7 @@ def _status(running: Mirror, rate: _Rate) -> str:
 
 
 def _of_source(source: SourceProgress) -> str:
-    lag = "lag not known" if source.lag is None else f"lag {source.lag:,}"
+    lag = "lag unknown" if source.lag is None else f"lag {source.lag:,}"
     partitions = counted(source.partition_count, "partition")
     return f"{source.name}: {_amount([source])}, {partitions}, {lag}"
 
@@ -108,7 +108,7 @@ def _summary(running: Mirror) -> str:
 
 
 def _undelivered(running: Mirror) -> str:
-    """What the target did not take: lost only where the mirror goes on all the same."""
+    """Messages that the target rejected; lost only with abort.on.send.failure=false."""
     return f", {counted(running.lost_count, 'message')} not delivered" if running.lost_count else ""
 
 

@@ -1,4 +1,4 @@
-"""``kafkalog offsets``: where the partitions of a topic begin and end, and where they stand at a time."""
+"""``kafkalog offsets``: first and end offsets of a topic's partitions, or the offsets at a time."""
 
 from __future__ import annotations
 
@@ -51,17 +51,19 @@ def offsets(
             "otherwise). Or: earliest, latest, newest (the record with the latest time)."
         ),
     ] = None,
-    group: Annotated[str | None, typer.Option("--group", "-g", help="What this group has committed.")] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", "-g", help="Also show this group's committed offsets and lag.")
+    ] = None,
     partition: Partitions = None,
     committed: Annotated[
-        bool, typer.Option("--read-committed", help="Partitions end before the first open transaction.")
+        bool, typer.Option("--read-committed", help="End before the first open transaction.")
     ] = False,
     as_json: AsJson = False,
     server: Servers = DEFAULT_SERVER,
 ) -> None:
-    """Show where each partition of a topic begins and ends.
+    """Show the first and the end offset of each partition of a topic.
 
-    The end is the offset of the next record. With a group: also what it has committed, and its lag.
+    The end is the offset of the next record.
     """
     asked = None if time is None else _time(time)
     isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
@@ -91,7 +93,7 @@ def _time(text: str) -> int:
     found = parse_time(f"timestamp:{word}" if word.isdecimal() else text.strip())
     if found is None:
         raise InvalidConfig(
-            f"--time: {text!r} is no time; allowed: earliest, latest, newest, milliseconds or ISO 8601"
+            f"--time: {text!r} is not a time; allowed: earliest, latest, newest, milliseconds or ISO 8601"
         )
     return found
 
@@ -116,7 +118,7 @@ def _ends(
 def _at(
     cluster: Cluster, partitions: list[TopicPartition], timestamp: int, isolation: IsolationLevel
 ) -> list[dict[str, Any]]:
-    """What ListOffsets answers, with nothing where no record is that late."""
+    """The answer of ListOffsets; None if no record is that late."""
     found = list_offsets(cluster, dict.fromkeys(partitions, timestamp), isolation=isolation)
     return [
         {
@@ -131,7 +133,7 @@ def _at(
 
 
 def _shown(timestamp: int) -> str | None:
-    """A time in milliseconds as ISO 8601 has it; None for none, and for what no calendar holds."""
+    """Milliseconds as ISO 8601; None if negative or beyond the calendar."""
     try:
         time = datetime.fromtimestamp(timestamp // 1000, timezone.utc)
     except (OverflowError, OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Where in a partition: what a user may write for it, and which offset that is."""
+"""Positions in a partition as a user writes them, the offsets they stand for, and the lag behind the end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark_kafkalog.errors import InvalidConfig, KafkaError, UnsupportedVersio
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, IsolationLevel, TopicPartition
 
 FORMS = "earliest, latest, an offset, -N (N before the end), timestamp:MS or an ISO 8601 time"
-"""For help texts and for errors."""
+"""The forms that `parse_position` takes, for help texts and errors."""
 
 _WORDS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
 _TIMESTAMP = "timestamp:"
@@ -30,14 +30,14 @@ class Offset:
 
 @dataclass(frozen=True, slots=True)
 class Back:
-    """So many offsets before the end, but not before the beginning."""
+    """``count`` offsets before the end, but not before the first offset."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """The first record at or after a time in milliseconds, or one of ListOffsets' words for the two ends."""
+    """The first record at or after a time in milliseconds; or ListOffsets' -2 (earliest) or -1 (latest)."""
 
     timestamp_ms: int
 
@@ -48,11 +48,7 @@ EARLIEST, LATEST = Time(EARLIEST_TIMESTAMP), Time(LATEST_TIMESTAMP)
 
 
 def parse_position(text: str, option: str) -> Position:
-    """What `FORMS` says. A time without a zone is in UTC.
-
-    Raises:
-        InvalidConfig: none of them.
-    """
+    """Parse any of `FORMS`; a time without a zone is UTC."""
     word = text.strip()
     if word.lower() in _WORDS:
         return Time(_WORDS[word.lower()])
@@ -63,7 +59,7 @@ def parse_position(text: str, option: str) -> Position:
             return Back(count) if word.startswith("-") else Offset(count)
     elif (time := parse_time(word)) is not None:
         return Time(time)
-    raise InvalidConfig(f"{option}: {text!r} is no position; allowed: {FORMS}")
+    raise InvalidConfig(f"{option}: {text!r} is not a position; allowed: {FORMS}")
 
 
 def parse_time(text: str) -> int | None:
@@ -73,14 +69,14 @@ def parse_time(text: str) -> int | None:
         plain = digits.isascii() and digits.isdecimal() and int(digits) <= _MAX_INT64
         return int(digits) if plain else None
     try:
-        # Before Python 3.11 it does not know the Z.
+        # Python 3.10 does not accept Z.
         time = datetime.fromisoformat(text[:-1] + "+00:00" if text[-1:] in ("Z", "z") else text)
     except ValueError:
         return None
     if time.tzinfo is None:
         time = time.replace(tzinfo=timezone.utc)
     since = time - datetime(1970, 1, 1, tzinfo=timezone.utc)
-    # In whole numbers: a float would lose milliseconds. Upwards, for "at or after".
+    # Integers, because a float would lose milliseconds; rounded up, for "at or after".
     return -(-((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) // 1000)
 
 
@@ -91,12 +87,9 @@ def resolve(
     *,
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, int]:
-    """The offset of ``position`` in each partition; the end where no record is that late.
+    """The offset of ``position`` in each partition; the end if no record is that late.
 
-    Of a time brokers before 0.10.1 tell an earlier one: see `list_offsets`.
-
-    Raises:
-        KafkaError: the cluster could not be asked.
+    For a time, brokers before 0.10.1 may answer with an earlier offset: see `list_offsets`.
     """
     if isinstance(position, Offset):
         return dict.fromkeys(partitions, position.offset)
@@ -112,16 +105,16 @@ def resolve(
     found = offsets(position.timestamp_ms)
     late = [tp for tp in partitions if found[tp] < 0]
     ends = offsets(LATEST_TIMESTAMP) if late else {}
-    # Under read_committed a record found by its time may lie behind the last that may be seen.
+    # Under read_committed, the offset found for a time may be after the last stable offset.
     return {tp: ends[tp] if tp in late else found[tp] for tp in partitions}
 
 
 Rows = list[dict[str, Any]]
-"""Each has its partition under ``tp``, which is not shown."""
+"""Each row has its partition under ``tp``, which is not printed."""
 
 
 def group_rows(cluster: Cluster, group: str, also: Iterable[TopicPartition] = ()) -> Rows:
-    """A row for each partition of the topics of which ``group`` has committed something, and of ``also``."""
+    """A row for each partition of the topics in which ``group`` has committed offsets, and for ``also``."""
     stored = stored_offsets(cluster, group)
     known = [*stored, *also]
     rows = partition_rows(cluster, {tp.topic for tp in known}, known)
@@ -131,7 +124,7 @@ def group_rows(cluster: Cluster, group: str, also: Iterable[TopicPartition] = ()
 
 
 def partition_rows(cluster: Cluster, topics: Collection[str], known: Iterable[TopicPartition]) -> Rows:
-    """A row for each partition of ``topics``; those ``known`` of are shown also when they are gone."""
+    """A row for each partition of ``topics``; ``known`` ones are included even if they no longer exist."""
     seen = cluster.metadata(sorted(topics)).topics
     there = [TopicPartition(name, number) for name in sorted(topics) for number in seen[name].partitions]
     gone = {tp for tp in known if tp.topic in topics} - set(there)
@@ -149,39 +142,32 @@ def partition_rows(cluster: Cluster, topics: Collection[str], known: Iterable[To
 
 
 def behind(position: int | None, row: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """Position and lag; no lag where the partition is gone."""
+    """Position and lag; the lag is None if the partition no longer exists."""
     if row["latest"] is None:
         return position, None
     return position, offsets_behind(position, row["earliest"], row["latest"])
 
 
 def offsets_behind(position: int | None, first: int, last: int) -> int:
-    """How many offsets are left to read from ``position``, or from the beginning where there is none.
-
-    What has aged out cannot be read any more and does not count.
-    """
+    """Offsets left to read from ``position``, or from the first if None; deleted ones do not count."""
     return max(last - max(first if position is None else position, first), 0)
 
 
 def stored_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, int]:
-    """The offsets that a group has committed, of all partitions."""
+    """All offsets that a group has committed."""
     return {tp: found.offset for tp, found in committed_offsets(cluster, group).items()}
 
 
 def check_group(cluster: Cluster, group: str) -> None:
-    """See that the cluster knows a group that has committed nothing.
-
-    Raises:
-        KafkaError: there is none of that name.
-    """
+    """Raise `KafkaError` unless the group exists; for groups that have committed nothing."""
     try:
         if group in {found.group for found in list_groups(cluster)}:
             return
-    except UnsupportedVersion:  # before Kafka 0.9, where brokers do not tell which groups there are
+    except UnsupportedVersion:  # brokers before 0.9 cannot list groups
         return
-    raise KafkaError(f"no group is called {group!r} on {cluster.config.bootstrap_servers}")
+    raise KafkaError(f"consumer group {group!r} does not exist on {cluster.config.bootstrap_servers}")
 
 
 def without_tp(rows: Rows) -> Rows:
-    """The rows as they are shown."""
+    """The rows without the field that is not printed."""
     return [{name: value for name, value in row.items() if name != "tp"} for row in rows]

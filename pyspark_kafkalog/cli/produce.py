@@ -1,4 +1,4 @@
-"""``kafkalog produce``: lines, JSON or whole files as the records of a topic."""
+"""``kafkalog produce``: send lines, JSON records or whole files to a topic."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _STDIN = Path("-")
 _SHOWN_FAILURES = 5
 _JSON_ROOM = 8
-"""A byte may take six characters of JSON (``\\u0000``); and a record has more to it than its value."""
+"""A byte may take six characters of JSON (``\\u0000``), and a record has other fields than its value."""
 
 _INTERRUPTED = 130
 
@@ -57,43 +57,44 @@ def produce(
         list[Path] | None,
         typer.Argument(
             metavar="FILE...",
-            help="What to send, in this order; standard input if left out, or for -.",
+            help="Files to send, in this order; standard input for - or if omitted.",
         ),
     ] = None,
     key_separator: Annotated[
-        str | None, typer.Option(help="A line is a key, this (\\t is a tab), and a value.")
+        str | None, typer.Option(help="Each line is a key, this separator (\\t is a tab), and a value.")
     ] = None,
     as_json: Annotated[
         bool,
-        typer.Option("--json", help="A line is an object with key, value, partition, timestamp, headers."),
+        typer.Option("--json", help="Each line is an object with key, value, partition, timestamp, headers."),
     ] = False,
     whole: Annotated[bool, typer.Option("--whole", help="Each file is one record.")] = False,
     key: Annotated[str | None, typer.Option(help="The key of every record.")] = None,
     header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", help="A header of every record, name=value.")
+        list[str] | None,
+        typer.Option("--header", "-H", help="A header of every record, name=value; may be repeated."),
     ] = None,
     partition: Annotated[
         int | None, typer.Option("--partition", "-p", min=0, help="The partition of every record.")
     ] = None,
     repartition: Annotated[
-        bool, typer.Option("--repartition", help="With --json: leave the lines' partitions out of account.")
+        bool, typer.Option("--repartition", help="With --json: ignore the partitions in the input.")
     ] = False,
     compression: Annotated[
         str | None, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.")
     ] = None,
     property_: Annotated[
-        list[str] | None, typer.Option("--property", help="A producer's property, name=value.")
+        list[str] | None, typer.Option("--property", help="A producer property, name=value; may be repeated.")
     ] = None,
     quiet: Quiet = False,
     server: Servers = DEFAULT_SERVER,
 ) -> None:
-    """Send records to a topic: each line of the input is one, without the line's end.
+    """Send records to a topic, one for each line of the input.
 
-    With --json, key, value and headers' values are text, null, or {"base64": "..."} for any bytes; headers
-    are a list of pairs of name and value; the timestamp is in milliseconds, now if left out. The output of
-    "consume --format json" can be sent as it is.
+    With --json, key, value and header values are text, null, or {"base64": "..."} for any bytes; headers are
+    a list of [name, value] pairs; the timestamp is in milliseconds, default now. The output of
+    "consume --format json" can be sent unchanged.
 
-    Sending stops at the first line that is wrong or that the cluster refuses, and tells its number.
+    Sending stops at the first line that is invalid or rejected by the cluster; the error has its number.
     """
     _check(as_json, whole, key_separator, key, repartition)
     _check_readable(files or [])
@@ -103,7 +104,7 @@ def produce(
     extra = [(name, value.encode()) for name, value in pairs(header, "--header")]
     common = Draft(None, None if key is None else key.encode(), partition, None, extra)
     read = _reader(as_json, whole, key_separator, repartition)
-    # Importing it starts nothing, but takes time that --help need not take.
+    # Slow to import; --help does not need it.
     from pyspark_kafkalog.config.producer import ProducerConfig
     from pyspark_kafkalog.producer.producer import Producer
 
@@ -124,7 +125,7 @@ class Place(NamedTuple):
 
 
 class _WrongInput(Exception):
-    """What is at a place cannot be a record."""
+    """The input at a place is not a valid record."""
 
     def __init__(self, place: Place, why: str) -> None:
         super().__init__(f"{place}: {why}")
@@ -135,7 +136,7 @@ Drafts = Iterator[tuple[Place, int, Draft]]
 
 
 class _Run:
-    """What one command sends.
+    """The records of one command, and their outcome.
 
     *Not thread-safe*, but for `_settled`: the producer's callback thread alone calls it, and alone changes
     ``delivered``, ``bytes``, ``failed`` and ``failures``.
@@ -153,9 +154,9 @@ class _Run:
         self._began = time.monotonic()
 
     def send(self, read: Callable[[str, BinaryIO, int], Drafts]) -> None:
-        """Send all that the files hold; returns when it is known what became of it."""
+        """Send the input; returns when every record is delivered or has failed."""
         total, done, next_done = self._input_bytes(), 0, 0
-        # Typing and a bar that is redrawn do not go together.
+        # A progress bar would disturb typing.
         quiet = self._quiet or (total is None and sys.stdin.isatty())
         try:
             with progress(self._topic, total, in_bytes=True, quiet=quiet) as show:
@@ -166,16 +167,16 @@ class _Run:
                         next_done = done + (16 << 10)
                         show(done)
                     if self.failed:
-                        self.stopped = f"stopped after {place}; nothing behind it was sent"
+                        self.stopped = f"stopped after {place}; nothing after it was sent"
                         break
         except _WrongInput as e:
-            self.stopped = f"{e}; nothing from there on was sent"
+            self.stopped = f"{e}; this and everything after it was not sent"
         except KeyboardInterrupt:
             self.interrupted = True
         self._producer.flush()
 
     def report(self) -> None:
-        """Say what became of the records; end with exit code 1 unless all were delivered."""
+        """Print the outcome; exit with code 1 unless all records were delivered."""
         for failure in self.failures:
             typer.echo(f"kafkalog: not delivered: {failure}", err=True)
         if self.failed > len(self.failures):
@@ -233,14 +234,14 @@ class _Run:
         self.failed += 1
 
     def _input_bytes(self) -> int | None:
-        """How much there is to send; None where that is not known."""
+        """Size of the input; None if unknown."""
         if any(not path.is_file() for path in self._files):
             return None
         return sum(path.stat().st_size for path in self._files)
 
 
 def _check(as_json: bool, whole: bool, key_separator: str | None, key: str | None, repartition: bool) -> None:
-    """Raise for options that do not go together."""
+    """Raise for options that cannot be combined."""
     forms = {"--json": as_json, "--whole": whole, "--key-separator": key_separator is not None}
     chosen = [name for name, used in forms.items() if used]
     if len(chosen) > 1:
@@ -248,15 +249,15 @@ def _check(as_json: bool, whole: bool, key_separator: str | None, key: str | Non
     if key is not None and (as_json or key_separator is not None):
         raise InvalidConfig(f"--key and {chosen[0]} cannot be combined: both say what the key is")
     if repartition and not as_json:
-        raise InvalidConfig("--repartition goes with --json")
+        raise InvalidConfig("--repartition needs --json")
 
 
 def _check_readable(files: Sequence[Path]) -> None:
-    """Raise for a file that is not there, before anything is sent; what happens to it later is told then."""
+    """Raise for an unreadable file before anything is sent."""
     for path in files:
         if path != _STDIN and not os.access(path, os.R_OK):
             why = "no permission" if path.exists() else "no such file"
-            raise InvalidConfig(f"{path} cannot be read: {why}")
+            raise InvalidConfig(f"cannot read {path}: {why}")
 
 
 def _reader(
@@ -276,7 +277,7 @@ def _lines(name: str, file: BinaryIO, limit: int, *, separator: bytes | None) ->
             continue
         key, found, value = line.partition(separator)
         if not found:
-            raise _WrongInput(place, f"the line has no key separator {separator.decode()!r}")
+            raise _WrongInput(place, f"no key separator {separator.decode()!r}")
         yield place, taken, Draft(value, key)
 
 
@@ -295,15 +296,15 @@ def _whole(name: str, file: BinaryIO, limit: int) -> Drafts:
     place = Place(name, 0)
     data = file.read(limit + 1)
     if len(data) > limit:
-        raise _WrongInput(place, f"a record of more than max.request.size={limit} bytes")
+        raise _WrongInput(place, f"the record is larger than max.request.size={limit}")
     yield place, len(data), Draft(data)
 
 
 def _cut(name: str, file: BinaryIO, limit: int) -> Iterator[tuple[Place, int, bytes]]:
-    """The lines without their ends, each at most ``limit`` bytes; a last one need not have an end."""
+    """Lines without their line breaks, each at most ``limit`` bytes."""
     number = 0
     while line := file.readline(limit + 2):
         number += 1
         if len(line) > limit and not line.endswith(b"\n"):
-            raise _WrongInput(Place(name, number), f"a line of more than {limit} bytes")
+            raise _WrongInput(Place(name, number), f"the line is longer than {limit} bytes")
         yield Place(name, number), len(line), line.removesuffix(b"\n")

@@ -5,9 +5,9 @@
     {"topic": "flights", "partition": 0, "offset": 7, "timestamp": 1700000000000,
      "key": "JFK", "value": {"base64": "AP8="}, "headers": [["trace", "1"]]}
 
-Keys, values and headers' values are text where their bytes are UTF-8, else an object with the one field
-``base64``; null is null. ``timestamp`` is in milliseconds, null where the record has none. ``headers`` is a
-list of pairs, for a name may repeat.
+Keys, values and header values are text if their bytes are UTF-8, else an object with the one field
+``base64``; null is null. ``timestamp`` is in milliseconds, null if the record has none. ``headers`` is a
+list of pairs because a name may repeat.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyspark_kafkalog.types import NO_TIMESTAMP, Header, Record, TopicPartition
 
 _WRITTEN = frozenset({"partition", "timestamp", "key", "value", "headers"})
 _IGNORED = frozenset({"topic", "offset"})
-"""What a record that was read has, and one to be written has not yet."""
+"""Fields of a record that was read; ignored when it is produced."""
 
 _BASE64 = "base64"
 
@@ -30,7 +30,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": ")).encode
 
 
 class Draft(NamedTuple):
-    """A record to be produced: None for a partition or time that the producer is to choose."""
+    """A record to be produced; the producer chooses a partition or timestamp that is None."""
 
     value: bytes | None
     key: bytes | None = None
@@ -40,7 +40,7 @@ class Draft(NamedTuple):
 
 
 def to_json(tp: TopicPartition, record: Record) -> str:
-    """The record as one line, without its end."""
+    """The record as one line, without a line break."""
     return _encode(
         {
             "topic": tp.topic,
@@ -55,11 +55,7 @@ def to_json(tp: TopicPartition, record: Record) -> str:
 
 
 def from_json(line: bytes) -> Draft:
-    """The record that a line asks for. What `to_json` writes is read whole, but for topic and offset.
-
-    Raises:
-        ValueError: the line says something else; the text tells what is wrong with it.
-    """
+    """Parse what `to_json` writes, ignoring topic and offset; `ValueError` says what is wrong with a line."""
     try:
         fields = json.loads(line)
     except UnicodeDecodeError as e:
@@ -67,15 +63,15 @@ def from_json(line: bytes) -> Draft:
     except json.JSONDecodeError as e:
         raise ValueError(f"not JSON: {e.msg} at column {e.colno}") from None
     except RecursionError:
-        raise ValueError("not a record: nested too deep") from None
+        raise ValueError("not a record: nested too deeply") from None
     if not isinstance(fields, dict):
-        raise ValueError(f"a JSON object is needed, not {_kind(fields)}")
+        raise ValueError(f"expected a JSON object, not {_kind(fields)}")
     unknown = sorted(fields.keys() - _WRITTEN - _IGNORED)
     if unknown:
         allowed = ", ".join(sorted(_WRITTEN))
         raise ValueError(f"unknown field {unknown[0]!r}; allowed: {allowed} (topic and offset are ignored)")
     if "value" not in fields:
-        raise ValueError('there is no "value"; write null for a record without one')
+        raise ValueError('"value" is missing; write null for a record without a value')
     return Draft(
         _bytes("value", fields["value"]),
         _bytes("key", fields.get("key")),
@@ -101,7 +97,7 @@ def _bytes(field: str, given: Any) -> bytes | None:
         try:
             return given.encode("utf-8")
         except UnicodeEncodeError:
-            raise ValueError(f"{field} holds half a surrogate pair: no text") from None
+            raise ValueError(f"{field} has a lone surrogate, which is not valid text") from None
     if isinstance(given, dict) and list(given) == [_BASE64] and isinstance(given[_BASE64], str):
         try:
             return base64.b64decode(given[_BASE64], validate=True)
@@ -133,6 +129,6 @@ def _headers(given: Any) -> list[Header]:
 
 
 def _kind(given: Any) -> str:
-    """What was given, for errors: short, whatever it is."""
+    """The JSON given, shortened for errors."""
     text = json.dumps(given)
     return text if len(text) <= 40 else f"{text[:37]}..."

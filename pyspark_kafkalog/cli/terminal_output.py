@@ -1,4 +1,4 @@
-"""A bar on the terminal while something long runs, and nothing where standard error is no terminal."""
+"""Terminal output: progress bars and status lines on standard error, tables or JSON on standard output."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _LINE_SECONDS = 10.0
 def progress(
     what: str, total: int | None, *, in_bytes: bool = False, quiet: bool = False
 ) -> Iterator[Callable[[int], None]]:
-    """Gives a function that is told how much is done in all. ``total`` None: it is not known.
+    """A progress bar, if standard error is a terminal. Yields a function to call with the amount done so far.
 
-    The function is cheap enough to be called for every record.
+    ``total`` is None if unknown. The function is cheap enough to be called for every record.
     """
     if quiet or not sys.stderr.isatty():
         yield lambda _: None
         return
-    # Only who looks at it pays for it.
+    # Imported only when a bar is shown.
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -59,9 +59,9 @@ def progress(
 
 @contextmanager
 def status_line(*, quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """Gives a function that shows a text in place of the one before it, for what has no end.
+    """Yields a function that replaces the text of a status line, for work without an end.
 
-    Where standard error is no terminal each text is a line of its own, and one in ten seconds is shown.
+    If standard error is no terminal, a line is printed at most every ten seconds.
     """
     if quiet:
         yield lambda _: None
@@ -86,12 +86,12 @@ def status_line(*, quiet: bool = False) -> Iterator[Callable[[str], None]]:
 
 
 def counted(number: int, what: str) -> str:
-    """A number of things, ``what`` in the singular."""
+    """``1 record``, ``2,000 records``; ``what`` is singular."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def size(byte_count: int) -> str:
-    """Bytes as people read them."""
+    """A number of bytes with its unit."""
     if byte_count < 1000:
         return counted(byte_count, "byte")
     for power, unit in enumerate(("kB", "MB", "GB"), start=1):
@@ -101,20 +101,17 @@ def size(byte_count: int) -> str:
 
 
 Row = Mapping[str, Any]
-"""Values by column; None is what there is not."""
+"""Values by column; None is shown as ``-``."""
 
 _COUNTS = frozenset({"offsets", "lag", "load_lag", "records", "bytes"})
-"""Columns in thousands; offsets are to be copied into a command."""
+"""Columns with thousands separators; single offsets have none, so that they can be copied into a command."""
 
 _NOTHING = "-"
 _WIDE = 10_000
 
 
 def show(rows: Iterable[Row], columns: Sequence[str], *, as_json: bool, total: Row | None = None) -> None:
-    """Print the ``columns`` of ``rows`` and, in a table only, those of ``total`` below them.
-
-    JSON has every field of a row, the table what it has room for.
-    """
+    """Print ``rows``: as a table of ``columns`` with the ``total`` row below, or as JSON with every field."""
     if as_json:
         for row in rows:
             typer.echo(json.dumps(row, ensure_ascii=False))
@@ -127,14 +124,14 @@ def show(rows: Iterable[Row], columns: Sequence[str], *, as_json: bool, total: R
 
 
 def _print(columns: Sequence[str], lines: list[list[str]], foot: list[str] | None, width: int | None) -> None:
-    """A table with lines around it; where ``width`` is too small, one without; else each row as a block.
+    """Print a table with a border; without one if ``width`` is too small; else each row as a block of lines.
 
-    Cells are never cut into pieces: these could be neither read nor copied.
+    Cells are never cut or wrapped, so that they can be copied.
     """
     from rich import box
     from rich.console import Console
 
-    # A file or a pipe has no width: nothing of a name may be lost there.
+    # A file or a pipe has no width: print names in full.
     console = Console(soft_wrap=True, width=width or _WIDE)
     for around in (box.HEAVY_HEAD, None):
         table = _table(columns, lines, foot, around)
@@ -165,13 +162,13 @@ def _table(
         side: Literal["left", "right"] = "right" if lines and numbers else "left"
         table.add_column(column, Text(foot[index] if foot else ""), justify=side, no_wrap=True)
     for line in lines:
-        # Names are data: what looks like markup in them is none.
+        # Text, because names may contain what looks like markup.
         table.add_row(*map(Text, line))
     return table
 
 
 def _width() -> int | None:
-    """The columns of the terminal; None where standard output is none."""
+    """The width of the terminal; None if standard output is not one."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 

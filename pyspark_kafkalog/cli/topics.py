@@ -1,4 +1,4 @@
-"""``kafkalog topics``: make, list, describe and delete topics."""
+"""``kafkalog topics``: create, list, describe and delete topics."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ kafkalog topics delete flights flights-copy
 
 topics = typer.Typer(
     no_args_is_help=True,
-    help="Make, list, describe and delete topics.",
+    help="Create, list, describe and delete topics.",
     epilog=_EXAMPLES,
 )
 Name = Annotated[str, typer.Argument(help="The topic.")]
 
 _REPLICAS_MAX = 2**15 - 1
-"""What the request can say."""
+"""The replication factor is an int16 in the request."""
 
 
 @topics.command(
@@ -43,20 +43,22 @@ _REPLICAS_MAX = 2**15 - 1
 def create(
     name: Name,
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="How many; the broker's default if left out.")
+        int | None, typer.Option(min=1, help="Number of partitions; default: the broker's.")
     ] = None,
     replication_factor: Annotated[
         int | None,
         typer.Option(
             min=1,
             max=_REPLICAS_MAX,
-            help="Copies of each partition; the broker's default if left out, one before Kafka 2.4.",
+            help="Copies of each partition; default: the broker's, or 1 before Kafka 2.4.",
         ),
     ] = None,
-    config: Annotated[list[str] | None, typer.Option(help="A property of the topic, name=value.")] = None,
+    config: Annotated[
+        list[str] | None, typer.Option(help="A topic property, name=value; may be repeated.")
+    ] = None,
     server: Servers = DEFAULT_SERVER,
 ) -> None:
-    """Make a topic."""
+    """Create a topic."""
     configs = properties(config, "--config")
     with connected(server) as cluster:
         topic = admin.NewTopic(name, partitions or -1, replication_factor or -1, configs)
@@ -67,9 +69,9 @@ def create(
 @topics.command("list", epilog="Example: kafkalog topics list --internal")
 def list_topics(
     server: Servers = DEFAULT_SERVER,
-    internal: Annotated[bool, typer.Option("--internal", help="Kafka's own topics too.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Include Kafka's internal topics.")] = False,
 ) -> None:
-    """List the topics, one a line, with their numbers of partitions."""
+    """List the topics, one per line, with the number of partitions."""
     with connected(server) as cluster:
         for name, topic in sorted(cluster.metadata(None).topics.items()):
             if internal or not topic.is_internal:
@@ -78,7 +80,7 @@ def list_topics(
 
 @topics.command("describe", epilog="Example: kafkalog topics describe flights")
 def describe(name: Name, server: Servers = DEFAULT_SERVER) -> None:
-    """Show a topic: its id, its own properties, and where each partition begins and ends."""
+    """Show a topic: its id, the properties set for it, and the first and end offset of each partition."""
     with connected(server) as cluster:
         topic = found_topic(cluster, name)
         partitions = [TopicPartition(name, number) for number in sorted(topic.partitions)]
@@ -99,16 +101,16 @@ def _own_properties(cluster: Cluster, name: str) -> str:
     try:
         configs = admin.describe_configs(cluster, topic=name)
     except UnsupportedVersion:
-        return "its properties are not told by brokers this old"
+        return "properties unknown: this broker is too old to report them"
     own = ", ".join(f"{key}={entry.value}" for key, entry in configs.items() if not entry.is_default)
-    return own or "no properties of its own"
+    return own or "no topic properties"
 
 
 @topics.command("delete", epilog="Example: kafkalog topics delete flights flights-copy --yes")
 def delete(
     names: Annotated[list[str], typer.Argument(help="The topics.")],
     server: Servers = DEFAULT_SERVER,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Delete topics with all their data."""
     if not yes:

@@ -1,4 +1,4 @@
-"""``kafkalog zookeeper``: a ZooKeeper server for this machine, out of PySpark's jars."""
+"""``kafkalog zookeeper``: run the ZooKeeper server that is in PySpark's jars."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ kafkalog zookeeper start conf/zookeeper.properties
 @zookeeper.command("start", epilog=_START_EPILOG)
 def start(
     properties: Annotated[
-        Path | None, typer.Argument(help="zookeeper.properties; without it the defaults hold.")
+        Path | None, typer.Argument(help="zookeeper.properties; defaults apply if omitted.")
     ] = None,
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C. When it serves, it prints one line on standard output."""
+    """Run ZooKeeper until SIGTERM or Ctrl-C. Prints one line on standard output when it is ready."""
     from pyspark_kafkalog.zookeeper.server import ZooKeeperNotStarted, ZooKeeperServer
 
     config = ZooKeeperServerConfig.load(properties)
@@ -38,11 +38,11 @@ def start(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _frame: stops.put(number))
     with ZooKeeperServer(config) as server:
-        # A closed standard output is no reason not to serve.
+        # Run even if standard output is closed.
         with contextlib.suppress(OSError):
             os.write(1, f"zookeeper listens on {server.connect}; data in {server.data_dir}\n".encode())
-        # A signal between two looks is seen at the next one.
+        # Polled: a signal is handled within 0.2 s.
         while stops.empty():
             code = server.wait(0.2)
             if code is not None:
-                raise ZooKeeperNotStarted(f"ZooKeeper ended by itself with exit code {code}")
+                raise ZooKeeperNotStarted(f"ZooKeeper exited with code {code}")

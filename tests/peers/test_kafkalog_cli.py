@@ -86,7 +86,7 @@ def test_a_group_with_a_member_is_shown_and_cannot_be_moved(server: str, topic: 
     ]
     assert {"group": topic, "state": "Stable", "protocol": "consumer"} in listed
     described = kafkalog("groups", "describe", topic, server=server).stdout
-    assert described.startswith(f"{topic}: Stable, 1 member, shared out by range")
+    assert described.startswith(f"{topic}: Stable, 1 member, assigned by range")
     first, second, total = table(described)
     assert first[:6] == [topic, "0", "4", "10", "6", "someone"]
     assert second[:6] == [topic, "1", "-", "0", "0", "someone"]

@@ -37,7 +37,7 @@ def test_a_topic_is_made_listed_described_and_deleted(server: str, client: RawCl
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("topics", "describe", "not-there"), 1, "kafkalog: no topic is called 'not-there'"),
+        (("topics", "describe", "not-there"), 1, "kafkalog: topic 'not-there' does not exist"),
         (("topics", "create", "bad/name"), 1, "bad/name"),
         (("topics", "create", "x", "--config", "nonsense"), 2, "'nonsense' is not name=value"),
         (("topics", "create", "x", "--config", "retention.ms=soon"), 2, "retention.ms"),

@@ -113,7 +113,7 @@ def test_groups_are_listed_and_described(server: str, filled: str) -> None:
     ]
     missing = kafkalog("groups", "describe", "no-such-group", server=server)
     assert missing.returncode == 1
-    assert missing.stderr == f"kafkalog: no group is called 'no-such-group' on {server}\n"
+    assert missing.stderr == f"kafkalog: consumer group 'no-such-group' does not exist on {server}\n"
 
 
 def test_members_are_shown_with_what_they_read() -> None:
@@ -133,7 +133,7 @@ def test_members_are_shown_with_what_they_read() -> None:
         broker.default(ApiKey.OFFSET_FETCH, nothing)
         described = kafkalog("groups", "describe", "g", server=broker.address).stdout
         assert described.startswith(
-            "g: Stable, 2 members, shared out by range\nreads nothing: c1 /10.0.0.1 (m1)\n"
+            "g: Stable, 2 members, assigned by range\nno partitions: c1 /10.0.0.1 (m1)\n"
         )
         assert table(described) == [["t", "0", "-", "4", "4", "c0", "/10.0.0.1"], ["total", "4"]]
         (document,) = rows(kafkalog("groups", "describe", "g", "--json", server=broker.address).stdout)
@@ -222,7 +222,7 @@ def test_a_load_of_todays_topics_has_no_lag_in_those_of_07(tmp_path: Path) -> No
     ledger_at(tmp_path, "t", "", {0: 2})
     shown = kafkalog("lag", "--load", "loaded", "--offsets", str(tmp_path), "--option", "protocol=0.7")
     assert shown.returncode == 2
-    assert "load 'loaded' is not of topics of Kafka 0.7: leave --option protocol=0.7 out" in shown.stderr
+    assert "load 'loaded' does not read Kafka 0.7: omit --option protocol=0.7" in shown.stderr
 
 
 def test_the_position_of_a_load_in_a_recreated_topic_counts_for_nothing(
@@ -231,7 +231,7 @@ def test_the_position_of_a_load_in_a_recreated_topic_counts_for_nothing(
     ledger_at(tmp_path, filled, "AAAAAAAAAAAAAAAAAAAAAA", {0: 2})
     shown = kafkalog("lag", "--load", "loaded", "--offsets", str(tmp_path), server=server)
     assert table(shown.stdout) == [[filled, "0", "3", "-", "3"], [filled, "1", "1", "-", "1"], ["total", "4"]]
-    assert f"{filled}-0 was deleted and made anew since the load read it" in shown.stderr
+    assert f"{filled}-0 was recreated since the load read it" in shown.stderr
 
 
 def test_partitions_that_are_gone_are_shown_without_a_lag(server: str, tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_nothing_committed_is_said(server: str, tmp_path: Path) -> None:
     ledger_at(tmp_path, "t", "", {})
     shown = kafkalog("lag", "--load", "loaded", "--offsets", str(tmp_path), server=server)
     assert (shown.returncode, shown.stderr) == (
-        0, "nothing is committed yet; name a topic to see what is in it\n",
+        0, "nothing is committed yet; name a topic to see its offsets\n",
     )  # fmt: skip
 
 
@@ -282,7 +282,7 @@ def test_a_group_that_is_not_known_is_an_error(server: str, filled: str, command
     asked = [filled if word == "TOPIC" else word for word in command]
     shown = kafkalog(*asked, "--group", "no-such-group", server=server)
     assert (shown.returncode, shown.stdout) == (1, "")
-    assert shown.stderr == f"kafkalog: no group is called 'no-such-group' on {server}\n"
+    assert shown.stderr == f"kafkalog: consumer group 'no-such-group' does not exist on {server}\n"
 
 
 def test_a_group_that_has_committed_nothing_yet_is_known_by_its_members() -> None:
@@ -310,11 +310,11 @@ def test_brokers_that_do_not_list_groups_are_believed_to_know_them(monkeypatch: 
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("lag",), "Give --group, or --load with --offsets, or both"),
+        (("lag",), "lag needs --group, --load with --offsets, or both"),
         (("lag", "--load", "x"), "--load and --offsets go together"),
         (("lag", "--load", "x", "--offsets", "/nowhere"), "no load is called 'x' at /nowhere"),
-        (("offsets", "t", "--time", "soon"), "--time: 'soon' is no time; allowed: earliest"),
-        (("groups", "reset", "g", "t", "--to", "soon"), "--to: 'soon' is no position"),
+        (("offsets", "t", "--time", "soon"), "--time: 'soon' is not a time; allowed: earliest"),
+        (("groups", "reset", "g", "t", "--to", "soon"), "--to: 'soon' is not a position"),
     ],
 )
 def test_a_command_that_cannot_be_meant_is_refused_with_code_2(arguments: tuple[str, ...], why: str) -> None:

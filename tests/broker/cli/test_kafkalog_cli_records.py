@@ -88,7 +88,7 @@ def test_a_whole_file_is_a_record(server: str, client: RawClient, one: str, tmp_
     small = ("--property", "max.request.size=1500")
     ran = kafkalog("produce", one, "a", "b", "--whole", *small, server=server, cwd=tmp_path)
     assert ran.returncode == 1
-    assert "kafkalog: b: a record of more than max.request.size=1500 bytes" in ran.stderr
+    assert "kafkalog: b: the record is larger than max.request.size=1500" in ran.stderr
     assert f"{one}: 1 record, 10 bytes delivered" in ran.stderr
 
 
@@ -123,7 +123,7 @@ def test_json_comes_out_as_it_went_in(server: str, client: RawClient, topic: str
 @pytest.mark.parametrize(
     ("arguments", "said", "why"),
     [
-        (["--key-separator", ":"], "a:1\nb:2\nc3\nd:4\n", "<stdin>:3: the line has no key separator ':'"),
+        (["--key-separator", ":"], "a:1\nb:2\nc3\nd:4\n", "<stdin>:3: no key separator ':'"),
         (
             ["--json"],
             '{"value": "1"}\n\n{"value": "2"}\n{"valeu": "3"}\n',
@@ -137,7 +137,7 @@ def test_json_comes_out_as_it_went_in(server: str, client: RawClient, topic: str
         (
             ["--property", "max.request.size=20000"],
             "1\n2\n" + "x" * 29_999,
-            "<stdin>:3: a line of more than 20000 bytes",
+            "<stdin>:3: the line is longer than 20000 bytes",
         ),
     ],
 )
@@ -147,7 +147,7 @@ def test_a_wrong_line_is_reported_with_its_number_and_nothing_after_it_is_sent(
     ran = kafkalog("produce", one, *arguments, server=server, said=said)
     assert ran.returncode == 1
     assert ran.stderr.startswith("kafkalog: " + why.format(topic=one))
-    assert "nothing from there on was sent" in ran.stderr
+    assert "this and everything after it was not sent" in ran.stderr
     assert f"{one}: 2 records, 2 bytes delivered" in ran.stderr
     assert values(client, one) == [b"1", b"2"]
 
@@ -171,7 +171,7 @@ def test_a_topic_that_is_not_there_ends_both_commands() -> None:
         assert "<stdin>:1: topic not-there: UNKNOWN_TOPIC_OR_PARTITION" in made.stderr
         read = kafkalog("consume", "not-there", server=broker.address)
         assert (read.returncode, read.stdout) == (1, "")
-        assert read.stderr == f"kafkalog: no topic is called 'not-there' on {broker.address}\n"
+        assert read.stderr == f"kafkalog: topic 'not-there' does not exist on {broker.address}\n"
 
 
 def test_a_read_begins_and_ends_where_asked(server: str, client: RawClient, one: str) -> None:
@@ -296,20 +296,20 @@ def test_offsets_that_are_gone_are_an_error_with_what_is_left() -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("consume", "t", "--from", "soon"), "--from: 'soon' is no position; allowed: earliest, latest"),
+        (("consume", "t", "--from", "soon"), "--from: 'soon' is not a position; allowed: earliest, latest"),
         (("consume", "t", "--follow", "--to", "5"), "--to and --follow cannot be combined"),
         (
             ("consume", "t", "--format", "raw", "--key-separator", ","),
-            "--key-separator goes with --format value",
+            "--key-separator needs --format value",
         ),
         (("consume", "t", "--format", "xml"), "'xml' is not one of"),
         (("consume", "t", "--property", "fetch.max.bytes=0"), "fetch.max.bytes=0 is not allowed"),
         (("produce", "t", "--whole", "--json"), "--json and --whole cannot be combined"),
         (("produce", "t", "--json", "--key", "k"), "--key and --json cannot be combined"),
-        (("produce", "t", "--repartition"), "--repartition goes with --json"),
-        (("produce", "t", "--key-separator", ""), "'' cannot separate a key"),
+        (("produce", "t", "--repartition"), "--repartition needs --json"),
+        (("produce", "t", "--key-separator", ""), "'' cannot be a key separator"),
         (("produce", "t", "--compression", "rar"), "compression.type=rar is not allowed"),
-        (("produce", "t", "-", "not-there.txt"), "not-there.txt cannot be read: no such file"),
+        (("produce", "t", "-", "not-there.txt"), "cannot read not-there.txt: no such file"),
         (("produce", "t", "--property", "acks"), "'acks' is not name=value"),
     ],
 )

@@ -199,7 +199,7 @@ def test_the_command_line_is_set_by_a_variable(topic_name: str, monkeypatch: pyt
         assert sent.exit_code == 0, sent.output
         assert f"{topic_name}\t1\n" in run.invoke(app, ["topics", "list"]).output
         shown = run.invoke(app, ["topics", "describe", topic_name]).output
-        assert f"{topic_name}  no id  its properties are not told by brokers this old" in shown
+        assert f"{topic_name}  no id  properties unknown: this broker is too old to report them" in shown
         refused = run.invoke(app, ["topics", "delete", topic_name, "--yes"]).exception
         assert isinstance(refused, UnsupportedVersion)
         read = kafkalog("consume", topic_name, "--from", "-2", "--quiet", server=servers)

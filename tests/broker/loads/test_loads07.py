@@ -400,7 +400,7 @@ def test_the_commands_know_ledgers_of_07(loads: Loads, cluster: Cluster, tmp_pat
     assert lag.stderr == "protocol=0.7: offsets, lag and load_lag are bytes\n"
     unsaid = kafkalog("lag", "--load", *ledger)
     assert unsaid.returncode == 2
-    assert "load 'load' is of topics of Kafka 0.7: say --option protocol=0.7" in unsaid.stderr
+    assert "load 'load' reads Kafka 0.7: add --option protocol=0.7" in unsaid.stderr
     (commit,) = [json.loads(line) for line in kafkalog("history", *ledger, "--json").stdout.splitlines()]
     assert [(p["broker"], p["partition"], p["next"]) for p in commit["positions"]] == [
         (3, 0, 2 * SIZE),
@@ -424,6 +424,6 @@ def test_the_lag_of_a_group_of_07_is_looked_up_in_zookeeper(session: Session, zo
     ]
     unknown = kafkalog("lag", "t", "--group", "nobody", *where)
     assert unknown.returncode == 1
-    assert f"no group is called 'nobody' in ZooKeeper at {zookeeper_connect}" in unknown.stderr
+    assert f"consumer group 'nobody' does not exist in ZooKeeper at {zookeeper_connect}" in unknown.stderr
     assert "name the topics" in kafkalog("lag", "--group", "g", *where).stderr
     assert "needs --option protocol=0.7" in kafkalog("lag", "--group", "g", "--option", "a=b").stderr

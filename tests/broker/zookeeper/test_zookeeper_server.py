@@ -101,7 +101,7 @@ def test_a_jvm_that_ends_by_itself_ends_the_command(start: Start, tmp_path: Path
     jvm_of(process).kill()
     _, errors = process.communicate(timeout=20)
     assert process.returncode == 1
-    assert "ZooKeeper ended by itself with exit code -9" in errors
+    assert "ZooKeeper exited with code -9" in errors
 
 
 def test_a_port_that_is_taken_is_reported_and_nobody_else_is_taken_for_ours(

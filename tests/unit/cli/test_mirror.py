@@ -47,7 +47,7 @@ def test_each_source_reports_what_came_and_what_is_left(clock: ManualClock) -> N
     running, rate = Running(), _Rate()
     expected = (
         "east: 1,200 messages, 4.5 kB, 3 partitions, lag 17; "
-        "west: 1 message, 1 byte, 1 partition, lag not known"
+        "west: 1 message, 1 byte, 1 partition, lag unknown"
     )
     assert _status(cast(Mirror, running), rate) == f"0 messages/s; {expected}"
     running.lost_count = 2

@@ -28,16 +28,16 @@ def test_headers_may_be_an_object() -> None:
     [
         ('{"value": ', "not JSON: Expecting value at column 11"),
         (b'{"value": "\xff"}', "not UTF-8: invalid start byte at byte 11"),
-        ("[" * 100_000, "nested too deep"),
-        ("7", "a JSON object is needed, not 7"),
-        ('{"key": "k"}', 'there is no "value"; write null for a record without one'),
+        ("[" * 100_000, "nested too deeply"),
+        ("7", "expected a JSON object, not 7"),
+        ('{"key": "k"}', '"value" is missing; write null for a record without a value'),
         (
             '{"value": "v", "Key": "k"}',
             "unknown field 'Key'; allowed: headers, key, partition, timestamp, value",
         ),
         ('{"value": {"a": 1}}', 'value is {"a": 1}; allowed: text, null, {"base64": "..."}'),
         ('{"value": {"base64": "A?=="}}', "value is not base64"),
-        ('{"value": "\\ud800"}', "value holds half a surrogate pair"),
+        ('{"value": "\\ud800"}', "value has a lone surrogate"),
         ('{"value": "v", "partition": -1}', "partition is -1; allowed: null, 0 to 2147483647"),
         ('{"value": "v", "partition": true}', "partition is true"),
         (

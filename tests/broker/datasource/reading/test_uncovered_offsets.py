@@ -73,7 +73,7 @@ def test_a_flipped_bit_of_a_base_offset_ends_no_read_without_a_word(
     consumed = kafkalog("consume", topic, server=running_broker.bootstrap_servers)
     assert consumed.returncode == 1, consumed.stdout
     assert consumed.stderr.startswith(f"kafkalog: {topic}-0"), consumed.stderr
-    assert consumed.stderr.endswith("To go on without what is corrupt: --on-corrupt-batch skip\n")
+    assert consumed.stderr.endswith("To skip corrupt data: --on-corrupt-batch skip\n")
     assert consumed.stderr.count("\n") == 1
 
 
@@ -102,5 +102,5 @@ def test_the_batch_may_be_left_out_and_is_named(
     )
     assert consumed.returncode == 0
     assert consumed.stdout.split() == [f"{n:05d}" for n in found]
-    assert f"{topic}-0: offsets [50, 60) are corrupt and left out\n" in consumed.stderr
-    assert f"{topic}: 10 offsets left out as corrupt\n" in consumed.stderr
+    assert f"{topic}-0: skipped corrupt offsets [50, 60)\n" in consumed.stderr
+    assert f"{topic}: skipped 10 corrupt offsets\n" in consumed.stderr
