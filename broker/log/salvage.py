@@ -6,6 +6,7 @@ must not be served. This one goes on. What an entry looks like is a `Layout`: `s
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -15,74 +16,43 @@ from broker.log.walk import SCAN_BYTES
 from pyspark_kafkalog.errors import CorruptMessage
 
 
-class Found(Protocol):
+@dataclass(slots=True)
+class Found(ABC):
     """An entry by its header, which may be wrong: a v2 batch, an entry of v0 or v1, or one of 0.7."""
 
-    @property
-    def position(self) -> int:
-        """Where it begins in the file."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """In bytes, with its header."""
-        ...
+    position: int
+    """Where it begins in the file."""
+    size: int
+    """In bytes, with its header."""
+    summed_from: int
+    """Position of the first byte that the checksum covers; the last is that of the entry."""
+    first_offset: int
+    """Offset at which it begins, or where that is not known the last one."""
+    first_is_known: bool
+    """Whether it begins at ``first_offset``; not known of compressed sets of v0 and v1."""
+    last_offset: int
+    next_offset: int
+    """Offset at which the next entry begins, if none is missing."""
+    max_timestamp: int
+    """In milliseconds, -1 where there is none."""
+    record_count: int | None
+    """The records in it; None where it must be opened for that."""
+    stored_crc: int
+    """The checksum in its header."""
+    crc: int
+    """The checksum of its bytes."""
 
     @property
     def end(self) -> int:
         """Position of the first byte after it."""
-        ...
-
-    @property
-    def summed_from(self) -> int:
-        """Position of the first byte that the checksum covers; the last is that of the entry."""
-        ...
-
-    @property
-    def first_offset(self) -> int:
-        """Offset at which it begins, or where that is not known the last one."""
-        ...
-
-    @property
-    def first_is_known(self) -> bool:
-        """Whether it begins at ``first_offset``; not known of compressed sets of v0 and v1."""
-        ...
-
-    @property
-    def last_offset(self) -> int:
-        """The last offset that is its own."""
-        ...
-
-    @property
-    def next_offset(self) -> int:
-        """Offset at which the next entry begins, if none is missing."""
-        ...
-
-    @property
-    def max_timestamp(self) -> int:
-        """In milliseconds, -1 where there is none."""
-        ...
-
-    @property
-    def record_count(self) -> int | None:
-        """The records in it; None where it must be opened for that."""
-        ...
-
-    @property
-    def crc(self) -> int:
-        """The checksum of its bytes."""
-        ...
-
-    @property
-    def stored_crc(self) -> int:
-        """The checksum in its header."""
-        ...
+        return self.position + self.size
 
     @property
     def sound(self) -> bool:
-        """Whether the two are the same."""
-        ...
+        """Whether its checksum is right."""
+        return self.crc == self.stored_crc
 
+    @abstractmethod
     def count(self, file: File) -> int:
         """Decompress it, parse its records, whatever its checksum is, and count them.
 
@@ -90,7 +60,6 @@ class Found(Protocol):
             KafkaError: that cannot be done.
             OSError: the disk refused to read.
         """
-        ...
 
 
 F = TypeVar("F", bound=Found)
@@ -165,8 +134,8 @@ class Layout(Protocol[F]):
         """
         ...
 
-    def summed(self, found: F, window: Window) -> F:
-        """The same with its ``crc``. Raises `CorruptMessage` when the file has become shorter."""
+    def checksum(self, found: F) -> Callable[[memoryview, int], int]:
+        """Computes its checksum."""
         ...
 
     def candidates(self, window: Window, chunk: bytes, position: int) -> Iterable[int]:
@@ -186,7 +155,7 @@ def salvage(window: Window, layout: Layout[F], *, start: int = 0) -> Iterator[F 
     position = start
     while position < window.size:
         try:
-            found = layout.summed(layout.header_at(window, position), window)
+            found = _summed(window, layout, position)
             if not found.sound and not (
                 found.end == window.size or _looks_like_one(window, layout, found.end)
             ):
@@ -201,6 +170,13 @@ def salvage(window: Window, layout: Layout[F], *, start: int = 0) -> Iterator[F 
         else:
             yield found
             position = found.end
+
+
+def _summed(window: Window, layout: Layout[F], position: int) -> F:
+    """The entry at ``position`` with its checksum. Raises `CorruptMessage` when there is none."""
+    found = layout.header_at(window, position)
+    found.crc = window.sum(found.summed_from, found.end, layout.checksum(found))
+    return found
 
 
 def _looks_like_one(window: Window, layout: Layout[F], position: int) -> bool:
@@ -229,6 +205,6 @@ def _next_sound(window: Window, layout: Layout[F], start: int) -> int:
 
 def _is_sound(window: Window, layout: Layout[F], position: int) -> bool:
     try:
-        return layout.summed(layout.header_at(window, position), window).sound
+        return _summed(window, layout, position).sound
     except CorruptMessage:
         return False

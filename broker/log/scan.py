@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator
 
 from broker.disk.filesystem import File
 from broker.log.family import MAX_DECOMPRESSED_BYTES
-from broker.log.salvage import Damage, Window, salvage
+from broker.log.salvage import Damage, Found, Window, salvage
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.batch import (
@@ -49,8 +47,6 @@ from pyspark_kafkalog.types import NO_TIMESTAMP, Record
 
 __all__ = ["Damage", "FoundBatch", "FoundEntry", "FoundSet", "scan"]
 
-_H = TypeVar("_H", BatchHeader, EntryHeader)
-
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
 _LENGTH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
@@ -71,65 +67,17 @@ none, and to sum up all of it would take hours. Kafka's default allowed 1 MB.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _Headed(Generic[_H]):
-    """What all formats have in common: a header with the size, and a checksum.
-
-    ``crc`` is the checksum of the entry's bytes.
-    """
-
-    position: int
-    header: _H
-    crc: int
-
-    @property
-    def sound(self) -> bool:
-        return self.crc == self.header.crc
-
-    @property
-    def stored_crc(self) -> int:
-        return self.header.crc
-
-    @property
-    def size(self) -> int:
-        return self.header.size
-
-    @property
-    def end(self) -> int:
-        return self.position + self.header.size
-
-
-@dataclass(frozen=True, slots=True)
-class FoundBatch(_Headed[BatchHeader]):
+class FoundBatch(Found):
     """A batch by its header."""
 
-    @property
-    def first_is_known(self) -> bool:
-        return True
+    __slots__ = ("header",)
 
-    @property
-    def summed_from(self) -> int:
-        return self.position + ATTRIBUTES_POSITION
-
-    @property
-    def first_offset(self) -> int:
-        return self.header.base_offset
-
-    @property
-    def last_offset(self) -> int:
-        return self.header.last_offset
-
-    @property
-    def next_offset(self) -> int:
-        return self.header.next_offset
-
-    @property
-    def max_timestamp(self) -> int:
-        return self.header.max_timestamp
-
-    @property
-    def record_count(self) -> int:
-        return self.header.record_count
+    def __init__(self, position: int, header: BatchHeader, crc: int) -> None:
+        super().__init__(
+            position, header.size, position + ATTRIBUTES_POSITION, header.base_offset, True,
+            header.last_offset, header.next_offset, header.max_timestamp, header.record_count, header.crc, crc,
+        )  # fmt: skip
+        self.header = header
 
     def records(self, file: File) -> list[Record]:
         """Its records, those of control batches too, whatever its checksum is. Raises as `count`."""
@@ -140,37 +88,18 @@ class FoundBatch(_Headed[BatchHeader]):
         return len(self.records(file))
 
 
-@dataclass(frozen=True, slots=True)
-class FoundSet(_Headed[EntryHeader]):
+class FoundSet(Found):
     """An entry of v0 or v1 by its header: a message, or a compressed set of them."""
 
-    @property
-    def summed_from(self) -> int:
-        return self.position + MAGIC_POSITION
+    __slots__ = ("header",)
 
-    @property
-    def first_offset(self) -> int:
-        return self.header.offset
-
-    @property
-    def first_is_known(self) -> bool:
-        return not self.header.is_compressed
-
-    @property
-    def last_offset(self) -> int:
-        return self.header.offset
-
-    @property
-    def next_offset(self) -> int:
-        return self.header.offset + 1
-
-    @property
-    def max_timestamp(self) -> int:
-        return self.header.timestamp
-
-    @property
-    def record_count(self) -> int | None:
-        return None if self.header.is_compressed else 1
+    def __init__(self, position: int, header: EntryHeader, crc: int) -> None:
+        compressed, offset = header.is_compressed, header.offset
+        super().__init__(
+            position, header.size, position + MAGIC_POSITION, offset, not compressed, offset, offset + 1,
+            header.timestamp, None if compressed else 1, header.crc, crc,
+        )  # fmt: skip
+        self.header = header
 
     def records(self, file: File) -> list[Record]:
         """Its messages, inner ones too, whatever its own checksum is. Raises as `count`."""
@@ -238,10 +167,8 @@ class _Entries:
             )
         return found
 
-    def summed(self, found: FoundEntry, window: Window) -> FoundEntry:
-        if isinstance(found, FoundBatch):
-            return replace(found, crc=window.sum(found.summed_from, found.end, crc32c))
-        return replace(found, crc=window.sum(found.summed_from, found.end, crc32))
+    def checksum(self, found: FoundEntry) -> Callable[[memoryview, int], int]:
+        return crc32c if isinstance(found, FoundBatch) else crc32
 
     def candidates(self, window: Window, chunk: bytes, position: int) -> Iterator[int]:  # noqa: ARG002
         for match in _MAY_BEGIN.finditer(chunk):
@@ -254,8 +181,8 @@ class _Entries:
 
 
 def _read_entry(window: Window, position: int) -> EntryHeader:
-    """The header of the v0 or v1 entry at ``position``; what of it is in the file must be filled by key and
-    value: its magic alone is no mark by which to know it.
+    """The header of the v0 or v1 entry at ``position``; key and value must fill it:
+    its magic alone is no proof that it is one.
     """
     header = read_entry(window.view(position, MIN_ENTRY_BYTES))
     at = KEY_POSITIONS[header.magic]
@@ -288,51 +215,32 @@ all that looks like a length in a file of 512 MiB would take hours. 0.7 allowed 
 """
 
 
-@dataclass(frozen=True, slots=True)
-class FoundEntry07:
+class FoundEntry07(Found):
     """An entry by its header; ``crc`` is the checksum of its payload."""
 
-    position: int
-    size: int
-    first_offset: int
-    magic: int
-    codec: Codec
-    summed_from: int
-    stored_crc: int
-    crc: int
+    __slots__ = ("codec", "magic")
 
-    @property
-    def sound(self) -> bool:
-        return self.crc == self.stored_crc
-
-    @property
-    def end(self) -> int:
-        return self.position + self.size
+    def __init__(
+        self,
+        position: int,
+        size: int,
+        first_offset: int,
+        magic: int,
+        codec: Codec,
+        payload: int,
+        stored_crc: int,
+    ) -> None:
+        """``payload``: where in the entry it begins."""
+        super().__init__(
+            position, size, position + payload, first_offset, True, first_offset + size - 1,
+            first_offset + size, NO_TIMESTAMP, 1 if codec is Codec.NONE else None, stored_crc, 0,
+        )  # fmt: skip
+        self.magic, self.codec = magic, codec
 
     @property
     def payload_size(self) -> int:
         """Bytes of its payload as it is stored."""
         return self.end - self.summed_from
-
-    @property
-    def first_is_known(self) -> bool:
-        return True
-
-    @property
-    def last_offset(self) -> int:
-        return self.next_offset - 1
-
-    @property
-    def next_offset(self) -> int:
-        return self.first_offset + self.size
-
-    @property
-    def max_timestamp(self) -> int:
-        return NO_TIMESTAMP
-
-    @property
-    def record_count(self) -> int | None:
-        return 1 if self.codec is Codec.NONE else None
 
     def messages(self, file: File) -> Iterator[MessageAndOffset]:
         """Its messages, inner ones too, whatever its own checksum is.
@@ -388,12 +296,10 @@ class _Entries07:
             )
         (crc,) = _CRC.unpack_from(view, payload - _CRC.size)
         first_offset = self._base_offset + position
-        return FoundEntry07(
-            position, size, first_offset, view[_MAGIC_POSITION], codec, position + payload, crc, 0
-        )
+        return FoundEntry07(position, size, first_offset, view[_MAGIC_POSITION], codec, payload, crc)
 
-    def summed(self, found: FoundEntry07, window: Window) -> FoundEntry07:
-        return replace(found, crc=window.sum(found.summed_from, found.end, crc32))
+    def checksum(self, found: FoundEntry07) -> Callable[[memoryview, int], int]:  # noqa: ARG002
+        return crc32
 
     def candidates(self, window: Window, chunk: bytes, position: int) -> Iterator[int]:
         for match in _MAY_BEGIN_07.finditer(chunk):
