@@ -92,7 +92,7 @@ def _undisturbed(directories: Sequence[Path], *, live: bool) -> Iterator[None]:
                 lock = hold_off(directory / LOCK_NAME)
             except BlockingIOError:
                 raise StorageError(
-                    f"a broker runs on {directory}: stop it, or export with --live what is written by now"
+                    f"a broker runs on {directory}: stop it, or use --live to export what is written so far"
                 ) from None
             if lock is not None:
                 held.callback(lock.close)
@@ -121,7 +121,7 @@ def _sources(
     there = {place.partition.topic for each in contents for place in each.partitions} - deleting
     missing = [topic for topic in topics if topic not in there]
     if missing:
-        known = f"there are {', '.join(sorted(there))}" if there else "there is none at all"
+        known = f"there are {', '.join(sorted(there))}" if there else "there are no topics"
         raise InvalidConfig(f"no topic {', '.join(missing)}: {known}")
     sources = []
     unreadable: dict[str, str] = {}

@@ -58,7 +58,7 @@ def _run(options: argparse.Namespace) -> int:
     holder = holder_of(held / LOCK_NAME)
     if holder is None or not holder.alive:
         say(
-            f"a broker holds {held}, but it has not said which process it is"
+            f"a broker holds {held}, whose process is not known"
             if holder is None
             else f"a broker holds {held} and says that it is process {holder.pid}, which cannot be seen from"
             " here: stop it on the machine, in the container or as the user that it runs as"

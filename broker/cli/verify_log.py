@@ -133,7 +133,7 @@ def _jobs(place: Path, deep: bool, generation: str, files: FileSystem) -> Iterat
     else:
         segment = segment_place(place.absolute())
         if segment is None:
-            raise InvalidConfig(f"{place} is no segment: indexes are checked with theirs")
+            raise InvalidConfig(f"{place} is no segment: it is an index; name its segment")
         named = partition_place(segment.path.parent)
         expected = expected_of(named, files) if named is not None else Expected()
         inspection = inspection_of(segment.path.parent, generation, files)

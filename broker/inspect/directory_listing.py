@@ -121,7 +121,7 @@ def kind_of(path: Path, files: FileSystem) -> str:
         if partitions_in(path, files):
             return "data"
         raise InvalidConfig(
-            f"{path} is no data directory, and no segment ({SUFFIX} or {KAFKA_SUFFIX}) is in it"
+            f"{path} is neither a data directory nor has segments ({SUFFIX}, {KAFKA_SUFFIX}) in it"
         )
     if segment_place(path) is not None:
         return "segment"
@@ -141,7 +141,7 @@ def read_notes(data_directory: Path, files: FileSystem) -> Notes:
         path = data_directory / name
         table = read_table(files, path)
         if table is None and path.exists():
-            faults.append((path, "it is cut short or changed, and says nothing"))
+            faults.append((path, "it is cut short or changed"))
         tables.append(table)
     clean, points = tables
     return Notes(clean, points or {}, tuple(faults))

@@ -218,9 +218,7 @@ class _Check:
         path = directory / SEGMENT_LIST_NAME
         if listed is None:
             if path.exists():
-                self.find(
-                    path, None, "it is cut short or changed, and says nothing: the next start writes it again"
-                )
+                self.find(path, None, "it is cut short or changed: the next start writes it again")
             return segments
         for missing in self._missing:
             self.find(directory / missing.why.split(" ")[0], None, str(missing))
@@ -234,7 +232,7 @@ class _Check:
                 self.find(
                     segment.path,
                     None,
-                    "it is no part of the log: the next start moves it aside",
+                    "it is not part of the log: the next start moves it aside",
                     damage=False,
                 )
         return [segment for segment in segments if segment.base_offset not in unknown]
@@ -411,7 +409,7 @@ class _Check:
             self.find(segment.path, position, f"{what}; {known}")
         elif expected.stopped_cleanly is None and (whole or position == 0):
             look = self.report.inspection
-            nothing = f"; it holds no {look.entry} of generation {look.generation}" if position == 0 else ""
+            nothing = f"; there is no {look.entry} of generation {look.generation}" if position == 0 else ""
             self.find(segment.path, position, what + nothing)
         else:
             self.find(

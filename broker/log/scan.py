@@ -75,7 +75,8 @@ class FoundBatch(Found):
     def __init__(self, position: int, header: BatchHeader, crc: int) -> None:
         super().__init__(
             position, header.size, position + ATTRIBUTES_POSITION, header.base_offset, True,
-            header.last_offset, header.next_offset, header.max_timestamp, header.record_count, header.crc, crc,
+            header.last_offset, header.next_offset, header.max_timestamp, header.record_count,
+            header.crc, crc,
         )  # fmt: skip
         self.header = header
 

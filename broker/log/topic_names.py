@@ -33,7 +33,7 @@ def check_name(name: str, others: Iterable[str] = ()) -> None:
     if len(name) > MAX_NAME_LENGTH:
         raise InvalidTopic(f"topic name of {len(name)} characters; the limit is {MAX_NAME_LENGTH}")
     if not _LEGAL.match(name):
-        raise InvalidTopic(f"topic name {name!r} has others than ASCII letters, digits, '.', '_', '-'")
+        raise InvalidTopic(f"topic name {name!r}: only ASCII letters, digits, '.', '_' and '-' are allowed")
     clash = collision(name, others)
     if clash is not None:
         raise InvalidTopic(f"topic {name!r} collides with {clash!r}: '.' and '_' count as one character")

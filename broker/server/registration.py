@@ -263,7 +263,7 @@ class Registration:
                 if there is None or (there.host, there.port) != (presence.node.host, presence.node.port):
                     break
                 if not logged:
-                    _log.warning("%s died lately: waiting until ZooKeeper has missed it", there)
+                    _log.warning("%s died lately: waiting until its ZooKeeper session expires", there)
                     logged = True
                 self._clock.sleep(_LOOK_SECONDS)
 

@@ -231,7 +231,7 @@ class Topics:
             try:
                 run_steps(self._left.popleft())
             except KafkaError as e:
-                _log.warning("a topic whose client has left was not made: %s", e)
+                _log.warning("a topic was not created after its client left: %s", e)
 
     def _to_the_end(self, steps: Steps[_T]) -> Steps[_T]:
         """The same steps, which go to ``_left`` where they are not taken to their end.

@@ -410,7 +410,7 @@ class LogManager:
         except FileNotFoundError:
             return
         if not empty:
-            raise StorageError(f"{path} is in the way: it holds data and belongs to no topic")
+            raise StorageError(f"{path} has data and belongs to no topic: move it away first")
 
     def _undo(self, made: Mapping[TopicPartition, Log], *more: Path) -> None:
         """Remove what was made for a topic that there will not be; the next start removes what stays."""

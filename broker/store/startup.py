@@ -235,7 +235,7 @@ class Startup:
                 return
             metadata = read_partition_metadata(self._files, path)
         except NotADirectoryError:
-            raise StorageError(f"{path} is in the way of {partition}") from None
+            raise StorageError(f"{path} is not a directory; {partition} needs this place") from None
         if metadata is None:
             self._files.make_directory(path)
             write_partition_metadata(self._files, path, topic)

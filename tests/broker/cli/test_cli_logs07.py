@@ -101,7 +101,7 @@ def test_a_lone_segment_is_what_the_user_says_and_not_what_it_looks_like(
     assert [line["kind"] for line in lines] == ["file", "damage"]
     capsys.readouterr()
     assert main(["verify-log", str(segment)]) == 1
-    assert "; it holds no batch of generation 0.8\n" in capsys.readouterr().out
+    assert "; there is no batch of generation 0.8\n" in capsys.readouterr().out
     flip_back = segment.read_bytes().replace(entry(b"line\nbreak \x1b", crc=1), entry(b"fine"))
     segment.write_bytes(flip_back)
     assert main(["verify-log", "--deep", "--generation", "0.7", str(segment)]) == 0

@@ -101,7 +101,7 @@ def test_a_holder_without_a_name_is_reported(data: Path, capsys: pytest.CaptureF
     held = hold(data / LOCK_NAME, b"")
     assert main(["stop", str(data)]) == 1
     held.close()
-    assert "has not said which process it is" in capsys.readouterr().err
+    assert "whose process is not known" in capsys.readouterr().err
 
 
 def test_a_broker_that_does_not_stop_in_time_is_reported(

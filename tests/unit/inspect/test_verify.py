@@ -143,7 +143,7 @@ def test_a_segment_under_a_wrong_name_is_reported(clean: Path) -> None:
     second.rename(wrong)
     report = checked(clean)
     assert damages(report)[0][0] == second.name
-    assert notes(report)[0].startswith(f"note: {wrong}: it is no part of the log")
+    assert notes(report)[0].startswith(f"note: {wrong}: it is not part of the log")
     (clean / SEGMENT_LIST_NAME).unlink()
     found = damages(checked(clean))
     assert found[0][0] == wrong.name

@@ -295,7 +295,7 @@ def test_leftovers_of_a_creation_are_removed_but_data_is_left_alone(tmp_path: Pa
     manager = open_manager(tmp_path)
     assert manager.topics() == {}
     assert sorted(p.name for p in tmp_path.glob("*_*") if p.is_dir()) == ["lost_0", "notes_2020"]
-    with pytest.raises(StorageError, match="in the way"):
+    with pytest.raises(StorageError, match="has data and belongs to no topic"):
         run_steps(manager.creating_topic("lost", ID, 1, {}))
     assert manager.topics() == {}
 
