@@ -132,7 +132,7 @@ class BatchWalk:
             while at < self._end and self._room > 0 and (size := self._whole_batch(pos)) is not None:
                 if size == _MESSAGES:
                     expected = ExpectedOffsets(lowest, asked, below)
-                    found = step(data, pos, walk, expected, at, self._end, max_bytes=self._max_batch_bytes)
+                    found = step(data, pos, walk, expected, at, self._end, self._max_batch_bytes)
                     self._room -= found.decompressed_bytes
                     at = self.next_offset = found.next_offset
                     lowest = found.lowest

@@ -43,52 +43,32 @@ def _address(typingctx: Any, array: Any) -> Any:
     return types.int64(array), codegen
 
 
-def _get8(typingctx: Any, address: Any) -> Any:
-    """The byte at an address, as a number."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.zext(builder.load(_pointer(builder, args[0], 8)), ir.IntType(64))
-
-    return types.int64(types.int64), codegen
-
-
-def _read32(typingctx: Any, address: Any) -> Any:
-    """The four bytes at an address, wherever it is, as an unsigned number."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.zext(builder.load(_pointer(builder, args[0], 32), align=1), ir.IntType(64))
-
-    return types.int64(types.int64), codegen
-
-
-def _read64(typingctx: Any, address: Any) -> Any:
-    """The eight bytes at an address, wherever it is, as a number; the first is the lowest on the machines
-    that numba knows.
+def _reader(bits: int) -> Any:
+    """Makes the function that reads the number of so many bits at an address, unsigned below 64. Its first
+    byte is the lowest on the machines that numba knows.
     """
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(_pointer(builder, args[0], 64), align=1)
+    def read(typingctx: Any, address: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            value = builder.load(_pointer(builder, args[0], bits), align=1)
+            return value if bits == 64 else builder.zext(value, ir.IntType(64))
 
-    return types.int64(types.int64), codegen
+        return types.int64(types.int64), codegen
 
-
-def _get32(typingctx: Any, base: Any, index: Any) -> Any:
-    """Number ``index`` of the unsigned 32-bit numbers at ``base``."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = builder.gep(_pointer(builder, args[0], 32), [args[1]])
-        return builder.zext(builder.load(place), ir.IntType(64))
-
-    return types.int64(types.int64, types.int64), codegen
+    return intrinsic(read)
 
 
-def _get64(typingctx: Any, base: Any, index: Any) -> Any:
-    """Number ``index`` of the 64-bit numbers at ``base``."""
+def _getter(bits: int) -> Any:
+    """Makes the function that reads number ``index`` of the numbers of so many bits at ``base``."""
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(builder.gep(_pointer(builder, args[0], 64), [args[1]]))
+    def get(typingctx: Any, base: Any, index: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            value = builder.load(builder.gep(_pointer(builder, args[0], bits), [args[1]]))
+            return value if bits == 64 else builder.zext(value, ir.IntType(64))
 
-    return types.int64(types.int64, types.int64), codegen
+        return types.int64(types.int64, types.int64), codegen
+
+    return intrinsic(get)
 
 
 def _putter(bits: int) -> Any:
@@ -119,11 +99,11 @@ def _copy(typingctx: Any, to: Any, of: Any, size: Any) -> Any:
 
 address: Any = intrinsic(_address)
 copy: Any = intrinsic(_copy)
-get8: Any = intrinsic(_get8)
-get32: Any = intrinsic(_get32)
-get64: Any = intrinsic(_get64)
-read32: Any = intrinsic(_read32)
-read64: Any = intrinsic(_read64)
+get8: Any = _reader(8)
+get32: Any = _getter(32)
+get64: Any = _getter(64)
+read32: Any = _reader(32)
+read64: Any = _reader(64)
 put8: Any = _putter(8)
 put32: Any = _putter(32)
 put64: Any = _putter(64)

@@ -3,7 +3,7 @@
 Compiling takes seconds, loading from the cache a tenth of one. numba looks for a directory it may write: that
 of ``NUMBA_CACHE_DIR``, the package's own ``__pycache__``, the user's cache directory. Where none can be
 written a private one under the temporary directory serves, and where even that fails the kernel lives in this
-process only. A cache that cannot be read is thrown away and made anew. numba writes its files under another
+process only. A cache that cannot be read is removed and made again. numba writes its files under another
 name and renames them, so processes that compile at the same time do no harm.
 """
 
@@ -75,10 +75,8 @@ def _load(name: KernelName) -> Kernel:
 
 
 def compiled(function: Any, signature: Any) -> Kernel:
-    """``function`` for arguments of these types and no others, from a cache or compiled now.
-
-    Raises:
-        Exception: numba cannot compile it; that is the only reason.
+    """``function`` for arguments of these types and no others, from a cache or compiled now. Raises only
+    where numba cannot compile it.
     """
     for directory in (None, _temporary_directory):
         dispatcher = _cached_dispatcher(function, directory)
@@ -131,7 +129,7 @@ def _compile(dispatcher: Any, signature: Any) -> bool:
             if dispatcher.signatures:
                 _log.info("kernels are compiled but could not be cached: %s", e)
                 return True
-            _log.info("numba's cache cannot be used, making it anew: %s: %s", type(e).__name__, e)
+            _log.info("numba's cache cannot be used, making it again: %s: %s", type(e).__name__, e)
             _remove_cache(dispatcher)
         else:
             return True

@@ -15,7 +15,7 @@ from numba import njit, types
 from pyspark_kafkalog.columnar.engine import MAX_TIMESTAMP_MS, Status
 from pyspark_kafkalog.columnar.intrinsics import address, copy, get8, get64, put8, put32, put64
 
-# Fields of the table of blocks, one row each: those of `engine.Block` behind its buffer.
+# Fields of the table of blocks, one row each: those of `engine.Block` after its buffer.
 BLOCK_FIELDS = 9
 (
     BLOCK_START,
@@ -201,9 +201,9 @@ def regions_fit(layout, size):
 def _named(function, name):
     """``function`` compiled, with ``name`` in its own.
 
-    numba calls what it compiles by module, name and a number that each process counts anew. Of two kernels
-    out of the cache, which other processes filled, the second would run the functions of the first where
-    these have the same names.
+    numba calls what it compiles by module, name and a number that each process counts for itself. Of two
+    kernels out of the cache, which other processes filled, the second would run the functions of the first
+    where these have the same names.
     """
     function.__qualname__ = f"{function.__name__}_of_{name}"
     return _compiled(function)

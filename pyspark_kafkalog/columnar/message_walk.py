@@ -49,51 +49,33 @@ class Step(NamedTuple):
 
 
 def step(
-    data: memoryview,
-    pos: int,
-    walk: MessageWalk,
-    expected: ExpectedOffsets,
-    at: int,
-    end: int,
-    *,
-    max_bytes: int,
+    data: memoryview, pos: int, walk: MessageWalk, expected: ExpectedOffsets, at: int, end: int, most: int
 ) -> Step:
     """What the entry of v0 or v1 at ``pos``, or those from there on, hold of the offsets ``[at, end)``.
 
-    ``expected`` is what the offsets of the first of them must be. A set may decompress to ``max_bytes``.
+    ``expected`` is what the offsets of the first of them must be. A set may decompress to ``most`` bytes.
     Raises what `answers.Walker.groups` does.
     """
     found = walk(data, pos, pos + RUN_BYTES, min(end, expected.below))
     if found.message_count:
-        # Within a run they rise, and end below what it was told.
+        # Within a run they rise, and are below the limit it was given.
         if not expected.has(found.first_offset, found.first_offset):
             raise expected.refuse(found.first_offset, found.first_offset)
         after = found.last_offset + 1
         if found.last_offset < at:
             return Step((), found.end, at, after)
-        block = Block(
-            data,
-            pos,
-            found.end,
-            found.message_count,
-            found.last_offset,
-            at,
-            end,
-            0,
-            0,
-            OWN_KIND,
-            kind=Kind.MESSAGES,
-        )
+        count, last = found.message_count, found.last_offset
+        block = Block(data, pos, found.end, count, last, at, end, 0, 0, OWN_KIND, Kind.MESSAGES)
         return Step((block,), found.end, after, after)
     if found.status is Status.COMPRESSED:
-        return _opened(data, pos, walk, expected, at, end, max_bytes)
+        return _opened(data, pos, walk, expected, at, end, most)
     if found.status is Status.BEYOND:
         return Step((), None, _beyond(data, pos, expected), expected.lowest)
     if found.status is Status.CUT:
         # Of what is cut short the length may still be an impossible one.
         next(frames(data[pos:]), None)
         return Step((), None, at, expected.lowest)
-    raise _fault(data, pos, max_bytes)
+    raise _fault(data, pos, most)
 
 
 def _beyond(data: memoryview, pos: int, expected: ExpectedOffsets) -> int:
@@ -143,13 +125,7 @@ def records(block: Block) -> list[Record]:
 
 
 def _opened(
-    data: memoryview,
-    pos: int,
-    walk: MessageWalk,
-    expected: ExpectedOffsets,
-    at: int,
-    end: int,
-    max_bytes: int,
+    data: memoryview, pos: int, walk: MessageWalk, expected: ExpectedOffsets, at: int, end: int, most: int
 ) -> Step:
     """What the compressed set at ``pos`` holds. Its messages end with its own offset, or before."""
     wrapper = read_entry(data, pos)
@@ -160,7 +136,7 @@ def _opened(
         if not expected.has(wrapper.offset, wrapper.offset):
             raise expected.refuse(wrapper.offset, wrapper.offset)
         return Step((), after, at, wrapper.offset + 1)
-    inner = inner_set(data, pos, wrapper, max_bytes)
+    inner = inner_set(data, pos, wrapper, most)
     found = walk(inner, 0, len(inner), MAX_OFFSET)
     relative = wrapper.magic > 0 and wrapper.offset > 0
     if (
@@ -169,7 +145,7 @@ def _opened(
         or (relative and found.last_offset > wrapper.offset)
         or (not relative and 0 < wrapper.offset != found.last_offset)
     ):
-        raise _fault(data, pos, max_bytes)
+        raise _fault(data, pos, most)
     base = wrapper.offset - found.last_offset if relative else 0
     first, last = base + found.first_offset, base + found.last_offset
     whole = max(wrapper.offset, last)
@@ -179,19 +155,9 @@ def _opened(
         _check_next(data, after, expected.after(whole))
         return Step((), None, first, whole + 1, len(inner))
     append_time = wrapper.timestamp_type is TimestampType.LOG_APPEND_TIME
-    block = Block(
-        inner,
-        0,
-        found.end,
-        found.message_count,
-        found.last_offset,
-        max(0, at - base),
-        end - base,
-        base,
-        wrapper.timestamp if append_time else 0,
-        int(append_time),
-        kind=Kind.MESSAGES,
-    )
+    count, low, time = found.message_count, max(0, at - base), wrapper.timestamp if append_time else 0
+    where = inner, 0, found.end, count, found.last_offset, low, end - base
+    block = Block(*where, base, time, int(append_time), Kind.MESSAGES)
     return Step((block,) if last >= at else (), after, whole + 1, whole + 1, len(inner))
 
 

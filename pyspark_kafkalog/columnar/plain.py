@@ -174,11 +174,7 @@ def _scan(data: bytes, count: int, stop: int, wanted: Wanted) -> _Scan:
 
 
 def _scan_records(scan: _Scan, data: bytes, count: int, stop: int, wanted: Wanted) -> None:
-    """Append the records to ``scan``, one after the other.
-
-    Raises:
-        IndexError, _BadRecord: the next one is not a good record.
-    """
+    """Append the records to ``scan``; IndexError or _BadRecord where the next one is not good."""
     add_time, add_delta = scan.times.append, scan.deltas.append
     add_key, add_value = scan.keys.append, scan.values.append
     with_key, with_value = wanted.key, wanted.value
@@ -236,11 +232,7 @@ def _scan_records(scan: _Scan, data: bytes, count: int, stop: int, wanted: Wante
 
 
 def _long(data: bytes, pos: int, bits: int) -> tuple[int, int]:
-    """The number at ``pos``, still zigzag coded, and the position after it.
-
-    Raises:
-        _BadRecord: it is longer than ``bits`` need. IndexError: it is cut short.
-    """
+    """The number at ``pos``, still zigzag coded, and the position after it; IndexError if it is cut short."""
     value = shift = 0
     while True:
         byte = data[pos]
@@ -254,11 +246,7 @@ def _long(data: bytes, pos: int, bits: int) -> tuple[int, int]:
 
 
 def _number(data: bytes, pos: int, end: int, bits: int = 32) -> tuple[int, int]:
-    """The number at ``pos``, which ends at ``end`` or before, and the position after it.
-
-    Raises:
-        _BadRecord: it is cut short or longer than ``bits`` need.
-    """
+    """The number at ``pos``, which ends at ``end`` or before, and the position after it."""
     try:
         value, after = _long(data, pos, bits)
     except IndexError:
@@ -269,12 +257,7 @@ def _number(data: bytes, pos: int, end: int, bits: int = 32) -> tuple[int, int]:
 
 
 def _field(data: bytes, pos: int, end: int, smallest: int = -1) -> tuple[bytes | None, int]:
-    """The bytes that begin with their length at ``pos``, None for a length of -1, and the position after
-    them.
-
-    Raises:
-        _BadRecord: the length is below ``smallest`` or more than there is before ``end``.
-    """
+    """The bytes that begin with their length at ``pos``, None for -1, and the position after them."""
     size, pos = _number(data, pos, end)
     if not smallest <= size <= end - pos:
         raise _BadRecord(Status.BAD_FIELD, size)
@@ -282,11 +265,7 @@ def _field(data: bytes, pos: int, end: int, smallest: int = -1) -> tuple[bytes |
 
 
 def _headers(data: bytes, pos: int, end: int) -> tuple[_Headers, int]:
-    """The headers that begin with their count at ``pos``, and the position after them.
-
-    Raises:
-        _BadRecord: their lengths or their count do not fit what there is before ``end``.
-    """
+    """The headers that begin with their count at ``pos``, and the position after them."""
     count, pos = _number(data, pos, end)
     if not 0 <= count <= (end - pos) // 2:
         raise _BadRecord(Status.BAD_HEADERS, count)
@@ -393,11 +372,7 @@ class _RecordColumns(_ListColumns):
             return Stopped(e.status, number=e.number)
 
     def _why_full(self, data: bytes, block: Block, previous: int) -> Stopped:
-        """Which room the record that ``data`` begins with did not find. In the kernel's order.
-
-        Raises:
-            _BadRecord: it is not a good record.
-        """
+        """Why there is no room for the record that ``data`` begins with. In the kernel's order."""
         size, pos = _number(data, 0, len(data))
         if not 0 <= size <= len(data) - pos:
             raise _BadRecord(Status.BAD_LENGTH, size)
@@ -430,11 +405,7 @@ def _time(block: Block, zigzag: int) -> int:
 
 
 def _microseconds(scan: _Scan, block: Block, first: int, last: int) -> array[int]:
-    """The times of records ``first`` to ``last``.
-
-    Raises:
-        OverflowError: one does not fit 64 bits.
-    """
+    """The times of records ``first`` to ``last``; OverflowError where one does not fit 64 bits."""
     base = block.timestamp * 1000
     if block.append_time:
         return array("q", [base] * (last - first))

@@ -360,3 +360,8 @@ def test_a_record_too_large_in_every_way_is_whole(engine: str) -> None:
     decoded = decode(encode_batch([NewRecord(large, headers=headers)] * 2), engine)
     assert column(decoded, "value") == [large, large]
     assert [len(found) for found in column(decoded, "headers")] == [70_000, 70_000]
+
+
+def test_a_record_of_many_mebibytes_can_be_read_without_its_value(engine: str) -> None:
+    data = encode_batch([NewRecord(bytes(10 << 20)), NewRecord(b"")])
+    assert offsets(decode(data, engine, columns=["offset"])) == [0, 1]
