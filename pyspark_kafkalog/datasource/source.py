@@ -64,9 +64,6 @@ class DefaultSource(DataSource):
         """The batch reader of the columns in ``schema``: ours, or the subset that the user gave.
 
         With a load name it reads what that load plans.
-
-        Raises:
-            InvalidConfig: an option is wrong, or ``schema`` is not made of our columns.
         """
         options = parse_batch_options(options_for(self.options, schema))
         columns = columns_of(schema, per_broker=options.per_broker)
@@ -84,11 +81,7 @@ class DefaultSource(DataSource):
 
     @briefly
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
-        """The stream of the columns in ``schema``: ours, or the subset that the user gave.
-
-        Raises:
-            InvalidConfig: an option is wrong, or ``schema`` is not made of our columns.
-        """
+        """The stream of the columns in ``schema``: ours, or the subset that the user gave."""
         from pyspark_kafkalog.datasource.stream.stream_reader import StreamReader
 
         options = parse_stream_options(options_for(self.options, schema))
@@ -96,12 +89,7 @@ class DefaultSource(DataSource):
 
     @briefly
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """The writer of ``df.write``, for rows of ``schema``.
-
-        Raises:
-            InvalidConfig: an option is wrong, the mode is overwrite, or ``schema`` cannot be written: before
-                any task runs.
-        """
+        """The writer of ``df.write``, for rows of ``schema``."""
         from pyspark_kafkalog.datasource.options.sink_options import parse_sink_options
         from pyspark_kafkalog.datasource.sink.sink_writer import batch_writer
 
@@ -109,11 +97,7 @@ class DefaultSource(DataSource):
 
     @briefly
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: ARG002, N802
-        """The writer of ``df.writeStream``; ``overwrite`` is complete mode, whose batches are written whole.
-
-        Raises:
-            InvalidConfig: an option is wrong, or ``schema`` cannot be written.
-        """
+        """The writer of ``df.writeStream``; ``overwrite`` is complete mode, which writes each batch whole."""
         from pyspark_kafkalog.datasource.options.sink_options import parse_sink_options
         from pyspark_kafkalog.datasource.sink.sink_writer import stream_writer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 import uuid
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +19,7 @@ from pyspark_kafkalog.datasource.batch.batch_reader import (
     KafkaInputPartition,
     attempt_number,
     briefly,
+    tasks_of,
 )
 from pyspark_kafkalog.datasource.load.load_planning import begin, commit_to_group, propose
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, LoadOptions
@@ -79,41 +80,23 @@ class LoadReader(BatchReader):
         if plan is None:
             return []
         leaders = {p.key: p.leader for p in plan.partitions}
-        addresses = self._addresses({leaders[r.key] for r in plan.ranges})
-        plain = [
-            KafkaInputPartition(
-                r.topic,
-                r.partition,
-                r.start,
-                r.end,
-                leaders[r.key],
-                address=addresses[leaders[r.key]],
-            )
-            for r in plan.ranges
-        ]
+        ranges = [OffsetRange(r.key, r.start, r.end) for r in plan.ranges]
+        with self._opened() as cluster:
+            # Brokers may have moved: a plan may be read again long after it was made.
+            tasks = tasks_of(cluster, ranges, leaders)
         if self._is_preview:
-            return plain
+            return tasks
         return [
             LoadInputPartition(
-                p.topic,
-                p.partition,
-                p.start,
-                p.end,
-                p.broker,
-                r.topic_id,
-                plan.number,
-                plan.sha256,
-                index,
-                run,
-                address=p.address,
+                **vars(task),
+                topic_id=r.topic_id,
+                plan=plan.number,
+                plan_sha256=plan.sha256,
+                index=index,
+                run=run,
             )
-            for index, (p, r) in enumerate(zip(plain, plan.ranges, strict=True))
+            for index, (task, r) in enumerate(zip(tasks, plan.ranges, strict=True))
         ]
-
-    def _addresses(self, brokers: Collection[int]) -> dict[int, str]:
-        """Where tasks find the brokers now: a plan may be read again long after it was made."""
-        with self._opened() as cluster:
-            return {broker: cluster.address_of(broker) for broker in brokers}
 
     @property
     def _is_preview(self) -> bool:
@@ -137,11 +120,7 @@ class LoadReader(BatchReader):
                     return begin(self._options, cluster, self._ledger, run=run)
 
     def _held(self, run: str) -> ExitStack:
-        """The load's lock. Scans of one DataFrame that are planned at the same time wait for each other.
-
-        Raises:
-            LoadBusy: another process holds it.
-        """
+        """The load's lock. Scans of one DataFrame that are planned at the same time wait for each other."""
         began = time.monotonic()
         holder = f"a stage read that is being planned on {socket.gethostname()}, run {run}"
         while True:

@@ -66,9 +66,6 @@ def client_properties(
 
     ``left_out`` are properties that such options do not set. Other ``kafka.*`` options than these and
     ``warn_except`` are logged as unknown; None logs none.
-
-    Raises:
-        InvalidConfig: a value is not allowed.
     """
     known = {
         _PREFIX + name.lower(): item
@@ -146,11 +143,7 @@ def _wire_07(given: Mapping[str, str]) -> Source07Config:
 def group_store(
     options: SourceOptions, given: Mapping[str, str], wire: ConsumerConfig | Source07Config
 ) -> ZooKeeperConfig | None:
-    """The ZooKeeper that keeps the offsets of ``kafka.group.id``; None if brokers do, or without a group.
-
-    Raises:
-        InvalidConfig: ``offsetStore`` does not exist there, or has no group.
-    """
+    """The ZooKeeper that keeps the offsets of ``kafka.group.id``; None if brokers do, or without a group."""
     group, is_given = options.group_id, "offsetstore" in given
     asked = options.offset_store == ZOOKEEPER
     if is_given and group is None:

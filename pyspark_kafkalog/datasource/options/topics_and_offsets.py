@@ -16,8 +16,6 @@ from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger.history import parse_commit
 from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, NO_BROKER, TopicPartition
 
-_KEYS = ("subscribe", "subscribepattern", "assign")
-
 
 @dataclass(frozen=True, slots=True)
 class Assign:
@@ -353,9 +351,6 @@ def check_batch_edges(start: StartLimit, end: OffsetLimit) -> None:
     """A batch may not start at the latest offset, nor end at the earliest, nor at a time before its start's.
 
     A single time for all partitions is not compared here, as in Spark's connector: its offsets are, later.
-
-    Raises:
-        InvalidConfig: it would.
     """
     _refuse_edge(start, LATEST_OFFSET, "starting offset", "startingOffsets")
     _refuse_edge(end, EARLIEST_OFFSET, "ending offset", "ending offset")

@@ -189,9 +189,6 @@ def write_rows(producer: Producer, rows: Rows) -> dict[TopicPartition, Written]:
     """Send batches of rows to their topics. Returns what was written once all of it is.
 
     Waits while the producer's buffer is full, so memory is bounded by ``buffer.memory`` and a batch of rows.
-
-    Raises:
-        KafkaError: the first failure; what was sent before it, and some of what came after, may be stored.
     """
     deliveries = Deliveries()
     for topic, batch in rows:

@@ -102,19 +102,11 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     """A batch write: at least once; in transactions, visible once all tasks have succeeded."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Send one task's rows; returns once all are stored.
-
-        Raises:
-            KafkaError: the first row that could not be delivered.
-        """
+        """Send one task's rows; returns once all are stored."""
         return self._write(iterator, stream=False)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Commit the transactions, if there are any, and log what was written.
-
-        Raises:
-            KafkaError: a transaction could not be committed.
-        """
+        """Commit the transactions, if there are any, and log what was written."""
         self._commit("the write", messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -139,11 +131,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
 
 def batch_writer(options: SinkOptions, schema: StructType, overwrite: bool) -> BatchWriter:
-    """The writer of ``df.write``.
-
-    Raises:
-        InvalidConfig: the mode is overwrite, or ``schema`` cannot be written.
-    """
+    """The writer of ``df.write``."""
     if overwrite:
         raise InvalidConfig(
             "Save mode Overwrite not allowed for Kafka. Allowed save mode is Append: .mode('append')"
@@ -152,11 +140,7 @@ def batch_writer(options: SinkOptions, schema: StructType, overwrite: bool) -> B
 
 
 def stream_writer(options: SinkOptions, schema: StructType) -> StreamWriter:
-    """The writer of ``df.writeStream``, in any output mode: in complete mode each batch is written whole.
-
-    Raises:
-        InvalidConfig: ``schema`` cannot be written, or the write has an id, which is for batch writes.
-    """
+    """The writer of ``df.writeStream``, in any output mode: in complete mode each batch is written whole."""
     if options.unit is not None:
         raise InvalidConfig("transactional.write.id has no meaning in a stream: its batches have numbers")
     return StreamWriter(options, schema)
