@@ -12,7 +12,7 @@ from collections.abc import Callable
 from benchmarks.harness import Measurement, Row, compare, interleave, repeats
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.v07 import encode_set, entries, entry_holding
+from pyspark_kafkalog.formats.v07 import encode_set, entries, entry_at_byte
 from pyspark_kafkalog.types import NewRecord
 from tests.support.formats.format_steps import batch_of_entry
 
@@ -53,7 +53,7 @@ def _walk_row(rounds: int) -> Row:
         rounds,
         len(data),
         {
-            "entry_holding": lambda: entry_holding(data, _NOWHERE),
+            "entry_at_byte": lambda: entry_at_byte(data, _NOWHERE),
             "entries": lambda: sum(1 for _ in entries(data)),
         },
     )

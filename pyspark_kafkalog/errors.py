@@ -181,7 +181,7 @@ class MessageTooLarge(KafkaError):
 
 
 class FrameTooLarge(KafkaError):
-    """A size prefix is negative or above the limit; the connection cannot go on."""
+    """A size prefix is negative or above the limit; the connection must be closed."""
 
     code = ErrorCode.INVALID_REQUEST
 

@@ -71,7 +71,7 @@ class Connection:
         limit = deadline.within(setup_seconds) if deadline else Deadline.after(setup_seconds, clock)
         self.transport = self._connected(limit)
         try:
-            self._agree(limit)
+            self._negotiate_versions(limit)
         except BaseException:
             self.close()
             raise
@@ -250,14 +250,14 @@ class Connection:
             receive_buffer_bytes=config.receive_buffer_bytes,
         )
 
-    def _agree(self, deadline: Deadline) -> None:
+    def _negotiate_versions(self, deadline: Deadline) -> None:
         """Negotiate versions by ApiVersions, or by ``broker.version.fallback`` for brokers that do not know
         it.
         """
         release = self._config.fallback_release
         if self._config.api_version_request:
             try:
-                self._versions = self._requested_versions(self._patience(deadline))
+                self._versions = self._requested_versions(self._first_response_deadline(deadline))
                 return
             except ConnectionLost as e:
                 if release is None:
@@ -277,7 +277,7 @@ class Connection:
         if release is not None:
             self._versions = {int(key): versions for key, versions in RELEASES[release].items()}
 
-    def _patience(self, deadline: Deadline) -> Deadline:
+    def _first_response_deadline(self, deadline: Deadline) -> Deadline:
         """How long to wait for the first response: 0.9 never responds, other old releases close the
         connection.
         """

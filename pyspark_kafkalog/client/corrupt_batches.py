@@ -79,7 +79,7 @@ class Detour(Generic[T]):
         aborted = AbortedTransactions(fetched.aborted)
         while position < end:
             frame = entry_at(data, at)
-            somewhere = _somewhere(expected, position)
+            somewhere = _from_lowest(expected, position)
             if frame is None and position > start and next_sound(data, at, somewhere) is None:
                 break  # perhaps only cut by the response's end: the next one begins with it
             try:
@@ -135,11 +135,11 @@ class Detour(Generic[T]):
 
         Returns ``position`` if the corrupt entry has no offset from there on.
         """
-        data, somewhere = fetched.data, _somewhere(expected, position)
+        data, somewhere = fetched.data, _from_lowest(expected, position)
         frame = entry_at(data, at)
         if frame is not None and is_sound(data, frame, expected):
             after = frame.last_offset + 1
-            return after, next_sound(data, at, _somewhere(expected, after))
+            return after, next_sound(data, at, _from_lowest(expected, after))
         found = next_sound(data, at, somewhere)
         if found is not None:
             return max(position, first_offset(data, found)), found
@@ -152,7 +152,7 @@ class Detour(Generic[T]):
         if at > 0 or len(data) < limit:
             try:
                 more = self._fetched(position, end, limit)
-                found = _first_sound(more.data, _somewhere(expected, position + 1))
+                found = _first_sound(more.data, _from_lowest(expected, position + 1))
             except CORRUPT:
                 found = None
             if found is not None:
@@ -192,7 +192,7 @@ class Detour(Generic[T]):
             fetched = self._fetched(offset, end)
         except CORRUPT:
             return None
-        frame = _first_sound(fetched.data, _somewhere(fetched.expected, position + 1))
+        frame = _first_sound(fetched.data, _from_lowest(fetched.expected, position + 1))
         return None if frame is None else first_offset(fetched.data, frame)
 
     def _fetched_near(self, offset: int, end: int) -> Fetched:
@@ -223,7 +223,7 @@ class Detour(Generic[T]):
             fetcher.close()
 
 
-def _somewhere(expected: ExpectedOffsets, lowest: int) -> ExpectedOffsets:
+def _from_lowest(expected: ExpectedOffsets, lowest: int) -> ExpectedOffsets:
     """Bounds for an entry anywhere after a corrupt one."""
     return ExpectedOffsets(lowest, lowest, expected.below)
 

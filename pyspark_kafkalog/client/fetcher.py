@@ -27,7 +27,7 @@ from pyspark_kafkalog.errors import (
     RequestTimedOut,
     error_for,
 )
-from pyspark_kafkalog.formats.message_set import ExpectedOffsets, begins_whole, next_offset_after
+from pyspark_kafkalog.formats.message_set import ExpectedOffsets, first_entry_is_whole, next_offset_after
 from pyspark_kafkalog.protocol.api.fetch import (
     FetchPartition,
     FetchRequest,
@@ -80,7 +80,7 @@ class Fetched:
 
 
 @dataclass(slots=True)
-class _Flight:
+class _FetchInFlight:
     """A fetch in flight."""
 
     connection: Connection
@@ -126,14 +126,14 @@ class PartitionFetcher:
         self._cluster, self._config = cluster, config
         self._position = start
         self._ended_at = -1
-        """Where the last whole entry that was given out ended."""
+        """Where the last whole entry that was returned ended."""
         self._stuck_at = -1
         """The offset from which the last answer did not lead on."""
         self._poll_timeout_ms = poll_timeout_ms
         self._limit = min(config.max_partition_fetch_bytes, config.fetch_max_bytes)
         self._size = self._limit if for_corrupt else min(self._limit, FIRST_FETCH_BYTES)
         self._for_corrupt = for_corrupt
-        self._flight: _Flight | None = None
+        self._flight: _FetchInFlight | None = None
         self._closed = False
         self._given: deque[tuple[Connection, object]] = deque()
         """The frames of the last two answers: their memory goes back when the caller is through."""
@@ -190,7 +190,7 @@ class PartitionFetcher:
         self._drop_flight()
         raise StopIteration
 
-    def _answer(self, deadline: Deadline) -> tuple[_Flight, PartitionData]:
+    def _answer(self, deadline: Deadline) -> tuple[_FetchInFlight, PartitionData]:
         """The response to the fetch in flight, which is sent first if there is none."""
         flight = self._flight or self._send(deadline)
         self._flight = None
@@ -204,13 +204,15 @@ class PartitionFetcher:
                     return flight, partition
         raise InvalidRequest(f"{peer}: the fetch response lacks {self.tp}")
 
-    def _take(self, flight: _Flight, answer: PartitionData, deadline: Deadline) -> Fetched | None:
+    def _take(self, flight: _FetchInFlight, answer: PartitionData, deadline: Deadline) -> Fetched | None:
         """The response's data; None if that is not a whole batch."""
         if answer.error_code != ErrorCode.NONE:
             text = f"{flight.connection.peer}: {self.tp} at offset {flight.offset}: {answer.error_code.name}"
             raise error_for(answer.error_code, text)
         data = memoryview(answer.records) if answer.records is not None else memoryview(b"")
-        if not begins_whole(data) and not (self._for_corrupt and self._size >= self._config.fetch_max_bytes):
+        if not first_entry_is_whole(data) and not (
+            self._for_corrupt and self._size >= self._config.fetch_max_bytes
+        ):
             if len(data) > 0:
                 self._enlarge(len(data))
             return None
@@ -234,7 +236,7 @@ class PartitionFetcher:
 
     def _fetched(
         self,
-        flight: _Flight,
+        flight: _FetchInFlight,
         answer: PartitionData,
         data: memoryview,
         high_watermark: int,
@@ -259,7 +261,7 @@ class PartitionFetcher:
         """
         return list_offsets(self._cluster, {self.tp: LATEST_TIMESTAMP}, deadline=deadline)[self.tp].offset
 
-    def _send(self, deadline: Deadline) -> _Flight:
+    def _send(self, deadline: Deadline) -> _FetchInFlight:
         leader = self._cluster.leader(self.tp, deadline=deadline)
         connection = self._cluster.connection(leader.node_id, deadline)
         config = self._config
@@ -279,7 +281,7 @@ class PartitionFetcher:
             topics=(FetchTopic(topic=self.tp.topic, partitions=(wanted,)),),
         )
         ticket = connection.send(request, deadline=deadline)
-        return _Flight(connection, ticket, self._position, leader.node_id)
+        return _FetchInFlight(connection, ticket, self._position, leader.node_id)
 
     def _send_ahead(self, deadline: Deadline) -> None:
         """Send the next fetch before the caller decodes this response."""

@@ -161,7 +161,7 @@ def describe_group(cluster: Cluster, group: str, *, deadline: Deadline | None = 
         members = tuple(_member(member, consumers) for member in found.members)
         return GroupDescription(group, found.group_state, found.protocol_type, found.protocol_data, members)
 
-    return _asking(cluster, group, "describing", ask, deadline)
+    return _at_coordinator(cluster, group, "describing", ask, deadline)
 
 
 def committed_offsets(
@@ -197,7 +197,7 @@ def committed_offsets(
         request = _fetch_request(group, asked, version, stable)
         return _taken(connection.request(request, deadline=limit), version, group, connection.peer)
 
-    return _asking(cluster, group, "looking up the offsets of", ask, deadline)
+    return _at_coordinator(cluster, group, "looking up the offsets of", ask, deadline)
 
 
 def commit_offsets(
@@ -233,7 +233,7 @@ def commit_offsets(
         for tp, code in sorted(failed.items(), key=lambda item: item[1].retriable):
             raise error_for(code, f"{connection.peer}: committing {tp} for group {group!r}: {_reason(code)}")
 
-    _asking(cluster, group, "committing for", ask, deadline)
+    _at_coordinator(cluster, group, "committing for", ask, deadline)
 
 
 def _listed(cluster: Cluster, deadline: Deadline) -> list[GroupListing]:
@@ -265,7 +265,7 @@ def _member(member: DescribedGroupMember, consumer: bool) -> MemberDescription:
     )
 
 
-def _asking(
+def _at_coordinator(
     cluster: Cluster,
     group: str,
     doing: str,

@@ -117,7 +117,7 @@ class TransactionCoordinator:
             self._check(answer.error_code, connection.peer)
             return ProducerEpoch(answer.producer_id, answer.producer_epoch)
 
-        return self._asking("taking over", ask, deadline)
+        return self._at_coordinator("taking over", ask, deadline)
 
     def add_partitions(
         self, producer: ProducerEpoch, partitions: Iterable[TopicPartition], deadline: Deadline
@@ -139,7 +139,7 @@ class TransactionCoordinator:
             asked = [TopicPartition(topic.name, number) for topic in named for number in topic.partitions]
             self._check_each(codes, asked, "AddPartitionsToTxn", connection.peer)
 
-        self._asking("adding partitions to the transaction", ask, deadline)
+        self._at_coordinator("adding partitions to the transaction", ask, deadline)
 
     def add_offsets(self, producer: ProducerEpoch, group: str, deadline: Deadline) -> None:
         """Add offsets of ``group`` to the transaction; it begins if there is none."""
@@ -149,7 +149,7 @@ class TransactionCoordinator:
             answer = connection.request(request, deadline=deadline)
             self._check(answer.error_code, connection.peer)
 
-        self._asking("adding a group to the transaction", ask, deadline)
+        self._at_coordinator("adding a group to the transaction", ask, deadline)
 
     def commit_offsets(
         self, producer: ProducerEpoch, group: str, offsets: Offsets, deadline: Deadline
@@ -188,9 +188,9 @@ class TransactionCoordinator:
             answer = connection.request(request, deadline=deadline)
             self._check(answer.error_code, connection.peer)
 
-        self._asking("committing" if commit else "aborting", ask, deadline)
+        self._at_coordinator("committing" if commit else "aborting", ask, deadline)
 
-    def _asking(self, doing: str, ask: Callable[[Connection], T], deadline: Deadline) -> T:
+    def _at_coordinator(self, doing: str, ask: Callable[[Connection], T], deadline: Deadline) -> T:
         attempts = self._retrying(doing, deadline)
         while True:
             try:

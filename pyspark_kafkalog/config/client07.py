@@ -114,7 +114,7 @@ class Client07Config(Config):
         super().__post_init__()
         check_release(self.api_version_request, self.broker_version_fallback)
 
-    def todays(self, *brokers: tuple[str, int]) -> ClientConfig:
+    def for_todays_wire(self, *brokers: tuple[str, int]) -> ClientConfig:
         """The equivalent `ClientConfig` for the wire since 0.8, for these hosts and ports."""
         where = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in brokers)
         return ClientConfig(

@@ -177,10 +177,10 @@ class Registry:
             with e:
                 if e.code == _NOT_FOUND:
                     return None
-                told = f"{self.url}{path} answered {e.code} {e.reason}"
+                answered = f"{self.url}{path} answered {e.code} {e.reason}"
             if e.code == _TOO_MANY or e.code >= _SERVER_FAILED:
-                raise RegistryError(told) from None
-            raise InvalidConfig(f"{told}: check the registry's URL, user and password") from None
+                raise RegistryError(answered) from None
+            raise InvalidConfig(f"{answered}: check the registry's URL, user and password") from None
         except (URLError, OSError) as e:
             raise RegistryError(f"{self.url}{path}: {getattr(e, 'reason', e)}") from e
         if len(body) > _MAX_BYTES:

@@ -451,7 +451,7 @@ _PRIME_1, _PRIME_2, _PRIME_3, _PRIME_4, _PRIME_5 = (
 _MASK = 0xFFFFFFFF
 
 
-def for_message_set(frame: bytes, magic: int) -> bytes:
+def lz4_frame_for_message_set(frame: bytes, magic: int) -> bytes:
     """An lz4 library's ``frame`` with the header that readers of message format ``magic`` expect."""
     out = bytearray(frame)
     if out[_FLAGS_POSITION] & _CONTENT_SIZE_BIT:
@@ -461,7 +461,7 @@ def for_message_set(frame: bytes, magic: int) -> bytes:
     return bytes(out)
 
 
-def with_right_checksum(frame: Buffer) -> bytes:
+def lz4_frame_with_checksum(frame: Buffer) -> bytes:
     """The frame with the header checksum that lz4 libraries expect; unchanged if it is not a frame."""
     out = bytearray(frame)
     if len(out) > _FLAGS_POSITION and out.startswith(_FRAME_MAGIC):

@@ -175,7 +175,7 @@ def for_reader_in_steps(
         if is_readable:
             known, last = known or frame, frame
             continue
-        yield from _older(view, frame, magic, take, start_offset, max_bytes, piece_bytes)
+        yield from _convert_for_reader(view, frame, magic, take, start_offset, max_bytes, piece_bytes)
     if known is not None and last is not None:
         take(Piece(view[known.position : last.end], last.next_offset, 0, 0))
 
@@ -243,7 +243,7 @@ def for_topic_in_steps(
         take(loose.sealed())
 
 
-def _older(
+def _convert_for_reader(
     view: memoryview,
     frame: Frame,
     magic: int,

@@ -34,8 +34,8 @@ from pyspark_kafkalog.formats.compression import (
     Codec,
     compress,
     decompress_in_steps,
-    for_message_set,
-    with_right_checksum,
+    lz4_frame_for_message_set,
+    lz4_frame_with_checksum,
 )
 from pyspark_kafkalog.formats.record import quick_record
 from pyspark_kafkalog.formats.varint import Buffer
@@ -337,7 +337,7 @@ def _opened(header: EntryHeader, value: memoryview | None, max_bytes: int) -> St
         raise CorruptMessage(f"the compressed set at offset {header.offset} is null")
     packed: Buffer = value
     if codec is Codec.LZ4 and header.magic == 0:
-        packed = with_right_checksum(value)
+        packed = lz4_frame_with_checksum(value)
     try:
         return memoryview((yield from decompress_in_steps(codec, packed, max_bytes)))
     except CorruptMessage as e:
@@ -424,7 +424,7 @@ def wrap_set(
         raise InvalidRecord(f"message format v{magic} cannot hold a set compressed in {codec.name.lower()}")
     packed = compress(codec, block, level)
     if codec is Codec.LZ4:
-        packed = for_message_set(packed, magic)
+        packed = lz4_frame_for_message_set(packed, magic)
     return encode_entry(
         None, packed, magic, last_offset, timestamp, codec | (timestamp_type << 3 if magic else 0)
     )

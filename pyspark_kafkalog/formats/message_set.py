@@ -232,7 +232,7 @@ def next_offset_after(data: memoryview, offset: int, expected: ExpectedOffsets =
     return max(offset, lowest)
 
 
-def begins_whole(data: memoryview) -> bool:
+def first_entry_is_whole(data: memoryview) -> bool:
     """Whether the first entry in ``data`` is whole or invalid; False if more bytes are needed."""
     if len(data) < BATCH_OVERHEAD:
         return False

@@ -79,7 +79,7 @@ def read_fields(data: bytes, count: int) -> list[Fields]:
             else:
                 size, pos = read_uvarlong(data, pos)
             end = pos + (size >> 1)
-            pos += 1  # the attributes: none of their bits means anything yet
+            pos += 1  # the attributes, which are unused
             if (time := data[pos]) < 128:
                 pos += 1
             elif (high := data[pos + 1]) < 128:

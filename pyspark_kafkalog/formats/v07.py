@@ -160,7 +160,7 @@ def entry_header(buf: Buffer, pos: int) -> tuple[int, int, Codec] | None:
     return pos + 10, end, CODECS[codec]
 
 
-def entry_holding(buf: Buffer, target: int) -> int:
+def entry_at_byte(buf: Buffer, target: int) -> int:
     """Position of the entry that holds byte ``target``, found by the lengths of the entries from byte 0 on.
 
     If ``buf`` is too short, the position of the first entry whose length and magic (5 bytes) are not all in

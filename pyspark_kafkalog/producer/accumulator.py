@@ -115,20 +115,20 @@ class PartitionQueue:
         batch = self._next()
         return batch.size if batch is not None else 0
 
-    def landed(self, batch: ProducerBatch) -> None:
+    def remove_in_flight(self, batch: ProducerBatch) -> None:
         """``batch`` is no longer in flight; does nothing if it was not."""
         if batch in self.in_flight:
             self.in_flight.remove(batch)
 
     def repeat(self, batch: ProducerBatch, not_before: float) -> None:
         """``batch`` failed: retry it, in its original place, from ``not_before`` on."""
-        self.landed(batch)
+        self.remove_in_flight(batch)
         insort(self.retrying, batch, key=_order)
         self.not_before = not_before
 
     def remove(self, batch: ProducerBatch) -> None:
         """``batch`` is settled, whatever its state. Its sequence numbers stay used."""
-        self.landed(batch)
+        self.remove_in_flight(batch)
         if batch in self.retrying:
             self.retrying.remove(batch)
         elif batch in self.waiting:
@@ -367,7 +367,7 @@ class Accumulator:
         """Retry ``batch``, of at least two records, as two batches."""
         with self._lock:
             queue = self._queues[batch.tp]
-            queue.landed(batch)
+            queue.remove_in_flight(batch)
             self._used -= batch.size
             for part in batch.split():
                 self._used += part.size

@@ -49,7 +49,7 @@ _SEQUENCE_ERRORS = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-"""The broker does not go on from the numbers it was sent; it has stored nothing of the batch."""
+"""The broker refused the batch's sequence numbers, and has stored nothing of it."""
 
 _MOVED = frozenset(
     {

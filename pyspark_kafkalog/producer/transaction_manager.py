@@ -270,7 +270,7 @@ class TransactionManager:
         self._producer = ProducerEpoch(-1, -1)
         self._closed = False
         accumulator.for_transactions(self._batch_failed)
-        self._tell()
+        self._update_accumulator()
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
@@ -290,11 +290,11 @@ class TransactionManager:
         """See `Producer.init_transactions`."""
         deadline = self._deadline(timeout)
         self._call("init_transactions()", State.INITIALIZING)
-        with self._doing("init_transactions()", Step.INIT, deadline):
+        with self._requesting("init_transactions()", Step.INIT, deadline):
             self._take_over(None, deadline)
         with self._guard:
             self._state.initialized()
-        self._tell()
+        self._update_accumulator()
 
     def begin(self) -> None:
         """See `Producer.begin_transaction`."""
@@ -326,7 +326,7 @@ class TransactionManager:
         with self._guard:
             self._state.prepared()
             prepared = PreparedTransaction(self._id, *self._producer, self._state.empty)
-        self._tell()
+        self._update_accumulator()
         return prepared
 
     def send_offsets(self, offsets: Offsets, group: str) -> None:
@@ -341,11 +341,11 @@ class TransactionManager:
         if not offsets:
             return
         if not known:
-            with self._doing(doing, Step.ADD_OFFSETS, deadline, adding=True):
+            with self._requesting(doing, Step.ADD_OFFSETS, deadline, adding=True):
                 self._coordinator.add_offsets(self._producer, group, deadline)
                 with self._guard:
                     self._state.added_group(group)
-        with self._doing(doing, Step.COMMIT_OFFSETS, deadline, adding=True):
+        with self._requesting(doing, Step.COMMIT_OFFSETS, deadline, adding=True):
             self._coordinator.commit_offsets(self._producer, group, offsets, deadline)
 
     def add_partitions(self, wanted: Iterable[TopicPartition]) -> None:
@@ -356,7 +356,7 @@ class TransactionManager:
             KafkaError: the transaction or the producer has failed; see `trouble`.
         """
         deadline = Deadline.after(self._config.request_timeout_ms / 1000, self._clock)
-        with self._doing("adding partitions", Step.ADD_PARTITIONS, deadline):
+        with self._requesting("adding partitions", Step.ADD_PARTITIONS, deadline):
             with self._guard:
                 if not self._state.adds():
                     return
@@ -387,9 +387,9 @@ class TransactionManager:
     def _call(self, doing: str, to: State) -> None:
         with self._guard:
             self._state.call(doing, to)
-        self._tell()
+        self._update_accumulator()
 
-    def _tell(self) -> None:
+    def _update_accumulator(self) -> None:
         """Let the accumulator accept or refuse records, by the current state."""
         with self._guard:
             refusal = self._state.refusal(_SEND)
@@ -408,17 +408,17 @@ class TransactionManager:
             raise RequestTimedOut(f"{doing}: {e}; it can be called again") from e
 
     def _end(self, doing: str, *, commit: bool, deadline: Deadline) -> None:
-        with self._doing(doing, Step.END, deadline):
+        with self._requesting(doing, Step.END, deadline):
             if not self._state.empty:
                 self._coordinator.end(self._producer, commit=commit, deadline=deadline)
                 with self._guard:
                     self._state.ended()
         if self._state.renewing:
-            with self._doing(doing, Step.INIT, deadline):
+            with self._requesting(doing, Step.INIT, deadline):
                 self._take_over(self._producer, deadline)
         with self._guard:
             self._state.done()
-        self._tell()
+        self._update_accumulator()
 
     def _take_over(self, keep: ProducerEpoch | None, deadline: Deadline) -> None:
         self._producer = self._coordinator.init_producer(
@@ -427,7 +427,9 @@ class TransactionManager:
         self._accumulator.identity = ProducerIdentity(*self._producer)
 
     @contextmanager
-    def _doing(self, doing: str, step: Step, deadline: Deadline, *, adding: bool = False) -> Iterator[None]:
+    def _requesting(
+        self, doing: str, step: Step, deadline: Deadline, *, adding: bool = False
+    ) -> Iterator[None]:
         """Run a request alone; its failure changes the state and is raised as its consequence.
 
         ``adding``: the transaction must still be open when its turn comes.
@@ -444,7 +446,7 @@ class TransactionManager:
         except KafkaError as e:
             with self._guard:
                 found = self._state.failed(step, e)
-            self._tell()
+            self._update_accumulator()
             if found is Consequence.AGAIN:
                 raise RequestTimedOut(f"{doing}: {e}; it can be called again") from e
             if found is Consequence.ABORT:

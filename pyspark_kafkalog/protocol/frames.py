@@ -44,7 +44,7 @@ class FrameReader:
         self._whole = False
         """Whether ``_body`` begins with a size, taken to be the last frame's until it is there."""
         self.failure: FrameTooLarge | None = None
-        """Why no frame can follow those given out; None while all is well."""
+        """Why no frame can follow those returned; None without a failure."""
 
     @property
     def claimed(self) -> int:

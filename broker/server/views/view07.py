@@ -32,7 +32,7 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.formats.batch import MAGIC
 from pyspark_kafkalog.formats.convert import ConvertedEntry, batch_of_entry_in_steps
-from pyspark_kafkalog.formats.v07 import MIN_ENTRY_BYTES, entry_header, entry_holding
+from pyspark_kafkalog.formats.v07 import MIN_ENTRY_BYTES, entry_at_byte, entry_header
 from pyspark_kafkalog.steps import Steps
 
 _READ_BYTES = 64 << 10
@@ -274,7 +274,7 @@ class Boundaries:
             data = read_bytes(log, position, step)
             allowance.take(len(data) // _CHEAPER)
             try:
-                passed = entry_holding(data, offset - position)
+                passed = entry_at_byte(data, offset - position)
             except CorruptMessage as e:
                 raise CorruptMessage(f"in the entries from offset {position} on: {e}") from None
             if passed + MIN_ENTRY_BYTES <= len(data):

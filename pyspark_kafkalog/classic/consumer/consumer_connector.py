@@ -363,7 +363,7 @@ class ConsumerConnector:
         self._watch = watch
         watch.start()
         self._changed.set()
-        for run in (self._keep_lease, self._keep_balance, self._keep_offsets):
+        for run in (self._lease_loop, self._rebalance_loop, self._commit_loop):
             thread = threading.Thread(target=run, args=(member,), name=run.__name__.strip("_"), daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -377,7 +377,7 @@ class ConsumerConnector:
             self._changed.set()
         self._asked.set()
 
-    def _keep_lease(self, member: GroupMember) -> None:
+    def _lease_loop(self, member: GroupMember) -> None:
         wait_seconds = self.config.zookeeper_session_timeout_ms / 1000 / _LEASE_ROUNDS
         while not self._closed.is_set():
             self._asked.clear()
@@ -398,7 +398,7 @@ class ConsumerConnector:
                 _log.exception("checking the registration of %s failed", self.consumer_id)
             self._asked.wait(wait_seconds)
 
-    def _keep_balance(self, member: GroupMember) -> None:
+    def _rebalance_loop(self, member: GroupMember) -> None:
         failures = 0
         while True:
             complete = False
@@ -435,7 +435,7 @@ class ConsumerConnector:
         if owner is None:
             self._changed.set()
 
-    def _keep_offsets(self, member: GroupMember) -> None:  # noqa: ARG002
+    def _commit_loop(self, member: GroupMember) -> None:  # noqa: ARG002
         if not self.config.auto_commit:
             return
         while not self._closed.wait(self.config.auto_commit_interval_ms / 1000):

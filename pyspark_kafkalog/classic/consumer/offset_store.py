@@ -116,7 +116,7 @@ class KafkaOffsets:
                     f"group {self._config.group_id}: no broker is registered to store offsets"
                 )
             # They are registered in ZooKeeper, so one that refuses connections is starting: wait for it.
-            config = replace(self._config.todays(*servers), answered_before=True)
+            config = replace(self._config.for_todays_wire(*servers), answered_before=True)
             self._cluster = Cluster(config, clock=self._clock)
         return self._cluster
 

@@ -114,7 +114,9 @@ class BrokerReader08:
     def __init__(
         self, host: str, port: int, config: Client07Config, *, deadline: Deadline, clock: Clock
     ) -> None:
-        self._connection = Connection(host, port, config.todays((host, port)), deadline=deadline, clock=clock)
+        self._connection = Connection(
+            host, port, config.for_todays_wire((host, port)), deadline=deadline, clock=clock
+        )
         self.peer = self._connection.peer
 
     def fetch(self, wanted: Sequence[FetchRequest], deadline: Deadline) -> list[FetchedSet]:
@@ -453,7 +455,7 @@ class SimpleConsumer:
                 f"{peer_name(self._host, self._port)}: brokers of protocol={self.config.protocol} store no "
                 f"offsets; ZooKeeper does, or a broker of protocol={PROTOCOL_08}"
             )
-        cluster = Cluster(self.config.todays((self._host, self._port)), clock=self._clock)
+        cluster = Cluster(self.config.for_todays_wire((self._host, self._port)), clock=self._clock)
         try:
             return ask(cluster)
         finally:

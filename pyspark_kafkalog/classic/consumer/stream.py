@@ -108,7 +108,7 @@ class MessageStream:
                 at each call until the partition has another owner: nothing is skipped silently.
         """
         with self._changed:
-            self._deal_with()
+            self._mark_processed()
             self._reader = threading.get_ident()
             deadline = None
             while not self._closed:
@@ -154,7 +154,7 @@ class MessageStream:
         """Mark the last message as processed, if the calling thread is the reader."""
         with self._changed:
             if self._reader == threading.get_ident():
-                self._deal_with()
+                self._mark_processed()
 
     def wake(self) -> None:
         """``may_give`` may have changed."""
@@ -169,7 +169,7 @@ class MessageStream:
             self._records = None
             self._changed.notify_all()
 
-    def _deal_with(self) -> None:
+    def _mark_processed(self) -> None:
         partition, self._in_hand = self._in_hand, None
         if partition is not None:
             partition.done = partition.given

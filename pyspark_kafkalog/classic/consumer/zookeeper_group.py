@@ -127,7 +127,7 @@ class Snapshot:
         }
 
 
-def look(session: Session, layout: Layout, group: str) -> Snapshot:
+def read_group(session: Session, layout: Layout, group: str) -> Snapshot:
     """The group as it is now, with all topics that its members read."""
     subscriptions = groups.consumers(session, layout, group)
     topics = registry.topics(session, layout)
@@ -184,7 +184,7 @@ class GroupMember:
         """Release and claim once. False if another owner still holds a wanted partition. After a `KafkaError`
         repeat it.
         """
-        wanted = look(self._session, self._layout, self._group).wanted(self.consumer)
+        wanted = read_group(self._session, self._layout, self._group).wanted(self.consumer)
         self._release([key for key, claim in self.owned.items() if wanted.get(key) != claim])
         self.contested = []
         claimed = {}

@@ -83,7 +83,7 @@ class ProducerTarget:
         self._config, self._keep_codec, self._as_source, self._lost = config, keep_codec, as_source, lost
         self._clock = clock
         self._lock = threading.Lock()
-        self._dropping_told = False
+        self._drop_warned = False
         self._producers: dict[str, Producer] = {}
         self._last: dict[tuple[str, str, int, int], Producer] = {}
 
@@ -122,8 +122,8 @@ class ProducerTarget:
         headers = where.record.headers
         if not headers or not self._config.sends_old_sets:
             return headers
-        if not self._dropping_told:
-            self._dropping_told = True
+        if not self._drop_warned:
+            self._drop_warned = True
             _log.warning(
                 "%s: headers are dropped from all messages: target.message.format=%s does not have them",
                 where.topic,
@@ -196,7 +196,7 @@ class RequestTarget:
         self._queue = EventQueue(config.queue_size, clock=clock)
         self._producers: dict[tuple[str, int], SyncProducer] = {}
         self._retry = RetryPolicy(config.retry_backoff_ms, 10 * config.retry_backoff_ms, patient=True)
-        self._given_up = self._dropping_told = False
+        self._given_up = self._drop_warned = False
         self._gathered_bytes = 0  # of the thread's current batch
         self._room = threading.Condition()  # guards the number below
         self._queued_bytes = 0
@@ -211,8 +211,8 @@ class RequestTarget:
 
     def send(self, source: str, where: MessageMetadata) -> None:  # noqa: ARG002  (as every target)
         record = where.record
-        if not self._dropping_told and (record.key is not None or record.headers or record.value is None):
-            self._dropping_told = True
+        if not self._drop_warned and (record.key is not None or record.headers or record.value is None):
+            self._drop_warned = True
             _log.warning(
                 "%s: keys and headers are dropped and null values become empty, in all messages: "
                 "the target's protocol=0.7 does not have them",
@@ -249,7 +249,7 @@ class RequestTarget:
     def _run(self) -> None:
         """The thread: collect and send until the queue is closed and empty."""
         for items, _ in self._queue.batches(self._config.queue_time_ms / 1000, self._gather):
-            self._hand_over(items)
+            self._send_batch(items)
             with self._room:
                 self._queued_bytes -= self._gathered_bytes
                 self._room.notify_all()
@@ -260,7 +260,7 @@ class RequestTarget:
         self._gathered_bytes += len(item.data.data)
         return len(items) >= self._config.batch_size or self._gathered_bytes >= _BATCH_BYTES
 
-    def _hand_over(self, items: Sequence[QueueItem]) -> None:
+    def _send_batch(self, items: Sequence[QueueItem]) -> None:
         try:
             self._deliver(items)
         except Exception as e:  # such as a user's partitioner's: waiting threads must be woken
@@ -320,10 +320,10 @@ class RequestTarget:
                 failure = failure or e
                 left += [place for place, _ in rows]
         if failure is not None:
-            self._look_again({items[place].topic for place in left})
+            self._refresh_topics({items[place].topic for place in left})
         return [items[place] for place in sorted(left)], failure
 
-    def _look_again(self, topics: set[str]) -> None:
+    def _refresh_topics(self, topics: set[str]) -> None:
         for topic in topics:
             try:
                 self._router.failed(topic)

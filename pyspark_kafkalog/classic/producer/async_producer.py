@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from pyspark_kafkalog.classic.producer.message_encoder import ENCODERS, Encoder, key_bytes, made
+from pyspark_kafkalog.classic.producer.message_encoder import ENCODERS, Encoder, key_bytes, new_instance
 from pyspark_kafkalog.classic.producer.sync_producer import ProducerRequest, SyncProducer
 from pyspark_kafkalog.client.retry import Attempts, Deadline, RetryPolicy
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
@@ -321,11 +321,11 @@ class AsyncProducer:
         self.lost_count = 0
         """Events that were accepted and could not be sent. Written by the thread only."""
         self._producer = SyncProducer(host, port, config, clock=clock)
-        self._encoder = encoder or made(config.serializer_class, ENCODERS, "serializer.class")
+        self._encoder = encoder or new_instance(config.serializer_class, ENCODERS, "serializer.class")
         if callback_handler is None and config.callback_handler is not None:
-            callback_handler = made(config.callback_handler, {}, "callback.handler")
+            callback_handler = new_instance(config.callback_handler, {}, "callback.handler")
         if event_handler is None and config.event_handler is not None:
-            event_handler = made(config.event_handler, {}, "event.handler")
+            event_handler = new_instance(config.event_handler, {}, "event.handler")
         self._callbacks = callback_handler
         self._handler = event_handler or DefaultEventHandler(
             config, self._lost, callback_handler, clock=clock
@@ -415,12 +415,12 @@ class AsyncProducer:
         """The thread: collect and send until the queue is closed and empty."""
         for events, last in self._queue.batches(self.config.queue_time_ms / 1000, self._gather):
             if last and self._retired is None:
-                events.extend(self._hooked([], lambda callbacks: callbacks.last_batch_before_close()))
+                events.extend(self._call_hook([], lambda callbacks: callbacks.last_batch_before_close()))
             self._handle(events)
         self._close_hooks()
 
     def _gather(self, events: list[QueueItem], item: QueueItem) -> bool:
-        events += self._hooked([item], lambda callbacks: callbacks.after_dequeuing_existing_data(item))
+        events += self._call_hook([item], lambda callbacks: callbacks.after_dequeuing_existing_data(item))
         return len(events) >= self.config.batch_size
 
     def _handle(self, events: Sequence[QueueItem]) -> None:
@@ -439,9 +439,9 @@ class AsyncProducer:
             return
         self.lost_count += len(events)
         logger.error("%s: %d event(s) are lost: %s", self._producer.peer, len(events), error)
-        self._hooked([], lambda callbacks: callbacks.after_failure(events, error))
+        self._call_hook([], lambda callbacks: callbacks.after_failure(events, error))
 
-    def _hooked(
+    def _call_hook(
         self, otherwise: Sequence[QueueItem], call: Callable[[CallbackHandler], Sequence[QueueItem] | None]
     ) -> Sequence[QueueItem]:
         """A hook's result; ``otherwise`` if there is none or it fails, which is logged."""

@@ -16,7 +16,7 @@ from pyspark_kafkalog.classic.producer.async_producer import (
     QueueFull,
     QueueItem,
 )
-from pyspark_kafkalog.classic.producer.message_encoder import ENCODERS, Encoder, made
+from pyspark_kafkalog.classic.producer.message_encoder import ENCODERS, Encoder, new_instance
 from pyspark_kafkalog.classic.producer.producer_pool import AsyncChannel, Channel, ProducerPool, SyncChannel
 from pyspark_kafkalog.classic.producer.router import Partitioner, router_of
 from pyspark_kafkalog.classic.producer.sync_producer import SyncProducer
@@ -69,7 +69,9 @@ class ClassicProducer:
         """Find the brokers. Objects have precedence over classes in ``config``."""
         config = producer_config(ClassicProducerConfig, config)
         self.config: ClassicProducerConfig = config
-        self._encoder: Encoder = encoder or made(config.serializer_class, ENCODERS, "serializer.class")
+        self._encoder: Encoder = encoder or new_instance(
+            config.serializer_class, ENCODERS, "serializer.class"
+        )
         self._event_handler, self._callbacks, self._clock = event_handler, callback_handler, clock
         self._closed = False
         makers = {"sync": self._sync_channel, "async": self._async_channel}
@@ -162,14 +164,14 @@ class ClassicProducer:
                 # Any error, also an encoder's or a hook's: still send the other brokers' parts.
                 failure = failure or e
                 if isinstance(e, KafkaError) and not isinstance(e, (QueueFull, QueueClosed)):
-                    self._doubt({item.topic for item in items})
+                    self._refresh_routes({item.topic for item in items})
         if failure is not None:
             if left:
                 logger.error("%d event(s) were not sent: their broker is dead, and %s", len(left), failure)
             raise failure
         return left
 
-    def _doubt(self, topics: set[str]) -> None:
+    def _refresh_routes(self, topics: set[str]) -> None:
         """A send failed: let the router look again. If it cannot, that is only logged."""
         for topic in topics:
             try:

@@ -56,7 +56,7 @@ ENCODERS: dict[str, type] = {
 """Those that the first generation's configurations name."""
 
 
-def made(name: str, known: dict[str, type], source: str) -> Any:
+def new_instance(name: str, known: dict[str, type], source: str) -> Any:
     """An instance of the class ``name``: one of ``known``, or Python's ``package.module.Class``."""
     cls: Any = known.get(name)
     if cls is None:

@@ -150,7 +150,7 @@ class ProducerPool:
         deadline = Deadline.after(timeout) if timeout is not None else None
         while True:
             with self._lock:
-                retiring, threads = self._retiring, self._waited_for()
+                retiring, threads = self._retiring, self._retiring_threads()
                 channels = [channel for _, channel in self._channels.values()]
             for thread in threads:
                 thread.join(deadline.left if deadline is not None else None)
@@ -188,7 +188,7 @@ class ProducerPool:
             with self._lock:
                 self._closing = True
                 # One that ends may have retired another: its new broker had moved.
-                threads = self._waited_for()
+                threads = self._retiring_threads()
                 if not threads or (deadline is not None and deadline.passed):
                     self._closed = True
                     channels = [channel for _, channel in self._channels.values()]
@@ -197,7 +197,7 @@ class ProducerPool:
             for thread in threads:
                 thread.join(deadline.left if deadline is not None else None)
 
-    def _waited_for(self) -> list[threading.Thread]:
+    def _retiring_threads(self) -> list[threading.Thread]:
         """The threads of retiring channels, except those waiting for this one. Caller holds the lock."""
         here = threading.current_thread()
         return [
@@ -208,7 +208,7 @@ class ProducerPool:
         if self._closed:
             raise QueueClosed("the producer is closed")
         known = self._channels.get(broker.id)
-        if known is not None and not _same_place(known[0], broker):
+        if known is not None and not _same_address(known[0], broker):
             # Either address may be outdated; events queued there must not wait forever.
             self._give_up(broker.id)
             known = None
@@ -232,5 +232,5 @@ class ProducerPool:
             self._send_elsewhere(left)
 
 
-def _same_place(one: BrokerNode, other: BrokerNode) -> bool:
+def _same_address(one: BrokerNode, other: BrokerNode) -> bool:
     return (one.host, one.port) == (other.host, other.port)

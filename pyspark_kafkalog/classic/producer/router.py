@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from pyspark_kafkalog.classic.producer.message_encoder import key_bytes, made
+from pyspark_kafkalog.classic.producer.message_encoder import key_bytes, new_instance
 from pyspark_kafkalog.client.discovery import Cluster, ClusterMetadata
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
@@ -135,7 +135,7 @@ class BrokerDirectory(Protocol):
     def close(self) -> None: ...
 
 
-def _tell_nobody(_live: Mapping[int, BrokerNode]) -> None:
+def _ignore_change(_live: Mapping[int, BrokerNode]) -> None:
     """The callback before `BrokerDirectory.start`."""
 
 
@@ -155,7 +155,7 @@ class ZooKeeperDirectory:
         self._partitions: dict[str, list[BrokerPartition]] = {}
         self._changes: dict[str, int] = defaultdict(int)
         self._watches: dict[str, RegistryWatch] = {}
-        self._changed: Changed = _tell_nobody
+        self._changed: Changed = _ignore_change
 
     def start(self, changed: Changed) -> None:
         self._changed = changed
@@ -226,7 +226,7 @@ class ClusterDirectory:
         self._cluster = Cluster(config, clock=clock)
         self._lock = threading.Lock()
         self._live: dict[int, BrokerNode] = {}
-        self._changed: Changed = _tell_nobody
+        self._changed: Changed = _ignore_change
 
     def start(self, changed: Changed) -> None:
         self._changed = changed
@@ -272,7 +272,7 @@ def directory_of(config: ClassicProducerConfig, *, clock: Clock = SYSTEM_CLOCK) 
     """The directory for a configuration: in ZooKeeper, or of the brokers on today's wire."""
     if config.zookeeper_connect is None:
         addresses = [(broker.host, broker.port) for broker in config.brokers]
-        client = replace(config.todays(*addresses), servers_option="broker.list")
+        client = replace(config.for_todays_wire(*addresses), servers_option="broker.list")
         return ClusterDirectory(client, clock=clock)
     first_partition = 0 if config.protocol == PROTOCOL_07 else ANY_PARTITION
     return ZooKeeperDirectory(session_of(config), layout_of(config, config.protocol), first_partition)
@@ -377,7 +377,7 @@ def router_of(config: ClassicProducerConfig, partitioner: Partitioner | None = N
     if config.zookeeper_connect is None and config.protocol == PROTOCOL_07:
         return RandomRouter([BrokerNode(*broker) for broker in config.brokers])
     if partitioner is None and config.partitioner_class is not None:
-        partitioner = made(config.partitioner_class, PARTITIONERS, "partitioner.class")
+        partitioner = new_instance(config.partitioner_class, PARTITIONERS, "partitioner.class")
     if partitioner is None:
         partitioner = JavaHashPartitioner() if config.protocol == PROTOCOL_07 else Murmur2Partitioner()
     return PartitionRouter(directory_of(config), partitioner, config.zk_read_retries)

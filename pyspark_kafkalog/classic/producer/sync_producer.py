@@ -170,7 +170,7 @@ class BrokerWriter08:
     def __init__(
         self, host: str, port: int, config: SyncProducerConfig, *, deadline: Deadline, clock: Clock
     ) -> None:
-        client = config.todays((host, port))
+        client = config.for_todays_wire((host, port))
         self._connection = Connection(host, port, client, deadline=deadline, clock=clock)
         self._retry = RetryPolicy.of(client)
         self._limit, self._acks = config.max_message_size, config.required_acks

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.v07 import V07Format, encode_set, entries, entry_holding, messages
+from pyspark_kafkalog.formats.v07 import V07Format, encode_set, entries, entry_at_byte, messages
 from pyspark_kafkalog.types import Record
 from tests.support.formats.captures_07 import MAX_BYTES, codecs, magics, message_sets, payloads
 from tests.support.formats.format_steps import check_produced
@@ -105,7 +105,7 @@ def test_reading_on_from_any_message_misses_none(data: bytes, offset: int, draw:
 def test_the_entry_that_holds_a_byte_is_found_or_how_far_to_go(data: bytes, draw: st.DataObject) -> None:
     cut = draw.draw(st.integers(0, len(data)))
     target = draw.draw(st.integers(0, len(data) + 100))
-    found = entry_holding(data[:cut], target)
+    found = entry_at_byte(data[:cut], target)
     bounds = [(entry.position, entry.end) for entry in entries(data)]
     assert found in [start for start, _ in bounds] + [len(data)]
     known = [(start, end) for start, end in bounds if start + 5 <= cut]

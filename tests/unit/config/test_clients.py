@@ -229,8 +229,8 @@ def test_brokers_that_are_not_asked_must_be_known(cls: type[Config]) -> None:
 
 def test_the_first_generations_clients_hand_on_what_brokers_are() -> None:
     told = Client07Config(protocol="0.8", api_version_request=False, broker_version_fallback="0.8.2")
-    todays = told.todays(("a", 1))
-    assert (todays.api_version_request, todays.fallback_release) == (False, "0.8.2")
+    for_todays_wire = told.for_todays_wire(("a", 1))
+    assert (for_todays_wire.api_version_request, for_todays_wire.fallback_release) == (False, "0.8.2")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import lz4.frame
 import pytest
 
-from pyspark_kafkalog.formats.compression import for_message_set, with_right_checksum, xxh32
+from pyspark_kafkalog.formats.compression import lz4_frame_for_message_set, lz4_frame_with_checksum, xxh32
 
 DATA = b"the quick brown fox " * 200
 
@@ -36,30 +36,30 @@ def test_whatever_the_checksum_byte_it_becomes_the_library_s_own(frame: bytes) -
     at = 14 if frame[4] & 8 else 6
     for byte in (0, 0x5A, 0xFF, frame[at]):
         damaged = frame[:at] + bytes((byte,)) + frame[at + 1 :]
-        assert with_right_checksum(damaged) == frame
+        assert lz4_frame_with_checksum(damaged) == frame
 
 
 @pytest.mark.parametrize("frame", FRAMES)
 def test_a_set_of_v1_has_no_size_and_is_read_by_any_lz4(frame: bytes) -> None:
-    ours = for_message_set(frame, 1)
+    ours = lz4_frame_for_message_set(frame, 1)
     assert ours[4] & 8 == 0
     assert lz4.frame.decompress(ours) == lz4.frame.decompress(frame)
 
 
 @pytest.mark.parametrize("frame", FRAMES)
 def test_a_set_of_v0_differs_in_one_byte_that_no_library_takes(frame: bytes) -> None:
-    right, wrong = for_message_set(frame, 1), for_message_set(frame, 0)
+    right, wrong = lz4_frame_for_message_set(frame, 1), lz4_frame_for_message_set(frame, 0)
     assert [i for i in range(len(right)) if right[i] != wrong[i]] == [6]
     assert wrong[6] == xxh32(wrong[:6]) >> 8 & 0xFF
     with pytest.raises(RuntimeError, match="headerChecksum"):
         lz4.frame.decompress(wrong)
-    assert with_right_checksum(wrong) == right
+    assert lz4_frame_with_checksum(wrong) == right
 
 
 @pytest.mark.parametrize(("flags", "at"), [(0x60, 6), (0x61, 10), (0x68, 14), (0x69, 18)])
 def test_the_checksum_byte_stands_after_whatever_the_descriptor_has(flags: int, at: int) -> None:
     frame = b"\x04\x22\x4d\x18" + bytes((flags, 0x40)) + bytes(range(40))
-    mended = with_right_checksum(frame)
+    mended = lz4_frame_with_checksum(frame)
     assert mended == frame[:at] + bytes((xxh32(frame[4:at]) >> 8 & 0xFF,)) + frame[at + 1 :]
 
 
@@ -67,4 +67,4 @@ def test_the_checksum_byte_stands_after_whatever_the_descriptor_has(flags: int, 
     "data", [b"", b"\x04\x22\x4d", b"\x04\x22\x4d\x18", b"\x04\x22\x4d\x18\x68", b"no frame"]
 )
 def test_what_is_no_frame_is_left_to_the_library(data: bytes) -> None:
-    assert with_right_checksum(data) == data
+    assert lz4_frame_with_checksum(data) == data

@@ -56,7 +56,7 @@ def test_failed_batches_are_repeated_in_order_and_one_by_one() -> None:
     queue.repeat(second, not_before=5.0)
     queue.repeat(first, not_before=6.0)
     assert queue.ready_at(7.0, 5, hurry=False) is None, "the third is in flight"
-    queue.landed(third)
+    queue.remove_in_flight(third)
     assert queue.ready_at(1.0, 5, hurry=False) == 6.0
     assert queue.take(OLD) is first
     assert queue.ready_at(7.0, 5, hurry=False) is None
@@ -138,7 +138,7 @@ def test_a_split_keeps_every_records_number() -> None:
     queue.take(OLD)
     parts = whole.split()
     assert [(part.base_sequence, part.count) for part in parts] == [(0, 2), (2, 3)]
-    queue.landed(whole)
+    queue.remove_in_flight(whole)
     for part in reversed(parts):
         queue.repeat(part, 0.0)
     queue.repeat(after, 0.0)
