@@ -20,6 +20,9 @@ _WORDS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
 _TIMESTAMP = "timestamp:"
 _MAX_INT64 = (1 << 63) - 1
 
+Rows = list[dict[str, Any]]
+"""Each row has its partition under ``tp``, which is not printed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Offset:
@@ -107,10 +110,6 @@ def resolve(
     ends = offsets(LATEST_TIMESTAMP) if late else {}
     # Under read_committed, the offset found for a time may be after the last stable offset.
     return {tp: ends[tp] if tp in late else found[tp] for tp in partitions}
-
-
-Rows = list[dict[str, Any]]
-"""Each row has its partition under ``tp``, which is not printed."""
 
 
 def group_rows(cluster: Cluster, group: str, also: Iterable[TopicPartition] = ()) -> Rows:

@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 _REDRAW_SECONDS = 0.1
 _LINE_SECONDS = 10.0
 
+Row = Mapping[str, Any]
+"""Values by column; None is shown as ``-``."""
+
+_COUNTS = frozenset({"offsets", "lag", "load_lag", "records", "bytes"})
+"""Columns with thousands separators; single offsets have none, so that they can be copied into a command."""
+
+_NOTHING = "-"
+_WIDE = 10_000
+
 
 @contextmanager
 def progress(
@@ -98,16 +107,6 @@ def size(byte_count: int) -> str:
         if byte_count < 1000 ** (power + 1):
             return f"{byte_count / 1000**power:.1f} {unit}"
     return f"{byte_count / 1e12:.1f} TB"
-
-
-Row = Mapping[str, Any]
-"""Values by column; None is shown as ``-``."""
-
-_COUNTS = frozenset({"offsets", "lag", "load_lag", "records", "bytes"})
-"""Columns with thousands separators; single offsets have none, so that they can be copied into a command."""
-
-_NOTHING = "-"
-_WIDE = 10_000
 
 
 def show(rows: Iterable[Row], columns: Sequence[str], *, as_json: bool, total: Row | None = None) -> None:

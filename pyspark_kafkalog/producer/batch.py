@@ -22,6 +22,8 @@ Callbacks = list[tuple[int, Callable[..., object]]]
 
 Watcher = Callable[[], object]
 
+logger = logging.getLogger(__name__)
+
 
 class ProducerBatch:
     """*Guarded by its accumulator's lock* until closed, then owned by the sender's thread.
@@ -408,9 +410,6 @@ def _ranges(batch: ProducerBatch, first: int, count: int) -> list[DeliveredRange
         found.append(DeliveredRange(part.tp.topic, part.tp.partition, start, end, taken))
         first, count = first + taken, count - taken
     return found
-
-
-logger = logging.getLogger(__name__)
 
 
 class CallbackRunner:

@@ -38,6 +38,13 @@ _MORE_BYTES = 16
 _FARTHEST_TIME = 1 << 61
 """Times closer to 0 than this differ by at most 64 bits."""
 
+_ALLOWED = ("value", "key", "headers", "timestamp", "partition")
+SizeBound = Callable[[int, Sequence[Header], bool], int]
+"""`encoder.record_size_bound`: bytes of key and value, headers, and whether the caller chose the time."""
+
+_MAX_ROWS = 65_536
+"""Rows converted to Python objects at once, so that memory stays small for large tables."""
+
 
 class Kernels:
     """The compiled functions, once they pay off.
@@ -238,14 +245,6 @@ def _frozen(numbers: np.ndarray) -> np.ndarray:
     found = found.view()
     found.flags.writeable = False
     return found
-
-
-_ALLOWED = ("value", "key", "headers", "timestamp", "partition")
-SizeBound = Callable[[int, Sequence[Header], bool], int]
-"""`encoder.record_size_bound`: bytes of key and value, headers, and whether the caller chose the time."""
-
-_MAX_ROWS = 65_536
-"""Rows converted to Python objects at once, so that memory stays small for large tables."""
 
 
 class Columns:

@@ -47,6 +47,20 @@ own time: if these have less than `SMALL_CONTENT` bytes, and if they have more.
 OWN_TIME_BYTES = 6
 """Added to the bound if the caller chose the time: such times can be far apart within a batch."""
 
+_BATCHES_SINCE = 3
+"""Since this version Produce only carries record batches; before it, only message sets."""
+
+_ZSTD_SINCE = 7
+_TIMESTAMPS_SINCE = 2
+_TIMESTAMP_BYTES = 8
+_LAST_OLD_FETCH = 3
+"""A version of Fetch. Kafka 4 supports neither it nor Produce 0-2, but must advertise these: librdkafka would
+not compress otherwise (KAFKA-18659).
+"""
+
+NOBODY = (-1, -1, -1)
+"""Id, epoch and base sequence without a producer id."""
+
 
 def record_size_bound(content_bytes: int, headers: Sequence[Header], own_time: bool) -> int:
     """Upper bound in bytes for an uncompressed record whose key and value have ``content_bytes``.
@@ -217,22 +231,6 @@ def _with_keys(values: Sequence[bytes | None], keys: Sequence[bytes | None], tim
         length = varints[size]
         pieces += (varints[len(front) + len(length) + size + 1], front, length, value, b"\0")
     return b"".join(pieces)  # type: ignore[arg-type]
-
-
-_BATCHES_SINCE = 3
-"""Since this version Produce only carries record batches; before it, only message sets."""
-
-_ZSTD_SINCE = 7
-_TIMESTAMPS_SINCE = 2
-_TIMESTAMP_BYTES = 8
-_LAST_OLD_FETCH = 3
-"""A version of Fetch. Kafka 4 supports neither it nor Produce 0-2, but must advertise these: librdkafka would
-not compress otherwise (KAFKA-18659).
-"""
-
-
-NOBODY = (-1, -1, -1)
-"""Id, epoch and base sequence without a producer id."""
 
 
 class Encoding(Protocol):

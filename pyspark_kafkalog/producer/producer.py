@@ -59,9 +59,7 @@ class Producer:
     """
 
     def __init__(self, config: Mapping[str, object] | ProducerConfig, *, clock: Clock = SYSTEM_CLOCK) -> None:
-        """Start the producer's thread. Nothing is sent or looked up before the first record. Raises
-        `InvalidConfig`.
-        """
+        """Start the producer's thread; it connects for the first record. Raises `InvalidConfig`."""
         if not isinstance(config, ProducerConfig):
             # `acks` is a string in Kafka ("all"), but users write 1 as a number.
             words = {name: str(config[name]) for name in ("acks",) if isinstance(config.get(name), int)}

@@ -62,6 +62,12 @@ _MOVED = frozenset(
     }
 )
 
+Done = Callable[[Any, "KafkaError | None"], object]
+"""Called with a task's result, or with None and its error."""
+
+_LONGEST_WAIT = 1.0
+"""Seconds after which the metadata's age is checked if nothing else happens."""
+
 
 class OutcomeHandler:
     """*Not thread-safe: the sender's thread only.* Holds no batches of its own."""
@@ -200,10 +206,6 @@ class BrokerLink:
         return [batch for batches in self.sent.values() for batch in batches] + self.unconfirmed
 
 
-Done = Callable[[Any, "KafkaError | None"], object]
-"""Called with a task's result, or with None and its error."""
-
-
 class BackgroundTasks:
     """*Owned by the sender's thread.* Runs each task in a short-lived thread; results are passed
     back to the owner in `collect`. ``wake`` tells the owner that there is something to collect.
@@ -266,10 +268,6 @@ class BackgroundTasks:
         if self._closed:
             self._dispose()
         self._wake()
-
-
-_LONGEST_WAIT = 1.0
-"""Seconds after which the metadata's age is checked if nothing else happens."""
 
 
 class Sender:

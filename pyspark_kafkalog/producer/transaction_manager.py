@@ -44,6 +44,25 @@ from pyspark_kafkalog.producer.accumulator import Accumulator, ProducerIdentity
 from pyspark_kafkalog.producer.batch import ProducerBatch
 from pyspark_kafkalog.types import TopicPartition
 
+logger = logging.getLogger(__name__)
+
+_ALWAYS_FATAL = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.UNSUPPORTED_VERSION,
+    }
+)
+_FORGOTTEN = frozenset({ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
+"""The broker no longer knows the producer id: continue with another epoch."""
+
+_FATAL_FOR_PARTITIONS = frozenset({ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_EPOCH})
+Flush = Callable[[Deadline], None]
+"""Returns when the buffer is settled; TimeoutError after the deadline."""
+
+_SEND = "send()"
+
 
 class State(Enum):
     """The states of a transactional producer; the value is the text for users."""
@@ -88,18 +107,7 @@ _BEFORE = {
 }
 """What a call leads to, and the states in which it may be made."""
 
-_ALWAYS_FATAL = frozenset(
-    {
-        ErrorCode.PRODUCER_FENCED,
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-        ErrorCode.UNSUPPORTED_VERSION,
-    }
-)
-_FORGOTTEN = frozenset({ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
-"""The broker no longer knows the producer id: continue with another epoch."""
 
-_FATAL_FOR_PARTITIONS = frozenset({ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_EPOCH})
 _ABORTABLE = {
     Step.ADD_OFFSETS: _FORGOTTEN | {ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TRANSACTION_ABORTABLE},
     Step.COMMIT_OFFSETS: frozenset(
@@ -238,14 +246,6 @@ class TransactionState:
             raise TransactionAbortable(
                 f"{doing} is not possible: {self.state.value} and can only be aborted: {cause}"
             ) from cause
-
-
-logger = logging.getLogger(__name__)
-
-Flush = Callable[[Deadline], None]
-"""Returns when the buffer is settled; TimeoutError after the deadline."""
-
-_SEND = "send()"
 
 
 class TransactionManager:

@@ -27,6 +27,16 @@ _log = logging.getLogger(__name__)
 _PATIENCE_SECONDS = 0.5
 """How long a reader may take to process its message before the partition is released."""
 
+_LEASE_SHARE = 0.8
+"""The share of the session timeout for which an answer of ZooKeeper is valid: clocks may run at slightly
+different speeds, and a message must reach its reader in the rest.
+"""
+
+_LEASE_ROUNDS = 5
+"""How often ZooKeeper is contacted within the session timeout."""
+
+_STOP_SECONDS = 10.0
+
 
 class OwnedPartitions:
     """*Thread-safe.* The partitions of a consumer: the `RebalanceListener` of its `GroupMember`.
@@ -60,9 +70,7 @@ class OwnedPartitions:
             return [partition for _, (partition, _) in sorted(self._partitions.items())]
 
     def lag(self) -> dict[PartitionKey, int]:
-        """Distance of the readers from the logs' ends: one request per partition. Partitions without a
-        fetcher are left out.
-        """
+        """As `ConsumerConnector.lag`; partitions without a fetcher are left out."""
         with self._lock:
             held = list(self._partitions.values())
         return {
@@ -166,12 +174,7 @@ class OwnedPartitions:
         partition.committed = offset
 
     def commit(self, partitions: Collection[OwnedPartition]) -> None:
-        """Store the processed offsets of ``partitions`` that have changed.
-
-        Raises:
-            ConnectionLost: they cannot be stored now, or it is unknown whether we still own them.
-            KafkaError: the store or ``before_commit`` refused.
-        """
+        """Store the processed offsets of ``partitions`` that have changed."""
         with self._committing:
             done = [(one, one.done) for one in partitions]
             offsets = {
@@ -192,17 +195,6 @@ class OwnedPartitions:
             for one, offset in done:
                 if one.key in offsets:
                     one.committed = offset
-
-
-_LEASE_SHARE = 0.8
-"""The share of the session timeout for which an answer of ZooKeeper is valid: clocks may run at slightly
-different speeds, and a message must reach its reader in the rest.
-"""
-
-_LEASE_ROUNDS = 5
-"""How often ZooKeeper is contacted within the session timeout."""
-
-_STOP_SECONDS = 10.0
 
 
 class ConsumerConnector:
@@ -228,9 +220,13 @@ class ConsumerConnector:
     ) -> None:
         """Connect to ZooKeeper; the consumer joins the group when streams are created.
 
-        ``before_commit`` is for readers that process messages asynchronously: it is called
-        on any thread before each commit, also before a partition is released, after the processed offsets are
-        noted and before they are stored. It may wait, and raises a `KafkaError` to prevent the commit.
+        ``before_commit`` is for readers that process messages asynchronously: it is called on any thread
+        before each commit, also before a partition is released, after the processed offsets are noted and
+        before they are stored. It may wait, and raises a `KafkaError` to prevent the commit.
+
+        Raises:
+            InvalidConfig: a property is not allowed.
+            ConnectionLost: ZooKeeper does not answer.
         """
         if not isinstance(config, ConnectorConfig):
             config = parse(ConnectorConfig, config, source="consumer")
@@ -266,9 +262,9 @@ class ConsumerConnector:
         Raises:
             InvalidConfig: a topic with less than one stream.
             InvalidRequest: streams were created already.
-            ConsumerIdInUse: the group has a consumer with our ``consumerid``, or its session has not expired
-                yet:
-                then try again later.
+            ConsumerIdInUse: the group has a consumer with our ``consumerid``, or an earlier one's session has
+                not expired yet: then try again later.
+            ConnectionLost: ZooKeeper does not answer.
         """
         subscription = Subscription(streams)
         found = {topic: [self._stream(number) for number in range(count)] for topic, count in streams.items()}
@@ -286,7 +282,12 @@ class ConsumerConnector:
         return found
 
     def commit_offsets(self) -> None:
-        """Commit what streams have processed, including the calling thread's last message."""
+        """Commit what streams have processed, including the calling thread's last message.
+
+        Raises:
+            ConnectionLost: they cannot be stored now, or it is unknown whether we still own the partitions.
+            KafkaError: the store or ``before_commit`` refused.
+        """
         partitions = self._owned.partitions()
         for partition in partitions:
             partition.stream.mark_processed()
@@ -298,8 +299,9 @@ class ConsumerConnector:
         return {one.key: thread_id(self.consumer_id, one.stream.number) for one in self._owned.partitions()}
 
     def lag(self) -> dict[PartitionKey, int]:
-        """Distance of the processed offsets from the logs' ends, in bytes in 0.7, else offsets. One request
-        per partition.
+        """How far processed offsets are behind the ends of the logs: bytes in 0.7, else offsets.
+
+        Sends one request per partition; raises `KafkaError` if a broker does not answer.
         """
         return self._owned.lag()
 

@@ -43,6 +43,14 @@ _NO_OFFSET = -1
 _TIMES_SINCE = 1
 """The version of ListOffsets that returns one offset for a time instead of several of segments."""
 
+T = TypeVar("T")
+
+FETCH_SIZE = 300 * 1024
+"""Default size of a fetch in bytes: 0.7's ``fetch.size``."""
+
+_ONCE_MORE = RetryPolicy(backoff_ms=20, backoff_max_ms=20, max_retries=1)
+"""A broken connection is opened again once, as in 0.7's own consumer."""
+
 
 @dataclass(frozen=True, slots=True)
 class FetchedSet:
@@ -225,15 +233,6 @@ READERS: dict[str, type[BrokerReader07] | type[BrokerReader08]] = {
 """By the value of the property ``protocol``."""
 
 
-T = TypeVar("T")
-
-FETCH_SIZE = 300 * 1024
-"""Default size of a fetch in bytes: 0.7's ``fetch.size``."""
-
-_ONCE_MORE = RetryPolicy(backoff_ms=20, backoff_max_ms=20, max_retries=1)
-"""A broken connection is opened again once, as in 0.7's own consumer."""
-
-
 class SimpleConsumer:
     """*Thread-safe: a lock is held during each call.* Reads from one broker, over one connection.
 
@@ -241,9 +240,10 @@ class SimpleConsumer:
             for payload, next_offset in consumer.fetch("clicks", 0, offset=0):
                 ...
 
-    ``config`` has the properties of `Client07Config`, with ``protocol`` 0.7 by default.
-    In 0.7 an offset is a byte's position and the next one is known from the messages alone. The first call
-    connects; a broken connection is opened again once within a call.
+    ``config`` has the properties of `Client07Config`, with ``protocol`` 0.7 by default; `InvalidConfig` names
+    a wrong one. In 0.7 an offset is a byte's position, and the messages alone say which is next. The first
+    call connects; a broken connection is opened again once within a call. Every call raises `ConnectionLost`
+    if the broker cannot be reached or does not answer within ``socket.timeout.ms``.
     """
 
     def __init__(
@@ -337,11 +337,11 @@ class SimpleConsumer:
         return self._call("looking up offsets", lambda reader, limit: reader.offsets_before(request, limit))
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit the next offsets of ``group`` to Kafka; today's wire only. Raises as
-        `client.groups.commit_offsets`.
+        """Commit the next offsets of ``group`` to Kafka.
 
         Raises:
-            UnsupportedVersion: brokers of 0.7 store no offsets: ZooKeeper does.
+            UnsupportedVersion: with ``protocol`` 0.7, whose offsets are in ZooKeeper.
+            KafkaError: as `client.groups.commit_offsets`.
         """
         with self._lock:
             self._with_cluster(lambda cluster: commit_offsets(cluster, group, offsets))

@@ -59,7 +59,12 @@ class Mirror:
         self._stopped = False
 
     def start(self) -> Mirror:
-        """Connect to the target and the sources, and start the threads."""
+        """Connect to the target and the sources, and start the threads.
+
+        Raises:
+            InvalidConfig: the filter is not a regular expression.
+            ConnectionLost: ZooKeeper of the target or a source does not answer.
+        """
         chosen = topics_of(self._config)
         target = self._target = target_of(self._config, self._lost, clock=self._clock)
         try:

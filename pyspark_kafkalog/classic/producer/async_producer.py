@@ -21,6 +21,10 @@ from pyspark_kafkalog.errors import InvalidRecord, InvalidTopic, KafkaError, Mes
 from pyspark_kafkalog.protocol.v07 import ANY_PARTITION
 from pyspark_kafkalog.types import NewRecord
 
+logger = logging.getLogger(__name__)
+
+_LONGEST_SECONDS = 24 * 3600.0
+
 
 class QueueFull(KafkaError):
     """The queue had no room in time; the event was not accepted."""
@@ -148,10 +152,6 @@ class EventQueue:
 Lost: TypeAlias = Callable[[Sequence[QueueItem], Exception], None]
 """Called with events that will not be sent, and why."""
 
-logger = logging.getLogger(__name__)
-
-_LONGEST_SECONDS = 24 * 3600.0
-
 
 class CallbackHandler:
     """Base of the hooks at the queue's stages; each does nothing unless overridden.
@@ -207,8 +207,8 @@ class EventHandler:
 class DefaultEventHandler(EventHandler):
     """*Lives on its producer's thread.* Serialises a batch, compresses it by topic and partition, sends it.
 
-    Retriable errors are retried up to ``num.retries`` times. If one event cannot be sent
-    at all, the batch is halved until it is found, so that the others are sent.
+    Retriable errors are retried up to ``num.retries`` times. If one event cannot be sent at all, the batch is
+    halved until it is found, so that the others are sent.
     """
 
     def __init__(
@@ -313,8 +313,9 @@ class AsyncProducer:
         callback_handler: CallbackHandler | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Start the thread; it connects for the first batch. Objects have precedence over classes in
-        ``config``.
+        """Start the thread; it connects for the first batch. Objects have precedence over ``config``.
+
+        `InvalidConfig` if a property is not allowed or a class cannot be found.
         """
         config = producer_config(AsyncProducerConfig, config)
         self.config: AsyncProducerConfig = config

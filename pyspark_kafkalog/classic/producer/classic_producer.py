@@ -66,7 +66,12 @@ class ClassicProducer:
         callback_handler: CallbackHandler | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Find the brokers. Objects have precedence over classes in ``config``."""
+        """Find the brokers. Objects have precedence over classes in ``config``.
+
+        Raises:
+            InvalidConfig: a property is missing or not allowed, or a class cannot be found.
+            ConnectionLost: ZooKeeper cannot be reached.
+        """
         config = producer_config(ClassicProducerConfig, config)
         self.config: ClassicProducerConfig = config
         self._encoder: Encoder = encoder or new_instance(
@@ -98,6 +103,7 @@ class ClassicProducer:
             QueueFull: a queue had no room in time; that event and those after it were not accepted.
             TypeError: an event or key that the encoder or the partitioner does not accept.
             ConnectionLost: a broker cannot be reached: it is unknown what it stored.
+            KafkaError: another error of a broker, or no broker is live.
         """
         if self._closed:
             raise QueueClosed("the producer is closed")

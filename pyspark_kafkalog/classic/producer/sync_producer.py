@@ -39,6 +39,8 @@ from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, TopicPartition
 
 _NO_LEADER = -1
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class ProducerRequest:
@@ -322,18 +324,15 @@ WRITERS: dict[str, type[BrokerWriter07] | type[BrokerWriter08]] = {
 """By the value of the property ``protocol``."""
 
 
-logger = logging.getLogger(__name__)
-
-
 class SyncProducer:
     """*Thread-safe: a lock is held during each send.* Sends to one broker, over one connection.
 
         with SyncProducer("localhost", 9093) as producer:
             producer.send("clicks", [b"one", b"two"])
 
-    ``config`` has the properties of `SyncProducerConfig`. Nothing is retried: after a `ConnectionLost` it is
-    unknown what was stored, and the caller decides. The first send connects, and later ones again if
-    the broker has closed the connection.
+    ``config`` has the properties of `SyncProducerConfig`; `InvalidConfig` names a wrong one. Nothing is
+    retried: after a `ConnectionLost` it is unknown what was stored, and the caller decides. The first send
+    connects, and later ones again if the broker has closed the connection.
     """
 
     def __init__(
@@ -389,7 +388,11 @@ class SyncProducer:
             self._renew_if_due(writer, deadline)
 
     def confirm(self) -> None:
-        """Return when the broker has handled everything sent: for ``request.required.acks=0``."""
+        """Return when the broker has handled everything sent: for ``request.required.acks=0``.
+
+        Raises:
+            ConnectionLost: it closed the connection; requests not confirmed before may be lost.
+        """
         with self._lock:
             if self._writer is None or not self._writer.unconfirmed:
                 return
