@@ -85,6 +85,8 @@ def test_a_reader_is_given_time_to_finish_before_its_partition_goes() -> None:
     def read() -> None:
         next(stream)
         got.set()
+        while not partition.revoked:
+            time.sleep(0.001)
         time.sleep(0.05)
         with pytest.raises(ConsumerTimeout):
             next(stream)
