@@ -398,14 +398,14 @@ def test_a_receipt_that_disagrees_stops_the_load(lake: Lake) -> None:
 def test_files_that_do_not_hold_what_was_read_are_not_published(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    survey = output_files.written_files
+    written_files = output_files.written_files
 
     def lose_a_row(path: Path, number: int) -> Output:
-        found = survey(path, number)
+        found = written_files(path, number)
         first, *others = found.files
         return replace(found, files=(replace(first, rows=first.rows - 1), *others))
 
-    monkeypatch.setattr(output_files, "survey", lose_a_row)
+    monkeypatch.setattr(output_files, "written_files", lose_a_row)
     with pytest.raises(
         load_errors.ReceiptMismatch, match=r"read 15 records and .*load=00000001 holds 14 rows"
     ):

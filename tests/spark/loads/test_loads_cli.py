@@ -126,7 +126,7 @@ def test_a_load_its_history_its_check_and_the_way_back(kafkalog: CommandLine, sp
     file.unlink()
     found = kafkalog("verify")
     assert found.returncode == 1
-    assert re.search(rf"^load 1: {file} is gone; \d+ rows were in it\n$", found.stdout)
+    assert re.search(rf"^load 1: {file} is missing; it had \d+ rows\n$", found.stdout)
 
 
 def test_a_load_into_a_database_and_its_check(kafkalog: CommandLine, tmp_path: Path) -> None:
@@ -183,8 +183,8 @@ def test_a_wrong_property_of_the_client_is_one_line(kafkalog: CommandLine) -> No
         (("--subscribe-pattern", ".*"), "or --subscribe-pattern"),
         (("--on-pending", "perhaps"), "onPendingPlan is one of"),
         (("--to", "s3://bucket/table"), "to local file systems only"),
-        (("--format", "csv"), "format is one of parquet, orc"),
-        (("--partition-by-time", "timestamp", "--grain", "week"), "grain is one of day, hour"),
+        (("--format", "csv"), "it must be one of parquet, orc"),
+        (("--partition-by-time", "timestamp", "--grain", "week"), "it must be one of day, hour"),
     ],
 )
 def test_a_wrong_command_is_reported_before_spark_starts(

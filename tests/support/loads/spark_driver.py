@@ -32,7 +32,7 @@ DRIVER_POINTS = (
     "plan written beside",
     "plan linked",
     "after plan",
-    "before survey",
+    "before listing files",
     "before sql commit",
     "after sql commit",
     "before commit",
@@ -47,7 +47,7 @@ DRIVER_POINTS = (
 )
 """Where a driver can be killed, in the order in which a load comes to them. "Written beside" is the complete
 record under its temporary name; "linked" has its own name, and its directory is not forced to disk yet. A
-survey is made of files, a "sql commit" in a database, there of the driver's own transactions."""
+listing is made of files, a "sql commit" in a database, there of the driver's own transactions."""
 
 COMMITTED_FROM = DRIVER_POINTS.index("commit linked")
 """A driver killed here or later leaves a load that counts."""
@@ -213,7 +213,7 @@ def _install() -> None:
 
     LocalStore.create = surrounded(LocalStore.create)  # type: ignore[method-assign]
     LocalStore.replace = surrounded(LocalStore.replace)  # type: ignore[method-assign]
-    link, survey, hold, commit = os.link, output_files.written_files, LocalStore.hold, Session.commit
+    link, listing, hold, commit = os.link, output_files.written_files, LocalStore.hold, Session.commit
 
     def faulty_link(source: Any, target: Any, **options: Any) -> None:
         kind = _record(str(target))
@@ -221,9 +221,9 @@ def _install() -> None:
         link(source, target, **options)
         _come_to(f"{kind} linked")
 
-    def faulty_survey(*args: Any) -> Any:
-        _come_to("before survey")
-        return survey(*args)
+    def faulty_listing(*args: Any) -> Any:
+        _come_to("before listing files")
+        return listing(*args)
 
     def faulty_hold(self: LocalStore, name: str, holder: str) -> Any:
         return nullcontext() if _lockless and name.endswith("/.lock") else hold(self, name, holder)
@@ -236,7 +236,7 @@ def _install() -> None:
     Session.commit = faulty_commit  # type: ignore[method-assign]
     LocalStore.hold = faulty_hold  # type: ignore[method-assign,assignment]
     os.link = faulty_link
-    output_files.written_files = faulty_survey
+    output_files.written_files = faulty_listing
 
 
 class Refused(Exception):

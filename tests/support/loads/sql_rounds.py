@@ -20,7 +20,7 @@ from tests.support.loads.load_rounds import NAME, LoadRound
 from tests.support.loads.loaded_table import committed_places
 from tests.support.loads.spark_driver import DRIVER_POINTS
 
-_OF_FILES = ("before survey",)
+_OF_FILES = ("before listing files",)
 
 
 @dataclass

@@ -77,7 +77,7 @@ def load(ledger: Ledger, table: Path, *names: str, rows: int = 2) -> Commit:
     return ledger.commit(plan, mode="dir", run="a-run", outputs=(written,), receipts=False)
 
 
-def test_a_survey_notes_the_files_that_spark_takes_for_data(ledger: Ledger, table: Path) -> None:
+def test_files_that_spark_takes_for_data_are_listed(ledger: Ledger, table: Path) -> None:
     output_files.claim_path(table, ledger)
     write(table, 7, "part-0.parquet", "part-1.parquet", "_day=1/part-2.parquet", rows=3)
     write(
@@ -93,7 +93,7 @@ def test_a_survey_notes_the_files_that_spark_takes_for_data(ledger: Ledger, tabl
     assert found.rows == 9
 
 
-def test_a_survey_forces_files_and_directories_to_disk(
+def test_listing_forces_files_and_directories_to_disk(
     ledger: Ledger, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output_files.claim_path(table, ledger)
@@ -123,7 +123,7 @@ def test_a_torn_file_is_no_output(ledger: Ledger, table: Path) -> None:
         output_files.written_files(table, 1)
 
 
-def test_a_directory_that_is_not_there_cannot_be_surveyed(ledger: Ledger, table: Path) -> None:
+def test_a_missing_directory_cannot_be_listed(ledger: Ledger, table: Path) -> None:
     output_files.claim_path(table, ledger)
     with pytest.raises(LoadError, match="cannot read the files of load 3"):
         output_files.written_files(table, 3)
