@@ -401,7 +401,7 @@ class Load:
                 asked.columns,
                 include_headers=headers,
                 include_broker=node,
-                per_broker=asked.v07 is not None,
+                per_broker=asked.per_broker,
             )
             return self._spark.createDataFrame([], spark_schema(names))
         options = {

@@ -211,7 +211,7 @@ def parse_start(option: str, text: str) -> Edge | SpecificOffsets | GroupOffsets
 def parse_offsets(option: str, text: str, others: str = "") -> Edge | SpecificOffsets:
     """``earliest``, ``latest``, or ``{"topic": {"0": 23, "1": -1}, "other": "earliest"}``; words in any case.
 
-    A partition of 0.7 is named ``<broker>-<number>``; whether it may be is `options07.check_names`'s.
+    A partition of 0.7 is named ``<broker>-<number>``; `check_partition_names` says whether that is allowed.
 
     Raises:
         InvalidConfig: neither; the text shows the forms, and ``others`` that the caller knows.
