@@ -21,7 +21,7 @@ from pyspark_kafkalog.datasource import worker_daemon
 from tests.support.datasource.spark_topics import Topic
 from tests.support.program import run_program
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 WORKER_PATH = os.pathsep.join(
     map(str, [*sorted((Path(pyspark.__file__).parent / "python" / "lib").glob("*.zip")), ROOT])
 )
