@@ -266,9 +266,7 @@ class Meta:
 
 
 def agree_on_meta(
-    found: Mapping[DataDirectory, Mapping[str, str]],
-    node_id: int,
-    name_cluster: Callable[[str | None], str],
+    found: Mapping[DataDirectory, Mapping[str, str]], node_id: int, name_cluster: Callable[[str | None], str]
 ) -> Meta:
     """What the ``meta.properties`` of all directories say; written where one says nothing yet.
 

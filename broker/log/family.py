@@ -19,10 +19,7 @@ from broker.log.offset_scheme import LoadedSchemes, OffsetScheme
 from broker.log.salvage import Scan
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.formats.base import Frame, MessageFormat
-from pyspark_kafkalog.formats.batch import (
-    MAGIC,
-    BatchHeader,
-)
+from pyspark_kafkalog.formats.batch import MAGIC, BatchHeader
 from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 

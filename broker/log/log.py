@@ -8,7 +8,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
-from operator import attrgetter
 from pathlib import Path
 
 from broker.config import LogConfig
@@ -17,7 +16,7 @@ from broker.log.family import AppendResult, CheckedBatch, LogFamily, LogTools, r
 from broker.log.file_slice import FileSlice
 from broker.log.loading import CleanState, new_segment
 from broker.log.retention import RetentionPolicy, SegmentFacts, count_expired, just_written
-from broker.log.segment import Segment
+from broker.log.segment import Segment, must_roll
 from broker.log.segment_list import SEGMENT_LIST_NAME, SegmentList, write_segment_list
 from pyspark_kafkalog.errors import (
     CorruptMessage,
@@ -561,40 +560,6 @@ class Log:
             raise
         finally:
             file.close()
-
-
-_OFFSET_COUNT, _MAX_TIMESTAMP = attrgetter("offset_count"), attrgetter("max_timestamp")
-
-
-def must_roll(
-    active: Segment,
-    batches: Sequence[CheckedBatch],
-    size_bytes: int,
-    config: LogConfig,
-    family: LogFamily,
-    *,
-    now_ms: int,
-    begun_ms: int,
-) -> bool:
-    """Whether ``batches`` are to go to a new segment: ``active`` is full by size or index, or too old.
-
-    Its age is Kafka's: from the first record's time to the newest of ``batches``; where they have none it is
-    counted from ``begun_ms``, when the first append came.
-
-    Raises:
-        CorruptMessage, OSError: the segment cannot be read.
-    """
-    if not active.size:
-        return False
-    if family.is_full(active.size, size_bytes, config.segment_bytes):
-        return True
-    last_offset = active.next_offset - 1 + sum(map(_OFFSET_COUNT, batches))
-    newest = max(map(_MAX_TIMESTAMP, batches))
-    if not active.has_room(size_bytes, last_offset, config.segment_index_bytes):
-        return True
-    first = active.first_timestamp()
-    age_ms = newest - first if first >= 0 and newest >= 0 else now_ms - begun_ms
-    return age_ms > config.segment_ms
 
 
 def check_timed(partition: TopicPartition, config: LogConfig) -> None:

@@ -36,11 +36,7 @@ from pyspark_kafkalog.formats.legacy import (
     read_entry,
 )
 from pyspark_kafkalog.formats.message_set import magic_at
-from pyspark_kafkalog.formats.v07 import (
-    ENTRY_HEADER_BYTES,
-    MessageAndOffset,
-    entry_header,
-)
+from pyspark_kafkalog.formats.v07 import ENTRY_HEADER_BYTES, MessageAndOffset, entry_header
 from pyspark_kafkalog.formats.v07 import MIN_ENTRY_BYTES as SMALLEST_07
 from pyspark_kafkalog.formats.v07 import messages as messages07
 from pyspark_kafkalog.types import NO_TIMESTAMP, Record

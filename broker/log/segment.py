@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 
+from broker.config import LogConfig
 from broker.disk.filesystem import write_all
 from broker.log.batch_times import Rises, rises_of
-from broker.log.family import MAX_DECOMPRESSED_BYTES, CheckedBatch, LogTools
+from broker.log.family import MAX_DECOMPRESSED_BYTES, CheckedBatch, LogFamily, LogTools
 from broker.log.file_slice import FileSlice, KnownFormats
 from broker.log.offset_scheme import OffsetScheme, Wanted
 from broker.log.recovery import Survivors, check_segment
@@ -31,6 +33,7 @@ from pyspark_kafkalog.types import NO_TIMESTAMP
 _logger = logging.getLogger(__name__)
 
 _STEP_FRAMES = 64
+_OFFSET_COUNT, _MAX_TIMESTAMP = attrgetter("offset_count"), attrgetter("max_timestamp")
 
 SUFFIX = ".kafka"
 DELETED_SUFFIX = ".deleted"
@@ -434,3 +437,34 @@ class Segment:
 
 def _learner(scheme: OffsetScheme) -> Callable[[Frame], None]:
     return lambda frame: scheme.on_append(frame.position, frame.size, frame.first_offset, frame.max_timestamp)
+
+
+def must_roll(
+    active: Segment,
+    batches: Sequence[CheckedBatch],
+    size_bytes: int,
+    config: LogConfig,
+    family: LogFamily,
+    *,
+    now_ms: int,
+    begun_ms: int,
+) -> bool:
+    """Whether ``batches`` are to go to a new segment: ``active`` is full by size or index, or too old.
+
+    Its age is Kafka's: from the first record's time to the newest of ``batches``; where they have none it is
+    counted from ``begun_ms``, when the first append came.
+
+    Raises:
+        CorruptMessage, OSError: the segment cannot be read.
+    """
+    if not active.size:
+        return False
+    if family.is_full(active.size, size_bytes, config.segment_bytes):
+        return True
+    last_offset = active.next_offset - 1 + sum(map(_OFFSET_COUNT, batches))
+    newest = max(map(_MAX_TIMESTAMP, batches))
+    if not active.has_room(size_bytes, last_offset, config.segment_index_bytes):
+        return True
+    first = active.first_timestamp()
+    age_ms = newest - first if first >= 0 and newest >= 0 else now_ms - begun_ms
+    return age_ms > config.segment_ms

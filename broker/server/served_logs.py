@@ -237,11 +237,7 @@ class ServedLogs:
     """
 
     def __init__(
-        self,
-        logs: LogManager,
-        family: LogFamily,
-        views: Views = NO_VIEWS,
-        ownership: Ownership | None = None,
+        self, logs: LogManager, family: LogFamily, views: Views = NO_VIEWS, ownership: Ownership | None = None
     ) -> None:
         self._logs = logs
         self._ownership = ownership

@@ -38,9 +38,7 @@ from pyspark_kafkalog.formats.batch import (
 from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.compression import Codec, decompress_in_steps
 from pyspark_kafkalog.formats.convert import PIECE_BYTES, Piece, for_topic_in_steps
-from pyspark_kafkalog.formats.legacy import (
-    MAGIC_POSITION,
-)
+from pyspark_kafkalog.formats.legacy import MAGIC_POSITION
 from pyspark_kafkalog.formats.message_set import magic_at
 from pyspark_kafkalog.formats.record import check_first_lengths, check_keys, check_lengths
 from pyspark_kafkalog.steps import Steps, run_steps
@@ -350,8 +348,7 @@ def _converted(data: memoryview, magic: int, config: LogConfig, now_ms: int) -> 
         checked = yield from check_sets_in_steps(made, config, now_ms, internal=True)
     batches = [
         batch._replace(
-            rewritten=True,
-            inner=None if batch.inner is None else batch.inner._replace(largest=largest),
+            rewritten=True, inner=None if batch.inner is None else batch.inner._replace(largest=largest)
         )
         for batch in checked
     ]
