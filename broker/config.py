@@ -310,7 +310,7 @@ class BrokerConfig(Config):
         return parse_endpoints(self.listeners)
 
     def advertised_endpoint(self, listening: Endpoint, bound_port: int, machine_name: str) -> Endpoint:
-        """What clients of one listener are told: ``bound_port`` stands for port 0, ``machine_name`` for every
+        """The address for clients of one listener: ``bound_port`` replaces port 0, ``machine_name`` every
         interface.
         """
         named = parse_endpoints(self.advertised_listeners) if self.advertised_listeners else ()

@@ -1,4 +1,4 @@
-"""The commands put together, and what becomes of their errors.
+"""The command line's parser, exit codes and what is printed for an error.
 
 Exit codes: 0 when the work was done, 1 when it could not be done, 2 for what the user must change:
 arguments or configuration. An expected failure is one line on standard error.

@@ -1,4 +1,4 @@
-"""What the commands share: how they are put into the parser, and which data directories are meant."""
+"""Shared by the commands: options, exit codes, progress, and which data directories are meant."""
 
 from __future__ import annotations
 

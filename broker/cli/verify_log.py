@@ -1,4 +1,4 @@
-"""``verify-log``: walks every segment and says what is sound, what is torn and what is damaged, and where."""
+"""``verify-log``: walks every segment and reports which parts are sound, torn or damaged, and where."""
 
 from __future__ import annotations
 

@@ -193,6 +193,6 @@ def _started(pid: int) -> str:
         stat = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
     except OSError:
         return ""
-    # The command's name stands in brackets and may hold anything, brackets and blanks too.
+    # The command's name is in brackets and may have anything in it, brackets and blanks too.
     state, *rest = stat.rpartition(")")[2].split()
     return "" if state in "ZX" else rest[_STARTED_FIELD - 1]

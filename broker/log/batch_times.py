@@ -1,4 +1,4 @@
-"""The times in batches that had to be opened: each is opened once, however often it is asked about."""
+"""Timestamps in batches that had to be opened, kept so that each batch is opened once."""
 
 from __future__ import annotations
 

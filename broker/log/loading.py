@@ -39,7 +39,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CleanState:
-    """What a clean stop notes of a log: where it ends, and in which segment of which size."""
+    """What a clean stop notes about a log: its end, and the last segment's base offset and size."""
 
     end_offset: int
     last_base_offset: int

@@ -244,7 +244,7 @@ class OffsetScheme(Protocol):
         ...
 
     def files(self) -> tuple[Path, ...]:
-        """What stands beside the segment for this scheme."""
+        """The scheme's files beside the segment."""
         ...
 
 

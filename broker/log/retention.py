@@ -1,4 +1,4 @@
-"""Which of a log's oldest segments may go. Pure; a policy sees facts and answers with a number."""
+"""Which of a log's oldest segments are deleted, and offsets by segments' times. Pure."""
 
 from __future__ import annotations
 

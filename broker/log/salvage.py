@@ -1,4 +1,4 @@
-"""Walks a segment that may be damaged: every entry that can be made out, and the places where none can.
+"""Walks a segment that may be damaged: the entries that can be recognized, and the places without any.
 
 The broker's own walks (`walk`, and `recovery` after a crash) end at the first fault, because what follows it
 must not be served. This one goes on. What an entry looks like is a `Layout`: `scan` has one for each family.
@@ -188,8 +188,8 @@ def _looks_like_one(window: Window, layout: Layout[F], position: int) -> bool:
 
 
 def _next_sound(window: Window, layout: Layout[F], start: int) -> int:
-    """Where, from ``start`` on, the next entry begins that may stand there and whose checksum holds; the end
-    of the file when there is none.
+    """Where the next possible entry with a right checksum begins, from ``start`` on; the end of the file
+    when there is none.
     """
     position = start
     while window.size - position >= layout.smallest:

@@ -1,4 +1,4 @@
-"""Which segments a log has, written down: what is missing cannot be seen from what is there.
+"""The written list of a log's segments: only with it can a start tell that one is missing.
 
 ``segments.list``, a sealed table (`checkpoint`) in the partition's directory::
 

@@ -1,4 +1,4 @@
-"""Which names topics may have, and how a name becomes that of a file. Pure.
+"""Allowed topic names, and their form in file names. Pure.
 
 Names since 0.8 are safe as they stand. 0.7 allows almost everything: what is not a letter, a digit, ``.``,
 ``_`` or ``-`` of ASCII is then written as in a URL: ``t%C3%A9`` for ``té``.
@@ -39,7 +39,7 @@ def check_name(name: str, others: Iterable[str] = ()) -> None:
         raise InvalidTopic(f"topic {name!r} collides with {clash!r}: '.' and '_' count as one character")
 
 
-def check_first_name(name: str, others: Iterable[str] = ()) -> None:  # noqa: ARG001 - any may stand side by side
+def check_first_name(name: str, others: Iterable[str] = ()) -> None:  # noqa: ARG001 - any two may exist together
     """Refuse what 0.7 refuses as a topic name, and what is too long for a file's name.
 
     Raises:

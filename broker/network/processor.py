@@ -1,4 +1,4 @@
-"""The thread that reads requests, has them handled, and sends the answers."""
+"""The thread that reads requests, calls the handler, and sends the answers."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ class Processor:
         self._wakeup.wake()
 
     def settled(self, reply: Reply) -> None:
-        """The outcome of ``reply`` stands. Called once per reply, by any thread."""
+        """The outcome of ``reply`` is decided. Called once per reply, by any thread."""
         if threading.get_ident() != self._thread_id:
             self._answered.append(reply)
             self._wakeup.wake()

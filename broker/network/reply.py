@@ -40,7 +40,7 @@ class ReplyOwner(Protocol):
         ...
 
     def settled(self, reply: Reply) -> None:
-        """The outcome of ``reply`` stands; called once, by the thread that gave it."""
+        """The outcome of ``reply`` is decided; called once, by the thread that gave it."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Offsets that groups keep in ZooKeeper by way of the broker: what OffsetCommit 0 and OffsetFetch 0 mean."""
+"""Offsets of groups in ZooKeeper, stored through the broker by OffsetCommit 0 and OffsetFetch 0."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pyspark_kafkalog.zookeeper.session import Session
 class ZooKeeperOffsets:
     """*Thread-safe.* The ``offsets`` znodes of groups, which consumers that know ZooKeeper themselves share.
 
-    ZooKeeper may let us wait for seconds, and a processor thread serves others meanwhile: so `in_turn` has
-    the work of a request done on a thread of its own, ``zookeeper-offsets``, one request after the other.
+    ZooKeeper may take seconds, and a processor thread must serve others: so `in_turn` does the work of a
+    request on a thread of its own, ``zookeeper-offsets``, one request after the other.
     Each connection has one request in hand, so no more of them wait than there are connections.
     """
 
@@ -36,14 +36,14 @@ class ZooKeeperOffsets:
         Raises:
             ServerError: ZooKeeper does not answer (a code after which clients ask again), or the group has a
                 name that no znode can have.
-            MalformedNode: what stands there is no offset.
+            MalformedNode: the znode has no offset in it.
         """
         try:
             offset = read_group_offset(
                 self._session, self._layout, group, partition.topic, self._name(partition)
             )
         except (ConnectionLost, InvalidConfig) as e:
-            raise _told(e) from e
+            raise _as_server_error(e) from e
         return None if offset is None else CommittedOffset(offset)
 
     def write(self, group: str, partition: TopicPartition, offset: int) -> None:
@@ -60,17 +60,17 @@ class ZooKeeperOffsets:
                 self._session, self._layout, group, partition.topic, self._name(partition), offset
             )
         except (ConnectionLost, InvalidConfig) as e:
-            raise _told(e) from e
+            raise _as_server_error(e) from e
 
     def close(self) -> None:
-        """Take no more work; what waits is given up."""
+        """Take no more work; what waits is dropped."""
         self._worker.shutdown(wait=False, cancel_futures=True)
 
     def _name(self, partition: TopicPartition) -> str:
         return self._layout.partition_name(partition.broker, partition.partition)
 
 
-def _told(error: ConnectionLost | InvalidConfig) -> ServerError:
-    """The error in words that clients of Kafka 0.8 know."""
+def _as_server_error(error: ConnectionLost | InvalidConfig) -> ServerError:
+    """The error with a code that clients of Kafka 0.8 know."""
     lost = isinstance(error, ConnectionLost)
     return ServerError(ErrorCode.REQUEST_TIMED_OUT if lost else ErrorCode.INVALID_GROUP_ID, str(error))

@@ -240,7 +240,7 @@ class Dispatcher:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        # By plain number, with the counter at hand: this is the hot path of every request.
+        # By plain number, with the counter: this is the hot path of every request.
         self._served = {
             int(key): (entry, services.metrics.requests(key.name)) for key, entry in REGISTRY.items()
         }

@@ -141,7 +141,7 @@ def multi_produce(request: MultiProduceRequest, services: Services) -> Steps[Non
 
 
 LONGEST_ANSWER_BYTES = (1 << 31) - 1
-"""The size that stands before an answer has 31 bits."""
+"""The size before an answer has 31 bits."""
 
 _ERROR_BYTES = 2
 

@@ -1,4 +1,4 @@
-"""This broker in ZooKeeper: its id, its topics, the cluster's id; in the spelling of each listener's wire."""
+"""This broker in ZooKeeper: its id, its topics and the cluster's id, in each listener's layout."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """What this broker shows of itself in one spelling: its address there, and topics of one generation."""
+    """What this broker registers in one layout: its address, and topics of one generation."""
 
     layout: Layout
     generation: str
     node: BrokerNode
 
     def nodes(self, topics: Mapping[str, StoredTopic]) -> dict[str, bytes]:
-        """The znodes of the topics, and what stands in them."""
+        """The znodes of the topics, with their data."""
         found: dict[str, bytes] = {}
         for name, topic in topics.items():
             # Every broker has topics of its own use; they are none of the cluster's.
@@ -55,7 +55,7 @@ class Presence:
 
 
 class Claim:
-    """*Thread-safe.* Partitions of today's wire that are about to be made here: asked for before they are.
+    """*Thread-safe.* Partitions of today's wire that are about to be made here, claimed in ZooKeeper first.
 
     ``_lock`` guards what follows it and is never held while ZooKeeper is asked.
     """
@@ -69,7 +69,7 @@ class Claim:
         self._released = False
 
     def make(self) -> None:
-        """Have the partitions before anybody else. Waits for ZooKeeper: not for a thread that serves.
+        """Claim the partitions. Waits for ZooKeeper: not for a thread that serves requests.
 
         Raises:
             RegisteredElsewhere: another broker has one of them.
@@ -106,7 +106,7 @@ class Registration:
         """``protocols`` are those of the listeners.
 
         Raises:
-            InvalidConfig: two spellings would meet in the same znodes.
+            InvalidConfig: two layouts would use the same znodes.
         """
         self._config = config
         self._clock = clock
@@ -140,7 +140,7 @@ class Registration:
         self._session.listen(self._heard)
 
     def agree_on_cluster(self, known: str | None) -> str:
-        """The id of the cluster that meets here; ``known`` is what our data says, None where it is new.
+        """The id of the cluster in this ZooKeeper; ``known`` is what our data says, None where it is new.
 
         Raises:
             KafkaError: our data belongs to another cluster, or ZooKeeper does not answer.
@@ -151,7 +151,7 @@ class Registration:
         return known or fresh
 
     def group_offsets(self) -> ZooKeeperOffsets | None:
-        """The offsets that groups keep here, in the spelling of today's wire; None without a listener of it.
+        """The offsets that groups keep here, in the layout of today's wire; None without a listener of it.
 
         Of the session that `connect` opens and `stop` closes.
         """
@@ -165,7 +165,7 @@ class Registration:
 
         Raises:
             BrokerIdInUse: another broker has our id.
-            InvalidConfig: an address cannot be written in its spelling.
+            InvalidConfig: an address cannot be written in its layout.
             ConnectionLost: ZooKeeper does not answer.
         """
         since_ms = self._clock.time_ms()
@@ -222,7 +222,7 @@ class Registration:
         self.changed()
 
     def changed(self) -> None:
-        """Topics have come, gone or grown. Returns at once."""
+        """Topics were created, deleted or widened. Returns at once."""
         self._wakes.put(True)
 
     def stop(self) -> None:
@@ -317,7 +317,7 @@ class Registration:
             _log.info("%s is served here from now on", partition)
 
     def _first(self, topic: str, numbers: range) -> tuple[Layout, str, bytes]:
-        """The node that stands for these partitions while they are made."""
+        """The node that claims these partitions while they are made."""
         layout = self._spelled[PLAINTEXT][0]
         path = layout.topic_child(topic, str(numbers.start))
         return layout, path, layout.topic_nodes(topic, self._config.node_id, numbers.start + 1)[path]

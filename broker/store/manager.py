@@ -138,7 +138,7 @@ class LogManager:
             self._logs = found.logs
             self._offline = found.offline
             for directory in {log.directory for log in found.offline.values()}:
-                # What the stop has noted of them is gone: it must be known at the next start as well.
+                # The stop's notes about them are gone: the next start must know them as well.
                 self._note_recovery_points(directory)
             _logger.info("%d partitions of %d topics", len(self._logs), len(self._topics))
             if found.offline:
@@ -305,7 +305,7 @@ class LogManager:
         self._doomed.purge()
 
     def flush_due(self) -> None:
-        """Put on the disk what has waited for ``flush.ms``, and note how far each log is there."""
+        """Flush what has waited for ``flush.ms``, and note how far each log is on the disk."""
         now = self._clock.monotonic()
         due = [log for log in self._logs.values() if log.flush_due(now) and log.directory.online]
         _for_each(due, Log.flush_if_free)
@@ -469,7 +469,7 @@ class LogManager:
 
 
 def _for_each(logs: Sequence[Log], work: Callable[[Log], _T]) -> list[_T | None]:
-    """What came of some work on the disk for each log; None where it failed, which is logged.
+    """The result of some disk work for each log; None where it failed, which is logged.
 
     Many are done by several threads: a disk takes several syncs in hardly more time than one, and a thread
     that waits for one holds nothing that others need.

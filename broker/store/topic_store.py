@@ -1,4 +1,4 @@
-"""What is known of a topic besides its logs, one file each: ``.topics/<name>.topic``.
+"""The records of topics, one file each: ``.topics/<name>.topic``.
 
 A topic exists from the moment its record is durable until the record says that it is being deleted; its
 partition directories are made before and removed after. So whatever a crash leaves of a creation or a

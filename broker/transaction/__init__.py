@@ -1,1 +1,1 @@
-"""Producer ids and sequences."""
+"""Producer ids."""

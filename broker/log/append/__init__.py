@@ -1,1 +1,1 @@
-"""What an append must pass before anything of it is written, one file per generation."""
+"""What an append must pass before it is written, one file per generation; and a log's producers."""

@@ -230,7 +230,7 @@ class GuardedProducers:
         self._files = files
         self.loaded = False
         self._noted: tuple[int, int] | None = None
-        """Offset and checksum of what was noted last."""
+        """Offset and checksum of what was saved last."""
 
     def check(self, batches: Sequence[CheckedBatch]) -> tuple[int, int] | None:
         """First and last offset of the batch that is repeated; None when all are new."""
@@ -259,7 +259,7 @@ class GuardedProducers:
             self._state.forget_before(now_ms)
 
     def replay(self, heads: Iterable[tuple[Frame, bytes]], now_ms: int) -> None:
-        """Learn the producers of these batches, from what stands at the beginning of each.
+        """Learn the producers of these batches from their headers.
 
         They count as seen at ``now_ms``, so that none is forgotten because its records are old.
         """

@@ -1,4 +1,4 @@
-"""Fetch 0-12: slices of the logs, sent from the files without being read; what is of 0.7 by way of a view.
+"""Fetch 0-12: slices of the logs, sent from the files without being read; logs of 0.7 through a view.
 
 What a version before 10 may not see is `old_fetch`'s work.
 
@@ -41,7 +41,7 @@ _LONGEST_WAIT_MS = 60_000
 """A client may ask to wait for weeks, but each wait keeps a timer: it gets an empty answer and asks again."""
 
 _LOOKING_MS = 500
-"""What is looked for that long and not found yet is answered empty; the next request goes on with it."""
+"""A search that takes longer is answered empty; the next request goes on with it."""
 _SOON_SECONDS = 0.001
 
 _PARTITIONS_A_STEP = 16
@@ -175,7 +175,7 @@ def _read(request: FetchRequest, ctx: Context) -> Steps[_Answer]:
 
 
 def _in_turn(wanted: Sequence[tuple[str, FetchPartition]], first: TopicPartition | None) -> Iterable[int]:
-    """The numbers of what is wanted, from ``first`` on if it is among them, and round to it."""
+    """The numbers of what is wanted, from ``first`` on if it is among them, wrapping around."""
     numbers = range(len(wanted))
     if first is None:
         return numbers
@@ -218,7 +218,7 @@ def _read_partition(
         elif not at_least_one and want.fetch_offset < log.readable_end:
             answer.left_out = answer.left_out or partition
     except OffsetOutOfRange as e:
-        # The range goes along although Kafka leaves it out: it lets a client say what there is.
+        # Kafka leaves the range out; with it a client can say what there is.
         return _failed(partition, ctx.refused(e), log_start_offset=e.start, high_watermark=e.end)
     except KafkaError as e:
         return _failed(partition, ctx.refused(e))
@@ -228,7 +228,7 @@ def _read_partition(
 def _without_room(
     partition: TopicPartition, want: FetchPartition, log: ReadableLog, answer: _Answer, *, committed: bool
 ) -> PartitionData:
-    """Nothing of it, as other partitions have taken what an answer may have; no file is opened.
+    """No data, as other partitions have filled the answer; no file is opened.
 
     Raises:
         OffsetOutOfRange: as a read would.
