@@ -200,10 +200,10 @@ def test_a_wrong_command_is_reported_before_spark_starts(
 def test_a_cluster_that_is_not_there_is_given_up_after_one_timeout(tmp_path: Path) -> None:
     nobody = CommandLine("127.0.0.1:1", Topic(None, "t"), tmp_path)  # type: ignore[arg-type]
     started = time.monotonic()
-    ran = nobody.load("--option", "kafka.request.timeout.ms=4000")
+    ran = nobody.load("--option", "kafka.request.timeout.ms=2000")
     assert (ran.returncode, ran.stderr.count("\n")) == (1, 1), ran.stderr
     assert "cannot connect to 127.0.0.1:1: connection refused" in ran.stderr
-    assert time.monotonic() - started < 9
+    assert time.monotonic() - started < 7
 
 
 def test_a_load_that_runs_is_not_rewound(kafkalog: CommandLine) -> None:
