@@ -143,7 +143,6 @@ class KafkaError(Exception):
 
     @property
     def retriable(self) -> bool:
-        """Whether the same request may succeed later."""
         return self.code.retriable
 
 
@@ -199,8 +198,6 @@ class UnsupportedVersion(KafkaError):
 
 
 class OffsetOutOfRange(KafkaError):
-    """The offset is not in this log."""
-
     code = ErrorCode.OFFSET_OUT_OF_RANGE
 
     def __init__(self, log: str, offset: int, start: int, end: int) -> None:
@@ -209,8 +206,6 @@ class OffsetOutOfRange(KafkaError):
 
 
 class UnknownTopicOrPartition(KafkaError):
-    """No such topic, or no such partition of it, on this broker."""
-
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -221,8 +216,6 @@ class UnknownTopicId(KafkaError):
 
 
 class TopicAlreadyExists(KafkaError):
-    """A topic of this name exists already."""
-
     code = ErrorCode.TOPIC_ALREADY_EXISTS
 
 
@@ -233,8 +226,6 @@ class InvalidTopic(KafkaError):
 
 
 class InvalidPartitions(KafkaError):
-    """An invalid number of partitions."""
-
     code = ErrorCode.INVALID_PARTITIONS
 
 
@@ -263,9 +254,7 @@ class InvalidProducerEpoch(KafkaError):
 
 
 class ProducerFenced(KafkaError):
-    """A newer producer uses the transactional id, or the coordinator aborted a transaction that took too
-    long.
-    """
+    """A newer producer uses the transactional id, or the transaction took too long and was aborted."""
 
     code = ErrorCode.PRODUCER_FENCED
 
@@ -319,10 +308,7 @@ class ConnectionLost(KafkaError):
 
 
 class CannotConnect(ConnectionLost):
-    """No connection to one address could be made.
-
-    ``silent``: the attempt timed out without being refused.
-    """
+    """No connection to one address. ``silent``: the attempt timed out without being refused."""
 
     def __init__(self, peer: str, reason: str, *, silent: bool) -> None:
         super().__init__(f"cannot connect to {peer}: {reason}")
@@ -330,10 +316,7 @@ class CannotConnect(ConnectionLost):
 
 
 class BrokersUnreachable(ConnectionLost):
-    """None of the given broker addresses can be reached.
-
-    ``final``: they never answered and have been tried for long enough, so there is no retry.
-    """
+    """No broker address can be reached. ``final``: tried for long enough, so there is no retry."""
 
     def __init__(self, message: str, *, final: bool) -> None:
         super().__init__(message)

@@ -9,9 +9,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 Job = Callable[[], Any]
-"""A slow call that releases the GIL, such as decompression: it may run in another thread, and must not touch
-anything that other threads use meanwhile.
-"""
+"""A slow call that releases the GIL; it may run in another thread, alone with what it touches."""
 
 Steps = Generator["Job | None", Any, T]
 """Long work as a generator with well below a millisecond between two yields.

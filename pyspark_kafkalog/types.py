@@ -85,10 +85,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class NewRecord:
-    """A message to be written, without an offset yet.
-
-    ``timestamp`` is in milliseconds since the epoch; `NO_TIMESTAMP` is allowed.
-    """
+    """A message to be written; ``timestamp`` is in milliseconds since the epoch, or `NO_TIMESTAMP`."""
 
     value: bytes | None
     key: bytes | None = None

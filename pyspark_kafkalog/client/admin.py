@@ -43,11 +43,7 @@ _TOPIC_STATES_VERSION = 6
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create; -1 uses the broker's default.
-
-    Brokers before Kafka 2.4 have no defaults: the number of partitions is then required, and there is one
-    replica.
-    """
+    """A topic to create; -1 uses the broker's default, which a number of partitions has since Kafka 2.4."""
 
     name: str
     partitions: int = -1
@@ -72,13 +68,7 @@ def create_topics(
     validate_only: bool = False,
     timeout_ms: int = 30_000,
 ) -> None:
-    """Create ``topics``, or only check them with ``validate_only``.
-
-    Raises:
-        TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidConfig, ...: a topic could not be created.
-        ServerError: INVALID_REPLICATION_FACTOR: there are not enough brokers.
-        UnsupportedVersion: the brokers are too old to create topics, or to choose a number of partitions.
-    """
+    """Create ``topics``, or only check them; `UnsupportedVersion` if the brokers are too old for it."""
     topics = tuple(topics)
 
     def request(connection: Connection) -> CreateTopicsRequest:
@@ -108,9 +98,7 @@ def delete_topics(where: Cluster | str, names: Sequence[str], *, timeout_ms: int
 
 
 def create_partitions(where: Cluster | str, totals: Mapping[str, int], *, timeout_ms: int = 30_000) -> None:
-    """Increase topics' partitions to the given totals. Raises `UnknownTopicOrPartition`, `InvalidPartitions`,
-    ... for those that could not be changed.
-    """
+    """Increase topics' partitions to the given totals."""
     wanted = tuple(CreatePartitionsTopic(name=name, count=total) for name, total in totals.items())
     request = CreatePartitionsRequest(topics=wanted, timeout_ms=timeout_ms)
     with _cluster(where) as cluster:
@@ -125,12 +113,7 @@ def create_partitions(where: Cluster | str, totals: Mapping[str, int], *, timeou
 def describe_configs(
     where: Cluster | str, *, topic: str | None = None, broker: int | None = None, timeout_ms: int = 30_000
 ) -> dict[str, ConfigEntry]:
-    """The properties of one topic or of one broker, by name.
-
-    Raises:
-        UnknownTopicOrPartition: no such topic.
-        ValueError: not exactly one of ``topic`` and ``broker`` is given.
-    """
+    """The properties of one topic, or of one broker, by name."""
     if (topic is None) == (broker is None):
         raise ValueError("describe_configs takes either a topic or a broker")
     kind, name = (_TOPIC_RESOURCE, topic) if topic is not None else (_BROKER_RESOURCE, str(broker))

@@ -1,6 +1,4 @@
-"""One broker over one transport: API versions negotiated, responses matched to requests; and a pool of
-them.
-"""
+"""One broker over one transport: versions negotiated, responses matched to requests; and a pool of them."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ _FIRST_API_VERSIONS = 3
 """Every broker since 2.4 knows this version; an older one responds with those it knows."""
 
 _SPOKEN_SINCE = {ApiKey.PRODUCE: 3}
-"""The oldest version chosen by default, where older ones in the tables carry message sets instead of record
-batches. `send` accepts an older version explicitly.
-"""
+"""The oldest version chosen by default. Older ones carry message sets; callers must name them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -78,7 +74,6 @@ class Connection:
 
     @property
     def in_flight(self) -> int:
-        """Number of requests without a response."""
         return len(self._waiting)
 
     @property
@@ -87,9 +82,7 @@ class Connection:
         return self._waiting[0].sent_at if self._waiting else None
 
     def version(self, key: ApiKey) -> int:
-        """The highest version of an API that both sides support. Raises `UnsupportedVersion` if there is
-        none.
-        """
+        """The highest version of an API that both sides support; `UnsupportedVersion` without one."""
         low, high = APIS[key].versions
         low = _SPOKEN_SINCE.get(key, low)
         if key not in self._versions:
@@ -251,9 +244,7 @@ class Connection:
         )
 
     def _negotiate_versions(self, deadline: Deadline) -> None:
-        """Negotiate versions by ApiVersions, or by ``broker.version.fallback`` for brokers that do not know
-        it.
-        """
+        """Negotiate by ApiVersions, or use ``broker.version.fallback`` for brokers that do not know it."""
         release = self._config.fallback_release
         if self._config.api_version_request:
             try:
@@ -278,9 +269,7 @@ class Connection:
             self._versions = {int(key): versions for key, versions in RELEASES[release].items()}
 
     def _first_response_deadline(self, deadline: Deadline) -> Deadline:
-        """How long to wait for the first response: 0.9 never responds, other old releases close the
-        connection.
-        """
+        """Seconds for the first response: 0.9 never responds, other old releases close the connection."""
         return deadline if self._config.fallback_release is None else deadline.within(deadline.left / 4)
 
     def _requested_versions(self, deadline: Deadline) -> dict[int, tuple[int, int]]:

@@ -87,7 +87,6 @@ class Connection07:
 
     @property
     def in_flight(self) -> int:
-        """Number of requests without a response."""
         return len(self._waiting)
 
     @property
@@ -104,12 +103,7 @@ class Connection07:
     @overload
     def request(self, question: OffsetsRequest, *, deadline: Deadline | None = None) -> OffsetsResponse: ...
     def request(self, question: Question, *, deadline: Deadline | None = None) -> Response:
-        """Send ``question`` and wait for its answer, at most ``socket.timeout.ms``.
-
-        Raises:
-            ConnectionLost: the connection broke, the broker closed it, or there was no answer in time.
-            InvalidRequest: the answer is not one.
-        """
+        """Send ``question`` and wait for its answer, at most ``socket.timeout.ms``."""
         limit = self._limit(deadline)
         return self.receive(self.send(question, deadline=limit), deadline=limit)
 
@@ -121,22 +115,12 @@ class Connection07:
         return ticket
 
     def produce(self, request: Produce, *, deadline: Deadline | None = None) -> None:
-        """Send messages and return as soon as the system has accepted them: `unconfirmed` counts them.
-
-        Raises:
-            MessageTooLarge: the request is above ``max.socket.request.bytes``; nothing was sent.
-        """
+        """Send messages: returns once the system has them. `MessageTooLarge`: above the limit, not sent."""
         self._send(request, deadline)
         self._produced += 1
 
     def confirm(self, deadline: Deadline | None = None) -> None:
-        """Return when the broker has handled every produce sent so far.
-
-        Sends an empty fetch, to which every broker responds at once.
-
-        Raises:
-            ConnectionLost: the broker closed the connection, which is how it refuses, or did not respond.
-        """
+        """Return when the broker has handled every produce so far; `ConnectionLost` if it refused one."""
         self.request(_NOTHING, deadline=deadline)
 
     def receive(self, ticket: Ticket07, *, deadline: Deadline | None = None) -> Response:
@@ -159,9 +143,7 @@ class Connection07:
             raise
 
     def look(self) -> None:
-        """Check, without waiting, whether the broker has closed the connection. Raises `ConnectionLost` if
-        so.
-        """
+        """Raise `ConnectionLost` if the broker has closed the connection. Does not wait."""
         if self.broken:
             raise ConnectionLost(f"{self.peer}: the connection is closed")
         try:

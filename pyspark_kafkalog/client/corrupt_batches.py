@@ -56,14 +56,11 @@ class Detour(Generic[T]):
     def around(
         self, start: int, end: int, cause: KafkaError, *, follows: bool = False
     ) -> Generator[T, None, int]:
-        """Yield what can be read of ``[start, end)`` up to and past one corrupt entry; return where reading
-        continues.
+        """Yield what can be read of ``[start, end)`` up to and past one corrupt entry; return where to
+        continue.
 
-        Nothing is skipped if nothing is corrupt this time. ``follows``: an entry ended at ``start``, so none
-        begins earlier.
-
-        Raises:
-            KafkaError: the broker could not be read; ``cause`` if neither that nor the entry is to blame.
+        Nothing is skipped if nothing is corrupt this time. ``follows``: an entry ended at ``start``. Raises
+        ``cause`` if no entry is to blame.
         """
         log.info("%s: reading again from offset %d over a new connection: %s", self.tp, start, cause)
         self.cluster.close()
@@ -118,9 +115,7 @@ class Detour(Generic[T]):
         return end
 
     def _check_next(self, data: memoryview, frame: Frame, position: int, expected: ExpectedOffsets) -> None:
-        """Refuse an entry that overlaps the next one and has a gap before it: its offset is the damaged one.
-        Both may have right checksums.
-        """
+        """Refuse an entry that overlaps the next one after a gap: its own offset is the damaged one."""
         following = first_offset_at(data, frame.end)
         if following is None or following > frame.last_offset or following < expected.lowest:
             return
@@ -130,10 +125,8 @@ class Detour(Generic[T]):
     def _after_corrupt(
         self, fetched: Fetched, at: int, position: int, end: int, expected: ExpectedOffsets
     ) -> tuple[int, Frame | None]:
-        """Where reading continues after the corrupt entry at byte ``at``, and the entry there if the response
-        has it.
-
-        Returns ``position`` if the corrupt entry has no offset from there on.
+        """Where reading continues after the corrupt entry at byte ``at``, and the entry there if it is in the
+        response. That is ``position`` if the corrupt entry has no offset from there on.
         """
         data, somewhere = fetched.data, _from_lowest(expected, position)
         frame = entry_at(data, at)
@@ -160,11 +153,7 @@ class Detour(Generic[T]):
         return self._next_by_offset(position, end), None
 
     def _next_by_offset(self, position: int, end: int) -> int:
-        """The first offset of the next sound entry, searched by fetching at offsets; ``end`` if there is
-        none.
-
-        The steps double until one is found; bisection then finds the first.
-        """
+        """The first offset of the next sound entry, or ``end``: steps that double, then bisection."""
         failed, step = position, 1
         while failed < end - 1:
             asked = min(position + step, end - 1)
@@ -185,9 +174,7 @@ class Detour(Generic[T]):
         return found
 
     def _sound_from(self, offset: int, position: int, end: int) -> int | None:
-        """The first offset of the first sound entry above ``position`` in the response to a fetch at
-        ``offset``.
-        """
+        """First offset of the first sound entry above ``position``, fetched at ``offset``."""
         try:
             fetched = self._fetched(offset, end)
         except CORRUPT:

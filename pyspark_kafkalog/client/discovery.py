@@ -49,9 +49,7 @@ _ANSWERED: set[tuple[Address, ...]] = set()
 """Bootstrap servers that have responded to this process: a stream looks up its brokers repeatedly."""
 
 _NULL_IS_ALL_SINCE, _CREATION_ASKED_SINCE = 1, 4
-"""Versions of Metadata. Before the first an empty list is all topics; before the second a request for a topic
-creates it if the broker creates topics automatically.
-"""
+"""Versions of Metadata: before the first an empty list is all topics; before the second it may create."""
 
 
 class Leader(NamedTuple):
@@ -125,9 +123,7 @@ class Cluster:
         allow_auto_creation: bool = False,
         deadline: Deadline | None = None,
     ) -> ClusterMetadata:
-        """The brokers and the given topics; None is all topics, never from the cache. A missing topic has an
-        ``error``.
-        """
+        """The brokers and these topics; None is all, never cached. A missing topic has an ``error``."""
         if topics is None:
             answer = self._ask(None, allow_auto_creation, deadline)
             return self._view(topic.name for topic in answer.topics if topic.name is not None)
@@ -139,12 +135,7 @@ class Cluster:
     def leader(
         self, tp: TopicPartition, *, refresh: bool = False, deadline: Deadline | None = None
     ) -> Leader:
-        """The leader of ``tp``.
-
-        Raises:
-            UnknownTopicOrPartition: no such topic or partition.
-            ServerError: LEADER_NOT_AVAILABLE: there is none at the moment.
-        """
+        """The leader of ``tp``; LEADER_NOT_AVAILABLE if there is none at the moment."""
         topic = self.metadata([tp.topic], refresh=refresh, deadline=deadline).topics[tp.topic]
         if topic.error not in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):
             raise error_for(topic.error, f"topic {tp.topic}: {_what(topic.error)}")
@@ -159,7 +150,6 @@ class Cluster:
         return Leader(found.leader, found.leader_epoch)
 
     def forget(self, topic: str) -> None:
-        """Drop the cached metadata of ``topic``."""
         self._topics.pop(topic, None)
 
     def address(self, node_id: int) -> Address:
@@ -179,11 +169,8 @@ class Cluster:
     def any_connection(self, deadline: Deadline | None = None) -> Connection:
         """A connection to some broker: an open one, else a known broker's, else a bootstrap server's.
 
-        Addresses that have never responded are given up sooner than others: a restarting broker refuses
-        connections for longer than one should wait for a mistake in the settings.
-
-        Raises:
-            BrokersUnreachable: none of them can be reached; the message lists them with their errors.
+        Addresses that have never responded are given up sooner: a restarting broker refuses connections for
+        longer than one should wait for a mistake in the settings. `BrokersUnreachable` lists them.
         """
         existing = self._pool.any_existing()
         if existing is not None:
@@ -320,9 +307,8 @@ def _describe(failures: Mapping[Address, KafkaError]) -> str:
 def metadata_request(
     topics: Iterable[str] | None, version: int, *, allow_auto_creation: bool
 ) -> MetadataRequest:
-    """The request for these topics, or all of them (None), in a version of Metadata.
-
-    In versions that cannot forbid topic creation it requests all topics, so that reading never creates one.
+    """The request for these topics, or all of them (None). In versions that cannot forbid topic creation it
+    requests all, so that reading never creates one.
     """
     wanted = None if topics is None else tuple(MetadataRequestTopic(name=name) for name in topics)
     if version >= _CREATION_ASKED_SINCE:

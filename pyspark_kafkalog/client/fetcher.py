@@ -47,9 +47,7 @@ FIRST_FETCH_BYTES = 1 << 20
 
 _CONSUMER = -1
 _EMPTY_ANSWERS = 3
-"""This many empty responses in a row are not throttling: the broker does not reach the data at this
-offset.
-"""
+"""More empty responses in a row are not throttling: the broker does not reach the data at this offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +79,6 @@ class Fetched:
 
 @dataclass(slots=True)
 class _FetchInFlight:
-    """A fetch in flight."""
-
     connection: Connection
     ticket: Ticket
     offset: int
@@ -95,17 +91,14 @@ class PartitionFetcher:
     Reads ``[start, end)``: the last response may reach beyond ``end``. After a lost connection or a moved
     leader it continues from the first offset not yet returned; each step has ``poll_timeout_ms``.
 
-    The cost of a fetch hardly depends on its size: each fetch requests twice as much as the one
-    before, up to ``max.partition.fetch.bytes``, but no more than is likely to be left of the range.
+    The cost of a fetch hardly depends on its size: each requests twice as much as the one before, up to
+    ``max.partition.fetch.bytes``, but no more than is likely to be left of the range.
 
     A step raises:
         OffsetOutOfRange: the log does not hold the position; it names the range it has.
-        CorruptMessage: the broker reports, twice, that its log is corrupt at the position; or the last
-            response did not
-            advance the position and its decoder found no fault.
+        CorruptMessage: the broker reports it twice; or there was no progress and the decoder found no fault.
         RequestTimedOut: no batch at or after the position came in time.
-        MessageTooLarge: a batch does not fit ``fetch.max.bytes``, and the broker is too old to send it
-            anyway.
+        MessageTooLarge: a batch above ``fetch.max.bytes``, which an old broker does not send.
     """
 
     def __init__(
@@ -119,9 +112,7 @@ class PartitionFetcher:
         poll_timeout_ms: int = POLL_TIMEOUT_MS,
         for_corrupt: bool = False,
     ) -> None:
-        """``for_corrupt``: for reading past a corrupt entry. All that fits is fetched at once, and returned
-        even if it is not a whole entry or repeatedly empty.
-        """
+        """``for_corrupt``: to read past a corrupt entry. Everything is fetched at once and returned."""
         self.tp, self.end = tp, end
         self._cluster, self._config = cluster, config
         self._position = start
@@ -144,10 +135,7 @@ class PartitionFetcher:
         return self._position
 
     def advance(self, next_offset: int) -> None:
-        """Continue at ``next_offset``: the result of decoding, or further on to skip.
-
-        Optional: by default the fetcher continues after the last whole batch it returned.
-        """
+        """Continue at ``next_offset``; by default, after the last whole batch returned."""
         if next_offset != self._position:
             self._drop_flight()
             self._position = next_offset
@@ -256,9 +244,7 @@ class PartitionFetcher:
         )
 
     def _watermark(self, deadline: Deadline) -> int:
-        """The current high watermark. Apache Kafka notes a response's watermark before it reads, so records
-        appended meanwhile may be above it.
-        """
+        """The current high watermark: Apache Kafka notes a response's before it reads."""
         return list_offsets(self._cluster, {self.tp: LATEST_TIMESTAMP}, deadline=deadline)[self.tp].offset
 
     def _send(self, deadline: Deadline) -> _FetchInFlight:
@@ -319,9 +305,7 @@ class PartitionFetcher:
         return OffsetOutOfRange(str(self.tp), self._position, first, last)
 
     def _pause(self, empty_answers: int, answer: PartitionData, deadline: Deadline) -> None:
-        """Wait a little after a response without a whole batch, so as not to fetch in a tight loop; raise if
-        no time is left for another.
-        """
+        """Wait a little after a response without a whole batch; raise if no time is left for another."""
         wait = self._cluster.retry.backoff(empty_answers)
         if wait + self._config.fetch_max_wait_ms / 1000 >= deadline.left:
             raise RequestTimedOut(

@@ -124,10 +124,8 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group as its coordinator describes it: state "Empty" means only offsets, "Dead" that it does not
-    exist.
-
-    ``protocol`` is the strategy by which the members share the partitions.
+    """A group as its coordinator describes it: "Empty" has only offsets, "Dead" does not exist. ``protocol``
+    is the strategy by which the members share the partitions.
     """
 
     group: str
@@ -174,14 +172,10 @@ def committed_offsets(
 ) -> dict[TopicPartition, CommittedOffset]:
     """Committed offsets of ``group``, for ``partitions`` or all; partitions without one are left out.
 
-    An unknown group has none. Coordinators that move or still load are retried until
-    the deadline, by default ``request.timeout.ms``. With ``stable`` so are partitions with offsets in an open
-    transaction (from Kafka 2.5 on; older brokers return the offset before it). That
-    requires ``partitions``, because without them coordinators omit new offsets that are pending.
-
-    Raises:
-        InvalidRequest: ``stable`` without ``partitions``.
-        ServerError: UNSTABLE_OFFSET_COMMIT: a transaction did not end in time.
+    An unknown group has none. Retried until the deadline, by default ``request.timeout.ms``. With ``stable``
+    so are partitions with offsets in an open transaction (UNSTABLE_OFFSET_COMMIT in the end; before Kafka 2.5
+    the offset before it is returned). That requires ``partitions``: without them coordinators omit pending
+    offsets.
     """
     if stable and partitions is None:
         raise InvalidRequest(f"stable offsets of group {group!r} need a list of partitions")
@@ -208,14 +202,10 @@ def commit_offsets(
     metadata: str = "",
     deadline: Deadline | None = None,
 ) -> None:
-    """Commit ``offsets`` (the next to read) for a group without members.
+    """Commit ``offsets`` (the next to read) for a group without members: only those may commit otherwise.
 
-    Retriable failures are retried until the deadline, by default ``request.timeout.ms``.
-
-    Raises:
-        ServerError: UNKNOWN_MEMBER_ID, ...: the group has members, and only they may commit.
-        UnknownTopicOrPartition: a partition does not exist; the others are stored.
-        InvalidRequest: an offset below 0.
+    Retried until the deadline, by default ``request.timeout.ms``. If a partition does not exist, the others
+    are stored.
     """
     for tp, offset in offsets.items():
         if offset < 0:

@@ -19,9 +19,7 @@ from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, MAX_TIMESTAMP, IsolationLevel, TopicPartition
 
 _SINGLE_SINCE, _ISOLATION_SINCE, _MAX_TIMESTAMP_VERSION = 1, 2, 7
-"""Versions of ListOffsets. Before the first it only knows the times of segment files, and returns
-several offsets; before the second there are no transactions.
-"""
+"""ListOffsets since these versions: one offset, by record times; isolation levels; `MAX_TIMESTAMP`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +47,12 @@ def list_offsets(
     """For each partition the first offset at or after its timestamp in milliseconds.
 
     Timestamps may be `EARLIEST_TIMESTAMP`, `LATEST_TIMESTAMP` (the last stable offset under READ_COMMITTED)
-    and `MAX_TIMESTAMP`. Offset -1: no record is that late, or the topic's message format has no timestamps
-    (v0), which Kafka's own consumer treats the same. Stale leaders and lost connections are retried until the
-    deadline, by default ``request.timeout.ms``.
+    and `MAX_TIMESTAMP`. Offset -1: no record is that late, or the format has no timestamps (v0). Retried
+    until the deadline, by default ``request.timeout.ms``.
 
-    Brokers before 0.10.1 only know when a segment was last written. With ``by_segment`` their answer is used:
-    an offset that misses nothing, the start of the last segment that is not newer than the time, or of the
-    log.
-
-    Raises:
-        UnknownTopicOrPartition: a topic or partition does not exist.
-        UnsupportedVersion: the broker does not know `MAX_TIMESTAMP`, or without ``by_segment`` timestamps.
+    Brokers before 0.10.1 only know when a segment was last written: `UnsupportedVersion`, unless
+    ``by_segment`` accepts the start of the last segment that is not newer than the time, which misses
+    nothing.
     """
     found: dict[TopicPartition, OffsetAndTimestamp] = {}
     times = dict(wanted)

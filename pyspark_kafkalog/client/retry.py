@@ -16,15 +16,11 @@ _SETTLES_SOON = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.CORRUPT_MESSAGE}
 )
 _SOON_RETRIES = 5
-"""All brokers know a created topic in well under a second, and bytes damaged in transit are whole on the next
-try; after that the topic is missing and the bytes are damaged.
-"""
+"""After these all brokers know a created topic, and bytes damaged in transit have arrived whole."""
 
 _PASSES_AT_ONCE = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS})
 _AT_ONCE_MS = 20
-"""The markers of the last transaction are still being written, which takes milliseconds. The value is that of
-Kafka's own producer.
-"""
+"""The last transaction's markers are written within milliseconds. The value is that of Kafka's producer."""
 
 _JITTER = 0.2
 
@@ -69,9 +65,7 @@ class RetryPolicy:
     backoff_max_ms: int = 1000
     max_retries: int = 2**31 - 1
     patient: bool = False
-    """Whether to retry errors that usually pass, such as an unknown topic: a producer knows that its topic
-    existed.
-    """
+    """Whether to retry errors that usually pass, such as an unknown topic that is known to have existed."""
 
     @classmethod
     def of(cls, config: ClientConfig, *, patient: bool = False) -> RetryPolicy:
@@ -79,19 +73,13 @@ class RetryPolicy:
         return cls(config.retry_backoff_ms, config.retry_backoff_max_ms, config.retries, patient)
 
     def backoff(self, failures: int, first_ms: int | None = None) -> float:
-        """Seconds to wait after the ``failures``-th failure in a row, counted from 1.
-
-        ``first_ms`` is the first wait, by default `backoff_ms`.
-        """
+        """Seconds to wait after the ``failures``-th failure in a row, counted from 1."""
         doubled = (self.backoff_ms if first_ms is None else first_ms) * 2 ** min(failures - 1, 20)
         wait: float = min(max(self.backoff_max_ms, self.backoff_ms), doubled) / 1000
         return wait * random.uniform(1 - _JITTER, 1 + _JITTER)
 
     def again(self, error: KafkaError, failures: int) -> float | None:
-        """Seconds to wait before the next attempt; None if there must be none.
-
-        ``failures`` includes this one. The caller checks its deadline.
-        """
+        """Seconds until the next attempt after this many failures; None if there must be none."""
         allowed = self.max_retries
         if error.code in _SETTLES_SOON and not self.patient:
             allowed = min(allowed, _SOON_RETRIES)
@@ -117,10 +105,8 @@ class Attempts:
     def failed(self, error: KafkaError) -> None:
         """Return when it is time for the next attempt.
 
-        Raises:
-            KafkaError: ``error`` itself if it is final; if no time is left, one of its class whose message
-                has the number
-                of attempts and the last different error, because the last is often only that time ran out.
+        Raises ``error`` if it is final. If no time is left, one of its class with the number of attempts and
+        the last different error, because the last is often only that time ran out.
         """
         self.failures += 1
         if self._last is not None and self._last.code != error.code:

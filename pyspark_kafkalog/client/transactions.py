@@ -72,11 +72,7 @@ class ProducerEpoch(NamedTuple):
 
 
 class PreparedTransaction(NamedTuple):
-    """A transaction whose records are all stored and which is neither committed nor aborted: anyone with this
-    can end it.
-
-    ``empty``: nothing was added to it, so there is nothing to end.
-    """
+    """A transaction whose records are all stored: anyone with this can end it. ``empty``: has nothing."""
 
     transactional_id: str
     producer_id: int
@@ -99,10 +95,9 @@ class TransactionCoordinator:
     def init_producer(
         self, timeout_ms: int, deadline: Deadline, *, keep: ProducerEpoch | None = None
     ) -> ProducerEpoch:
-        """Start a producer of the id: a transaction left open by an earlier one is aborted first.
+        """Start a producer of the id; a transaction that an earlier one left open is aborted.
 
-        ``timeout_ms`` is how long transactions may stay open. ``keep`` is the producer's own epoch, which is
-        increased unless another producer has taken over.
+        ``keep`` is the producer's own epoch, increased unless another producer has taken over.
         """
 
         def ask(connection: Connection) -> ProducerEpoch:
@@ -122,7 +117,7 @@ class TransactionCoordinator:
     def add_partitions(
         self, producer: ProducerEpoch, partitions: Iterable[TopicPartition], deadline: Deadline
     ) -> None:
-        """Add ``partitions`` to the transaction, all or none; it begins if there is none."""
+        """Add ``partitions``, all or none; the transaction begins if there is none."""
         topics: dict[str, list[int]] = defaultdict(list)
         for tp in partitions:
             topics[tp.topic].append(tp.partition)
@@ -176,11 +171,8 @@ class TransactionCoordinator:
                 attempts.failed(e)
 
     def end(self, producer: ProducerEpoch, *, commit: bool, deadline: Deadline) -> None:
-        """Commit or abort; succeeds as well if the same was done to this transaction before.
-
-        Raises:
-            InvalidTxnState: it was ended the other way, or there is none.
-            InvalidProducerIdMapping: the coordinator no longer knows the id.
+        """Commit or abort; succeeds as well if the same was done before. `InvalidTxnState`: it ended the
+        other way.
         """
         request = EndTxnRequest(self.transactional_id, *producer, commit)
 
@@ -250,15 +242,10 @@ def end_transaction(
 ) -> None:
     """Commit or abort what `Producer.prepare_transaction` left open, perhaps in another process.
 
-    May be repeated: ending a transaction again in the same way does nothing. Once another producer of the id
-    has begun, this transaction has ended, but the coordinator does not say how; the offsets committed with it
-    show that (`committed_offsets` with ``stable``). ``deadline`` defaults to ``request.timeout.ms`` from now.
-
-    Raises:
-        ProducerFenced: a newer producer of the id has begun, or the transaction exceeded its
-            ``transaction.timeout.ms`` and was aborted.
-        InvalidTxnState: it was ended the other way.
-        InvalidProducerIdMapping: the coordinator has forgotten the id, after days without use.
+    May be repeated. Once another producer of the id has begun (`ProducerFenced`, also after
+    ``transaction.timeout.ms``), this transaction has ended, but the coordinator does not say how; the offsets
+    committed with it show that (`committed_offsets` with ``stable``). Otherwise `InvalidTxnState` if it ended
+    the other way, `InvalidProducerIdMapping` after days without use.
     """
     if prepared.empty:
         return

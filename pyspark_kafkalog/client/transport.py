@@ -51,9 +51,7 @@ class Transport:
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
     ) -> Transport:
-        """Connect to the first address of ``host`` that responds. Raises `CannotConnect` if none does in
-        time.
-        """
+        """Connect to the first address of ``host`` that responds in time, or raise `CannotConnect`."""
         peer = peer_name(host, port)
         try:
             addresses = _resolved(host, port, deadline)
@@ -106,9 +104,7 @@ class Transport:
                 raise ConnectionLost(f"{self.peer}: the broker accepts no more data in time")
 
     def send_now(self, parts: Iterable[Any] = ()) -> bool:
-        """Send what the socket accepts at once and keep the rest for the next call. True when none is
-        left.
-        """
+        """Send what the socket accepts at once, keep the rest for the next call; True when none is left."""
         self._enqueue(parts)
         while self._outgoing:
             try:
@@ -200,10 +196,7 @@ class Ready(NamedTuple):
 
 
 class Poller:
-    """*Owned by one thread*, which alone may call anything but `wake`; that is thread-safe.
-
-    Waits for several transports at once and for a call from another thread.
-    """
+    """*Owned by one thread*, except `wake`. Waits for transports and for a call from another thread."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -260,10 +253,8 @@ class Poller:
 
 
 def _resolved(host: str, port: int, deadline: Deadline) -> list[Any]:
-    """The addresses of ``host`` as getaddrinfo gives them.
-
-    The system can wait minutes for a name server, and the call cannot be interrupted: it runs in a thread,
-    which is abandoned when the time is over.
+    """The addresses of ``host``. A name is looked up in a thread, abandoned when the time is over: the system
+    can wait minutes for a name server.
     """
     try:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)

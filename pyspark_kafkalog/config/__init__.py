@@ -1,3 +1,1 @@
-"""Configurations: definitions of properties, and reading them from files. Values are checked:
-`InvalidConfig`.
-"""
+"""Configurations: definitions of properties, checked (`InvalidConfig`) and read from files."""

@@ -137,9 +137,7 @@ class ClientConfig(Config):
     servers_option: str = unlisted("bootstrap.servers")
     """The user's name for `bootstrap_servers`, for errors; empty if it is not an option."""
     answered_before: bool = unlisted(False)
-    """Whether the cluster has responded to another process of the same job: clients then wait longer after an
-    outage than at a first contact.
-    """
+    """Whether the cluster answered this job before: clients wait longer after an outage than at first."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -30,10 +30,8 @@ class BrokerAddress(NamedTuple):
 
 
 def parse_broker_list(text: str, *, need_ids: bool = False) -> tuple[BrokerAddress, ...]:
-    """The brokers in ``id:host:port,id:host:port``. Without ids they are numbered in order, from 0.
-
-    Raises:
-        ValueError: invalid, only some have ids, an id is used twice, or ids are missing despite ``need_ids``.
+    """The brokers in ``id:host:port,...``; without ids numbered from 0, unless ``need_ids``. Raises
+    ValueError.
     """
     parts = [part.strip() for part in text.split(",") if part.strip()]
     found = []

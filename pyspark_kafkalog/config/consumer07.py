@@ -128,9 +128,7 @@ class ConnectorConfig(ZooKeeperConfig, Client07Config):
 
 @dataclass(frozen=True)
 class Source07Config(ZooKeeperConfig, Client07Config):
-    """The properties of a Spark read from Kafka 0.7: exactly one of ``zookeeper.connect`` and ``broker.list``
-    is set.
-    """
+    """A Spark read from Kafka 0.7: exactly one of ``zookeeper.connect`` and ``broker.list`` is set."""
 
     protocol: str = prop(
         "protocol", PROTOCOL_07, str, check=one_of(PROTOCOL_07), doc="Wire protocol."

@@ -29,9 +29,7 @@ def is_secret(name: str) -> bool:
 
 
 def masked(text: str) -> str:
-    """``text`` with ``***`` for what looks like a secret: user and password before a host, and the values of
-    parameters and properties that are named like one.
-    """
+    """``text`` with ``***`` for secrets: user and password before a host, values of names like "password"."""
     text = _BEFORE_HOST.sub(lambda found: "//***@" if found[0].startswith("//") else "***@", text)
     return _NAMED.sub(r"\1\2***", text)
 
@@ -205,10 +203,7 @@ class Config:
 
     @classmethod
     def check_names(cls, names: Collection[str], prefix: str = "") -> None:
-        """Raise `InvalidConfig` if these names must not be ignored, known or not.
-
-        ``prefix`` is the user's prefix of each name.
-        """
+        """Raise `InvalidConfig` for names, each with the user's ``prefix``, that must not be ignored."""
 
     def as_properties(self) -> dict[str, str]:
         """Every property that has a value, as text: what `parse` reads as an equal configuration."""
@@ -239,10 +234,9 @@ def describe(cls: type[Config]) -> tuple[Property, ...]:
 
 
 def parse(cls: type[C], mapping: Mapping[str, object], *, source: str) -> C:
-    """A configuration from names and values; ``source`` is where they came from, for the messages.
+    """A configuration from names and values (text or typed; None is not given), from ``source``.
 
-    Values may be text or of the property's own type; None counts as not given. An unknown name is
-    logged as a warning with the nearest known one and otherwise ignored.
+    An unknown name is logged as a warning with the nearest known one and otherwise ignored.
     """
     return parse_layers(cls, [(source, mapping)])
 

@@ -12,10 +12,7 @@ _WIDTH = 100
 
 
 def markdown(cls: type[Config], base: type[Config] | None = None) -> str:
-    """A table for each section: name, default with its unit, allowed values, meaning.
-
-    With ``base`` only the properties that ``cls`` adds to it.
-    """
+    """A table for each section; with ``base`` only the properties that ``cls`` adds to it."""
     lines: list[str] = []
     shown = {item.name for item in describe(base)} if base is not None else set()
     for item in describe(cls):
@@ -41,9 +38,9 @@ def properties_file(
 ) -> str:
     """Every property with its default, after a comment with its meaning, unit and range.
 
-    Properties without a default are commented out, unless ``given`` has a value: so `parse` reads the default
-    configuration, or a usable one if some are required. In a file of several configurations ``prefix``
-    precedes each name. The fields ``left_out`` are omitted, those ``commented`` always commented out.
+    Those without a default are commented out, unless ``given`` has a value: so `parse` reads the result.
+    ``prefix`` precedes each name. The fields ``left_out`` are omitted, those ``commented`` always commented
+    out.
     """
     given = given or {}
     blocks = ["".join(map(_comment, heading.splitlines()))]

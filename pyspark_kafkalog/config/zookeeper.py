@@ -1,6 +1,4 @@
-"""ZooKeeper's address and prefixes, for brokers and clients, and the properties of the bundled server.
-Pure.
-"""
+"""ZooKeeper's address and prefixes, for brokers and clients, and the bundled server's properties. Pure."""
 
 from __future__ import annotations
 

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _KEPT = "decimal"
-"""The one logical type that fastavro decodes. Timestamps are decoded as numbers and cast as whole columns;
-Spark has no types for the others.
-"""
+"""The one logical type that fastavro decodes; timestamps are cast as whole columns, others Spark lacks."""
 
 _MAX_DEPTH = 50
 
@@ -46,9 +44,7 @@ def arrow_types(*schemas: Any) -> list[pa.DataType]:
     """The types of the last schema's values; the schemas before define what it refers to.
 
     The first type is that of decoded values, the last that of the column; each can be cast to the next.
-
-    Raises:
-        InvalidConfig: the schema is recursive, has a union of several types, or is not a schema.
+    `InvalidConfig`: recursive, a union of several types, or not a schema.
     """
     found: list[pa.DataType] = []
     for stage in range(_STAGES):

@@ -14,10 +14,8 @@ if TYPE_CHECKING:
 def decode_column(
     values: pa.Array, decode: Callable[[bytes], Any], column_of: Callable[[list[Any]], pa.Array]
 ) -> pa.StructArray:
-    """Decode each value with ``decode`` and collect them with ``column_of``; `Undecodable` becomes null with
-    a reason.
-
-    A null value, such as a compacted topic's tombstone, gives null for both.
+    """Decode each value and collect with ``column_of``; `Undecodable` gives null with a reason, null stays
+    null.
     """
     import pyarrow as pa
 

@@ -56,12 +56,8 @@ def avro(
 def protobuf(
     column: Column | str, descriptors: str | os.PathLike[str], message: str, *, framed: bool = True
 ) -> Column:
-    """Decode Protobuf: ``descriptors`` is a file of ``protoc --descriptor_set_out``, read now.
-
-    ``message`` is the full name of the type, such as ``com.example.Flight``.
-
-    Raises:
-        InvalidConfig: the file is invalid, or does not have the type.
+    """Decode Protobuf: ``message`` (full name) in a file of ``protoc --descriptor_set_out``, which is read
+    now.
     """
     from pyspark_kafkalog.decoding.protobuf_values import ProtobufDecoder, ProtobufFormat
 

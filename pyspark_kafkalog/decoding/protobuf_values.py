@@ -60,7 +60,6 @@ class ProtobufDecoder:
         self.kind, self._read = _message(self._message, 0)
 
     def __call__(self, values: pa.Array) -> pa.StructArray:
-        """Columns ``value`` and ``reason`` for a column of values."""
         import pyarrow as pa
 
         return decode_column(values, self._decode, lambda found: pa.array(found, self.kind))

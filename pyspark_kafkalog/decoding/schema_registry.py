@@ -1,10 +1,8 @@
-"""Confluent's wire header, and a client for Confluent's schema registry: schemas by id, or the newest of a
-subject.
+"""Confluent's wire header, and a client for its schema registry: schemas by id, or a subject's newest.
 
 Header: ``magic:1 = 0, schema id:4`` big-endian, then the value. Protobuf has between them the path to the
-message type in its file: ``count, index...`` as zigzag varints, where a single 0 stands for ``1, 0``.
-Source: Confluent's schema registry, "Wire format" and "Schema Registry API reference" (``/schemas/ids/{id}``,
-``/subjects/{subject}/versions/{version}``).
+message type in its file: ``count, index...`` as zigzag varints, where a single 0 stands for ``1, 0``. Source:
+Confluent's "Wire format" and "Schema Registry API reference".
 """
 
 from __future__ import annotations
@@ -94,9 +92,7 @@ class Registry:
     """*Thread-safe.* A client of one registry. Schemas never change, so callers cache them."""
 
     def __init__(self, url: str, *, timeout_seconds: float = 10.0) -> None:
-        """``url``: ``http://host:8081``, with ``user:password@`` if required. Raises `InvalidConfig` if
-        invalid.
-        """
+        """``url``: ``http://host:8081``, with ``user:password@`` if required; else `InvalidConfig`."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidConfig("a schema registry's URL is http://host:port or https://host:port")
@@ -114,11 +110,7 @@ class Registry:
         return None if found is None else self._schema(found)
 
     def latest(self, subject: str) -> Schema:
-        """The newest schema of a subject: usually ``flights-value`` for the values of topic ``flights``.
-
-        Raises:
-            RegistryError: there is none, or the registry cannot be reached.
-        """
+        """The newest schema of a subject, usually ``<topic>-value``. Raises `RegistryError`."""
         return self._schema(self._version(subject, "latest"))
 
     def _version(self, subject: str, version: object) -> dict[str, object]:

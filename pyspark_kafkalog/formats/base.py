@@ -27,7 +27,6 @@ class Frame(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Position of the first byte after this frame."""
         return self.position + self.size
 
 
@@ -54,8 +53,5 @@ class MessageFormat(Protocol):
         ...
 
     def times(self, buf: memoryview, frame: Frame, *, max_bytes: int) -> Iterator[tuple[int, int]]:
-        """Timestamp and offset of each record that `records` would give, without creating it.
-
-        Memory is what decompression yields, whatever the records hold.
-        """
+        """Timestamp and offset of each record that `records` would give, without creating it."""
         ...

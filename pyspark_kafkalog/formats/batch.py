@@ -1,5 +1,4 @@
-"""Record batches of format v2 (Kafka 0.11 and later): their header, their records as a block, and writing
-both.
+"""Record batches of format v2 (Kafka 0.11 and later): header, records as a block, and writing both.
 
 Big-endian; positions in bytes from the batch's first::
 
@@ -10,8 +9,8 @@ Big-endian; positions in bytes from the batch's first::
                             23 last_offset_delta:4        53 base_sequence:4
 
 ``batch_length`` counts what follows it. ``crc`` is the CRC-32C of everything from ``attributes`` on, so a
-broker sets offset and leader epoch without changing it. Attributes: bits 0-2 codec, 3 log append time,
-4 transactional, 5 control, 6 delete horizon. The records are compressed as one block; the header never is.
+broker sets offset and leader epoch without changing it. Attributes: bits 0-2 codec, 3 log append time, 4
+transactional, 5 control, 6 delete horizon. The records are compressed as one block; the header never is.
 ``docs/formats.md`` has the rules that a reader follows. Source: Kafka protocol guide, "Record Batch".
 """
 
@@ -75,22 +74,18 @@ class BatchHeader:
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch."""
         return BATCH_OVERHEAD + self.batch_length
 
     @property
     def codec(self) -> Codec:
-        """How the records are compressed."""
         return Codec.of(self.attributes & CODEC_BITS)
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Who set the records' timestamps."""
         return TimestampType(self.attributes >> 3 & 1)
 
     @property
     def is_transactional(self) -> bool:
-        """Whether the batch belongs to a transaction."""
         return bool(self.attributes & TRANSACTIONAL_BIT)
 
     @property
@@ -229,10 +224,7 @@ def record_block_in_steps(buf: Buffer, pos: int, header: BatchHeader, max_bytes:
 def decode_records(
     buf: Buffer, pos: int, header: BatchHeader, max_bytes: int, *, check_crc: bool = True
 ) -> list[Record]:
-    """The records of the batch at ``pos``, including those of a control batch, which the caller must skip.
-
-    Checks the checksum first, then decompresses at most ``max_bytes``.
-    """
+    """The records of the batch at ``pos``; the caller must skip those of a control batch."""
     if check_crc:
         verify_crc(buf, pos, header)
     try:
@@ -279,12 +271,8 @@ def encode_batch(
 ) -> bytes:
     """One batch with ``records`` in their order.
 
-    Offsets are consecutive from ``base_offset`` unless ``offset_deltas`` gives others: a compacted batch has
-    gaps. ``last_offset_delta`` is then that of the original batch; it is required for a batch without
-    records.
-
-    Raises:
-        InvalidConfig: the codec has no such ``level``.
+    Offsets are consecutive unless ``offset_deltas`` gives others: a compacted batch has gaps.
+    ``last_offset_delta`` is then that of the original batch; a batch without records requires it.
     """
     deltas: Sequence[int] = range(len(records)) if offset_deltas is None else offset_deltas
     if len(deltas) != len(records) or (offset_deltas and not _rises(offset_deltas)):
@@ -321,9 +309,7 @@ def encode_control(
     coordinator_epoch: int = 0,
     base_offset: int = 0,
 ) -> bytes:
-    """The batch that ends a producer's transaction in one partition: key ``version:2 type:2``, value
-    ``version:2 coordinator_epoch:4``, both version 0.
-    """
+    """The batch that ends a producer's transaction in a partition. Key and value begin with version 0."""
     if kind is ControlType.UNKNOWN:
         raise InvalidRecord("a control batch must abort or commit")
     try:
@@ -352,9 +338,8 @@ def seal_batch(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytes:
-    """The batch around a ``block`` of records that is already encoded, and compressed as ``attributes`` say.
-
-    ``producer`` is producer id, epoch and base sequence.
+    """The batch around an encoded ``block``, compressed as ``attributes`` say; ``producer`` is id, epoch,
+    sequence.
     """
     try:
         covered = COVERED.pack(
@@ -397,25 +382,21 @@ class V2Format:
     min_frame_size = HEADER_SIZE
 
     def frame_at(self, buf: memoryview, pos: int, offset: int) -> Frame | None:  # noqa: ARG002  (0.7 needs it)
-        """The batch that begins at ``pos``; None while its header is incomplete."""
         if len(buf) - pos < HEADER_SIZE:
             return None
         base, length, _, _, _, _, delta, _, max_timestamp, *_ = read_header_fields(buf, pos)
         return Frame(pos, BATCH_OVERHEAD + length, base, base + delta, base + delta + 1, max_timestamp)
 
     def verify(self, buf: memoryview, frame: Frame) -> None:
-        """Check the batch's CRC-32C; the whole batch must be in ``buf``."""
         verify_crc(buf, frame.position, read_header(buf, frame.position))
 
     def records(self, buf: memoryview, frame: Frame, *, max_bytes: int) -> Iterator[Record]:
-        """The batch's records, after its checksum; none of a control batch."""
         header = read_header(buf, frame.position)
         if header.is_control:
             return iter(())
         return iter(decode_records(buf, frame.position, header, max_bytes))
 
     def times(self, buf: memoryview, frame: Frame, *, max_bytes: int) -> Iterator[tuple[int, int]]:
-        """Timestamp and offset of the batch's records, after its checksum; none of a control batch."""
         header = read_header(buf, frame.position)
         if header.is_control:
             return

@@ -36,10 +36,8 @@ def _portable_crc32c() -> _Checksum:
 
 
 def _hardware_crc32c() -> _Checksum:
-    """The function of the ``crc32c`` package, from its extension module.
-
-    Importing the package itself reads its metadata and imports argparse: forty milliseconds of the time until
-    a new Spark worker has its first row.
+    """The function of the ``crc32c`` package, from its extension module: the package itself imports argparse,
+    40 ms of a new Spark worker's time.
     """
     package = find_spec("crc32c")
     spec = package and PathFinder.find_spec("_crc32c", package.submodule_search_locations)

@@ -77,11 +77,7 @@ class Codec(IntEnum):
 
     @classmethod
     def named(cls, text: str) -> Codec:
-        """The codec of this name, as in ``compression.type``.
-
-        Raises:
-            InvalidConfig: there is none of this name.
-        """
+        """The codec of this name, as in ``compression.type``. Raises `InvalidConfig`."""
         try:
             return cls[text.strip().upper()]
         except KeyError:
@@ -104,11 +100,8 @@ LEVELS = {Codec.GZIP: range(1, 10), Codec.LZ4: range(17), Codec.ZSTD: range(1, 2
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
     """``data`` compressed as one record set's block; snappy in xerial framing.
 
-    ``level`` None is each library's default: for gzip isal's, if installed, which is more than ten times
-    faster than zlib's for a slightly larger result; a level selects zlib.
-
-    Raises:
-        InvalidConfig: the codec has no such level.
+    ``level`` None is each library's default: for gzip isal's, more than ten times faster than zlib's for a
+    slightly larger result; a level selects zlib. `InvalidConfig`: the codec has no such level.
     """
     if level is not None and level not in LEVELS.get(codec, ()):
         allowed = LEVELS.get(codec)

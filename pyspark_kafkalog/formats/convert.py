@@ -63,11 +63,10 @@ class ConvertedEntry(NamedTuple):
 def batch_of_entry_in_steps(
     entry: Buffer, offset: int, *, max_bytes: int, leader_epoch: int = -1
 ) -> Steps[ConvertedEntry]:
-    """The batch for the ``entry`` (exactly one) at ``offset``.
+    """The batch for the ``entry`` (exactly one) at ``offset``, which may decompress to ``max_bytes``.
 
-    The entry may decompress to ``max_bytes``, all levels together. A compressed entry becomes a batch in
-    gzip, which every client can read: it makes the answer some ten times shorter and costs little compared
-    with encoding the records. An entry without messages becomes a batch without records.
+    A compressed entry becomes a batch in gzip, which every client can read: some ten times shorter, for
+    little time. An entry without messages becomes a batch without records.
     """
     size = len(entry)
     found = entry_header(entry, 0)
@@ -122,10 +121,8 @@ _MOST_OVERHEAD = 34
 
 
 class Piece(NamedTuple):
-    """Entries in the wanted format, and what they cost.
-
-    ``next_offset`` is where reading continues after them. ``message_count`` messages were converted, of
-    ``block_bytes`` before compression; both are 0 if ``data`` is a view of the input.
+    """Converted entries; reading continues at ``next_offset``. ``message_count`` messages of ``block_bytes``
+    before compression were converted; both are 0 if ``data`` is a view of the input.
     """
 
     data: bytes | memoryview
@@ -150,14 +147,9 @@ def for_reader_in_steps(
     """The whole entries in ``buf`` for a reader that knows the formats up to ``magic``; offsets are kept.
 
     Entries in these formats are given as views, even if some of their messages are before ``start_offset``;
-    others are converted from there on. A control batch or a batch without records becomes a piece without
-    bytes, which only advances ``next_offset``. Headers, producer ids and transactions are dropped.
-
-    An entry may hold ``max_bytes`` before compression; a result above that becomes several compressed
-    entries.
-
-    Raises:
-        UnsupportedCompression: a batch to convert is in zstd, which older formats do not have.
+    others are converted from there on. A batch without records to give becomes a piece without bytes, which
+    only advances ``next_offset``. Headers, producer ids and transactions are dropped; zstd is refused. An
+    entry may hold ``max_bytes`` before compression; a larger result becomes several.
     """
     view = memoryview(buf)
     known: Frame | None = None  # the first of the frames that go out together unchanged
@@ -192,12 +184,8 @@ def for_topic_in_steps(
     """What a producer sent, converted to format ``magic`` and numbered from ``base_offset`` on.
 
     Uncompressed messages become v2 batches of at most ``piece_bytes``, or of one message. The only silent
-    loss is v0's missing timestamps; anything else that the format cannot hold is refused, as in Kafka.
-
-    Raises:
-        InvalidRecord: control records.
-        ServerError: UNSUPPORTED_FOR_MESSAGE_FORMAT: headers, a producer id or a transaction that ``magic``
-            does not have.
+    loss is v0's missing timestamps. Control records are refused (`InvalidRecord`), and what the format does
+    not have (UNSUPPORTED_FOR_MESSAGE_FORMAT), as in Kafka.
     """
     view = memoryview(buf)
     loose = _Block(magic, Codec.NONE)  # messages that came without compression
@@ -473,11 +461,8 @@ class ReaderLimits(NamedTuple):
 
 
 def readable_until(buf: Buffer, pos: int, limits: ReaderLimits) -> tuple[int, bool]:
-    """Where the entries from ``pos`` on that the reader supports end, and whether an unsupported entry begins
-    there.
-
-    False means that the next entry's head is not in ``buf`` or is damaged. The position may be beyond the end
-    of ``buf``.
+    """Where the entries from ``pos`` on that the reader supports end, and whether an unsupported one begins
+    there. False: the next entry's head is damaged or not in ``buf``; the position may be beyond its end.
     """
     end = len(buf) - HEAD_BYTES
     unpack = _HEAD.unpack_from

@@ -85,7 +85,6 @@ class EntryHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole entry."""
         return ENTRY_OVERHEAD + self.length
 
     @property
@@ -95,7 +94,6 @@ class EntryHeader(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """How the value is compressed."""
         return _codec(self.attributes, self.magic)
 
     @property
@@ -237,9 +235,8 @@ def assign_offset(buf: bytearray | memoryview, pos: int, offset: int) -> None:
 
 
 def assign_in_order(buf: bytearray, first_offset: int, start: int, stop: int) -> tuple[int, int]:
-    """Give the entries that begin from ``start`` up to ``stop`` consecutive offsets from ``first_offset`` on.
-
-    Returns the position and the offset after the last. The entries must be whole; they are not checked.
+    """Give the whole entries from ``start`` up to ``stop`` consecutive offsets; returns position and next
+    offset.
     """
     pos, offset = start, first_offset
     while pos < stop:
@@ -260,10 +257,7 @@ _STEP_MESSAGES = 64
 
 
 class Message(NamedTuple):
-    """One message of a set; key and value are views of the set, None for null.
-
-    ``timestamp`` is in milliseconds, `NO_TIMESTAMP` in v0; ``magic`` is the message's own format.
-    """
+    """One message of a set; key and value are views of the set. ``magic`` is the message's own format."""
 
     offset: int
     timestamp: int
@@ -349,10 +343,7 @@ def _within(wrapper: EntryHeader, fault: CorruptMessage) -> CorruptMessage:
 
 
 def inner_entries(data: memoryview, wrapper: EntryHeader) -> Iterator[tuple[int, EntryHeader]]:
-    """Position and header of each entry in a wrapper's decompressed set. Checksums are not checked.
-
-    An incomplete entry at the end is skipped, as in Kafka, unless it is the first.
-    """
+    """Position and header of each entry in a decompressed set, unchecked; a cut tail is skipped."""
     pos, size = 0, len(data)
     try:
         while size - pos >= MIN_ENTRY_BYTES:
@@ -414,11 +405,8 @@ def wrap_set(
 ) -> bytes:
     """The wrapper around a ``block`` of entries of the same magic, which is compressed here.
 
-    ``last_offset`` is the absolute offset of the last one; ``timestamp`` is their largest, or with log append
-    time the time of all.
-
-    Raises:
-        InvalidConfig: the codec has no such ``level``.
+    ``last_offset`` is the absolute offset of the last one; ``timestamp`` the largest, or with log append time
+    that of all.
     """
     if codec is Codec.NONE or codec not in CODECS:
         raise InvalidRecord(f"message format v{magic} cannot hold a set compressed in {codec.name.lower()}")
@@ -440,13 +428,8 @@ def encode_set(
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
     level: int | None = None,
 ) -> bytes:
-    """A message set with ``records`` in their order: plain entries, or one wrapper with a ``codec``.
-
-    Offsets are consecutive from ``base_offset`` unless ``offsets`` has rising others: a compacted set has
-    gaps. Without records the set is empty.
-
-    Raises:
-        InvalidConfig: the codec has no such ``level``.
+    """A message set with ``records`` in their order: plain entries, or one wrapper with a ``codec``. Offsets
+    are consecutive unless ``offsets`` has rising others: a compacted set has gaps.
     """
     held = list(records)
     places: Sequence[int] = range(base_offset, base_offset + len(held)) if offsets is None else offsets
@@ -494,17 +477,13 @@ def encode_entry(
 
 
 class LegacyFormat:
-    """v0 and v1 entries as a log's `MessageFormat`: one frame is one top-level entry.
-
-    A wrapper's frame has the offset of its last message also as its first: the first is unknown without
-    decompression. ``max_timestamp`` is the entry's own, which producers need not set in a wrapper; brokers
-    do.
+    """v0 and v1 entries as a log's `MessageFormat`: one frame is one top-level entry, a wrapper's offset that
+    of its last message. ``max_timestamp`` is the entry's own, which brokers set in a wrapper.
     """
 
     min_frame_size = MIN_ENTRY_BYTES
 
     def frame_at(self, buf: memoryview, pos: int, offset: int) -> Frame | None:  # noqa: ARG002  (0.7 needs it)
-        """The entry that begins at ``pos``; None while its header is incomplete."""
         if len(buf) - pos < MIN_ENTRY_BYTES:
             return None
         header = read_entry(buf, pos)
@@ -512,11 +491,9 @@ class LegacyFormat:
         return Frame(pos, header.size, at, at, at + 1, header.timestamp, not header.is_compressed)
 
     def verify(self, buf: memoryview, frame: Frame) -> None:
-        """Check the entry's CRC-32; the whole entry must be in ``buf``."""
         verify_entry(buf, frame.position, read_entry(buf, frame.position))
 
     def records(self, buf: memoryview, frame: Frame, *, max_bytes: int) -> Iterator[Record]:
-        """The entry's messages, after their checksums."""
         found = messages(buf, frame.position, max_bytes=max_bytes)
         message = next(found, None)
         while message is not None:
@@ -535,6 +512,5 @@ class LegacyFormat:
             message = following
 
     def times(self, buf: memoryview, frame: Frame, *, max_bytes: int) -> Iterator[tuple[int, int]]:
-        """Timestamp and offset of the entry's messages, after their checksums."""
         for message in messages(buf, frame.position, max_bytes=max_bytes):
             yield message.timestamp, message.offset

@@ -1,14 +1,13 @@
-"""Entries of Kafka 0.8 and later as they are in a fetch response or a segment: in any format, the last
-perhaps cut.
+"""Entries of Kafka 0.8 and later as in a fetch response or a segment: in any format, the last perhaps cut.
 
 All formats begin with ``offset:8 length:4`` and have their magic at byte 16, so one walk serves logs that an
 upgrade has left with several formats. No other module looks at that byte.
 
-A broker sets an entry's offset after its producer computed the checksum, so no CRC covers it. A reader
-therefore checks it against `ExpectedOffsets`: the entry before, the offset it asked for and the response's
-high watermark. Gaps are legal, because compaction leaves them; so an offset damaged into a mere gap can only
-be found with the whole log: see ``verify-log``. After a corrupt entry `next_sound` finds the next one: whole,
-with the right checksum and expected offsets, and followed by higher ones.
+No CRC covers an entry's offset, which the broker sets. A reader therefore checks it against
+`ExpectedOffsets`: the entry before, the offset asked for and the response's high watermark. Gaps are legal,
+because compaction leaves them; an offset damaged into a mere gap can only be found with the whole log: see
+``verify-log``. After a corrupt entry `next_sound` finds the next one: whole, with the right checksum and
+expected offsets, and followed by higher ones.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ NO_WATERMARK = (1 << 63) - 1
 
 
 class ExpectedOffsets(NamedTuple):
-    """Bounds for the next entry's offsets: its first is ``lowest`` or more, its last ``asked`` or more and
-    below ``below``.
+    """Bounds for the next entry: it begins at ``lowest`` or later and ends at ``asked`` or later, below
+    ``below``.
 
     ``lowest`` is the offset after the entry before, 0 if unknown: the first entry of a range may begin before
-    the offset asked for. The defaults only require that offsets rise from 0 on.
+    the offset asked for.
     """
 
     lowest: int = 0
@@ -47,10 +46,7 @@ class ExpectedOffsets(NamedTuple):
 
     @classmethod
     def of_answer(cls, offset: int, high_watermark: int, *, follows: bool = False) -> ExpectedOffsets:
-        """The bounds for the first entry of the response to a fetch at ``offset``.
-
-        ``high_watermark`` is -1 if there is none. ``follows``: the entry before ended at ``offset``.
-        """
+        """The bounds for the first entry of a fetch; ``follows``: an entry ended at ``offset``."""
         return cls(offset if follows else 0, offset, high_watermark if high_watermark >= 0 else NO_WATERMARK)
 
     def has(self, first: int, last: int) -> bool:
@@ -101,21 +97,17 @@ class MixedFormat:
     min_frame_size = MIN_ENTRY_BYTES
 
     def frame_at(self, buf: memoryview, pos: int, offset: int) -> Frame | None:
-        """The entry that begins at ``pos``; None while its header is incomplete."""
         if len(buf) - pos < MIN_ENTRY_BYTES:
             return None
         return _format_at(buf, pos).frame_at(buf, pos, offset)
 
     def verify(self, buf: memoryview, frame: Frame) -> None:
-        """Check the entry's checksum, CRC-32 or CRC-32C; the whole entry must be in ``buf``."""
         _format_at(buf, frame.position).verify(buf, frame)
 
     def records(self, buf: memoryview, frame: Frame, *, max_bytes: int) -> Iterator[Record]:
-        """The entry's records, after its checksum; none of a control batch."""
         return _format_at(buf, frame.position).records(buf, frame, max_bytes=max_bytes)
 
     def times(self, buf: memoryview, frame: Frame, *, max_bytes: int) -> Iterator[tuple[int, int]]:
-        """Timestamp and offset of the entry's records, after its checksum; none of a control batch."""
         return _format_at(buf, frame.position).times(buf, frame, max_bytes=max_bytes)
 
 
@@ -142,11 +134,7 @@ def _format_at(buf: Buffer, pos: int) -> MessageFormat:
 
 
 def frames(buf: Buffer, *, start_offset: int = 0) -> Iterator[Frame]:
-    """The whole frames in ``buf`` that may hold records at ``start_offset`` or later; checksums are not
-    checked.
-
-    Ends before an incomplete frame, which a size limit leaves at the end.
-    """
+    """The whole frames in ``buf`` that may hold ``start_offset`` or later, unchecked."""
     view = memoryview(buf)
     pos = 0
     while len(view) - pos >= BATCH_OVERHEAD:
@@ -164,10 +152,7 @@ def frames(buf: Buffer, *, start_offset: int = 0) -> Iterator[Frame]:
 
 
 def records(buf: Buffer, *, start_offset: int, max_bytes: int) -> Iterator[Record]:
-    """The records in ``buf`` from ``start_offset`` on, checksums verified, control records skipped.
-
-    Each frame may decompress to at most ``max_bytes``.
-    """
+    """The records in ``buf`` from ``start_offset`` on, checksums verified, control records skipped."""
     for _, found in coded_records(buf, start_offset=start_offset, max_bytes=max_bytes):
         yield from found
 
@@ -179,9 +164,7 @@ def coded_records(
     max_bytes: int,
     expected: ExpectedOffsets = ExpectedOffsets(),  # noqa: B008
 ) -> Iterator[tuple[Codec, Iterator[Record]]]:
-    """`records` frame by frame, each with its codec; ``expected`` has the bounds of the first frame's
-    offsets.
-    """
+    """`records` frame by frame, each with its codec; ``expected`` is for the first frame."""
     view = memoryview(buf)
     for frame in frames(view, start_offset=_LOWEST):
         first, last = frame.first_offset, frame.last_offset
@@ -209,8 +192,8 @@ def _after(expected: ExpectedOffsets, found: Iterator[Record]) -> Iterator[Recor
 def next_offset_after(data: memoryview, offset: int, expected: ExpectedOffsets = ExpectedOffsets()) -> int:  # noqa: B008
     """Where reading continues after the whole entries in ``data``; ``offset`` if there is none.
 
-    For a fetcher, which must know before anything is decoded: one read per entry, of any magic. Never raises:
-    an impossible entry, or one with unexpected offsets, ends the walk, and the decoder reports it.
+    For a fetcher, before anything is decoded. Never raises: an impossible entry, or one with unexpected
+    offsets, ends the walk, and the decoder reports it.
     """
     end, position = len(data), 0
     lowest, asked, below = expected

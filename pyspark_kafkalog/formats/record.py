@@ -56,16 +56,11 @@ _STRIDES = [
     else 1 + (first >> 1)
     for first in range(256)
 ]  # fmt: skip
-"""Bytes from a record to the next, by the first byte of its length: `_LONGER` if the length has more bytes,
-0 if no record can have that length.
-"""
+"""Bytes to the next record, by the first byte of its length: `_LONGER` if that has more, 0 if impossible."""
 
 
 def read_fields(data: bytes, count: int) -> list[Fields]:
-    """The fields of the ``count`` records that fill ``data``, in order.
-
-    Both deltas are still zigzag coded; `parse_records` decodes them.
-    """
+    """The fields of the ``count`` records that fill ``data``, in order; both deltas still zigzag coded."""
     found: list[Fields] = []
     headers: tuple[Header, ...]
     pos = 0
@@ -201,10 +196,7 @@ def parse_records(
 def read_times(
     data: Buffer, count: int, *, base_offset: int, last_offset_delta: int, base_timestamp: int
 ) -> Iterator[tuple[int, int]]:
-    """Timestamp and offset of each of the ``count`` records in ``data``, as `parse_records` gives them.
-
-    No other field is checked, copied or kept. Records before a damaged one are given before the error.
-    """
+    """Timestamp and offset of each of the ``count`` records in ``data``; no other field is checked. Lazy."""
     walk = _walk(data, count, base_offset, last_offset_delta, base_timestamp)
     return ((timestamp, offset) for timestamp, offset, _, _ in walk)
 
@@ -212,10 +204,7 @@ def read_times(
 def read_messages(
     data: memoryview, count: int, *, base_offset: int, last_offset_delta: int, base_timestamp: int
 ) -> Iterator[tuple[int, int, memoryview | None, memoryview | None, bool]]:
-    """Timestamp, offset, key and value (views of ``data``) of each record, and whether it has headers.
-
-    Lazy, so memory does not grow with the records. Records before a damaged one are given before the error.
-    """
+    """Timestamp, offset, key, value (views of ``data``) of each record, and whether it has headers. Lazy."""
     walk = _walk(data, count, base_offset, last_offset_delta, base_timestamp)
     for timestamp, offset, fields, end in walk:
         key, pos = _view(data, fields, end)
@@ -252,9 +241,7 @@ def check_lengths(data: Buffer, count: int, *, piece: int = 1 << 13) -> Iterator
 
 
 def check_first_lengths(data: Buffer, pos: int, end: int, count: int, most: int) -> None:
-    """Follow the lengths of the first ``most`` of the ``count`` records between ``pos`` and ``end``, and
-    check that the bytes after them have room for the rest.
-    """
+    """Follow the lengths of the first ``most`` of ``count`` records; the rest must have room to ``end``."""
     looked_at = min(count, most)
     try:
         pos = _follow(data, pos, 0, looked_at)
@@ -330,11 +317,8 @@ def _check_headers(data: Buffer, pos: int, end: int) -> int:
 def check_keys(data: Buffer, count: int, *, piece: int = 1 << 12) -> Iterator[int]:
     """Check that each of the ``count`` records in ``data`` has a key, as compacted topics require.
 
-    Also checks lengths and offset deltas; some 0.5 us a record. Yields the number of records checked after
-    each ``piece`` of them.
-
-    Raises:
-        InvalidRecord: a record has no key.
+    Also checks lengths and offset deltas; some 0.5 us a record. Yields the number checked after each
+    ``piece``.
     """
     walk = _walk(data, count, 0, count - 1, 0)
     for number, (_, _, fields, _) in enumerate(walk):

@@ -54,10 +54,7 @@ _STEP_MESSAGES, _STEP_BYTES = 64, 1 << 17
 
 
 class Entry(NamedTuple):
-    """A whole entry of a message set; its checksum is not checked.
-
-    ``position`` is in the buffer, ``offset`` in the log; ``payload`` is a view of the buffer.
-    """
+    """A whole entry, its checksum not checked; ``position`` is in the buffer, ``offset`` in the log."""
 
     position: int
     size: int
@@ -68,12 +65,10 @@ class Entry(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Position of the first byte after it."""
         return self.position + self.size
 
     @property
     def next_offset(self) -> int:
-        """Offset of the entry after it."""
         return self.offset + self.size
 
 
@@ -88,19 +83,14 @@ class MessageAndOffset(NamedTuple):
 
 
 class CheckedSet(NamedTuple):
-    """The whole entries of a produced set: their size in bytes, and the number of messages, inner ones
-    included.
-    """
+    """A produced set: size of its whole entries in bytes, and number of messages, inner ones included."""
 
     size: int
     message_count: int
 
 
 def entries(buf: Buffer, offset: int = 0) -> Iterator[Entry]:
-    """The whole entries in ``buf``, whose first byte has ``offset``. Checksums are not checked.
-
-    Ends before an incomplete entry, which a size limit leaves at the end.
-    """
+    """The whole entries in ``buf``, whose first byte has ``offset``, unchecked; ends before a cut one."""
     view = memoryview(buf)
     pos, size = 0, len(view)
     while (found := entry_header(view, pos)) is not None and found[1] <= size:
@@ -110,9 +100,8 @@ def entries(buf: Buffer, offset: int = 0) -> Iterator[Entry]:
 
 
 def messages(buf: Buffer, offset: int, *, max_bytes: int) -> Iterator[MessageAndOffset]:
-    """The messages in ``buf``, whose first byte has ``offset``, including those of compressed entries.
-
-    An entry may decompress to at most ``max_bytes``, all levels together. Ends as `entries` does.
+    """The messages in ``buf``, whose first byte has ``offset``. An entry may decompress to ``max_bytes`` in
+    all.
     """
     for entry in entries(buf, offset):
         payloads = _payloads(entry, _Budget(max_bytes))
@@ -133,9 +122,7 @@ def payloads_in_steps(entry: Buffer, take: Callable[[memoryview], object], *, ma
 
 
 def entry_header(buf: Buffer, pos: int) -> tuple[int, int, Codec] | None:
-    """Start and end of the payload of the entry at ``pos``, and its codec; None if the header is not all in
-    ``buf``. The end may be beyond ``buf``.
-    """
+    """Start and end (perhaps beyond ``buf``) of the payload of the entry at ``pos``, codec; None if cut."""
     left = len(buf) - pos
     if left < _LENGTH_BYTES:
         return None
@@ -240,10 +227,8 @@ def sound_entry(buf: Buffer, pos: int, max_message_bytes: int) -> Entry | None:
 
 
 def next_sound_entry(buf: Buffer, pos: int, max_message_bytes: int) -> int | None:
-    """Position of the first sound entry after the one at ``pos``; None if ``buf`` has none.
-
-    Tried first at that entry's end, then byte by byte. Empty messages are then ignored: their few bytes often
-    occur inside others.
+    """Position of the first sound entry after the one at ``pos``; None if ``buf`` has none. Tried at that
+    entry's end, then byte by byte without empty messages, whose bytes often occur inside others.
     """
     view = memoryview(buf)
     try:
@@ -282,15 +267,11 @@ def encode_set(payloads: Iterable[Buffer], *, codec: Codec = Codec.NONE, magic: 
 
 
 class V07Format:
-    """0.7's messages as a log's `MessageFormat`: one frame is one entry.
-
-    Each byte of an entry is an offset: ``last_offset`` is that of its last byte.
-    """
+    """0.7's entries as a log's `MessageFormat`. Each byte is an offset: ``last_offset`` is the last one's."""
 
     min_frame_size = MIN_ENTRY_BYTES
 
     def frame_at(self, buf: memoryview, pos: int, offset: int) -> Frame | None:
-        """The entry at ``pos`` with this ``offset``; None while its header is incomplete."""
         found = entry_header(buf, pos)
         if found is None:
             return None
@@ -298,11 +279,9 @@ class V07Format:
         return Frame(pos, size, offset, offset + size - 1, offset + size, NO_TIMESTAMP)
 
     def verify(self, buf: memoryview, frame: Frame) -> None:
-        """Check the entry's CRC-32; the whole entry must be in ``buf``."""
         verify_entry(_framed(buf, frame))
 
     def records(self, buf: memoryview, frame: Frame, *, max_bytes: int) -> Iterator[Record]:
-        """The entry's messages, after their checksums; all of them have the entry's offset."""
         view = memoryview(buf)[frame.position : frame.end]
         for payload, next_offset in messages(view, frame.first_offset, max_bytes=max_bytes):
             yield Record(
@@ -315,7 +294,6 @@ class V07Format:
             )
 
     def times(self, buf: memoryview, frame: Frame, *, max_bytes: int) -> Iterator[tuple[int, int]]:
-        """`NO_TIMESTAMP` and the entry's offset for each of its messages."""
         for _ in _payloads(_framed(buf, frame), _Budget(max_bytes)):
             yield NO_TIMESTAMP, frame.first_offset
 

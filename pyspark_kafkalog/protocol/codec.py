@@ -428,10 +428,7 @@ _TUNINGS: dict[type[Any], tuple[int, int, Tuning]] = {}
 
 
 def tuned(cls: type[Any], first: int, last: int) -> Callable[[Tuning], Tuning]:
-    """Declares a hand-written codec for a struct in versions ``first`` to ``last``.
-
-    It handles the usual case and leaves the rest to the table's codec, which it gets as an argument.
-    """
+    """Declares a hand-written codec for a struct; the rest goes to the table's codec, its argument."""
 
     def declare(tuning: Tuning) -> Tuning:
         _TUNINGS[cls] = first, last, tuning

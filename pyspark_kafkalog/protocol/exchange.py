@@ -40,10 +40,7 @@ _write_client_id = primitives.string_writer("client_id", flexible=False, nullabl
 
 
 class RequestHeader(NamedTuple):
-    """The header of a request.
-
-    A tuple, because the broker creates one for every request: a third of the time of a frozen dataclass.
-    """
+    """A tuple: the broker makes one for every request, in a third of a frozen dataclass's time."""
 
     api_key: int
     api_version: int
@@ -52,11 +49,7 @@ class RequestHeader(NamedTuple):
 
 
 def read_request_header(buf: Buffer) -> tuple[RequestHeader, int]:
-    """The header at the start of a frame, without tagged fields, and the position after it.
-
-    Raises:
-        struct.error, UnicodeDecodeError: the frame is too short for a header, or the id is not UTF-8.
-    """
+    """The header at the start of a frame, without tagged fields, and the position after it."""
     api_key, api_version, correlation_id, length = _FIXED_AND_LENGTH.unpack_from(buf)
     start = _FIXED_AND_LENGTH.size
     if length == -1:
@@ -102,8 +95,6 @@ Part: TypeAlias = bytes | bytearray | memoryview | _Sized
 
 
 class ApiKey(IntEnum):
-    """The numbers of the APIs that we know."""
-
     PRODUCE = 0
     FETCH = 1
     LIST_OFFSETS = 2
@@ -126,8 +117,6 @@ class ApiKey(IntEnum):
 
 
 class VersionRange(NamedTuple):
-    """The oldest and the newest version."""
-
     min: int
     max: int
 
@@ -149,12 +138,10 @@ class Api:
 
     @cached_property
     def request(self) -> type[Any]:
-        """The class of its requests."""
         return self._message("Request")
 
     @cached_property
     def response(self) -> type[Any]:
-        """The class of its responses."""
         return self._message("Response")
 
     def _message(self, kind: str) -> type[Any]:
@@ -167,11 +154,7 @@ class Api:
         return version >= self.first_flexible
 
     def flexible_answer_header(self, version: int) -> bool:
-        """Whether responses of this version have tagged fields in their header.
-
-        ApiVersions' never have: a client must be able to read the response of a broker that does not know
-        the requested version (KIP-511).
-        """
+        """Whether responses have tagged fields in their header; ApiVersions' never have (KIP-511)."""
         return self.key != ApiKey.API_VERSIONS and self.flexible(version)
 
 
@@ -228,11 +211,7 @@ def encode_request(request: Any, *, version: int, correlation_id: int, client_id
 
 
 def encode_response(response: Any, *, version: int, correlation_id: int) -> list[Part]:
-    """A response as parts, with its size and header.
-
-    A broker that does not know the version of an ApiVersions request responds with version 0 and
-    ``ErrorCode.UNSUPPORTED_VERSION``.
-    """
+    """A response as parts, with its size and header."""
     api = api_of(type(response))
     message = _codec(api, api.response, version)
     out = Output(bytes(_SIZE.size))
@@ -242,11 +221,7 @@ def encode_response(response: Any, *, version: int, correlation_id: int) -> list
 
 
 def decode_header(frame: bytes | bytearray | memoryview) -> tuple[RequestHeader, int]:
-    """The header of a request and the position of its body, also for unknown APIs and versions.
-
-    Whether an unknown API has tagged fields in its header is unknown; its body is assumed to
-    begin right after the client id.
-    """
+    """The header of a request and the position of its body; tagged fields of an unknown API are not read."""
     try:
         header, pos = read_request_header(frame)
         if header.api_version >= _FIRST_FLEXIBLE.get(header.api_key, _NEVER):
@@ -258,10 +233,8 @@ def decode_header(frame: bytes | bytearray | memoryview) -> tuple[RequestHeader,
 
 
 def decode_request(header: RequestHeader, frame: bytes | bytearray | memoryview, pos: int) -> Any:
-    """The request whose body begins at ``pos``. Record sets are slices of ``frame``.
-
-    Bytes after its end are ignored, as in Kafka: librdkafka 2.16 appends three to a flexible Metadata
-    request for all topics.
+    """The request at ``pos``. Record sets are slices of ``frame``. Bytes after its end are ignored, as in
+    Kafka: librdkafka 2.16 appends three to a flexible Metadata request for all topics.
     """
     api = _find(header.api_key)
     if api is None:
@@ -270,11 +243,8 @@ def decode_request(header: RequestHeader, frame: bytes | bytearray | memoryview,
 
 
 def decode_response(key: ApiKey, version: int, frame: bytes | bytearray | memoryview) -> tuple[int, Any]:
-    """Correlation id and message of the response to a request of ``version``. Record sets are slices of
-    ``frame``.
-
-    A broker that does not know the version of an ApiVersions request responds in version 0, which is read
-    too.
+    """Correlation id and message of the response to a request of ``version``; record sets are slices of
+    ``frame``. ApiVersions' may be in version 0: the broker does not know the requested one.
     """
     api = APIS[key]
     message = _codec(api, api.response, version)

@@ -58,7 +58,6 @@ class FrameReader:
 
     @property
     def partial(self) -> bool:
-        """Whether the last frame is incomplete."""
         return bool(self._staged if self._body is None else self._filled or not self._whole)
 
     def buffer(self, *, whole: bool = True) -> memoryview:
@@ -167,10 +166,7 @@ class FrameReader:
         return frames
 
     def _begin_body(self, size: int, start: memoryview) -> None:
-        """Allocate memory for a frame of ``size`` bytes, of which ``start`` has arrived.
-
-        As little as possible: `buffer` enlarges it when the caller wants the rest.
-        """
+        """Allocate for a frame of ``size`` bytes only ``start``, which has arrived: `buffer` enlarges it."""
         self._body = bytearray(start)
         self._size, self._filled = size, len(start)
 

@@ -29,9 +29,7 @@ MAX_STRING_BYTES = 0x7FFF
 """Limit for strings in bytes of UTF-8; Kafka applies it to compact strings too."""
 
 MAX_TAGGED_FIELDS = 1000
-"""Limit for the tagged fields of one struct. Kafka defines a handful; a frame of 100 MiB with two bytes for
-each would keep its reader busy for half a minute.
-"""
+"""Limit for one struct's tagged fields: a frame of 100 MiB could hold enough for half a minute of reading."""
 
 INT16 = Struct(">h")
 INT32 = Struct(">i")
@@ -200,17 +198,14 @@ def read_uuid(buf: memoryview, pos: int, values: Values) -> int:
 
 
 def write_uuid(out: Output, value: UUID) -> None:
-    """Append the sixteen bytes of ``value``."""
     out += value.bytes
 
 
 def count_reader(
     name: str, *, flexible: bool, nullable: bool, element_bytes: int
 ) -> Callable[[memoryview, int], tuple[int | None, int]]:
-    """Reads an array's element count, None for null, and returns the position after it.
-
-    ``element_bytes`` is the least that one element takes. A count that the remaining bytes cannot hold is
-    refused before memory is allocated.
+    """Reads an array's element count, None for null, and returns the position after it. A count that the rest
+    cannot hold at ``element_bytes`` or more each is refused before memory is allocated.
     """
 
     def read(buf: memoryview, pos: int) -> tuple[int | None, int]:

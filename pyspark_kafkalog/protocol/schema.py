@@ -28,7 +28,6 @@ class Scalar:
 
     @property
     def size(self) -> int:
-        """Bytes in messages."""
         return calcsize(">" + self.code)
 
 
@@ -43,9 +42,7 @@ ERROR_CODE = Scalar("h", ErrorCode.NONE)
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A type with its own codecs in `primitives`; ``classic_bytes`` is the least it takes when not
-    flexible.
-    """
+    """A type with its own codecs in `primitives`; both sizes are the least it can take."""
 
     classic_bytes: int
     flexible_bytes: int
@@ -80,11 +77,9 @@ class FieldSpec:
     tag: int | None
 
     def exists_in(self, version: int) -> bool:
-        """Whether this version has the field."""
         return version >= self.since and (self.until is None or version <= self.until)
 
     def nullable_in(self, version: int) -> bool:
-        """Whether the field can be null in this version."""
         return self.null_since is not None and version >= self.null_since
 
 

@@ -41,8 +41,6 @@ message"."""
 
 
 class RequestType(IntEnum):
-    """The first field of a request."""
-
     PRODUCE = 0
     FETCH = 1
     MULTIFETCH = 2
@@ -71,8 +69,6 @@ class FetchRequest:
 
 @dataclass(frozen=True, slots=True)
 class MultiFetchRequest:
-    """Several fetches with one response, in this order."""
-
     fetches: tuple[FetchRequest, ...]
 
 
@@ -85,10 +81,7 @@ class MultiProduceRequest:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsRequest:
-    """Offsets at which a segment began at ``timestamp`` or before, newest first.
-
-    ``timestamp`` is in milliseconds since the epoch, or `types.LATEST_TIMESTAMP`, `types.EARLIEST_TIMESTAMP`.
-    """
+    """Starts of segments at ``timestamp`` (ms, or one of `types`) or before; the newest comes first."""
 
     topic: str
     partition: int
@@ -114,8 +107,6 @@ class MultiFetchResponse:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsResponse:
-    """Offsets, the largest first."""
-
     error_code: ErrorCode
     offsets: tuple[int, ...] = ()
 
@@ -139,11 +130,7 @@ def known_error(code: ErrorCode) -> ErrorCode:
 
 
 def check_topic(topic: str, max_length: int = MAX_TOPIC_LENGTH) -> None:
-    """Refuse a name that 0.7 does not allow; ``max_length`` is in characters.
-
-    Raises:
-        InvalidTopic: it is empty, too long, ``.`` or ``..``, or has a forbidden character.
-    """
+    """Refuse a name that 0.7 does not allow (`InvalidTopic`); ``max_length`` is in characters."""
     if not 0 < len(topic) <= max_length:
         raise InvalidTopic(f"topic name of {len(topic)} characters; allowed: 1 to {max_length}")
     if topic in (".", ".."):
@@ -161,9 +148,8 @@ _FORBIDDEN = (("\0", "\x1f"), ("\x7f", "\x9f"), ("\ud800", "\uf8ff"), ("\ufff0",
 
 
 def decode_request(frame: bytes | bytearray | memoryview) -> Request:
-    """The request in ``frame``, which does not include the size. Topics and numbers are not checked.
-
-    The fields must end with the frame: this detects today's requests, which begin with the same numbers.
+    """The request in ``frame``, without its size. Topics and numbers are not checked; but the fields must end
+    with the frame, which detects today's requests: they begin with the same numbers.
     """
     buf = memoryview(frame)
     try:
@@ -311,10 +297,7 @@ def encode_request(request: Request) -> list[Part]:
 
 
 def encode_response(response: Response) -> list[Part]:
-    """A response as parts, with its size; message sets are parts themselves.
-
-    Errors that 0.7 does not have become -1.
-    """
+    """A response as parts, with its size. Errors that 0.7 does not have become -1."""
     out = _Parts()
     out.add(_INT16.pack(known_error(response.error_code)))
     if isinstance(response, FetchResponse):

@@ -57,10 +57,7 @@ def topics(session: Session, layout: Layout) -> list[str]:
 
 
 def partitions(session: Session, layout: Layout, topic: str) -> list[PartitionNode]:
-    """A topic's partitions, in the order in which they are assigned to consumers.
-
-    Only those of live brokers: the znodes are ephemeral.
-    """
+    """The partitions of live brokers, in the order in which they are assigned to consumers."""
     found: list[PartitionNode] = []
     for child in session.children(layout.topic(topic)):
         node = session.read(layout.topic_child(topic, child))
@@ -84,11 +81,7 @@ def watch_topics(session: Session, layout: Layout, tell: Callable[[list[str]], o
 
 
 def watch_topic(session: Session, layout: Layout, topic: str, changed: Callable[[], object]) -> RegistryWatch:
-    """Call ``changed`` on the session's thread when a broker creates the topic, has more partitions of it or
-    goes.
-
-    Then read `partitions`.
-    """
+    """Call ``changed`` on the session's thread when `partitions` of the topic may have changed."""
     return RegistryWatch(session, layout.topic(topic), lambda name: layout.topic_child(topic, name), changed)
 
 
@@ -99,13 +92,10 @@ def cluster_id(session: Session, layout: Layout) -> str | None:
 
 
 def agree_on_cluster(session: Session, layout: Layout, known: str | None, fresh: str) -> str:
-    """The id of this ZooKeeper's cluster, written by its first broker.
+    """The id of this ZooKeeper's cluster, written by its first broker; `InvalidConfig` if our data has
+    another.
 
-    ``known`` is the id in our data directory, None in a new one; ``fresh`` is the id to use if
-    this is the first broker and its directory is new.
-
-    Raises:
-        InvalidConfig: our data belongs to another cluster.
+    ``known`` is the id in our data directory, None in a new one; ``fresh`` is for the first broker of all.
     """
     path = layout.cluster_id
     ours = known or fresh

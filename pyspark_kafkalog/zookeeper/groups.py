@@ -30,11 +30,7 @@ def groups(session: Session, layout: Layout) -> list[str]:
 def register_consumer(
     session: Session, layout: Layout, group: str, consumer: str, subscription: Subscription, now_ms: int
 ) -> None:
-    """Join the group: create the ephemeral znode with the consumer's subscription.
-
-    Raises:
-        ConsumerIdInUse: there is such a consumer, or its session has not expired yet.
-    """
+    """Join the group; `ConsumerIdInUse` while it has such a consumer, or its session has not expired."""
     data = layout.write_subscription(subscription, now_ms)
     try:
         session.create(layout.consumer(group, consumer), data, ephemeral=True)
@@ -66,17 +62,13 @@ def consumers(session: Session, layout: Layout, group: str) -> dict[str, Subscri
 def watch_consumers(
     session: Session, layout: Layout, group: str, changed: Callable[[], object]
 ) -> RegistryWatch:
-    """Call ``changed`` on the session's thread soon, and when a consumer of the group comes, goes or
-    resubscribes.
-    """
+    """Call ``changed`` on the session's thread soon, and when a consumer comes, goes or resubscribes."""
     return RegistryWatch(session, layout.consumers(group), lambda name: layout.consumer(group, name), changed)
 
 
 def claim(session: Session, layout: Layout, group: str, topic: str, partition: str, thread: str) -> bool:
-    """Own a partition for one of our threads; ``partition`` is its name in the layout.
-
-    False while another thread owns it: try again after it has released it. Our own znode from an earlier
-    session counts as another's until ZooKeeper has removed it.
+    """Own a partition, by its name in the layout, for one of our threads; False while another owns it. Our
+    own znode from an earlier session counts as another's until ZooKeeper has removed it.
     """
     try:
         session.create(layout.owner(group, topic, partition), thread.encode(), ephemeral=True)
@@ -142,10 +134,7 @@ def _in_order(layout: Layout, names: Iterable[str]) -> list[str]:
 
 
 class ZooKeeperGroup:
-    """*Not thread-safe.* One group. Each call has a session of its own: there are one or two in a load.
-
-    Raises `ConnectionLost` when ZooKeeper does not answer.
-    """
+    """*Not thread-safe.* One group. Each call has a session of its own: there are one or two in a load."""
 
     def __init__(self, config: ZooKeeperConfig, group: str, protocol: str) -> None:
         """``config.zookeeper_connect`` is set; ``protocol`` chooses the znodes."""

@@ -65,9 +65,7 @@ class Layout(ABC):
     """Whether each broker has its own partitions, numbered from 0."""
 
     def __init__(self, prefix: str) -> None:
-        """``prefix`` is a path such as ``/kafka``; ``/`` is the root. Raises `InvalidConfig` if it is not a
-        path.
-        """
+        """``prefix`` is a path such as ``/kafka``; ``/`` is the root. Raises `InvalidConfig`."""
         self.prefix = checked_path(prefix)
 
     @property
@@ -317,11 +315,7 @@ def layout_of(config: ZooKeeperConfig, protocol: str) -> Layout:
 
 
 def checked_path(text: str) -> str:
-    """A path without the slash at its end; the root is the empty text.
-
-    Raises:
-        InvalidConfig: it does not begin with a slash, or has an invalid name.
-    """
+    """A path without the slash at its end, the root being the empty text; else `InvalidConfig`."""
     if not text.startswith("/"):
         raise InvalidConfig(f"{text!r} is not a ZooKeeper path: paths begin with a slash")
     path = text.rstrip("/")

@@ -76,16 +76,10 @@ class ZooKeeperServer:
 
     @property
     def running(self) -> bool:
-        """Whether the process is running."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> ZooKeeperServer:
-        """Start the server and wait until it serves.
-
-        Raises:
-            ZooKeeperNotStarted: no Java, no PySpark, the port is in use, or the server ended; with the
-                reason.
-        """
+        """Start the server and wait until it serves, or raise `ZooKeeperNotStarted` with the reason."""
         if self.running:
             raise ZooKeeperNotStarted("this ZooKeeper server is already running")
         command = [_java(), *_JVM, f"-Dlog4j2.configurationFile={_LOGGING}", "-cp", _class_path(), _MAIN]

@@ -151,7 +151,6 @@ class Session:
         return bool(self._client.connected)
 
     def start(self) -> Session:
-        """Connect."""
         try:
             self._client.start(timeout=self._connect_ms / 1000)
         except self._client.handler.timeout_exception:
@@ -188,9 +187,8 @@ class Session:
     def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
         """Create a node and its parents; an ephemeral one ends with the session.
 
-        Raises:
-            NodeExists: it exists. An ephemeral one of this session counts as created: the answer to
-                an earlier attempt was lost.
+        `NodeExists` unless it is ephemeral and this session's: then the answer to an earlier attempt was
+        lost.
         """
         while True:
             try:
@@ -232,9 +230,7 @@ class Session:
         return True
 
     def delete(self, path: str, version: int = -1) -> bool:
-        """Remove a node; False if it does not exist, has children, or has another version than
-        ``version``.
-        """
+        """Remove a node; False if it does not exist, has children, or another ``version``."""
         try:
             self._do(lambda c, p: c.delete_async(p, version), path)
         except (_NoNode, _Refused):
@@ -249,10 +245,7 @@ class Session:
             return []
 
     def watch_children(self, path: str, tell: Callable[[list[str]], object]) -> Watch:
-        """Call ``tell`` with the sorted names below a node, soon and whenever they have changed.
-
-        A missing node has none. Several changes may be reported together.
-        """
+        """Call ``tell`` with the sorted names below a node (none: missing), soon and after changes."""
 
         def look(watch: Watch) -> list[str]:
             again = self._again(watch)
@@ -311,9 +304,8 @@ class Session:
         return fired
 
     def _do(self, ask: Callable[[Any, str], Any], path: str, *, once: bool = False) -> Any:
-        """Run ``ask``, with kazoo's errors converted to ours.
-
-        ``once`` for watches: after a lost connection they read again anyway, and must not block their thread.
+        """Run ``ask``, kazoo's errors converted; ``once`` for watches, which must not block and read again
+        anyway.
         """
         deadline = SYSTEM_CLOCK.monotonic() + self._connect_ms / 1000
         client = self._client
@@ -396,9 +388,7 @@ class _Refused(KafkaError):
 
 
 def session_of(config: ZooKeeperConfig) -> Session:
-    """The session of a configuration, not started yet. Raises `InvalidConfig` without
-    ``zookeeper.connect``.
-    """
+    """The session of a configuration, not started yet; `InvalidConfig` without ``zookeeper.connect``."""
     return Session(
         config.zookeeper_connect or "",
         session_timeout_ms=config.zookeeper_session_timeout_ms,

@@ -1,6 +1,4 @@
-"""The values of znodes: brokers, subscriptions, offsets, the cluster's id; and how their text is parsed.
-Pure.
-"""
+"""The values of znodes: brokers, subscriptions, offsets, the cluster's id; and their text parsed. Pure."""
 
 from __future__ import annotations
 
@@ -83,9 +81,7 @@ class Subscription:
         object.__setattr__(self, "streams", MappingProxyType(dict(self.streams)))
 
     def chosen(self, topics: Collection[str]) -> dict[str, int]:
-        """Streams by topic; of a filter for each of ``topics`` that matches. Raises `InvalidConfig` for a bad
-        expression.
-        """
+        """Streams by topic; of a filter, for each match in ``topics`` (`InvalidConfig`: a bad one)."""
         if self.pattern == STATIC:
             return dict(self.streams)
         ((text, count),) = self.streams.items()

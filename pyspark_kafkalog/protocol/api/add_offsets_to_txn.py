@@ -14,8 +14,6 @@ from pyspark_kafkalog.protocol.schema import ERROR_CODE, INT16, INT32, INT64, ST
 
 @dataclass(frozen=True, slots=True)
 class AddOffsetsToTxnRequest:
-    """The producer of a transactional id, and the group."""
-
     transactional_id: str = wire(STRING)
     producer_id: int = wire(INT64)
     producer_epoch: int = wire(INT16)
@@ -24,7 +22,5 @@ class AddOffsetsToTxnRequest:
 
 @dataclass(frozen=True, slots=True)
 class AddOffsetsToTxnResponse:
-    """Whether the group is in the transaction."""
-
     throttle_time_ms: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE)

@@ -15,16 +15,12 @@ from pyspark_kafkalog.protocol.schema import ERROR_CODE, INT16, INT32, INT64, ST
 
 @dataclass(frozen=True, slots=True)
 class AddPartitionsToTxnTopic:
-    """The partitions of one topic."""
-
     name: str = wire(STRING)
     partitions: tuple[int, ...] = wire(Array(INT32))
 
 
 @dataclass(frozen=True, slots=True)
 class AddPartitionsToTxnRequest:
-    """The producer of a transactional id, and the partitions."""
-
     v3_and_below_transactional_id: str = wire(STRING, 0, 3)
     v3_and_below_producer_id: int = wire(INT64, 0, 3)
     v3_and_below_producer_epoch: int = wire(INT16, 0, 3)
@@ -33,16 +29,12 @@ class AddPartitionsToTxnRequest:
 
 @dataclass(frozen=True, slots=True)
 class AddPartitionsToTxnPartitionResult:
-    """Whether one partition is in the transaction."""
-
     partition_index: int = wire(INT32)
     partition_error_code: ErrorCode = wire(ERROR_CODE)
 
 
 @dataclass(frozen=True, slots=True)
 class AddPartitionsToTxnTopicResult:
-    """The partitions of one topic."""
-
     name: str = wire(STRING)
     results_by_partition: tuple[AddPartitionsToTxnPartitionResult, ...] = wire(
         Array(AddPartitionsToTxnPartitionResult)

@@ -15,16 +15,12 @@ from pyspark_kafkalog.protocol.schema import BOOL, ERROR_CODE, INT16, INT32, INT
 
 @dataclass(frozen=True, slots=True)
 class ApiVersionsRequest:
-    """Names the client's software from version 3."""
-
     client_software_name: str = wire(STRING, 3, ignorable=True)
     client_software_version: str = wire(STRING, 3, ignorable=True)
 
 
 @dataclass(frozen=True, slots=True)
 class ApiVersion:
-    """The oldest and newest version of one API."""
-
     api_key: int = wire(INT16)
     min_version: int = wire(INT16)
     max_version: int = wire(INT16)

@@ -31,8 +31,6 @@ class CreatePartitionsTopic:
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitionsRequest:
-    """Topics to grow; with ``validate_only`` they are only checked."""
-
     topics: tuple[CreatePartitionsTopic, ...] = wire(Array(CreatePartitionsTopic))
     timeout_ms: int = wire(INT32)
     validate_only: bool = wire(BOOL)
@@ -40,8 +38,6 @@ class CreatePartitionsRequest:
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitionsTopicResult:
-    """The result for one topic."""
-
     name: str = wire(STRING)
     error_code: ErrorCode = wire(ERROR_CODE)
     error_message: str | None = wire(STRING, null_since=0)
@@ -49,7 +45,5 @@ class CreatePartitionsTopicResult:
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitionsResponse:
-    """The results."""
-
     throttle_time_ms: int = wire(INT32, ignorable=True)
     results: tuple[CreatePartitionsTopicResult, ...] = wire(Array(CreatePartitionsTopicResult))

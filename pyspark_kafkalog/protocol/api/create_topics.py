@@ -34,8 +34,6 @@ class CreatableReplicaAssignment:
 
 @dataclass(frozen=True, slots=True)
 class CreatableTopicConfig:
-    """A property of the new topic."""
-
     name: str = wire(STRING)
     value: str | None = wire(STRING, null_since=0)
 
@@ -53,8 +51,6 @@ class CreatableTopic:
 
 @dataclass(frozen=True, slots=True)
 class CreateTopicsRequest:
-    """Topics to create; with ``validate_only`` they are only checked."""
-
     topics: tuple[CreatableTopic, ...] = wire(Array(CreatableTopic))
     timeout_ms: int = wire(INT32, default=60000)
     validate_only: bool = wire(BOOL, 1)
@@ -62,8 +58,6 @@ class CreateTopicsRequest:
 
 @dataclass(frozen=True, slots=True)
 class CreatableTopicConfigs:
-    """A property of the created topic."""
-
     name: str = wire(STRING, 5)
     value: str | None = wire(STRING, 5, null_since=5)
     read_only: bool = wire(BOOL, 5)
@@ -89,7 +83,5 @@ class CreatableTopicResult:
 
 @dataclass(frozen=True, slots=True)
 class CreateTopicsResponse:
-    """The results."""
-
     throttle_time_ms: int = wire(INT32, 2, ignorable=True)
     topics: tuple[CreatableTopicResult, ...] = wire(Array(CreatableTopicResult))

@@ -23,8 +23,6 @@ class DeleteTopicState:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopicsRequest:
-    """Topics to delete."""
-
     topics: tuple[DeleteTopicState, ...] = wire(Array(DeleteTopicState), 6)
     topic_names: tuple[str, ...] = wire(Array(STRING), 0, 5, ignorable=True)
     timeout_ms: int = wire(INT32)
@@ -42,7 +40,5 @@ class DeletableTopicResult:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopicsResponse:
-    """The results."""
-
     throttle_time_ms: int = wire(INT32, 1, ignorable=True)
     responses: tuple[DeletableTopicResult, ...] = wire(Array(DeletableTopicResult))

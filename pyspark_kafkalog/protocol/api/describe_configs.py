@@ -13,23 +13,17 @@ from pyspark_kafkalog.protocol.schema import BOOL, ERROR_CODE, INT8, INT32, STRI
 
 
 class ResourceType(IntEnum):
-    """The kinds of resources that have properties."""
-
     TOPIC = 2
     BROKER = 4
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from."""
-
     TOPIC_CONFIG = 1
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
 
 
 class ConfigType(IntEnum):
-    """The type of a value."""
-
     UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
@@ -53,8 +47,6 @@ class DescribeConfigsResource:
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsRequest:
-    """The resources whose properties are wanted."""
-
     resources: tuple[DescribeConfigsResource, ...] = wire(Array(DescribeConfigsResource))
     include_synonyms: bool = wire(BOOL, 1)
     include_documentation: bool = wire(BOOL, 3)
@@ -85,8 +77,6 @@ class DescribeConfigsResourceResult:
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsResult:
-    """The properties of one resource."""
-
     error_code: ErrorCode = wire(ERROR_CODE)
     error_message: str | None = wire(STRING, null_since=0)
     resource_type: int = wire(INT8)
@@ -96,7 +86,5 @@ class DescribeConfigsResult:
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsResponse:
-    """The results."""
-
     throttle_time_ms: int = wire(INT32, ignorable=True)
     results: tuple[DescribeConfigsResult, ...] = wire(Array(DescribeConfigsResult))

@@ -15,8 +15,6 @@ from pyspark_kafkalog.protocol.schema import BOOL, BYTES, ERROR_CODE, INT32, STR
 
 @dataclass(frozen=True, slots=True)
 class DescribeGroupsRequest:
-    """The groups to describe."""
-
     groups: tuple[str, ...] = wire(Array(STRING))
     include_authorized_operations: bool = wire(BOOL, 3)
 
@@ -48,25 +46,18 @@ class DescribedGroup:
 
 @dataclass(frozen=True, slots=True)
 class DescribeGroupsResponse:
-    """The groups, in the order of the request."""
-
     throttle_time_ms: int = wire(INT32, 1, ignorable=True)
     groups: tuple[DescribedGroup, ...] = wire(Array(DescribedGroup))
 
 
 @dataclass(frozen=True, slots=True)
 class AssignedPartitions:
-    """Partitions of one topic."""
-
     topic: str = wire(STRING)
     partitions: tuple[int, ...] = wire(Array(INT32))
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A consumer's ``member_assignment`` after its version, an int16: the same in all versions.
-
-    The strategy's user data comes after it. Never flexible. Source: Kafka, ConsumerProtocolAssignment.
-    """
+    """A consumer's ``member_assignment`` after its int16 version, in all of them; user data follows."""
 
     assigned_partitions: tuple[AssignedPartitions, ...] = wire(Array(AssignedPartitions))

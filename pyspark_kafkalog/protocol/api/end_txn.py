@@ -15,8 +15,6 @@ from pyspark_kafkalog.protocol.schema import BOOL, ERROR_CODE, INT16, INT32, INT
 
 @dataclass(frozen=True, slots=True)
 class EndTxnRequest:
-    """The producer of a transactional id, and whether its transaction is committed."""
-
     transactional_id: str = wire(STRING)
     producer_id: int = wire(INT64)
     producer_epoch: int = wire(INT16)

@@ -20,8 +20,6 @@ from pyspark_kafkalog.protocol.schema import ERROR_CODE, INT8, INT32, INT64, REC
 
 @dataclass(frozen=True, slots=True)
 class FetchPartition:
-    """Where to read one partition from, and at most how many bytes."""
-
     partition: int = wire(INT32)
     current_leader_epoch: int = wire(INT32, 9, default=-1, ignorable=True)
     fetch_offset: int = wire(INT64)
@@ -32,16 +30,12 @@ class FetchPartition:
 
 @dataclass(frozen=True, slots=True)
 class FetchTopic:
-    """The partitions of one topic."""
-
     topic: str = wire(STRING)
     partitions: tuple[FetchPartition, ...] = wire(Array(FetchPartition))
 
 
 @dataclass(frozen=True, slots=True)
 class ForgottenTopic:
-    """Partitions to remove from the session."""
-
     topic: str = wire(STRING, 7)
     partitions: tuple[int, ...] = wire(Array(INT32), 7)
 
@@ -122,8 +116,6 @@ class PartitionData:
 
 @dataclass(frozen=True, slots=True)
 class FetchableTopicResponse:
-    """The data of one topic."""
-
     topic: str = wire(STRING)
     partitions: tuple[PartitionData, ...] = wire(Array(PartitionData))
 

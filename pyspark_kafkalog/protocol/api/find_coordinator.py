@@ -16,8 +16,6 @@ from pyspark_kafkalog.protocol.schema import ERROR_CODE, INT8, INT32, STRING, Ar
 
 
 class CoordinatorType(IntEnum):
-    """What a key names."""
-
     GROUP = 0
     TRANSACTION = 1
 
@@ -33,8 +31,6 @@ class FindCoordinatorRequest:
 
 @dataclass(frozen=True, slots=True)
 class Coordinator:
-    """The broker for one key."""
-
     key: str = wire(STRING, 4)
     node_id: int = wire(INT32, 4)
     host: str = wire(STRING, 4)
@@ -45,8 +41,6 @@ class Coordinator:
 
 @dataclass(frozen=True, slots=True)
 class FindCoordinatorResponse:
-    """The coordinator, or from version 4 the coordinators."""
-
     throttle_time_ms: int = wire(INT32, 1, ignorable=True)
     error_code: ErrorCode = wire(ERROR_CODE, 0, 3)
     error_message: str | None = wire(STRING, 1, 3, null_since=1, ignorable=True)

@@ -16,8 +16,6 @@ from pyspark_kafkalog.protocol.schema import ERROR_CODE, INT8, INT32, INT64, STR
 
 @dataclass(frozen=True, slots=True)
 class ListOffsetsPartition:
-    """The timestamp for one partition."""
-
     partition_index: int = wire(INT32)
     current_leader_epoch: int = wire(INT32, 4, default=-1, ignorable=True)
     timestamp: int = wire(INT64)
@@ -26,8 +24,6 @@ class ListOffsetsPartition:
 
 @dataclass(frozen=True, slots=True)
 class ListOffsetsTopic:
-    """The partitions of one topic."""
-
     name: str = wire(STRING)
     partitions: tuple[ListOffsetsPartition, ...] = wire(Array(ListOffsetsPartition))
 
@@ -43,10 +39,7 @@ class ListOffsetsRequest:
 
 @dataclass(frozen=True, slots=True)
 class ListOffsetsPartitionResponse:
-    """The first record at or after the timestamp; ``timestamp`` and ``offset`` are -1 if there is none.
-
-    In version 0 the starts of segments, and the log's end, that are not later than the timestamp.
-    """
+    """The first record at or after the timestamp, -1 for none; in version 0 starts of segments before it."""
 
     partition_index: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE)
@@ -58,15 +51,11 @@ class ListOffsetsPartitionResponse:
 
 @dataclass(frozen=True, slots=True)
 class ListOffsetsTopicResponse:
-    """The offsets of one topic."""
-
     name: str = wire(STRING)
     partitions: tuple[ListOffsetsPartitionResponse, ...] = wire(Array(ListOffsetsPartitionResponse))
 
 
 @dataclass(frozen=True, slots=True)
 class ListOffsetsResponse:
-    """The offsets."""
-
     throttle_time_ms: int = wire(INT32, 2, ignorable=True)
     topics: tuple[ListOffsetsTopicResponse, ...] = wire(Array(ListOffsetsTopicResponse))

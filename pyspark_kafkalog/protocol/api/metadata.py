@@ -24,8 +24,6 @@ NOT_ASKED = -2147483648
 
 @dataclass(frozen=True, slots=True)
 class MetadataRequestTopic:
-    """A wanted topic, by name or by id."""
-
     topic_id: UUID = wire(UUID_TYPE, 10, ignorable=True)
     name: str | None = wire(STRING, null_since=10)
 
@@ -42,8 +40,6 @@ class MetadataRequest:
 
 @dataclass(frozen=True, slots=True)
 class MetadataResponseBroker:
-    """A broker's address."""
-
     node_id: int = wire(INT32)
     host: str = wire(STRING)
     port: int = wire(INT32)
@@ -102,8 +98,6 @@ def _with_written_topics(table: Codec, flexible: bool) -> Codec:  # noqa: ARG001
 
 @dataclass(frozen=True, slots=True)
 class MetadataResponse:
-    """The cluster as one broker knows it."""
-
     throttle_time_ms: int = wire(INT32, 3, ignorable=True)
     brokers: tuple[MetadataResponseBroker, ...] = wire(Array(MetadataResponseBroker))
     cluster_id: str | None = wire(STRING, 2, null_since=2, ignorable=True)

@@ -26,19 +26,13 @@ class OffsetCommitRequestPartition:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitRequestTopic:
-    """The partitions of one topic."""
-
     name: str = wire(STRING)
     partitions: tuple[OffsetCommitRequestPartition, ...] = wire(Array(OffsetCommitRequestPartition))
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitRequest:
-    """Offsets of a group.
-
-    Generation -1 with an empty member id: the committer is not a member of the group.
-    ``retention_time_ms`` -1 (versions 2-4 only) is the broker's default.
-    """
+    """Generation -1, no member: not from the group. ``retention_time_ms`` -1 (2-4): the broker's default."""
 
     group_id: str = wire(STRING)
     generation_id_or_member_epoch: int = wire(INT32, 1, default=-1, ignorable=True)
@@ -50,23 +44,17 @@ class OffsetCommitRequest:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitResponsePartition:
-    """The result for one partition."""
-
     partition_index: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE)
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitResponseTopic:
-    """The partitions of one topic."""
-
     name: str = wire(STRING)
     partitions: tuple[OffsetCommitResponsePartition, ...] = wire(Array(OffsetCommitResponsePartition))
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitResponse:
-    """The results."""
-
     throttle_time_ms: int = wire(INT32, 3, ignorable=True)
     topics: tuple[OffsetCommitResponseTopic, ...] = wire(Array(OffsetCommitResponseTopic))

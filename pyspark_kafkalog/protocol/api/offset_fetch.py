@@ -15,16 +15,12 @@ from pyspark_kafkalog.protocol.schema import BOOL, ERROR_CODE, INT32, INT64, STR
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchRequestTopic:
-    """The partitions of one topic (up to version 7)."""
-
     name: str = wire(STRING, 0, 7)
     partition_indexes: tuple[int, ...] = wire(Array(INT32), 0, 7)
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchRequestTopics:
-    """The partitions of one topic (version 8)."""
-
     name: str = wire(STRING, 8)
     partition_indexes: tuple[int, ...] = wire(Array(INT32), 8)
 
@@ -53,7 +49,7 @@ class OffsetFetchRequest:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchResponsePartition:
-    """The next offset to read, -1 for none (up to version 7)."""
+    """Offset -1 is none."""
 
     partition_index: int = wire(INT32, 0, 7)
     committed_offset: int = wire(INT64, 0, 7)
@@ -64,16 +60,12 @@ class OffsetFetchResponsePartition:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchResponseTopic:
-    """The partitions of one topic (up to version 7)."""
-
     name: str = wire(STRING, 0, 7)
     partitions: tuple[OffsetFetchResponsePartition, ...] = wire(Array(OffsetFetchResponsePartition), 0, 7)
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchResponsePartitions:
-    """The next offset to read, -1 for none (version 8)."""
-
     partition_index: int = wire(INT32, 8)
     committed_offset: int = wire(INT64, 8)
     committed_leader_epoch: int = wire(INT32, 8, default=-1, ignorable=True)
@@ -83,16 +75,12 @@ class OffsetFetchResponsePartitions:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchResponseTopics:
-    """The partitions of one topic (version 8)."""
-
     name: str = wire(STRING, 8)
     partitions: tuple[OffsetFetchResponsePartitions, ...] = wire(Array(OffsetFetchResponsePartitions), 8)
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchResponseGroup:
-    """The offsets of one group (version 8)."""
-
     group_id: str = wire(STRING, 8)
     topics: tuple[OffsetFetchResponseTopics, ...] = wire(Array(OffsetFetchResponseTopics), 8)
     error_code: ErrorCode = wire(ERROR_CODE, 8)

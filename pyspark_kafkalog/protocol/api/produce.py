@@ -27,8 +27,6 @@ class PartitionProduceData:
 
 @dataclass(frozen=True, slots=True)
 class TopicProduceData:
-    """The batches for one topic."""
-
     name: str = wire(STRING)
     partition_data: tuple[PartitionProduceData, ...] = wire(Array(PartitionProduceData))
 
@@ -45,8 +43,6 @@ class ProduceRequest:
 
 @dataclass(frozen=True, slots=True)
 class BatchIndexAndErrorMessage:
-    """The fault of one record of a batch."""
-
     batch_index: int = wire(INT32, 8)
     batch_index_error_message: str | None = wire(STRING, 8, null_since=8)
 
@@ -77,16 +73,12 @@ class PartitionProduceResponse:
 
 @dataclass(frozen=True, slots=True)
 class TopicProduceResponse:
-    """The results for one topic."""
-
     name: str = wire(STRING)
     partition_responses: tuple[PartitionProduceResponse, ...] = wire(Array(PartitionProduceResponse))
 
 
 @dataclass(frozen=True, slots=True)
 class NodeEndpoint:
-    """The address of a leader named in the response."""
-
     node_id: int = wire(INT32, 10)
     host: str = wire(STRING, 10)
     port: int = wire(INT32, 10)
@@ -95,8 +87,6 @@ class NodeEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class ProduceResponse:
-    """The results."""
-
     responses: tuple[TopicProduceResponse, ...] = wire(Array(TopicProduceResponse))
     throttle_time_ms: int = wire(INT32, 1, ignorable=True)
     node_endpoints: tuple[NodeEndpoint, ...] = wire(Array(NodeEndpoint), 10, tag=0, ignorable=True)

@@ -25,18 +25,13 @@ class TxnOffsetCommitRequestPartition:
 
 @dataclass(frozen=True, slots=True)
 class TxnOffsetCommitRequestTopic:
-    """The partitions of one topic."""
-
     name: str = wire(STRING)
     partitions: tuple[TxnOffsetCommitRequestPartition, ...] = wire(Array(TxnOffsetCommitRequestPartition))
 
 
 @dataclass(frozen=True, slots=True)
 class TxnOffsetCommitRequest:
-    """Offsets of a group, which take effect when the transaction is committed.
-
-    Generation -1 with an empty member id: the committer is not a member of the group.
-    """
+    """Generation -1 with an empty member id: the committer is not a member of the group."""
 
     transactional_id: str = wire(STRING)
     group_id: str = wire(STRING)
@@ -50,23 +45,17 @@ class TxnOffsetCommitRequest:
 
 @dataclass(frozen=True, slots=True)
 class TxnOffsetCommitResponsePartition:
-    """The result for one partition."""
-
     partition_index: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE)
 
 
 @dataclass(frozen=True, slots=True)
 class TxnOffsetCommitResponseTopic:
-    """The partitions of one topic."""
-
     name: str = wire(STRING)
     partitions: tuple[TxnOffsetCommitResponsePartition, ...] = wire(Array(TxnOffsetCommitResponsePartition))
 
 
 @dataclass(frozen=True, slots=True)
 class TxnOffsetCommitResponse:
-    """The results."""
-
     throttle_time_ms: int = wire(INT32)
     topics: tuple[TxnOffsetCommitResponseTopic, ...] = wire(Array(TxnOffsetCommitResponseTopic))
