@@ -65,6 +65,11 @@ def audit_rows(ledger: Ledger) -> list[AuditRow]:
     ]
 
 
+_COUNTS = (
+    "records", "bytes", "first_offset", "last_offset", "first_timestamp_ms", "last_timestamp_ms", "missing",
+)  # fmt: skip
+
+
 def _rows(ledger: Ledger, commit: Commit, in_effect: bool) -> list[AuditRow]:
     plan, found = ledger.plan(commit.number), _found(ledger, commit)
     rows = []
@@ -84,15 +89,9 @@ def _rows(ledger: Ledger, commit: Commit, in_effect: bool) -> list[AuditRow]:
                 start=p.start,
                 end=p.end,
                 offsets=p.end - p.start,
-                records=None if seen is None else seen.records,
-                bytes=None if seen is None else seen.bytes,
-                first_offset=None if seen is None else seen.first_offset,
-                last_offset=None if seen is None else seen.last_offset,
-                first_timestamp_ms=None if seen is None else seen.first_timestamp_ms,
-                last_timestamp_ms=None if seen is None else seen.last_timestamp_ms,
+                **{name: getattr(seen, name, None) for name in _COUNTS},
                 lost=None if seen is None else count_offsets(seen.lost),
                 skipped=None if seen is None else count_offsets(seen.skipped),
-                missing=None if seen is None else seen.missing,
             )
         )
     return rows

@@ -9,7 +9,7 @@ They are in the schema of that table. docs/loads.md, "What is in the database", 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 
 from pyspark_kafkalog.ledger.load_errors import DatabaseFailed, LoadError
 from pyspark_kafkalog.ledger.plan import Plan, PlannedRange
@@ -26,41 +26,12 @@ WRITTEN = "written"
 SUPERSEDED = "superseded"
 """States of a range: its rows are in the table; or they were removed, or must never be written."""
 
-_OFFSETS_COLUMNS = {
-    "table_name": "VARCHAR(200) NOT NULL",
-    "load_number": "BIGINT NOT NULL",
-    "topic": "VARCHAR(249) NOT NULL",
-    "kafka_partition": "INTEGER NOT NULL",
-    "broker": "INTEGER NOT NULL",
-    "start_offset": "BIGINT NOT NULL",
-    "end_offset": "BIGINT NOT NULL",
-    "state": "VARCHAR(10) NOT NULL",
-    "load_name": "VARCHAR(200) NOT NULL",
-    "plan_sha256": "VARCHAR(64) NOT NULL",
-    "topic_id": "VARCHAR(22)",
-    "range_count": "INTEGER NOT NULL",
-    "row_count": "BIGINT NOT NULL",
-    "record_count": "BIGINT",
-    "byte_count": "BIGINT",
-    "first_offset": "BIGINT",
-    "last_offset": "BIGINT",
-    "first_timestamp_ms": "BIGINT",
-    "last_timestamp_ms": "BIGINT",
-    "digest": "VARCHAR(40)",
-    "run": "VARCHAR(64)",
-    "worker_host": "VARCHAR(255)",
-    "written_at": "VARCHAR(30) NOT NULL",
-}
 _KEY = ("table_name", "load_number", "topic", "kafka_partition", "broker", "start_offset")
-_TABLES_COLUMNS = {
-    "table_name": "VARCHAR(200) NOT NULL",
-    "load_name": "VARCHAR(200) NOT NULL",
-    "ledger": "VARCHAR(64) NOT NULL",
-    "offsets_path": "VARCHAR(1000) NOT NULL",
-    "load_column": "VARCHAR(200)",
-    "checked_to": "BIGINT NOT NULL",
-    "claimed_at": "VARCHAR(30) NOT NULL",
-}
+
+
+def _of(sql_type: str) -> dict[str, str]:
+    """Metadata of a field: the type of its column, if that is not BIGINT."""
+    return {"sql": sql_type}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +42,18 @@ class RangeRow:
     from the range; if a load was written in one transaction, the first range has them all.
     """
 
-    table_name: str
+    table_name: str = field(metadata=_of("VARCHAR(200)"))
     load_number: int
-    topic: str
-    kafka_partition: int
-    broker: int
+    topic: str = field(metadata=_of("VARCHAR(249)"))
+    kafka_partition: int = field(metadata=_of("INTEGER"))
+    broker: int = field(metadata=_of("INTEGER"))
     start_offset: int
     end_offset: int
-    state: str
-    load_name: str
-    plan_sha256: str
-    topic_id: str | None
-    range_count: int
+    state: str = field(metadata=_of("VARCHAR(10)"))
+    load_name: str = field(metadata=_of("VARCHAR(200)"))
+    plan_sha256: str = field(metadata=_of("VARCHAR(64)"))
+    topic_id: str | None = field(metadata=_of("VARCHAR(22)"))
+    range_count: int = field(metadata=_of("INTEGER"))
     row_count: int
     record_count: int | None
     byte_count: int | None
@@ -90,10 +61,10 @@ class RangeRow:
     last_offset: int | None
     first_timestamp_ms: int | None
     last_timestamp_ms: int | None
-    digest: str | None
-    run: str | None
-    worker_host: str | None
-    written_at: str
+    digest: str | None = field(metadata=_of("VARCHAR(40)"))
+    run: str | None = field(metadata=_of("VARCHAR(64)"))
+    worker_host: str | None = field(metadata=_of("VARCHAR(255)"))
+    written_at: str = field(metadata=_of("VARCHAR(30)"))
 
     @property
     def range(self) -> tuple[str, int, int, int, int]:
@@ -108,13 +79,24 @@ class TableRow:
     ``ledger`` is the seal of its ``load.json``; rows not in effect are removed up to commit ``checked_to``.
     """
 
-    table_name: str
-    load_name: str
-    ledger: str
-    offsets_path: str
-    load_column: str | None
+    table_name: str = field(metadata=_of("VARCHAR(200)"))
+    load_name: str = field(metadata=_of("VARCHAR(200)"))
+    ledger: str = field(metadata=_of("VARCHAR(64)"))
+    offsets_path: str = field(metadata=_of("VARCHAR(1000)"))
+    load_column: str | None = field(metadata=_of("VARCHAR(200)"))
     checked_to: int
-    claimed_at: str
+    claimed_at: str = field(metadata=_of("VARCHAR(30)"))
+
+
+def _columns(row: type[RangeRow | TableRow]) -> dict[str, str]:
+    """The columns of a table and their types, from the fields of its rows."""
+    return {
+        one.name: one.metadata.get("sql", "BIGINT") + ("" if "None" in str(one.type) else " NOT NULL")
+        for one in fields(row)
+    }
+
+
+_OFFSETS_COLUMNS, _TABLES_COLUMNS = _columns(RangeRow), _columns(TableRow)
 
 
 def range_key(planned: PlannedRange) -> tuple[str, int, int, int, int]:
