@@ -411,9 +411,7 @@ class Accumulator:
             return [batch for queue in self._active for batch in queue.every()]
 
     def flush(self, deadline: Deadline | None) -> None:
-        """Send everything without lingering and wait until it is settled. `TimeoutError` after
-        ``deadline``.
-        """
+        """Send everything without lingering, wait until it is settled. `TimeoutError` at ``deadline``."""
         with self._lock:
             left = [batch for queue in self._active for batch in queue.every()]
             for batch in left:

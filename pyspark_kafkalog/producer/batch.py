@@ -235,9 +235,7 @@ class ProducerBatch:
 
 
 class BlockBatch(ProducerBatch):
-    """*As `ProducerBatch`,* with records encoded by compiled code as they are added. Converts to lists for
-    anything else.
-    """
+    """*As `ProducerBatch`,* but compiled code encodes records as they are added; lists only on demand."""
 
     __slots__ = ("_blocks",)
 

@@ -384,9 +384,7 @@ def _columns(batch: pa.RecordBatch, now_ms: int, size_bound: SizeBound) -> Colum
 
 
 def _bytes(name: str, column: Any) -> list[bytes | None]:
-    """The cells of a binary or string column, sliced from its buffer, which is faster than Arrow's
-    conversion.
-    """
+    """The cells of a binary or string column, sliced from its buffer: faster than Arrow's conversion."""
     import pyarrow as pa
 
     kind = column.type

@@ -259,9 +259,7 @@ class Encoding(Protocol):
         headers: Sequence[Sequence[Header]] | None,
         producer: tuple[int, int, int],
     ) -> bytes:
-        """The bytes of at least one record, as `encode_batch`. ``producer`` is id, epoch and base sequence,
-        or `NOBODY`.
-        """
+        """The bytes of one or more records. ``producer`` is id, epoch and base sequence, or `NOBODY`."""
         ...
 
     def produce_version(self, connection: Connection) -> int:

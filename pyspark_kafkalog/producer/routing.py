@@ -186,9 +186,7 @@ class Route:
             yield queue, rows if len(indexes) == len(rows) else rows.select(indexes)
 
     def choose(self, rows: Columns) -> Iterator[PartitionQueue]:
-        """The queue of each row: its own partition's, else its key's, else the sticky one. Raises
-        `UnknownTopicOrPartition`.
-        """
+        """The queue of each row: of its partition, else of its key, else the sticky one."""
         keys, by_key = rows.keys, self.by_key
         for row in range(len(rows)):
             partition = rows.partitions[row] if rows.partitions is not None else None

@@ -156,9 +156,7 @@ class OutcomeHandler:
             self._accumulator.settle(batch, error=error)
 
     def _renumber(self, batch: ProducerBatch, code: ErrorCode, now: float) -> None:
-        """Retry a batch whose sequence numbers the broker refused; restart numbering if they can never be
-        right.
-        """
+        """Retry a batch whose sequence numbers were refused; restart numbering if they can never be right."""
         batch.last_failure = error_for(code, f"{batch.tp}: {code.name} at sequence {batch.base_sequence}")
         again = now + self._policy.backoff(batch.attempts)
         forgotten = code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -189,9 +187,7 @@ class OutcomeHandler:
 
 
 class BrokerLink:
-    """*Owned by the sender's thread.* The connection to a broker, if any, and its batches without a
-    response.
-    """
+    """*Owned by the sender's thread.* A broker's connection, if any, and its batches without a response."""
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
@@ -207,8 +203,8 @@ class BrokerLink:
 
 
 class BackgroundTasks:
-    """*Owned by the sender's thread.* Runs each task in a short-lived thread; results are passed
-    back to the owner in `collect`. ``wake`` tells the owner that there is something to collect.
+    """*Owned by the sender's thread.* Runs each task in a short-lived thread; `collect` passes the results to
+    the owner, whom ``wake`` notifies that there are some.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:

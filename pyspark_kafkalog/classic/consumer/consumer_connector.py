@@ -55,9 +55,7 @@ class OwnedPartitions:
         before_commit: Callable[[], object] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """``stream_of`` gives the stream that reads a topic's partitions of a thread's number;
-        ``before_commit`` is called between noting the processed offsets and storing them.
-        """
+        """``stream_of`` gives a topic's stream by number; ``before_commit``: see `ConsumerConnector`."""
         self._config, self._offsets, self._lease, self._clock = config, offsets, lease, clock
         self._stream_of, self._before_commit = stream_of, before_commit
         self._lock, self._committing = threading.Lock(), threading.Lock()

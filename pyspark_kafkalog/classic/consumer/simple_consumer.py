@@ -104,7 +104,7 @@ class BrokerReader07:
             answer = self._connection.request(request, deadline=deadline)
         except ConnectionLost as e:
             raise ConnectionLost(
-                f"{e}; 0.7 also responds so for a partition that the broker does not have, "
+                f"{e}; a broker of 0.7 also does this for a partition that it does not have, "
                 f"here {request.topic}-{request.partition}"
             ) from e
         if answer.error_code != ErrorCode.NONE:

@@ -181,9 +181,7 @@ class GroupMember:
         )
 
     def rebalance(self) -> bool:
-        """Release and claim once. False if another owner still holds a wanted partition. After a `KafkaError`
-        repeat it.
-        """
+        """Release and claim once; False if a wanted partition has another owner. Retry a `KafkaError`."""
         wanted = read_group(self._session, self._layout, self._group).wanted(self.consumer)
         self._release([key for key, claim in self.owned.items() if wanted.get(key) != claim])
         self.contested = []

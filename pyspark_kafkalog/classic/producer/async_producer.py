@@ -121,9 +121,7 @@ class EventQueue:
             self._changed.notify_all()
 
     def flush(self, deadline: Deadline | None) -> bool:
-        """Wait until every event put so far is settled, without waiting for full batches; False at
-        ``deadline``.
-        """
+        """Wait until every event put so far is settled, without full batches; False at ``deadline``."""
         with self._changed:
             target = self._put
             self._wanted = max(self._wanted, target)

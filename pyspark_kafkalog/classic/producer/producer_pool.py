@@ -144,9 +144,7 @@ class ProducerPool:
                 self._channel(broker)
 
     def flush(self, timeout: float | None) -> None:
-        """Flush every channel, after dead brokers' events were moved. `TimeoutError` after ``timeout``
-        seconds.
-        """
+        """Flush every channel, after dead brokers' events were moved. `TimeoutError` after ``timeout`` s."""
         deadline = Deadline.after(timeout) if timeout is not None else None
         while True:
             with self._lock:

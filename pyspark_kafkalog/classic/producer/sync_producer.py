@@ -273,9 +273,7 @@ class BrokerWriter08:
                 raise error_for(part.error_code, f"{self.peer}: {tp}: {why}")
 
     def _known(self, topic: str, deadline: Deadline) -> list[int]:
-        """The topic's partitions that this broker leads, if that is known; the topic is created if
-        need be.
-        """
+        """The topic's partitions that this broker leads, as far as known; creates the topic."""
         attempts = Attempts(self._retry, deadline, doing=f"looking up topic {topic}", clock=self._clock)
         while topic not in self._partitions:
             try:

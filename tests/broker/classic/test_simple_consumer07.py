@@ -208,9 +208,7 @@ def test_offsets_before_are_the_segments_the_largest_first() -> None:
 def test_a_partition_that_is_not_there_is_reported_by_a_closed_connection(
     broker: Broker07, consumer: SimpleConsumer
 ) -> None:
-    with pytest.raises(
-        ConnectionLost, match=r"responds so for a partition that the broker does not have.*t-9"
-    ):
+    with pytest.raises(ConnectionLost, match=r"also does this for a partition that it does not have.*t-9"):
         consumer.get_offsets_before("t", 9, LATEST_TIMESTAMP)
     assert len(broker.received(OffsetsRequest)) == 2, "asked once more over a new connection"
 
