@@ -69,9 +69,8 @@ class BrokerConfig(Config):
             "More than one slows small requests down: they share one interpreter.",
     )  # fmt: skip
     socket_request_max_bytes: int = prop(
-        "socket.request.max.bytes", 100 << 20, int, aliases=("max.socket.request.bytes",),
-        check=positive_int, unit="bytes",
-        doc="Largest request; a larger one closes the connection before memory is taken.",
+        "socket.request.max.bytes", 100 << 20, int, aliases=("max.socket.request.bytes",), check=positive_int,
+        unit="bytes", doc="Largest request; a larger one closes the connection before memory is taken.",
     )  # fmt: skip
     queued_max_request_bytes: int = prop(
         "queued.max.request.bytes", 256 << 20, int, unit="bytes",
@@ -87,9 +86,8 @@ class BrokerConfig(Config):
             "Clients give up after 30 to 60 s themselves.",
     )  # fmt: skip
     socket_send_buffer_bytes: int = prop(
-        "socket.send.buffer.bytes", -1, int, aliases=("socket.send.buffer",),
-        check=system_or_positive_int, unit="bytes",
-        doc="SO_SNDBUF of connections (Kafka: 102400). Left alone, the system tunes it.",
+        "socket.send.buffer.bytes", -1, int, aliases=("socket.send.buffer",), check=system_or_positive_int,
+        unit="bytes", doc="SO_SNDBUF of connections (Kafka: 102400). Left alone, the system tunes it.",
     )  # fmt: skip
     socket_receive_buffer_bytes: int = prop(
         "socket.receive.buffer.bytes", -1, int, aliases=("socket.receive.buffer",),
@@ -126,10 +124,7 @@ class BrokerConfig(Config):
         doc="Create a topic when a client asks for its metadata and allows it, or produces to it with 0.7's "
             "protocol.",
     )  # fmt: skip
-    delete_topic_enable: bool = prop(
-        "delete.topic.enable", True, bool,
-        doc="Whether topics may be deleted.",
-    )  # fmt: skip
+    delete_topic_enable: bool = prop("delete.topic.enable", True, bool, doc="Whether topics may be deleted.")
     default_replication_factor: int = prop(
         "default.replication.factor", 1, int, check=between(1, 1), unit="replicas",
         doc="Copies of each partition. This broker keeps one.",
@@ -155,9 +150,8 @@ class BrokerConfig(Config):
         doc="Age at which a new segment file is begun; not set means log.roll.hours.",
     )  # fmt: skip
     log_roll_hours: int = prop(
-        "log.roll.hours", 168, int, check=positive_int, unit="hours",
-        doc="The same in hours.",
-    )  # fmt: skip
+        "log.roll.hours", 168, int, check=positive_int, unit="hours", doc="The same in hours."
+    )
     log_open_files_max: int = prop(
         "log.open.files.max", 512, int, check=between(16, 1 << 20), unit="files",
         doc="Segment files that are kept open; beyond that those not used for longest are closed "
@@ -203,15 +197,14 @@ class BrokerConfig(Config):
         doc="Messages after which a partition is forced to disk. 1 forces each append before its answer.",
     )  # fmt: skip
     log_flush_interval_ms: int = prop(
-        "log.flush.interval.ms", 3000, int, aliases=("log.default.flush.interval.ms",),
-        check=not_negative, unit="ms",
+        "log.flush.interval.ms", 3000, int, aliases=("log.default.flush.interval.ms",), check=not_negative,
+        unit="ms",
         doc="Age of unflushed data at which a partition is forced to disk "
             "(Kafka leaves it to the system and to replicas; 3000 was 0.7's default).",
     )  # fmt: skip
     log_flush_scheduler_interval_ms: int = prop(
         "log.flush.scheduler.interval.ms", 1000, int, aliases=("log.default.flush.scheduler.interval.ms",),
-        check=positive, unit="ms",
-        doc="How often partitions are looked at for log.flush.interval.ms.",
+        check=positive, unit="ms", doc="How often partitions are looked at for log.flush.interval.ms.",
     )  # fmt: skip
 
     log_retention_hours: int = prop(

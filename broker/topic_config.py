@@ -85,18 +85,15 @@ class LogConfig(Config):
     )  # fmt: skip
     segment_index_bytes: int = prop(
         "segment.index.bytes", 10 << 20, int, check=between(4, INT_MAX), unit="bytes",
-        inherits="log.index.size.max.bytes",
-        doc="Size of a segment's index at which a new segment is begun.",
+        inherits="log.index.size.max.bytes", doc="Size of a segment's index at which a new segment is begun.",
     )  # fmt: skip
     index_interval_bytes: int = prop(
         "index.interval.bytes", 4096, int, check=between(0, INT_MAX), unit="bytes",
-        inherits="log.index.interval.bytes",
-        doc="Data between two entries of the offset index.",
+        inherits="log.index.interval.bytes", doc="Data between two entries of the offset index.",
     )  # fmt: skip
     flush_messages: int = prop(
         "flush.messages", LONG_MAX, int, check=positive, unit="messages",
-        inherits="log.flush.interval.messages",
-        doc="Messages after which the log is forced to disk.",
+        inherits="log.flush.interval.messages", doc="Messages after which the log is forced to disk.",
     )  # fmt: skip
     flush_ms: int = prop(
         "flush.ms", 3000, int, check=not_negative, unit="ms", inherits="log.flush.interval.ms",
@@ -104,8 +101,7 @@ class LogConfig(Config):
     )  # fmt: skip
     retention_ms: int = prop(
         "retention.ms", 168 * _HOUR_MS, int, check=unlimited_or_not_negative, unit="ms",
-        inherits="log.retention.ms",
-        doc="Age of its newest record at which a segment is deleted.",
+        inherits="log.retention.ms", doc="Age of its newest record at which a segment is deleted.",
     )  # fmt: skip
     retention_bytes: int = prop(
         "retention.bytes", -1, int, check=unlimited_or_not_negative, unit="bytes",
@@ -123,8 +119,7 @@ class LogConfig(Config):
     )  # fmt: skip
     max_message_bytes: int = prop(
         "max.message.bytes", 1_048_588, int, check=between(0, INT_MAX), unit="bytes",
-        inherits="message.max.bytes",
-        doc="Largest record batch that is accepted, as it is sent.",
+        inherits="message.max.bytes", doc="Largest record batch that is accepted, as it is sent.",
     )  # fmt: skip
     message_timestamp_type: str = prop(
         "message.timestamp.type", "CreateTime", str, check=either_timestamp_type,
@@ -162,9 +157,8 @@ class LogConfig(Config):
         doc=f"{_KEPT}: the broker does not recompress.",
     )  # fmt: skip
     compression_lz4_level: int = prop(
-        "compression.lz4.level", 9, int, check=between(1, 17),
-        doc=f"{_KEPT}: the broker does not recompress.",
-    )  # fmt: skip
+        "compression.lz4.level", 9, int, check=between(1, 17), doc=f"{_KEPT}: the broker does not recompress."
+    )
     compression_zstd_level: int = prop(
         "compression.zstd.level", 3, int, check=between(-131_072, 22),
         doc=f"{_KEPT}: the broker does not recompress.",
@@ -190,13 +184,11 @@ class LogConfig(Config):
         doc=f"{_KEPT}: segments are begun when segment.ms says so. Random time taken off it.",
     )  # fmt: skip
     preallocate: bool = prop(
-        "preallocate", False, bool,
-        doc=f"{_KEPT}: segment files grow as they are written.",
-    )  # fmt: skip
+        "preallocate", False, bool, doc=f"{_KEPT}: segment files grow as they are written."
+    )
     unclean_leader_election_enable: bool = prop(
-        "unclean.leader.election.enable", False, bool,
-        doc=f"{_KEPT}: there are no replicas to elect.",
-    )  # fmt: skip
+        "unclean.leader.election.enable", False, bool, doc=f"{_KEPT}: there are no replicas to elect."
+    )
     message_downconversion_enable: bool = prop(
         "message.downconversion.enable", True, bool,
         doc=f"{_KEPT}: old clients are always given a format that they can read.",
@@ -206,11 +198,11 @@ class LogConfig(Config):
         doc=f"{_KEPT}: see message.timestamp.before.max.ms and message.timestamp.after.max.ms.",
     )  # fmt: skip
     leader_throttled_replicas: tuple[str, ...] = prop(
-        "leader.replication.throttled.replicas", (), tuple, doc=f"{_KEPT}: there are no replicas.",
-    )  # fmt: skip
+        "leader.replication.throttled.replicas", (), tuple, doc=f"{_KEPT}: there are no replicas."
+    )
     follower_throttled_replicas: tuple[str, ...] = prop(
-        "follower.replication.throttled.replicas", (), tuple, doc=f"{_KEPT}: there are no replicas.",
-    )  # fmt: skip
+        "follower.replication.throttled.replicas", (), tuple, doc=f"{_KEPT}: there are no replicas."
+    )
     remote_storage_enable: bool = prop(
         "remote.storage.enable", False, bool, check=Check("only false", lambda v: not v),
         doc="There is no tiered storage: all segments are local.",

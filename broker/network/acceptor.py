@@ -25,12 +25,10 @@ _LOG_EVERY_SECONDS = 5.0
 
 
 class Acceptor:
-    """Accepts connections and gives them to the processors in turn.
+    """*Thread-safe: `start` and `stop` are called by the server, everything else runs in the thread.*
 
-    One thread. It owns the listening socket and the count of connections it has handed out; a
-    processor owns a connection from `Processor.adopt` on.
-
-    *Thread-safe: `start` and `stop` are called by the server, everything else runs in the thread.*
+    Accepts connections and gives them to the processors in turn. It owns the listening socket and the count
+    of connections it has handed out; a processor owns a connection from `Processor.adopt` on.
     """
 
     def __init__(
@@ -135,8 +133,7 @@ class Acceptor:
 def listen(host: str, port: int, backlog: int, receive_buffer_bytes: int = -1) -> socket.socket:
     """A non-blocking listening socket on ``host`` (empty: all interfaces) and ``port`` (0: a free one).
 
-    ``receive_buffer_bytes`` above 0 is set here, because accepted sockets inherit it in time to tell their
-    peer how large a window it may use.
+    ``receive_buffer_bytes`` above 0 is set here: accepted sockets inherit it before they announce a window.
 
     Raises:
         InvalidConfig: the address cannot be used; the text names it and says why.

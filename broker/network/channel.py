@@ -8,6 +8,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from broker.network.reply import BUFFERS, Part, Transmission
 from pyspark_kafkalog.errors import FrameTooLarge
@@ -23,27 +24,23 @@ _KEPT_PARTS = 4
 """The memory is cut into this many parts; one is kept for small requests."""
 
 
+@dataclass(slots=True, eq=False)
 class Reservation:
     """*Guarded by its `RequestMemory`;* ``granted`` may be read at any time."""
 
-    __slots__ = ("cancelled", "granted", "lane", "size_bytes", "wake")
-
-    def __init__(self, size_bytes: int, wake: Callable[[], object]) -> None:
-        self.size_bytes = size_bytes
-        self.wake = wake
-        self.granted = False
-        self.cancelled = False
-        self.lane: _Lane | None = None
+    size_bytes: int
+    wake: Callable[[], object]
+    granted: bool = False
+    cancelled: bool = False
+    lane: _Lane | None = None
 
 
+@dataclass(slots=True, eq=False)
 class _Lane:
-    """A part of the memory. One request fits always: it could never be read otherwise."""
+    """A part of the memory. One request always fits: it could never be read otherwise."""
 
-    __slots__ = ("limit_bytes", "used_bytes")
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
-        self.used_bytes = 0
+    limit_bytes: int
+    used_bytes: int = 0
 
     def fits(self, size_bytes: int) -> bool:
         return not self.used_bytes or self.used_bytes + size_bytes <= self.limit_bytes
@@ -55,18 +52,17 @@ class RequestMemory:
     A quarter of the memory is for requests of at most `SMALL_BYTES`, the rest for all. Those that do not fit
     wait in the order they came in, the small ones in a queue of their own: neither kind can keep the other
     from its part. A request with a reservation needs nothing more to be handled, so none waits for ever.
+    The part for all has room for ``largest_bytes`` even if both parts together then exceed the limit.
     """
 
     def __init__(self, limit_bytes: int | None = None, *, largest_bytes: int = 0) -> None:
-        """``limit_bytes``: None for no limit; ``largest_bytes``: the largest request there can be, for which
-        the part for all has room even where that makes both parts together exceed the limit.
-        """
         limit = limit_bytes if limit_bytes is not None else 1 << 62
         kept = limit // _KEPT_PARTS
         self._all, self._kept = _Lane(max(limit - kept, largest_bytes)), _Lane(kept)
         self._large: deque[Reservation] = deque()
         self._small: deque[Reservation] = deque()
-        self._waiting_count = 0
+        self.waiting_count = 0
+        """Requests that wait for memory."""
         self._lock = threading.Lock()
 
     @property
@@ -79,17 +75,12 @@ class RequestMemory:
         """Whether there may soon be too little: then no request is read before its part is reserved."""
         return 2 * self._kept.used_bytes > self._kept.limit_bytes
 
-    @property
-    def waiting_count(self) -> int:
-        """Requests that wait for memory."""
-        return self._waiting_count
-
     def reserve(self, size_bytes: int, wake: Callable[[], object]) -> Reservation:
         """Memory for one request. Unless it is ``granted`` now, any thread calls ``wake`` when it is."""
         wanted = Reservation(size_bytes, wake)
         with self._lock:
             (self._small if size_bytes <= SMALL_BYTES else self._large).append(wanted)
-            self._waiting_count += 1
+            self.waiting_count += 1
             others = [each for each in self._grant() if each is not wanted]
         for each in others:
             each.wake()
@@ -97,7 +88,7 @@ class RequestMemory:
 
     def take(self, size_bytes: int) -> Reservation:
         """Count a request that is there already, whether it fits or not."""
-        taken = Reservation(size_bytes, _nobody_waits)
+        taken = Reservation(size_bytes, lambda: None)
         with self._lock:
             self._give(taken, self._kept if size_bytes <= SMALL_BYTES else self._all)
         return taken
@@ -109,7 +100,7 @@ class RequestMemory:
                 reservation.lane.used_bytes -= reservation.size_bytes
                 reservation.lane = None
             elif not reservation.cancelled:
-                self._waiting_count -= 1
+                self.waiting_count -= 1
             reservation.cancelled = True
             granted = self._grant()
         for each in granted:
@@ -130,7 +121,7 @@ class RequestMemory:
 
     def _give_next(self, queue: deque[Reservation], lane: _Lane) -> Reservation:
         reservation = queue.popleft()
-        self._waiting_count -= 1
+        self.waiting_count -= 1
         self._give(reservation, lane)
         return reservation
 
@@ -147,16 +138,10 @@ def _first(queue: deque[Reservation]) -> Reservation | None:
     return queue[0] if queue else None
 
 
-def _nobody_waits() -> None:
-    pass
-
-
 READ_AHEAD_BYTES = 65536
-"""While a request is in hand, reading goes on until this much waits.
-
-Reading on at all is how the end of a connection is noticed while a fetch is parked.
+"""While a request is in hand, reading goes on until this much waits: while a fetch is parked, that is how the
+end of its connection is noticed.
 """
-
 
 HELD_BYTES = 16384
 """Small answers wait for each other up to this many bytes."""
@@ -187,7 +172,6 @@ class Channel:
         "_claim",
         "_failure",
         "_held",
-        "_in_hand",
         "_memory",
         "_outgoing",
         "_reader",
@@ -195,6 +179,7 @@ class Channel:
         "_reserved",
         "_reserved_in_hand",
         "_waiting",
+        "in_hand",
         "paused",
         "unsent_bytes",
     )
@@ -215,7 +200,8 @@ class Channel:
         self._waiting: list[bytearray] = []  # last in, first element: taking from the end is cheap
         self._ahead_bytes = 0  # received and not taken yet, whole frames or not
         self._failure: FrameTooLarge | None = None
-        self._in_hand = False
+        self.in_hand = False
+        """Whether a request waits for its answer."""
         self._held: list[Part] = []  # small answers not sent yet; only bytes
         self._outgoing: Transmission | None = None  # what is being sent; then nothing is held
         self.unsent_bytes = 0
@@ -226,12 +212,7 @@ class Channel:
     @property
     def muted(self) -> bool:
         """Whether a request is in hand or its answer is being sent."""
-        return self._in_hand or self._outgoing is not None
-
-    @property
-    def in_hand(self) -> bool:
-        """Whether a request waits for its answer."""
-        return self._in_hand
+        return self.in_hand or self._outgoing is not None
 
     @property
     def wants_read(self) -> bool:
@@ -277,8 +258,7 @@ class Channel:
         """Take note of ``count`` bytes put into `buffer`.
 
         Raises:
-            FrameTooLarge: a size that is negative or above the limit; the connection cannot go on. If
-                whole requests came before it, `take` raises this after the last of them.
+            FrameTooLarge: a size that is negative or above the limit, with no whole request before it.
         """
         self._ahead_bytes += count
         frames = self._reader.received(count)
@@ -306,10 +286,9 @@ class Channel:
     def take(self) -> bytearray | None:
         """The next request, which mutes the channel; None while it is muted or nothing waits.
 
-        Raises:
-            FrameTooLarge: see `received`.
+        Raises `FrameTooLarge` after the last request that came before a size that is not allowed.
         """
-        if self._in_hand or self._outgoing is not None:
+        if self.in_hand or self._outgoing is not None:
             return None
         if not self._waiting:
             if self._failure is not None:
@@ -317,14 +296,14 @@ class Channel:
             return None
         frame = self._waiting.pop()
         self._ahead_bytes -= 4 + len(frame)
-        self._in_hand = True
+        self.in_hand = True
         if len(frame) > FREE_BYTES:
             self._reserved_in_hand = self._reserved.popleft()
         return frame
 
     def answer(self, parts: Sequence[Part] | None) -> None:
         """The request in hand is done: its answer goes out next, or it needs none (None)."""
-        self._in_hand = False
+        self.in_hand = False
         if self._reserved_in_hand is not None:
             self._memory.release(self._reserved_in_hand)
             self._reserved_in_hand = None
@@ -340,11 +319,7 @@ class Channel:
             self._outgoing, self._held = Transmission(self._held), []
 
     def send_to(self, sock: socket.socket) -> bool:
-        """Send what ``sock`` takes now, held answers too; True once nothing is left to send.
-
-        Raises:
-            OSError, EOFError: the answer cannot be finished; the connection cannot go on.
-        """
+        """Send what ``sock`` takes now, held answers too; True once nothing is left. Raises as `Region`."""
         outgoing = self._outgoing
         if outgoing is None:
             if not self._held:

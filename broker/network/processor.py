@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -36,8 +37,8 @@ _READS_PER_TURN = 8
 """Reads of one connection before the others have their turn, while it keeps filling its buffer."""
 
 SLICE_SECONDS = 0.002
-"""How long one connection is served before the others have their turn: a request that was begun is handled
-to its end, but for what it left to `Reply.go_on_with`.
+"""How long one connection is served before the others have their turn. A request that was begun is handled to
+its end, except for what it left to `Reply.go_on_with`.
 """
 
 _SWITCH_SECONDS = SLICE_SECONDS / 4
@@ -47,12 +48,11 @@ _TICK_SECONDS = 0.5
 
 
 def share_the_interpreter() -> None:
-    """Have the threads of this process hand the interpreter's lock on before a slice is over. To be called by
-    whoever owns the process.
+    """Set the interpreter's switch interval below a slice; for the owner of the process to call.
 
-    A thread that waits for the lock demands it after the switch interval, if nobody gave it up meanwhile. A
-    busy processor gives it up after every slice, to look at the selector, and has it back before the other is
-    awake: with the default, 5 ms, the thread of another listener got nothing for up to a second.
+    A thread that waits for the interpreter's lock demands it after the switch interval, unless it is given up
+    before. A busy processor gives it up after every slice, to look at the selector, and has it back before
+    the other is awake: with the default of 5 ms another listener's thread got nothing for up to a second.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
 
@@ -61,42 +61,26 @@ class _CloseRequested(Exception):
     """A reply asked for the end of its connection."""
 
 
+@dataclass(slots=True, eq=False)
 class _Connection:
     """A socket with its channel. Owned by the processor."""
 
-    __slots__ = (
-        "channel",
-        "coming_in",
-        "coming_in_since",
-        "ended",
-        "job",
-        "last_active",
-        "mask",
-        "open",
-        "peer",
-        "queued",
-        "reply",
-        "sock",
-    )
-
-    channel: Channel
-
-    def __init__(self, sock: socket.socket, peer: str, now: float) -> None:
-        self.sock = sock
-        self.peer = peer
-        self.last_active = now  # when bytes moved; while an answer is being sent, bytes of that
-        self.coming_in = 0  # the request that was there only in part at the last tick
-        self.coming_in_since = now
-        self.open = True
-        self.ended = False  # the client sends nothing more; what it has sent is handled still
-        self.mask = 0  # what the selector watches; 0 = not registered
-        self.reply: Reply | None = None  # of the request in hand
-        self.queued = False  # for its next turn
-        self.job: Future[Any] | None = None  # done for the work in hand, which does not know it yet
+    sock: socket.socket
+    peer: str
+    last_active: float  # when bytes moved; while an answer is being sent, bytes of that
+    coming_in_since: float
+    channel: Channel = field(init=False)
+    coming_in: int = 0  # the request that was there only in part at the last tick
+    open: bool = True
+    ended: bool = False  # the client sends nothing more; what it has sent is still handled
+    mask: int = 0  # what the selector watches; 0 = not registered
+    reply: Reply | None = None  # of the request in hand
+    queued: bool = False  # for its next turn
+    job: Future[Any] | None = None  # done for the work in hand, which does not know it yet
 
     @property
     def has_turns(self) -> bool:
-        """Whether something is left to be done for it here: requests in its queue, or the work in hand."""
+        """Whether requests in its queue or the work in hand are left to be done."""
         return self.queued or (self.reply is not None and self.reply.work is not None)
 
 
@@ -114,10 +98,13 @@ class Processor:
     Connections take turns of `SLICE_SECONDS`: one that has more to be done then, requests that wait or work
     in hand (`Reply.go_on_with`), goes to the end of ``_turns``. After each such turn the selector is asked
     which connections have something new: a client with a short request waits for one slice only.
-    A work's jobs run in ``_worker``, a single thread that is there once it is needed.
+    A work's jobs run in ``_worker``, a single thread that is made when it is first needed.
 
     A client that has left is served to the end of what it sent, unless an answer cannot be sent: producers
     without acknowledgements send and leave. A request that waits for another thread is given up then.
+
+    A request may take ``max_receive_seconds`` from its first byte to its last. ``memory`` is shared with the
+    other processors; None for no limit.
     """
 
     def __init__(
@@ -132,9 +119,6 @@ class Processor:
         max_receive_seconds: float = float("inf"),
         memory: RequestMemory | None = None,
     ) -> None:
-        """``max_receive_seconds``: what a request may take from its first byte to its last. ``memory`` is
-        shared with other processors; None for no limit.
-        """
         self.reply_lock = threading.Lock()
         self.closed_count = 0
         """Connections this processor has closed since its start; written by its thread alone."""
@@ -196,9 +180,8 @@ class Processor:
             self._resumed.append(reply)
 
     def begin_stop(self, deadline: float) -> None:
-        """Begin no further request, let those in hand be answered until ``deadline``, then close all.
-
-        ``deadline`` is a time of the clock's `monotonic`. The acceptor must have been stopped before.
+        """Begin no further request, let those in hand be answered until ``deadline`` (a time of the clock's
+        `monotonic`), then close all. The acceptor must have been stopped before.
         """
         self._deadline = deadline
         self._wakeup.wake()
@@ -394,8 +377,7 @@ class Processor:
             self._worker = ThreadPoolExecutor(1, f"{self._name}-worker")
         self._worker.submit(job).add_done_callback(partial(self._job_done, reply))
 
-    def _job_done(self, reply: Reply, job: Future[Any]) -> None:
-        """Called in the worker's thread."""
+    def _job_done(self, reply: Reply, job: Future[Any]) -> None:  # in the worker's thread
         self._done.append((reply, job))
         self._wakeup.wake()
 
@@ -453,7 +435,7 @@ class Processor:
         connection.mask = mask
 
     def _take_over(self, sock: socket.socket, peer: str) -> None:
-        connection = _Connection(sock, peer, self._now)
+        connection = _Connection(sock, peer, self._now, self._now)
         connection.channel = Channel(self._max_request_bytes, self._memory, partial(self._admit, connection))
         self._connections.add(connection)
         self._metrics.connections.inc()
@@ -471,8 +453,7 @@ class Processor:
     def _close(self, connection: _Connection, *, last_words: bool = False) -> None:
         """Close the socket, drop what it still had to send, end the request in hand.
 
-        ``last_words``: requests before the one that failed were carried out; what is held for them is
-        sent if the socket takes it.
+        ``last_words``: first send what is held for requests that were carried out, if the socket takes it.
         """
         if not connection.open:
             return
@@ -509,9 +490,9 @@ class Processor:
     def _overdue(self, connection: _Connection) -> str | None:
         """Why the connection is to be closed; None where it is not.
 
-        A request in hand may take its time, and so may one that waits for memory. A client that stops reading
-        its answer may not: it keeps a file open. Nor one that stops sending a request: it keeps memory; only
-        the time while we read counts.
+        A request in hand, or one that waits for memory, may take its time. A client that stops reading its
+        answer may not: it keeps a file open. Nor one that stops sending a request while we read: it keeps
+        memory.
         """
         channel = connection.channel
         coming_in = channel.coming_in
@@ -526,12 +507,9 @@ class Processor:
         return None
 
     def _publish(self) -> None:
-        received, self._bytes_in = self._bytes_in, 0
-        sent, self._bytes_out = self._bytes_out, 0
-        if received:
-            self._metrics.bytes_in.inc(received)
-        if sent:
-            self._metrics.bytes_out.inc(sent)
+        self._metrics.bytes_in.inc(self._bytes_in)
+        self._metrics.bytes_out.inc(self._bytes_out)
+        self._bytes_in = self._bytes_out = 0
 
     def _drained(self) -> bool:
         """While stopping, close what has nothing in hand; True once the thread may end."""

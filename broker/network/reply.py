@@ -6,10 +6,12 @@ import logging
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
-from threading import Lock
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from pyspark_kafkalog.steps import Steps
+
+if TYPE_CHECKING:
+    from broker.network.processor import Processor
 
 _log = logging.getLogger(__name__)
 
@@ -27,23 +29,6 @@ class Outcome(Enum):
     """The connection ends."""
 
 
-class ReplyOwner(Protocol):
-    """The processor, as its replies see it."""
-
-    @property
-    def reply_lock(self) -> Lock:
-        """Guards the state of all replies of this owner."""
-        ...
-
-    def has_work(self, reply: Reply) -> None:
-        """There is work left for ``reply``; called by the thread that gave it."""
-        ...
-
-    def settled(self, reply: Reply) -> None:
-        """The outcome of ``reply`` is decided; called once, by the thread that gave it."""
-        ...
-
-
 class Reply:
     """Takes the answer to one request, now or later, from any thread.
 
@@ -52,11 +37,12 @@ class Reply:
     first, the answer is dropped and its regions are closed.
     """
 
-    __slots__ = ("_closed", "_on_close", "_owner", "outcome", "parts", "peer", "token", "work")
+    __slots__ = ("_on_close", "_owner", "closed", "outcome", "parts", "peer", "token", "work")
 
-    def __init__(self, owner: ReplyOwner, token: object, peer: str) -> None:
+    def __init__(self, owner: Processor, token: object, peer: str) -> None:
         self._owner = owner
-        self._closed = False
+        self.closed = False
+        """Whether the connection is gone, so that no answer is wanted."""
         self._on_close: Callable[[], None] | None = None
         self.token = token
         """The owner's name for the connection."""
@@ -67,11 +53,6 @@ class Reply:
         """The answer; it owns its regions until the channel does."""
         self.work: Steps[None] | None = None
         """What is left to be done for the request, if that is `go_on_with`'s."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether the connection is gone, so that no answer is wanted."""
-        return self._closed
 
     def send(self, parts: Sequence[Part]) -> None:
         """Answer with ``parts``, whose size prefix is the first of them. Takes over the regions."""
@@ -85,9 +66,6 @@ class Reply:
         """The handler gave ``parts`` back as the answer: called by the owner only, in its thread.
 
         No other thread has an unsettled reply whose handler has returned an answer, so it takes no lock.
-
-        Raises:
-            RuntimeError: the handler had settled it already.
         """
         if self.outcome is not Outcome.PENDING:
             close_regions(parts)
@@ -120,7 +98,7 @@ class Reply:
         already. It must not block. A later call replaces an earlier one.
         """
         with self._owner.reply_lock:
-            if not self._closed:
+            if not self.closed:
                 if self.outcome is Outcome.PENDING:
                     self._on_close = fn
                 return
@@ -129,7 +107,7 @@ class Reply:
     def peer_gone(self) -> None:
         """The connection is closed: called by the owner only."""
         with self._owner.reply_lock:
-            self._closed = True
+            self.closed = True
             fn, self._on_close = self._on_close, None
         if fn is not None:
             try:
@@ -148,7 +126,7 @@ class Reply:
                 raise RuntimeError(f"the request from {self.peer} is answered already")
             self.outcome = outcome
             self._on_close = None
-            closed = self._closed
+            closed = self.closed
             if not closed:
                 self.parts = parts
         if not closed:
@@ -178,7 +156,6 @@ class Region(Protocol):
 
     def __len__(self) -> int:
         """Size in bytes when the region was made."""
-        ...
 
     def send_to(self, sock: socket.socket) -> bool:
         """Send what the socket takes now; True once all is sent.
@@ -187,19 +164,12 @@ class Region(Protocol):
             OSError: the peer is gone, or the file cannot be read.
             EOFError: the file became shorter than the region.
         """
-        ...
 
     def read(self) -> bytes:
-        """All of its bytes, for a small region that has not been sent yet.
-
-        Raises:
-            OSError, EOFError: as `send_to`.
-        """
-        ...
+        """All of its bytes, for a small region that has not been sent yet. Raises as `send_to`."""
 
     def close(self) -> None:
         """Give the file up; may be called more than once."""
-        ...
 
 
 Part = bytes | bytearray | memoryview | Region
@@ -226,8 +196,7 @@ class Transmission:
     def send_to(self, sock: socket.socket) -> bool:
         """Send what ``sock`` takes now without waiting; True once everything is sent.
 
-        Raises:
-            OSError, EOFError: as `Region.send_to`. The response is cut; the connection cannot go on.
+        After an error, as of `Region.send_to`, the response is cut, and the connection cannot go on.
         """
         parts = self._parts
         while self._next < len(parts):

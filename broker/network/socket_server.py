@@ -48,8 +48,9 @@ class SocketServer:
 
     *Thread-safe: `start` and `stop` are called by the server's owner, in this order and once.* The
     acceptor thread owns the listening socket, each processor thread its own connections; they share
-    nothing but queues with a wake-up pipe. The handler runs in a processor thread and must not block: what
-    has to wait keeps its `Reply` and answers later from another thread.
+    nothing but queues with a wake-up pipe, and the ``memory``, which may be shared with other servers. The
+    handler runs in a processor thread and must not block: what has to wait keeps its `Reply` and answers
+    later from another thread.
     """
 
     def __init__(
@@ -60,7 +61,6 @@ class SocketServer:
         clock: Clock = SYSTEM_CLOCK,
         memory: RequestMemory | None = None,
     ) -> None:
-        """``memory`` may be shared with other servers; None for no limit."""
         self._memory = memory if memory is not None else RequestMemory()
         self._config = config
         self._handler = handler
@@ -68,17 +68,8 @@ class SocketServer:
         self._clock = clock
         self._processors: list[Processor] = []
         self._acceptor: Acceptor | None = None
-        self._host, self._port = config.host, config.port
-
-    @property
-    def host(self) -> str:
-        """The address that is listened on."""
-        return self._host
-
-    @property
-    def port(self) -> int:
-        """The port that is listened on; after `start` never 0."""
-        return self._port
+        self.host, self.port = config.host, config.port
+        """Where it listens; after `start` the port is never 0."""
 
     @property
     def connection_count(self) -> int:
@@ -86,14 +77,10 @@ class SocketServer:
         return 0 if self._acceptor is None else self._acceptor.connection_count
 
     def start(self) -> None:
-        """Listen and serve. Connections are answered when this returns.
-
-        Raises:
-            InvalidConfig: the address cannot be listened on.
-        """
+        """Listen and serve; connections are answered when this returns. Raises as `listen`."""
         config = self._config
         listener = listen(config.host, config.port, config.backlog, config.receive_buffer_bytes)
-        self._host, self._port = listener.getsockname()[:2]
+        self.host, self.port = listener.getsockname()[:2]
         self._processors = [
             Processor(
                 number,
@@ -117,7 +104,7 @@ class SocketServer:
         for processor in self._processors:
             processor.start()
         self._acceptor.start()
-        _log.info("listening on %s", peer_name((self._host, self._port)))
+        _log.info("listening on %s", peer_name((self.host, self.port)))
 
     def stop(self, grace_seconds: float = 5.0) -> None:
         """Stop accepting, let requests in hand be answered for up to ``grace_seconds``, close everything.
@@ -132,4 +119,4 @@ class SocketServer:
             processor.begin_stop(deadline)
         for processor in self._processors:
             processor.join()
-        _log.info("stopped listening on %s", peer_name((self._host, self._port)))
+        _log.info("stopped listening on %s", peer_name((self.host, self.port)))
