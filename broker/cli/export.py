@@ -92,7 +92,7 @@ def _undisturbed(directories: Sequence[Path], *, live: bool) -> Iterator[None]:
                 lock = hold_off(directory / LOCK_NAME)
             except BlockingIOError:
                 raise StorageError(
-                    f"a broker runs on {directory}: stop it, or use --live to export what is written so far"
+                    f"a broker runs on {directory}: stop it, or export with --live what is written so far"
                 ) from None
             if lock is not None:
                 held.callback(lock.close)
