@@ -20,7 +20,7 @@ from pyspark_kafkalog.config.mirror import (
 )
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.config.producer07 import ClassicProducerConfig
-from pyspark_kafkalog.config.reference import markdown, properties_file
+from pyspark_kafkalog.config.properties import markdown, properties_file
 from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
 from pyspark_kafkalog.datasource.options.option_definitions import READ_OPTIONS, SINK_OPTIONS
 

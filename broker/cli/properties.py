@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from broker.cli.commands import DONE
 from broker.config import BrokerConfig
-from pyspark_kafkalog.config.reference import properties_file
+from pyspark_kafkalog.config.properties import properties_file
 
 if TYPE_CHECKING:
     from broker.cli.commands import Commands

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from broker.offsets.offset_records import CommittedOffset
 from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, InvalidConfig, InvalidRequest, ServerError
 from pyspark_kafkalog.types import TopicPartition
-from pyspark_kafkalog.zookeeper.groups import read_group_offset, write_group_offset
 from pyspark_kafkalog.zookeeper.paths import Layout
+from pyspark_kafkalog.zookeeper.registries import read_group_offset, write_group_offset
 from pyspark_kafkalog.zookeeper.session import Session
 
 

@@ -10,9 +10,9 @@ import struct
 from dataclasses import is_dataclass
 
 from pyspark_kafkalog.errors import InvalidRequest
+from pyspark_kafkalog.protocol.codec import Array, specs
 from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, RequestHeader
 from pyspark_kafkalog.protocol.primitives import read_length, skip_tagged_fields
-from pyspark_kafkalog.protocol.schema import Array, specs
 
 MAX_REQUEST_BYTES = 1 << 20
 """Largest request of any API but Produce."""

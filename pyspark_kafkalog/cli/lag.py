@@ -203,7 +203,7 @@ def _rows_07(
 
 def _check_group(options: BatchOptions, group: str) -> None:
     """Raise unless ZooKeeper knows the group, which has no offsets in these topics."""
-    from pyspark_kafkalog.zookeeper.groups import ZooKeeperGroup
+    from pyspark_kafkalog.zookeeper.registries import ZooKeeperGroup
 
     if options.v07 is not None and not ZooKeeperGroup(options.v07, group, PROTOCOL_07).is_known():
         raise KafkaError(

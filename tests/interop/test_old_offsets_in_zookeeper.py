@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from broker.embedded import start_broker
 from pyspark_kafkalog import NewTopic, create_topics
-from pyspark_kafkalog.zookeeper.groups import read_group_offset, write_group_offset
 from pyspark_kafkalog.zookeeper.paths import JsonLayout
+from pyspark_kafkalog.zookeeper.registries import read_group_offset, write_group_offset
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.foreign.foreign_face import messages
 from tests.support.foreign.old_clients import as_told, kafka_python

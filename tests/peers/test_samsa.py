@@ -12,7 +12,7 @@ from pyspark_kafkalog.classic.consumer.consumer_connector import ConsumerConnect
 from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.classic.consumer.zookeeper_group import range_assign
 from pyspark_kafkalog.formats.v07 import encode_set
-from pyspark_kafkalog.zookeeper import groups
+from pyspark_kafkalog.zookeeper import registries
 from pyspark_kafkalog.zookeeper.paths import V07Layout
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
@@ -91,7 +91,7 @@ def ends(brokers: dict[int, EmbeddedBroker], topic: str) -> dict[str, int]:
 
 def committed(session: Session, group: str, topic: str) -> dict[str, int | None]:
     return {
-        name: groups.read_group_offset(session, LAYOUT, group, topic, name) for name in PARTITIONS
+        name: registries.read_group_offset(session, LAYOUT, group, topic, name) for name in PARTITIONS
     }  # fmt: skip
 
 
@@ -158,7 +158,7 @@ def test_its_groups_share_our_partitions_as_ours_do(
         return {id_: named(samsa("owned", member=member)["partitions"]) for member, id_ in ids.items()}
 
     until(lambda: owned() == wanted, seconds=SETTLED_SECONDS)
-    assert groups.owners(session, LAYOUT, group, topic_name) == {
+    assert registries.owners(session, LAYOUT, group, topic_name) == {
         name: id_ for id_, names in wanted.items() for name in names
     }
     more = write_to_all(brokers, topic_name, b"three")
@@ -170,7 +170,7 @@ def test_its_groups_share_our_partitions_as_ours_do(
     for member in ids:
         samsa("leave", member=member)
     assert committed(session, group, topic_name) == ends(brokers, topic_name)
-    assert groups.owners(session, LAYOUT, group, topic_name) == {}
+    assert registries.owners(session, LAYOUT, group, topic_name) == {}
 
 
 @pytest.fixture

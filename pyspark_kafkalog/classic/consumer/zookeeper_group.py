@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.zookeeper import brokers as registry
-from pyspark_kafkalog.zookeeper import groups
+from pyspark_kafkalog.zookeeper import registries
+from pyspark_kafkalog.zookeeper import registries as registry
 from pyspark_kafkalog.zookeeper.paths import Layout
 from pyspark_kafkalog.zookeeper.session import RegistryWatch, Session, Watch
 from pyspark_kafkalog.zookeeper.values import PartitionKey, PartitionNode, Subscription
@@ -129,7 +129,7 @@ class Snapshot:
 
 def read_group(session: Session, layout: Layout, group: str) -> Snapshot:
     """The group as it is now, with all topics that its members read."""
-    subscriptions = groups.consumers(session, layout, group)
+    subscriptions = registries.consumers(session, layout, group)
     topics = registry.topics(session, layout)
     read = {topic for one in subscriptions.values() for topic in one.chosen(topics)}
     return Snapshot(
@@ -176,7 +176,7 @@ class GroupMember:
         self.taken.clear()
         # A claim may have been written in the new session before we knew of it.
         self._release(list(self.owned))
-        groups.register_consumer(
+        registries.register_consumer(
             self._session, self._layout, self._group, self.consumer, self.subscription, self._since_ms
         )
 
@@ -203,7 +203,7 @@ class GroupMember:
     def leave(self) -> None:
         """Release everything and leave the group. After `ConnectionLost` it may be done in part."""
         self._release(list(self.owned))
-        groups.unregister_consumer(self._session, self._layout, self._group, self.consumer)
+        registries.unregister_consumer(self._session, self._layout, self._group, self.consumer)
 
     def registered(self) -> bool:
         """Whether we are registered in our current session. Any thread may call it."""
@@ -212,7 +212,7 @@ class GroupMember:
 
     def _claim(self, key: PartitionKey, claim: Claim) -> bool:
         thread = thread_id(self.consumer, claim.stream)
-        return groups.claim(self._session, self._layout, self._group, key.topic, key.name, thread)
+        return registries.claim(self._session, self._layout, self._group, key.topic, key.name, thread)
 
     def _release(self, keys: Collection[PartitionKey]) -> None:
         """Stop reading and commit, then delete the claims."""
@@ -222,7 +222,7 @@ class GroupMember:
             self.taken -= read
         for key in keys:
             thread = thread_id(self.consumer, self.owned[key].stream)
-            groups.release(self._session, self._layout, self._group, key.topic, key.name, thread)
+            registries.release(self._session, self._layout, self._group, key.topic, key.name, thread)
             del self.owned[key]
 
 
@@ -253,7 +253,7 @@ class GroupWatch:
         """Call ``changed`` from now on, on the session's thread."""
         session, layout = self._session, self._layout
         self._watches = [
-            groups.watch_consumers(session, layout, self._group, self._changed),
+            registries.watch_consumers(session, layout, self._group, self._changed),
             registry.watch_brokers(session, layout, self._changed),
             registry.watch_topics(session, layout, self._found),
         ]

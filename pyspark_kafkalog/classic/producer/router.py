@@ -23,8 +23,8 @@ from pyspark_kafkalog.config.producer07 import ClassicProducerConfig
 from pyspark_kafkalog.errors import ErrorCode, InvalidPartitions, KafkaError, error_for
 from pyspark_kafkalog.producer.routing import partition_for
 from pyspark_kafkalog.protocol.v07 import ANY_PARTITION
-from pyspark_kafkalog.zookeeper.brokers import brokers, partitions, watch_brokers, watch_topic
 from pyspark_kafkalog.zookeeper.paths import Layout, layout_of
+from pyspark_kafkalog.zookeeper.registries import brokers, partitions, watch_brokers, watch_topic
 from pyspark_kafkalog.zookeeper.session import RegistryWatch, Session, session_of
 from pyspark_kafkalog.zookeeper.values import BrokerNode
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.columnar.decoder import RecordBatchDecoder
     from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
     from pyspark_kafkalog.ledger.plan import PartitionFacts
-    from pyspark_kafkalog.zookeeper.groups import ZooKeeperGroup
+    from pyspark_kafkalog.zookeeper.registries import ZooKeeperGroup
 
 
 class KafkaCluster(SourceCluster):
@@ -200,7 +200,7 @@ class KafkaCluster(SourceCluster):
 
 def _zookeeper_group(store: ZooKeeperConfig, group: str) -> ZooKeeperGroup:
     # kazoo is loaded only where ZooKeeper is asked.
-    from pyspark_kafkalog.zookeeper.groups import ZooKeeperGroup
+    from pyspark_kafkalog.zookeeper.registries import ZooKeeperGroup
 
     return ZooKeeperGroup(store, group, PROTOCOL_08)
 

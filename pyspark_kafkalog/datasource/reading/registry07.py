@@ -18,7 +18,7 @@ from pyspark_kafkalog.zookeeper.paths import layout_of
 from pyspark_kafkalog.zookeeper.values import MAX_PARTITIONS
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.zookeeper.groups import ZooKeeperGroup
+    from pyspark_kafkalog.zookeeper.registries import ZooKeeperGroup
     from pyspark_kafkalog.zookeeper.session import Session
 
 Address = tuple[str, int]
@@ -58,14 +58,14 @@ class ZooKeeperRegistry:
         self._layout = layout_of(config, PROTOCOL_07)
 
     def addresses(self) -> Mapping[int, Address]:
-        from pyspark_kafkalog.zookeeper.brokers import brokers
+        from pyspark_kafkalog.zookeeper.registries import brokers
 
         with self._session() as session:
             live = brokers(session, self._layout)
         return {id: (node.host, node.port) for id, node in live.items()}
 
     def topics(self) -> list[str]:
-        from pyspark_kafkalog.zookeeper.brokers import topics
+        from pyspark_kafkalog.zookeeper.registries import topics
 
         with self._session() as session:
             return topics(session, self._layout)
@@ -73,7 +73,7 @@ class ZooKeeperRegistry:
     def partitions(
         self, topics: Iterable[str], brokers: Collection[int] | None = None
     ) -> list[TopicPartition]:
-        from pyspark_kafkalog.zookeeper.brokers import partitions
+        from pyspark_kafkalog.zookeeper.registries import partitions
 
         with self._session() as session:
             return sorted(
@@ -85,13 +85,13 @@ class ZooKeeperRegistry:
 
     def cluster_id(self) -> str:
         """The value of ``/cluster/id``, which our brokers write."""
-        from pyspark_kafkalog.zookeeper.brokers import cluster_id
+        from pyspark_kafkalog.zookeeper.registries import cluster_id
 
         with self._session() as session:
             return cluster_id(session, self._layout) or ""
 
     def group(self, name: str) -> ZooKeeperGroup:
-        from pyspark_kafkalog.zookeeper.groups import ZooKeeperGroup
+        from pyspark_kafkalog.zookeeper.registries import ZooKeeperGroup
 
         return ZooKeeperGroup(self._config, name, PROTOCOL_07)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.schema import (
+from pyspark_kafkalog.protocol.codec import (
     BOOL,
     ERROR_CODE,
     INT8,

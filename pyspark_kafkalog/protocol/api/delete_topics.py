@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.schema import ERROR_CODE, INT32, STRING, UUID_TYPE, Array, wire
+from pyspark_kafkalog.protocol.codec import ERROR_CODE, INT32, STRING, UUID_TYPE, Array, wire
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.schema import BOOL, ERROR_CODE, INT8, INT32, STRING, Array, wire
+from pyspark_kafkalog.protocol.codec import BOOL, ERROR_CODE, INT8, INT32, STRING, Array, wire
 
 
 class ResourceType(IntEnum):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
-from pyspark_kafkalog.protocol.schema import BOOL, BYTES, ERROR_CODE, INT32, STRING, Array, wire
+from pyspark_kafkalog.protocol.codec import BOOL, BYTES, ERROR_CODE, INT32, STRING, Array, wire
 
 
 @dataclass(frozen=True, slots=True)

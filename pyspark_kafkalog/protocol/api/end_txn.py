@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.schema import BOOL, ERROR_CODE, INT16, INT32, INT64, STRING, wire
+from pyspark_kafkalog.protocol.codec import BOOL, ERROR_CODE, INT16, INT32, INT64, STRING, wire
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,21 @@ from struct import Struct
 from typing import Any
 
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.codec import Codec, constructor, error_code, tuned
+from pyspark_kafkalog.protocol.codec import (
+    ERROR_CODE,
+    INT8,
+    INT32,
+    INT64,
+    RECORDS,
+    STRING,
+    Array,
+    Codec,
+    constructor,
+    error_code,
+    tuned,
+    wire,
+)
 from pyspark_kafkalog.protocol.primitives import Output, Reader, Values, Writer, read_length, write_length
-from pyspark_kafkalog.protocol.schema import ERROR_CODE, INT8, INT32, INT64, RECORDS, STRING, Array, wire
 
 
 @dataclass(frozen=True, slots=True)

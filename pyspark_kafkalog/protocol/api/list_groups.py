@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.schema import ERROR_CODE, INT32, STRING, Array, wire
+from pyspark_kafkalog.protocol.codec import ERROR_CODE, INT32, STRING, Array, wire
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,19 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.codec import Codec, codec, tuned
+from pyspark_kafkalog.protocol.codec import (
+    BOOL,
+    ERROR_CODE,
+    INT32,
+    STRING,
+    UUID_TYPE,
+    Array,
+    Codec,
+    codec,
+    tuned,
+    wire,
+)
 from pyspark_kafkalog.protocol.primitives import Output
-from pyspark_kafkalog.protocol.schema import BOOL, ERROR_CODE, INT32, STRING, UUID_TYPE, Array, wire
 
 FLEXIBLE_SINCE = 9
 

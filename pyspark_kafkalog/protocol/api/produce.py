@@ -12,9 +12,20 @@ from struct import Struct
 from typing import Any
 
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.codec import Codec, constructor, tuned
+from pyspark_kafkalog.protocol.codec import (
+    ERROR_CODE,
+    INT16,
+    INT32,
+    INT64,
+    RECORDS,
+    STRING,
+    Array,
+    Codec,
+    constructor,
+    tuned,
+    wire,
+)
 from pyspark_kafkalog.protocol.primitives import Output, Values, read_length, write_length
-from pyspark_kafkalog.protocol.schema import ERROR_CODE, INT16, INT32, INT64, RECORDS, STRING, Array, wire
 
 
 @dataclass(frozen=True, slots=True)

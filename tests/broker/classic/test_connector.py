@@ -18,7 +18,7 @@ from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig, InvalidReques
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.v07 import encode_set
 from pyspark_kafkalog.types import TopicPartition
-from pyspark_kafkalog.zookeeper import groups
+from pyspark_kafkalog.zookeeper import registries
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
@@ -132,7 +132,7 @@ def test_a_group_goes_on_where_it_committed(
     (stream,) = first.create_message_streams({topic_name: 1})[topic_name]
     assert take(stream, 2) == [b"1", b"2"]
     first.commit_offsets()
-    offset = groups.read_group_offset(
+    offset = registries.read_group_offset(
         session, layout_of(protocol), f"g-{topic_name}", topic_name, name_of(protocol, 0)
     )
     assert offset == (22 if protocol == "0.7" else 2)
@@ -164,7 +164,7 @@ def test_offsets_are_committed_now_and_then(
     with pytest.raises(ConsumerTimeout, match="no message within 300 ms"):
         take(stream, 3)
     layout, end = layout_of(protocol), 22 if protocol == "0.7" else 2
-    stored = lambda: groups.group_offsets(session, layout, f"g-{topic_name}", topic_name)  # noqa: E731
+    stored = lambda: registries.group_offsets(session, layout, f"g-{topic_name}", topic_name)  # noqa: E731
     until(lambda: stored().get(name_of(protocol, 0)) == end)
     write(topic_name, 0, [b"3"])
     assert take(stream, 1) == [b"3"], "a stream goes on after a timeout"
@@ -183,14 +183,14 @@ def test_two_consumers_share_the_partitions_and_one_gets_them_back(
     two = connect(protocol=protocol, consumerid="b")
     (other,) = two.create_message_streams({topic_name: 1})[topic_name]
     until(lambda: len(one.owned) == len(two.owned) == 1)
-    assert groups.owners(session, layout, group, topic_name) == {
+    assert registries.owners(session, layout, group, topic_name) == {
         names[0]: f"{group}_a-0", names[1]: f"{group}_b-0",
     }  # fmt: skip
     write(topic_name, 1, [b"more"])
     assert take(other, 1) == [b"more"], "the other one was finished with what came before"
     two.shutdown()
     until(lambda: len(one.owned) == 2)
-    assert groups.consumers(session, layout, group).keys() == {f"{group}_a"}
+    assert registries.consumers(session, layout, group).keys() == {f"{group}_a"}
 
 
 def test_streams_of_one_consumer_share_partitions_too(
@@ -236,7 +236,7 @@ def test_a_group_without_offsets_begins_where_configured(
     write(topic_name, 0, [b"old"])
     connector = connect(protocol=protocol, autooffset_reset=reset)
     (stream,) = connector.create_message_streams({topic_name: 1})[topic_name]
-    offsets = lambda: groups.group_offsets(session, layout_of(protocol), f"g-{topic_name}", topic_name)  # noqa: E731
+    offsets = lambda: registries.group_offsets(session, layout_of(protocol), f"g-{topic_name}", topic_name)  # noqa: E731
     until(lambda: len(offsets()) == 2)  # kept at once: whoever follows begins there too
     write(topic_name, 0, [b"new"])
     assert take(stream, 1) == [expected]
@@ -258,10 +258,10 @@ def test_an_offset_that_the_log_does_not_hold_is_reset(
 ) -> None:
     write(topic_name, 0, [b"1"])
     group, layout, name = f"g-{topic_name}", layout_of(protocol), name_of(protocol, 0)
-    groups.write_group_offset(session, layout, group, topic_name, name, 10_000)
+    registries.write_group_offset(session, layout, group, topic_name, name, 10_000)
     (stream,) = connect(protocol=protocol).create_message_streams({topic_name: 1})[topic_name]
     assert take(stream, 1) == [b"1"]
-    assert groups.read_group_offset(session, layout, group, topic_name, name) == 0
+    assert registries.read_group_offset(session, layout, group, topic_name, name) == 0
 
 
 def test_an_expired_session_joins_again_and_nothing_is_lost(
@@ -282,7 +282,8 @@ def test_an_expired_session_joins_again_and_nothing_is_lost(
     assert after is not None
     assert after.owner != before.owner
     assert (
-        list(groups.owners(session, layout, group, topic_name).values()) == [f"{connector.consumer_id}-0"] * 2
+        list(registries.owners(session, layout, group, topic_name).values())
+        == [f"{connector.consumer_id}-0"] * 2
     )
 
 
@@ -305,7 +306,7 @@ def test_the_way_to_offsets_in_kafka_and_back_loses_no_position(
         assert take(stream, 1) == [b"%d" % number]
         connector.commit_offsets()
         connector.shutdown()
-        in_zookeeper = groups.read_group_offset(session, JSON, f"g-{topic_name}", topic_name, "0")
+        in_zookeeper = registries.read_group_offset(session, JSON, f"g-{topic_name}", topic_name, "0")
         assert in_zookeeper == (number if number == 2 else number + 1)
     with SimpleConsumer("127.0.0.1", kafka.port, {"protocol": "0.8"}) as consumer:
         tp = TopicPartition(topic_name, 0)
@@ -351,11 +352,11 @@ def test_a_consumer_whose_id_is_in_use_may_be_tried_again(
     """As one that was killed and started anew, before ZooKeeper has missed it."""
     write(topic_name, 0, [b"1"])
     layout, group = layout_of(protocol), f"g-{topic_name}"
-    groups.register_consumer(session, layout, group, f"{group}_c", Whitelist("x").subscription(1), 5)
+    registries.register_consumer(session, layout, group, f"{group}_c", Whitelist("x").subscription(1), 5)
     connector = connect(protocol=protocol, consumerid="c")
-    with pytest.raises(groups.ConsumerIdInUse, match=f"group {group} already has a consumer {group}_c"):
+    with pytest.raises(registries.ConsumerIdInUse, match=f"group {group} already has a consumer {group}_c"):
         connector.create_message_streams({topic_name: 1})
-    groups.unregister_consumer(session, layout, group, f"{group}_c")
+    registries.unregister_consumer(session, layout, group, f"{group}_c")
     (stream,) = connector.create_message_streams({topic_name: 1})[topic_name]
     assert take(stream, 1) == [b"1"]
 

@@ -15,7 +15,7 @@ import pytest
 from broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.classic.consumer.zookeeper_group import range_assign
 from pyspark_kafkalog.formats.v07 import encode_set
-from pyspark_kafkalog.zookeeper import groups
+from pyspark_kafkalog.zookeeper import registries
 from pyspark_kafkalog.zookeeper.paths import V07Layout
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.classic.group_consumer import GROUP, SESSION_TIMEOUT_MS, TOPIC, Delivery, GroupConsumer
@@ -89,7 +89,9 @@ class Group:
         assigned = range_assign(names, [one.thread for one in self.live.values()])
         expected = {name: thread for thread, mine in assigned.items() for name in mine}
         began = time.monotonic()
-        until(lambda: groups.owners(self.session, LAYOUT, GROUP, TOPIC) == expected, seconds=SETTLED_SECONDS)
+        until(
+            lambda: registries.owners(self.session, LAYOUT, GROUP, TOPIC) == expected, seconds=SETTLED_SECONDS
+        )
         self.settled[after] = time.monotonic() - began
 
     def delivered(self) -> set[str]:

@@ -15,7 +15,7 @@ from pyspark_kafkalog.errors import ConnectionLost, InvalidRequest
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.message_set import magic_at
 from pyspark_kafkalog.types import NewRecord
-from pyspark_kafkalog.zookeeper import groups
+from pyspark_kafkalog.zookeeper import registries
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
@@ -76,7 +76,7 @@ def run(topic_name: str) -> Iterator[Run]:
 def committed(chroot: str, protocol: str, topic: str) -> dict[str, int]:
     layout = V07Layout() if protocol == OLD else JsonLayout()
     with Session(f"{chroot}-source") as session:
-        return groups.group_offsets(session, layout, "mirror", topic)
+        return registries.group_offsets(session, layout, "mirror", topic)
 
 
 @pytest.mark.parametrize("to", [OLD, NEW])
@@ -345,7 +345,7 @@ def test_a_source_that_cannot_be_read_on_ends_it_with_the_reason_and_a_commit_of
     here.write(f"{topic_name}-b", [b"1"])
     with Session(f"{chroot}-source") as session:
         for number in range(2):
-            groups.write_group_offset(session, JsonLayout(), "mirror", f"{topic_name}-a", str(number), 0)
+            registries.write_group_offset(session, JsonLayout(), "mirror", f"{topic_name}-a", str(number), 0)
     mirror = run(here.as_source("main", **{"autooffset.reset": "none"}), there.as_target())
     assert mirror.wait(10)
     with pytest.raises(InvalidRequest, match=f"group mirror has no offset for {topic_name}-b/[01]"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.embedded import start_broker
-from pyspark_kafkalog.zookeeper import groups
+from pyspark_kafkalog.zookeeper import registries
 from pyspark_kafkalog.zookeeper.paths import V07Layout
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
@@ -46,7 +46,7 @@ def test_a_signal_ends_it_when_all_is_at_the_target_and_committed(
     assert (mirror.returncode, out) == (0, ""), err
     assert err.splitlines() == ["mirroring main", "read 2 messages, 3 bytes"]
     with Session(chroot) as session:
-        assert groups.group_offsets(session, V07Layout(), "mirror", "t") == {"1-0": 23}
+        assert registries.group_offsets(session, V07Layout(), "mirror", "t") == {"1-0": 23}
 
 
 def test_a_target_that_is_not_there_ends_it_without_a_commit(
@@ -61,7 +61,7 @@ def test_a_target_that_is_not_there_ends_it_without_a_commit(
     assert mirror.returncode == 1
     assert "kafkalog: the target did not take 1 message(s), so nothing more is committed" in err
     with Session(chroot) as session:
-        assert groups.group_offsets(session, V07Layout(), "lost", "gone") == {"1-0": 0}
+        assert registries.group_offsets(session, V07Layout(), "lost", "gone") == {"1-0": 0}
 
 
 def test_wrong_properties_are_one_line_and_exit_code_2(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ from pyspark_kafkalog.protocol.api.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from pyspark_kafkalog.zookeeper.groups import read_group_offset, write_group_offset
 from pyspark_kafkalog.zookeeper.paths import JsonLayout
+from pyspark_kafkalog.zookeeper.registries import read_group_offset, write_group_offset
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.protocol.raw_client import RawClient, batch

@@ -17,8 +17,8 @@ from pyspark_kafkalog.protocol.api.metadata import (
     MetadataRequestTopic,
     MetadataResponseTopic,
 )
-from pyspark_kafkalog.zookeeper.brokers import partitions
 from pyspark_kafkalog.zookeeper.paths import JsonLayout
+from pyspark_kafkalog.zookeeper.registries import partitions
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.protocol.raw_client import RawClient, batch
 from tests.support.protocol.wire07 import Wire07, entry, fetch, produce

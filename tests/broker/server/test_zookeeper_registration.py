@@ -18,8 +18,8 @@ from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, InvalidConfig, ServerError
 from pyspark_kafkalog.types import TopicPartition
-from pyspark_kafkalog.zookeeper.brokers import BrokerIdInUse, brokers, partitions, topics
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout
+from pyspark_kafkalog.zookeeper.registries import BrokerIdInUse, brokers, partitions, topics
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
 from pyspark_kafkalog.zookeeper.values import BrokerNode

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.zookeeper import brokers, groups
+from pyspark_kafkalog.zookeeper import registries
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, Layout, V07Layout
 from pyspark_kafkalog.zookeeper.session import Session
 from pyspark_kafkalog.zookeeper.values import BrokerNode, MalformedNode, PartitionNode, Subscription
@@ -34,26 +34,26 @@ def show(session: Session, layout: Layout, node: BrokerNode, **topics: int) -> N
 def test_brokers_and_their_partitions_are_found_while_they_live(
     session: Session, other: Session, layout: Layout
 ) -> None:
-    assert brokers.brokers(session, layout) == {}
-    assert brokers.partitions(session, layout, "clicks") == []
+    assert registries.brokers(session, layout) == {}
+    assert registries.partitions(session, layout, "clicks") == []
     node = BrokerNode(2, "kafka2", 9092, 7)
     show(other, layout, node, clicks=2, views=1)
-    assert brokers.brokers(session, layout) == {2: node}
-    assert brokers.topics(session, layout) == ["clicks", "views"]
+    assert registries.brokers(session, layout) == {2: node}
+    assert registries.topics(session, layout) == ["clicks", "views"]
     names = [layout.partition_name(2, n) for n in (0, 1)]
-    assert brokers.partitions(session, layout, "clicks") == [
+    assert registries.partitions(session, layout, "clicks") == [
         PartitionNode(names[0], 2, 0), PartitionNode(names[1], 2, 1),
     ]  # fmt: skip
     other.close()
-    assert brokers.brokers(session, layout) == {}
-    assert brokers.partitions(session, layout, "clicks") == []
+    assert registries.brokers(session, layout) == {}
+    assert registries.partitions(session, layout, "clicks") == []
 
 
 def test_in_07_each_broker_brings_its_own_partitions(session: Session) -> None:
     layout = V07Layout()
     show(session, layout, BrokerNode(10, "b", 9092), clicks=1)
     show(session, layout, BrokerNode(2, "a", 9092), clicks=2)
-    assert [p.name for p in brokers.partitions(session, layout, "clicks")] == ["10-0", "2-0", "2-1"]
+    assert [p.name for p in registries.partitions(session, layout, "clicks")] == ["10-0", "2-0", "2-1"]
 
 
 def test_what_cannot_be_read_is_left_out_and_reported(
@@ -64,8 +64,8 @@ def test_what_cannot_be_read_is_left_out_and_reported(
     session.create(layout.broker(2), b"nonsense")
     session.create(f"{layout.topic('clicks')}/2", b"many")
     session.create(f"{layout.brokers}/x", b"h:1")
-    assert list(brokers.brokers(session, layout)) == [1]
-    assert [p.name for p in brokers.partitions(session, layout, "clicks")] == ["1-0"]
+    assert list(registries.brokers(session, layout)) == [1]
+    assert [p.name for p in registries.partitions(session, layout, "clicks")] == ["1-0"]
     assert "/brokers/ids/2 is skipped" in caplog.text
     assert "/brokers/topics/clicks/2 is skipped" in caplog.text
 
@@ -75,14 +75,14 @@ def test_the_four_watches_of_a_producer(session: Session, other: Session) -> Non
     layout = V07Layout()
     ids: queue.Queue[list[int]] = queue.Queue()
     names: queue.Queue[list[str]] = queue.Queue()
-    brokers.watch_brokers(session, layout, lambda: ids.put(list(brokers.brokers(session, layout))))
-    brokers.watch_topics(session, layout, names.put)
+    registries.watch_brokers(session, layout, lambda: ids.put(list(registries.brokers(session, layout))))
+    registries.watch_topics(session, layout, names.put)
     assert (ids.get(timeout=5), names.get(timeout=5)) == ([], [])
     show(other, layout, BrokerNode(1, "a", 9092), clicks=1)
     assert until(lambda: ids.get(timeout=5) == [1])
     assert until(lambda: names.get(timeout=5) == ["clicks"])
     changed = threading.Event()
-    watch = brokers.watch_topic(session, layout, "clicks", changed.set)
+    watch = registries.watch_topic(session, layout, "clicks", changed.set)
     assert changed.wait(5)
     with Session(session.hosts + session.chroot) as third:
         until(lambda: not _again(changed))
@@ -92,7 +92,7 @@ def test_the_four_watches_of_a_producer(session: Session, other: Session) -> Non
         until(lambda: not _again(changed))
         third.write(f"{layout.topic('clicks')}/2", b"3")
         assert changed.wait(5), "a broker has more partitions of it"
-        assert len(brokers.partitions(session, layout, "clicks")) == 4
+        assert len(registries.partitions(session, layout, "clicks")) == 4
         until(lambda: not _again(changed))
     assert changed.wait(5), "a broker is gone"
     assert until(lambda: ids.get(timeout=5) == [1])
@@ -108,18 +108,20 @@ def test_what_went_and_came_back_while_nobody_could_look_is_reported(
 ) -> None:
     """A broker at another port, a consumer that reads something else: under the same names as before."""
     show(other, layout, BrokerNode(1, "a", 9092, 5))
-    groups.register_consumer(other, layout, "g", CONSUMER, Subscription({"clicks": 1}), 5)
+    registries.register_consumer(other, layout, "g", CONSUMER, Subscription({"clicks": 1}), 5)
     seen: queue.Queue[object] = queue.Queue()
-    brokers.watch_brokers(session, layout, lambda: seen.put(brokers.broker_at(session, layout, 1)))
-    groups.watch_consumers(session, layout, "g", lambda: seen.put(groups.consumers(session, layout, "g")))
+    registries.watch_brokers(session, layout, lambda: seen.put(registries.broker_at(session, layout, 1)))
+    registries.watch_consumers(
+        session, layout, "g", lambda: seen.put(registries.consumers(session, layout, "g"))
+    )
     until(lambda: seen.get(timeout=5) == {CONSUMER: Subscription({"clicks": 1})})
     busy, may_go_on = threading.Event(), threading.Event()
     session.watch_node("/busy", lambda _: (busy.set(), may_go_on.wait(10)))
     assert busy.wait(5), "whatever is called back now waits"
     other.delete(layout.broker(1))
-    groups.unregister_consumer(other, layout, "g", CONSUMER)
+    registries.unregister_consumer(other, layout, "g", CONSUMER)
     show(other, layout, BrokerNode(1, "a", 9999, 6))
-    groups.register_consumer(other, layout, "g", CONSUMER, Subscription({"views": 1}), 6)
+    registries.register_consumer(other, layout, "g", CONSUMER, Subscription({"views": 1}), 6)
     may_go_on.set()
     told = [seen.get(timeout=5) for _ in range(2)]
     until(lambda: told.append(seen.get(timeout=5)) or BrokerNode(1, "a", 9999, 6) in told)
@@ -133,11 +135,11 @@ def _again(changed: threading.Event) -> bool:
 
 
 def test_the_first_broker_names_the_cluster(session: Session, layout: Layout) -> None:
-    assert brokers.agree_on_cluster(session, layout, None, "first-id") == "first-id"
-    assert brokers.agree_on_cluster(session, layout, None, "second-id") == "first-id"
-    assert brokers.agree_on_cluster(session, layout, "first-id", "third-id") == "first-id"
+    assert registries.agree_on_cluster(session, layout, None, "first-id") == "first-id"
+    assert registries.agree_on_cluster(session, layout, None, "second-id") == "first-id"
+    assert registries.agree_on_cluster(session, layout, "first-id", "third-id") == "first-id"
     with pytest.raises(InvalidConfig, match=r"belongs to cluster other-id, but .* are cluster first-id"):
-        brokers.agree_on_cluster(session, layout, "other-id", "fourth-id")
+        registries.agree_on_cluster(session, layout, "other-id", "fourth-id")
     node = session.read(layout.cluster_id)
     assert node is not None
     assert (node.data, node.owner) == (b'{"version":"1","id":"first-id"}', 0)
@@ -146,32 +148,34 @@ def test_the_first_broker_names_the_cluster(session: Session, layout: Layout) ->
 def test_a_cluster_id_in_plain_text_holds_as_well(session: Session) -> None:
     layout = JsonLayout()
     session.create(layout.cluster_id, b"plain-id")
-    assert brokers.agree_on_cluster(session, layout, None, "fresh") == "plain-id"
+    assert registries.agree_on_cluster(session, layout, None, "fresh") == "plain-id"
 
 
 def test_consumers_join_are_seen_and_leave(session: Session, other: Session, layout: Layout) -> None:
     told: queue.Queue[list[str]] = queue.Queue()
-    groups.watch_consumers(session, layout, "g", lambda: told.put([*groups.consumers(session, layout, "g")]))
+    registries.watch_consumers(
+        session, layout, "g", lambda: told.put([*registries.consumers(session, layout, "g")])
+    )
     assert told.get(timeout=5) == []
     wanted = Subscription({"clicks": 2})
-    groups.register_consumer(other, layout, "g", CONSUMER, wanted, 5)
+    registries.register_consumer(other, layout, "g", CONSUMER, wanted, 5)
     assert until(lambda: told.get(timeout=5) == [CONSUMER])
-    assert groups.consumers(session, layout, "g") == {CONSUMER: wanted}
-    assert groups.groups(session, layout) == ["g"]
-    with pytest.raises(groups.ConsumerIdInUse, match=CONSUMER):
-        groups.register_consumer(session, layout, "g", CONSUMER, Subscription({"views": 1}), 6)
-    groups.unregister_consumer(other, layout, "g", CONSUMER)
-    groups.unregister_consumer(other, layout, "g", CONSUMER)
+    assert registries.consumers(session, layout, "g") == {CONSUMER: wanted}
+    assert registries.groups(session, layout) == ["g"]
+    with pytest.raises(registries.ConsumerIdInUse, match=CONSUMER):
+        registries.register_consumer(session, layout, "g", CONSUMER, Subscription({"views": 1}), 6)
+    registries.unregister_consumer(other, layout, "g", CONSUMER)
+    registries.unregister_consumer(other, layout, "g", CONSUMER)
     assert until(lambda: told.get(timeout=5) == [])
-    assert groups.groups(session, layout) == ["g"]
+    assert registries.groups(session, layout) == ["g"]
 
 
 def test_a_consumer_that_cannot_be_read_takes_no_part(
     session: Session, layout: Layout, caplog: pytest.LogCaptureFixture
 ) -> None:
     session.create(layout.consumer("g", "odd"), b"\xff")
-    groups.register_consumer(session, layout, "g", CONSUMER, Subscription({"a": 1}), 5)
-    assert list(groups.consumers(session, layout, "g")) == [CONSUMER]
+    registries.register_consumer(session, layout, "g", CONSUMER, Subscription({"a": 1}), 5)
+    assert list(registries.consumers(session, layout, "g")) == [CONSUMER]
     assert "consumer odd of group g is skipped" in caplog.text
 
 
@@ -179,41 +183,41 @@ def test_a_partition_has_one_owner_until_that_lets_go(
     session: Session, other: Session, layout: Layout
 ) -> None:
     name = layout.partition_name(1, 0)
-    assert groups.claim(session, layout, "g", "clicks", name, "a-0")
-    assert groups.claim(session, layout, "g", "clicks", name, "a-0"), "it is ours"
-    assert not groups.claim(session, layout, "g", "clicks", name, "a-1")
-    assert not groups.claim(other, layout, "g", "clicks", name, "b-0")
-    assert groups.owner(other, layout, "g", "clicks", name) == "a-0"
-    assert not groups.release(other, layout, "g", "clicks", name, "b-0"), "not theirs to release"
-    assert groups.owners(other, layout, "g", "clicks") == {name: "a-0"}
-    assert groups.release(session, layout, "g", "clicks", name, "a-0")
-    assert not groups.release(session, layout, "g", "clicks", name, "a-0")
-    assert groups.owner(session, layout, "g", "clicks", name) is None
-    assert groups.claim(other, layout, "g", "clicks", name, "b-0")
-    assert groups.owned_topics(session, layout, "g") == ["clicks"]
+    assert registries.claim(session, layout, "g", "clicks", name, "a-0")
+    assert registries.claim(session, layout, "g", "clicks", name, "a-0"), "it is ours"
+    assert not registries.claim(session, layout, "g", "clicks", name, "a-1")
+    assert not registries.claim(other, layout, "g", "clicks", name, "b-0")
+    assert registries.owner(other, layout, "g", "clicks", name) == "a-0"
+    assert not registries.release(other, layout, "g", "clicks", name, "b-0"), "not theirs to release"
+    assert registries.owners(other, layout, "g", "clicks") == {name: "a-0"}
+    assert registries.release(session, layout, "g", "clicks", name, "a-0")
+    assert not registries.release(session, layout, "g", "clicks", name, "a-0")
+    assert registries.owner(session, layout, "g", "clicks", name) is None
+    assert registries.claim(other, layout, "g", "clicks", name, "b-0")
+    assert registries.owned_topics(session, layout, "g") == ["clicks"]
     other.close()
-    assert groups.owners(session, layout, "g", "clicks") == {}
+    assert registries.owners(session, layout, "g", "clicks") == {}
 
 
 def test_what_was_owned_before_the_session_expired_is_free(session: Session, other: Session) -> None:
     layout = V07Layout()
-    assert groups.claim(session, layout, "g", "clicks", "1-0", "a-0")
+    assert registries.claim(session, layout, "g", "clicks", "1-0", "a-0")
     expire(session)
-    until(lambda: groups.owner(other, layout, "g", "clicks", "1-0") is None)
-    assert groups.claim(other, layout, "g", "clicks", "1-0", "b-0")
-    assert not groups.claim(session, layout, "g", "clicks", "1-0", "a-0")
+    until(lambda: registries.owner(other, layout, "g", "clicks", "1-0") is None)
+    assert registries.claim(other, layout, "g", "clicks", "1-0", "b-0")
+    assert not registries.claim(session, layout, "g", "clicks", "1-0", "a-0")
 
 
 def test_offsets_stay_when_everybody_is_gone(session: Session, other: Session, layout: Layout) -> None:
     first, second = (layout.partition_name(1, n) for n in (2, 10))
-    assert groups.read_group_offset(session, layout, "g", "clicks", first) is None
-    groups.write_group_offset(other, layout, "g", "clicks", first, 0)
-    groups.write_group_offset(other, layout, "g", "clicks", first, 2**62)
-    groups.write_group_offset(other, layout, "g", "clicks", second, 7)
+    assert registries.read_group_offset(session, layout, "g", "clicks", first) is None
+    registries.write_group_offset(other, layout, "g", "clicks", first, 0)
+    registries.write_group_offset(other, layout, "g", "clicks", first, 2**62)
+    registries.write_group_offset(other, layout, "g", "clicks", second, 7)
     other.close()
-    assert groups.read_group_offset(session, layout, "g", "clicks", first) == 2**62
-    assert groups.group_offsets(session, layout, "g", "clicks") == {first: 2**62, second: 7}
-    assert groups.stored_topics(session, layout, "g") == ["clicks"]
+    assert registries.read_group_offset(session, layout, "g", "clicks", first) == 2**62
+    assert registries.group_offsets(session, layout, "g", "clicks") == {first: 2**62, second: 7}
+    assert registries.stored_topics(session, layout, "g") == ["clicks"]
     node = session.read(layout.offset("g", "clicks", second))
     assert node is not None
     assert (node.data, node.owner) == (b"7", 0)
@@ -222,4 +226,4 @@ def test_offsets_stay_when_everybody_is_gone(session: Session, other: Session, l
 def test_an_offset_that_is_none_is_not_taken_for_no_offset(session: Session, layout: Layout) -> None:
     session.create(layout.offset("g", "clicks", layout.partition_name(1, 0)), b"seven")
     with pytest.raises(MalformedNode, match="seven"):
-        groups.read_group_offset(session, layout, "g", "clicks", layout.partition_name(1, 0))
+        registries.read_group_offset(session, layout, "g", "clicks", layout.partition_name(1, 0))

@@ -20,7 +20,7 @@ from pyspark_kafkalog.config.consumer07 import ConnectorConfig
 from pyspark_kafkalog.errors import ConnectionLost, KafkaError
 from pyspark_kafkalog.formats.v07 import encode_set
 from pyspark_kafkalog.types import TopicPartition
-from pyspark_kafkalog.zookeeper import groups
+from pyspark_kafkalog.zookeeper import registries
 from pyspark_kafkalog.zookeeper.paths import V07Layout
 from pyspark_kafkalog.zookeeper.session import SessionEvent
 from pyspark_kafkalog.zookeeper.values import WHITE_LIST, PartitionKey, Subscription
@@ -363,7 +363,7 @@ class GroupMachine(RuleBasedStateMachine):
         threads = [one.thread(stream) for one in self.consumers for stream in one.streams]
         formula = range_assign([key.name for key in self.logs], threads)
         session: Any = MemorySession(self.server)
-        assert groups.owners(session, LAYOUT, GROUP, TOPIC) == {
+        assert registries.owners(session, LAYOUT, GROUP, TOPIC) == {
             name: thread for thread, names in formula.items() for name in names
         }
         for one in self.consumers:

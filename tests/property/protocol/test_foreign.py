@@ -21,7 +21,7 @@ from kio.serial import entity_reader, entity_writer
 
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsResponse
-from pyspark_kafkalog.protocol.schema import specs
+from pyspark_kafkalog.protocol.codec import specs
 from tests.support.protocol.messages import CASES, Case, messages
 
 FEW = settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pyspark_kafkalog.protocol.codec import specs
 from pyspark_kafkalog.protocol.exchange import ApiKey
-from pyspark_kafkalog.protocol.schema import specs
 from tests.support.protocol.messages import CASES, Case, messages
 
 FEW = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import InvalidRequest
-from pyspark_kafkalog.protocol.schema import specs
+from pyspark_kafkalog.protocol.codec import specs
 from tests.support.protocol.messages import CASES, Case, messages, reference_body
 
 FLEXIBLE = [case for case in CASES if case.flexible]

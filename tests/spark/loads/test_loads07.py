@@ -12,8 +12,8 @@ import pytest
 import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.loads import output_files
-from pyspark_kafkalog.zookeeper.groups import group_offsets
 from pyspark_kafkalog.zookeeper.paths import V07Layout
+from pyspark_kafkalog.zookeeper.registries import group_offsets
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.classic.two_brokers07 import TwoBrokers07
 from tests.support.protocol.wire07 import entry, zipped

@@ -8,16 +8,7 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.exchange import (
-    APIS,
-    Api,
-    decode_header,
-    decode_request,
-    decode_response,
-    encode_request,
-    encode_response,
-)
-from pyspark_kafkalog.protocol.schema import (
+from pyspark_kafkalog.protocol.codec import (
     BOOL,
     BYTES,
     ERROR_CODE,
@@ -32,6 +23,15 @@ from pyspark_kafkalog.protocol.schema import (
     FieldSpec,
     Scalar,
     specs,
+)
+from pyspark_kafkalog.protocol.exchange import (
+    APIS,
+    Api,
+    decode_header,
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
 )
 
 CORRELATION_ID = 77

@@ -7,8 +7,7 @@ import pytest
 from broker.config import BrokerConfig
 from docs.generate import CHAPTERS, ROOT, generated
 from pyspark_kafkalog.config.definition import Config, between, describe, parse, prop
-from pyspark_kafkalog.config.properties import load_properties, parse_properties
-from pyspark_kafkalog.config.reference import markdown, properties_file
+from pyspark_kafkalog.config.properties import load_properties, markdown, parse_properties, properties_file
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.exchange import APIS, Api
-from pyspark_kafkalog.protocol.primitives import ZERO_UUID
-from pyspark_kafkalog.protocol.schema import (
+from pyspark_kafkalog.protocol.codec import (
     BOOL,
     BYTES,
     ERROR_CODE,
@@ -26,6 +24,8 @@ from pyspark_kafkalog.protocol.schema import (
     Array,
     specs,
 )
+from pyspark_kafkalog.protocol.exchange import APIS, Api
+from pyspark_kafkalog.protocol.primitives import ZERO_UUID
 
 MESSAGES = [(api, cls) for api in APIS.values() for cls in (api.request, api.response)]
 
