@@ -59,7 +59,7 @@ def test_a_target_that_is_not_there_ends_it_without_a_commit(
     with start_mirror(tmp_path, own, here.as_source("main", groupid="lost"), away) as mirror:
         _, err = mirror.communicate(timeout=30)
     assert mirror.returncode == 1
-    assert "kafkalog: the target did not take 1 message(s), so nothing more is committed" in err
+    assert "kafkalog: 1 message(s) were not delivered to the target; nothing more is committed" in err
     with Session(chroot) as session:
         assert registries.group_offsets(session, V07Layout(), "lost", "gone") == {"1-0": 0}
 

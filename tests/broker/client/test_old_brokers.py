@@ -115,7 +115,7 @@ def test_the_first_generations_producer_sends_sets_of_that_time(
     properties = {"protocol": "0.8", "broker.version.fallback": release}
     with SyncProducer(old_broker.host, old_broker.port, properties) as producer:
         producer.send(topic_name, [NewRecord(b"v", b"k"), b"w"])
-        with pytest.raises(InvalidRecord, match=r"before Kafka 0\.11 know no headers"):
+        with pytest.raises(InvalidRecord, match=r"before Kafka 0\.11 have no headers"):
             producer.multi_send([ProducerRequest(topic_name, [NewRecord(b"v", headers=(("h", b""),))])])
     with SimpleConsumer(old_broker.host, old_broker.port, properties) as consumer:
         found = consumer.fetch(topic_name, 0, 0)

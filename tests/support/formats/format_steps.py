@@ -26,14 +26,14 @@ def check_produced(buf: Buffer, *, max_message_bytes: int, max_bytes: int) -> Ch
 
 
 def batch_of_entry(entry: Buffer, offset: int, *, max_bytes: int, leader_epoch: int = -1) -> ConvertedEntry:
-    """`batch_of_entry_in_steps`, all of them here and now. Raises the same."""
+    """`batch_of_entry_in_steps`, at once."""
     return run_steps(batch_of_entry_in_steps(entry, offset, max_bytes=max_bytes, leader_epoch=leader_epoch))
 
 
 def for_reader(
     buf: Buffer, magic: int, *, start_offset: int = 0, max_bytes: int, piece_bytes: int = PIECE_BYTES
 ) -> Iterator[Piece]:
-    """The pieces of `for_reader_in_steps`, the steps taken as they are asked for. Raises the same."""
+    """The pieces of `for_reader_in_steps`, one by one."""
     return _one_by_one(
         lambda take: for_reader_in_steps(
             buf, magic, take, start_offset=start_offset, max_bytes=max_bytes, piece_bytes=piece_bytes
@@ -44,7 +44,7 @@ def for_reader(
 def for_topic(
     buf: Buffer, magic: int, *, base_offset: int = 0, max_bytes: int, piece_bytes: int = PIECE_BYTES
 ) -> Iterator[Piece]:
-    """The pieces of `for_topic_in_steps`, the steps taken as they are asked for. Raises the same."""
+    """The pieces of `for_topic_in_steps`, one by one."""
     return _one_by_one(
         lambda take: for_topic_in_steps(
             buf, magic, take, base_offset=base_offset, max_bytes=max_bytes, piece_bytes=piece_bytes
