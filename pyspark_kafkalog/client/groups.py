@@ -42,6 +42,24 @@ _KEYS_VERSION = 4
 
 _CALLED = {CoordinatorType.GROUP: "group", CoordinatorType.TRANSACTION: "transactional id"}
 
+T = TypeVar("T")
+_ALL_VERSION, _GROUPS_VERSION = 2, 8
+"""Since these versions OffsetFetch can request all offsets of a group, and several groups."""
+
+_STABLE_VERSION = 7
+"""Since this version OffsetFetch can wait for offsets in open transactions."""
+
+_CONSUMER = "consumer"
+"""The protocol type of consumer groups: the layout of their assignments is known."""
+
+_VERSION_BYTES = 2
+"""Size of the version before an assignment."""
+
+_HAS_MEMBERS = frozenset(
+    {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
+)
+"""How a coordinator refuses a commit from outside of a group that is being used."""
+
 
 def coordinator(cluster: Cluster, kind: CoordinatorType, key: str, deadline: Deadline) -> Connection:
     """A connection to the coordinator of ``key``, looked up once; the caller retries."""
@@ -72,26 +90,6 @@ def find_coordinator(cluster: Cluster, kind: CoordinatorType, key: str, deadline
     if found.node_id not in cluster.metadata([], deadline=deadline).brokers:
         cluster.metadata([], refresh=True, deadline=deadline)
     return int(found.node_id)
-
-
-T = TypeVar("T")
-
-_ALL_VERSION, _GROUPS_VERSION = 2, 8
-"""Since these versions OffsetFetch can request all offsets of a group, and several groups."""
-
-_STABLE_VERSION = 7
-"""Since this version OffsetFetch can wait for offsets in open transactions."""
-
-_CONSUMER = "consumer"
-"""The protocol type of consumer groups: the layout of their assignments is known."""
-
-_VERSION_BYTES = 2
-"""Size of the version before an assignment."""
-
-_HAS_MEMBERS = frozenset(
-    {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
-)
-"""How a coordinator refuses a commit from outside of a group that is being used."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,15 @@ _ID = struct.Struct(">I")
 _MAX_DEPTH = 100
 """Limit for nested message types, beyond what any schema has."""
 
+_ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
+_MAX_BYTES = 16 << 20
+_MAX_REFERENCES = 1000
+_ATTEMPTS = 3
+_PAUSE_SECONDS = 0.2
+_NOT_FOUND = 404
+_TOO_MANY = 429
+_SERVER_FAILED = 500
+
 
 class Undecodable(Exception):
     """A value cannot be decoded; the text becomes its row's reason."""
@@ -63,16 +72,6 @@ def _zigzag(value: bytes, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return (found >> 1) ^ -(found & 1), position
     raise Undecodable("a message index has more than 5 bytes")
-
-
-_ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
-_MAX_BYTES = 16 << 20
-_MAX_REFERENCES = 1000
-_ATTEMPTS = 3
-_PAUSE_SECONDS = 0.2
-_NOT_FOUND = 404
-_TOO_MANY = 429
-_SERVER_FAILED = 500
 
 
 class RegistryError(KafkaError):

@@ -31,7 +31,7 @@ class Frame(NamedTuple):
 
 
 class MessageFormat(Protocol):
-    """Bytes to frames to records. Implementations are pure and hold no state."""
+    """Bytes to frames to records; the table of generations. Implementations are pure and hold no state."""
 
     min_frame_size: int
     """The size of the smallest frame."""

@@ -54,6 +54,15 @@ DELETE_HORIZON_BIT = 0x40
 _MAX_OFFSET = (1 << 63) - 1
 _SEQUENCES = 1 << 31
 
+_CONTROL_KEY = struct.Struct(">hh")
+_CONTROL_VALUE = struct.Struct(">hi")
+_OFFSET = struct.Struct(">q")
+_LEADER_EPOCH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_ATTRIBUTES = struct.Struct(">h")
+_LEADER_EPOCH_POSITION = 12
+_MAX_TIMESTAMP_POSITION = 35
+
 
 @dataclass(frozen=True, slots=True)
 class BatchHeader:
@@ -166,35 +175,6 @@ def batch_end(buf: Buffer, pos: int, header: BatchHeader) -> int:
             f"batch at offset {header.base_offset} is cut short: {len(buf) - pos} of {header.size} bytes"
         )
     return end
-
-
-__all__ = [
-    "BATCH_OVERHEAD",
-    "HEADER_SIZE",
-    "MAGIC",
-    "BatchHeader",
-    "ControlType",
-    "V2Format",
-    "assign",
-    "control_type",
-    "decode_records",
-    "encode_batch",
-    "encode_control",
-    "read_header",
-    "record_block",
-    "seal_batch",
-    "verify_crc",
-]
-
-_CONTROL_KEY = struct.Struct(">hh")
-_CONTROL_VALUE = struct.Struct(">hi")
-_OFFSET = struct.Struct(">q")
-_LEADER_EPOCH = struct.Struct(">i")
-_CRC = struct.Struct(">I")
-_ATTRIBUTES = struct.Struct(">h")
-
-_LEADER_EPOCH_POSITION = 12
-_MAX_TIMESTAMP_POSITION = 35
 
 
 class ControlType(IntEnum):

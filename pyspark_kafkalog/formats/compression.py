@@ -430,6 +430,8 @@ _DECOMPRESS: dict[Codec, Callable[[Buffer, int, int], bytes | memoryview]] = {
 }
 
 
+# --- lz4 frames of message sets
+
 _FRAME_MAGIC = b"\x04\x22\x4d\x18"
 _FLAGS_POSITION = 4
 _SIZE_POSITION = 6

@@ -51,6 +51,18 @@ from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, TimestampType
 _AT_ONCE_BYTES = 1 << 17
 """Above this size compression is a job."""
 
+PIECE_BYTES = 1 << 20
+"""Size of a piece of uncompressed messages; larger if one message is."""
+
+_FIRST_OFFSET = -(1 << 63)
+_NO_LEADER_EPOCH = -1
+_STEP_MESSAGES = 32
+"""Messages converted in one step, which takes some 100 us; larger ones end the step earlier."""
+
+_STEP_BYTES = 1 << 17
+_MOST_OVERHEAD = 34
+"""The most bytes that a message takes in any format besides its key and value: a v1 entry."""
+
 
 class ConvertedEntry(NamedTuple):
     """A record batch, the number of its records, and their bytes before compression."""
@@ -103,21 +115,6 @@ def batch_of_entry_in_steps(
         record_count=count,
     )
     return ConvertedEntry(batch, count, len(block))
-
-
-PIECE_BYTES = 1 << 20
-"""Size of a piece of uncompressed messages; larger if one message is."""
-
-_FIRST_OFFSET = -(1 << 63)
-_NO_LEADER_EPOCH = -1
-
-_STEP_MESSAGES = 32
-"""Messages converted in one step, which takes some 100 us; larger ones end the step earlier."""
-
-_STEP_BYTES = 1 << 17
-
-_MOST_OVERHEAD = 34
-"""The most bytes that a message takes in any format besides its key and value: a v1 entry."""
 
 
 class Piece(NamedTuple):
@@ -438,6 +435,8 @@ class _Block:
             )
         return Piece(data, self._last_offset + 1, self.count, self.size)
 
+
+# --- what a reader needs no conversion for
 
 _HEAD = Struct(">8xi4xB4xh")
 """Length, magic and, in a v2 batch, attributes; shorter than any whole entry."""

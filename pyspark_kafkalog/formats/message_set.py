@@ -31,6 +31,30 @@ from pyspark_kafkalog.types import Record
 NO_WATERMARK = (1 << 63) - 1
 """Above every offset: for a response without a high watermark."""
 
+_LENGTH_POSITION = 8
+_MAGIC_POSITION = 16
+_MIN_LENGTH = 14
+"""The length of the smallest entry of any format: a v0 message without key and value."""
+
+_LOWEST = -(1 << 63)
+_ENTRY = struct.Struct(">qi4xb6xi")
+"""Offset, length, magic and, in a v2 batch, last offset delta."""
+
+_SHORTEST = struct.Struct(">qi")
+_LEGACY = LegacyFormat()
+_FORMATS: tuple[MessageFormat, ...] = (_LEGACY, _LEGACY, V2Format())
+"""By magic."""
+
+MAX_BATCH_BYTES = 128 << 20
+"""Limit for a decompressed batch: no client sends batches near it."""
+
+_OFFSET_BYTES = 8
+_MAY_BEGIN = re.compile(
+    # Offset, a possible length, checksum or epoch, magic; then v2's checksum or the attributes.
+    rb"(?=[\x00-\x7f][\x00-\xff]{7}(?!\x00\x00\x00[\x00-\x0d])[\x00-\x7f][\x00-\xff]{3}"
+    rb"[\x00-\xff]{4}(?:\x02|[\x00\x01][\x00-\x0f]))"
+)
+
 
 class ExpectedOffsets(NamedTuple):
     """Bounds for the next entry: it begins at ``lowest`` or later and ends at ``asked`` or later, below
@@ -72,23 +96,6 @@ class ExpectedOffsets(NamedTuple):
         if last < self.asked:
             return f"offset {self.asked} was asked for, which the first entry must reach"
         return f"all offsets must be below the high watermark {self.below}"
-
-
-_LENGTH_POSITION = 8
-_MAGIC_POSITION = 16
-_MIN_LENGTH = 14
-"""The length of the smallest entry of any format: a v0 message without key and value."""
-
-_LOWEST = -(1 << 63)
-
-_ENTRY = struct.Struct(">qi4xb6xi")
-"""Offset, length, magic and, in a v2 batch, last offset delta."""
-
-_SHORTEST = struct.Struct(">qi")
-
-_LEGACY = LegacyFormat()
-_FORMATS: tuple[MessageFormat, ...] = (_LEGACY, _LEGACY, V2Format())
-"""By magic."""
 
 
 class MixedFormat:
@@ -223,16 +230,7 @@ def first_entry_is_whole(data: memoryview) -> bool:
     return length < _MIN_LENGTH or length <= len(data) - BATCH_OVERHEAD
 
 
-MAX_BATCH_BYTES = 128 << 20
-"""Limit for a decompressed batch: no client sends batches near it."""
-
-_OFFSET_BYTES = 8
-
-_MAY_BEGIN = re.compile(
-    # Offset, a possible length, checksum or epoch, magic; then v2's checksum or the attributes.
-    rb"(?=[\x00-\x7f][\x00-\xff]{7}(?!\x00\x00\x00[\x00-\x0d])[\x00-\x7f][\x00-\xff]{3}"
-    rb"[\x00-\xff]{4}(?:\x02|[\x00\x01][\x00-\x0f]))"
-)
+# --- after a corrupt entry
 
 
 def entry_at(data: memoryview, pos: int) -> Frame | None:
