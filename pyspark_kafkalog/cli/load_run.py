@@ -32,7 +32,7 @@ _LOOK_EVERY_SECONDS = 0.2
 
 
 def propose(name: str, offsets: str, on_pending: str, options: Mapping[str, str]) -> Plan | None:
-    """The plan that a load would have now, without writing it; None where nothing is new. Needs no Spark."""
+    """The plan that a load would have now, without writing it; None if nothing is new. Needs no Spark."""
     ledger = Ledger.at(offsets, name)
     where = str(Path(ledger.location).parent)  # absolute, as the source wants it
     ours = {"loadName": name, "offsetsPath": where, "onPendingPlan": on_pending}
@@ -66,9 +66,9 @@ def run(
 
     Raises:
         InvalidConfig: an option is wrong.
-        LoadError: it failed; unless the text says otherwise its plan stays and the next load replays it.
+        LoadError: it failed; unless the message says otherwise, the next load replays its plan.
     """
-    # Asked first: with nothing new, or a wrong option, nobody waits for Spark to start.
+    # First, so that nobody waits for Spark if nothing is new or an option is wrong.
     if propose(name, offsets, on_pending, options) is None:
         typer.echo(f"{name}: nothing new")
         return
@@ -89,10 +89,10 @@ def run(
 
 @contextmanager
 def _spark_log() -> Iterator[int]:
-    """A file for what Spark and its JVM say; kept, and named, where the load fails.
+    """A file for the output of Spark and its JVM; kept, and named, if the load fails.
 
     Raises:
-        LoadError: in place of any error of Spark's, with the words of ours that caused it, where one did.
+        LoadError: for any error of Spark, with the message of our error that caused it, if one did.
     """
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
@@ -104,8 +104,8 @@ def _spark_log() -> Iterator[int]:
         yield fd
     except (PySparkException, Py4JError, JavaNotFound) as e:
         raise LoadError(
-            f"{_reason(str(e))}\nNothing was committed; a plan that was made is replayed by the next load. "
-            f"What Spark said: {name}"
+            f"{_reason(str(e))}\nNothing was committed; the next load replays the plan, if one was made. "
+            f"Spark's log: {name}"
         ) from e
     except BaseException:
         Path(name).unlink()
@@ -117,20 +117,23 @@ def _spark_log() -> Iterator[int]:
 
 
 def name_interpreter(master: str) -> None:
-    """Have Spark on this machine use our interpreter, unless PYSPARK_PYTHON says which; it would take any
-    ``python3`` on PATH. Elsewhere executors would look for this machine's path.
+    """Make Spark on this machine use our interpreter instead of any ``python3`` on PATH.
+
+    PYSPARK_PYTHON takes precedence. On a cluster, executors would look for this machine's path.
     """
     if master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 def _session(master: str, log_fd: int) -> SparkSession:
-    """A session whose JVM writes to ``log_fd`` what it would write over our progress bar."""
+    """A session whose JVM writes to ``log_fd`` instead of over our progress bar."""
     from pyspark_kafkalog.java_runtime import ensure_java
 
     ensure_java()
     name_interpreter(master)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Spark warns of a host name on loopback
+    os.environ.setdefault(
+        "SPARK_LOCAL_IP", "127.0.0.1"
+    )  # otherwise Spark warns about a host name on loopback
     from pyspark.sql import SparkSession
 
     builder = (
@@ -140,7 +143,7 @@ def _session(master: str, log_fd: int) -> SparkSession:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
     )
-    # PySpark has no setting for it: the JVM inherits whatever is our standard error when it starts.
+    # PySpark has no setting for that: the JVM inherits our standard error when it starts.
     ours = os.dup(2)
     os.dup2(log_fd, 2)
     try:
@@ -151,7 +154,7 @@ def _session(master: str, log_fd: int) -> SparkSession:
 
 
 def _reason(text: str) -> str:
-    """What an error of ours said, out of the traceback in Spark's text; else that text's first line."""
+    """The message of our error in the traceback that Spark shows; otherwise the first line of that."""
     raised = re.findall(r"^\s*pyspark_kafkalog[\w.]*\.(\w+: .*)$", text, re.MULTILINE)
     return str(raised[-1]) if raised else text.strip().split("\n")[0]
 
@@ -168,7 +171,7 @@ def _following(ledger: Ledger, plan: Plan) -> Iterator[None]:
             while left and not ended.wait(_LOOK_EVERY_SECONDS):
                 try:
                     found = {r for r in left if ledger.receipt(plan, r) is not None}
-                except LoadError:  # the tasks or the commit will say it
+                except LoadError:  # the tasks or the commit will raise it
                     return
                 left = [r for r in left if r not in found]
                 done += sum(r.end - r.start for r in found)

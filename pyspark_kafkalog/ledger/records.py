@@ -92,7 +92,7 @@ def number_of(name: str) -> int | None:
 # ---- dataclasses as records
 
 ADDED = {"added": FORMAT_VERSION}
-"""Metadata of a field that older records lack: left out where it has its default."""
+"""Metadata of a field that older records lack: omitted if it has its default."""
 
 OF_BROKERS = {"added": BROKERS_VERSION}
 """The same; a record that has the field is of `BROKERS_VERSION`."""

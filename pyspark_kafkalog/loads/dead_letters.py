@@ -50,12 +50,7 @@ class DeadLetters:
         self._files = FileTable(path_of(ledger))
 
     def check(self, work: Work) -> None:
-        """Check that the rows still have the original record.
-
-        Raises:
-            InvalidConfig: a column is missing, or ``max_dead`` is a share and there are no receipts.
-            LoadError: dead letters, or rows that cannot be undone, were written in this block before.
-        """
+        """Check that the rows still have the original record."""
         if any(done.format not in (PARQUET, ORC) for done in work.before):
             raise LoadError(
                 "call dead_letters before write_sql, write_delta and write_iceberg: what these write stays "
@@ -78,11 +73,7 @@ class DeadLetters:
         return self._files.find(work)
 
     def write(self, work: Work) -> Output:
-        """Write the dead letters among these rows.
-
-        Raises:
-            TooManyDead: there are more than ``max_dead``; the files stay for inspection.
-        """
+        """Write the dead letters among these rows."""
         written = self._files.write(self._dead(work))
         self._check_limit(work, written)
         return written

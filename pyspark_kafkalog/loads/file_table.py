@@ -60,13 +60,7 @@ class FileTable:
         return None
 
     def check(self, work: Work) -> None:
-        """Claim the path for this load, and check that its table can take these columns.
-
-        Raises:
-            InvalidConfig: a column is called ``load``, or ``partition_by`` names an unknown one.
-            LoadError: the path belongs to another load, was written in this block before, or holds a table of
-                another format or partitioning, or with other types.
-        """
+        """Claim the path for this load, and check that its table can take these columns."""
         _check_columns(self._frame(work), self._columns)
         claimed = output_files.claim_path(self.path, work.ledger, self.format)
         if any(done.path == claimed.path for done in work.before):
@@ -77,12 +71,7 @@ class FileTable:
         self._check_table(claimed.path, work)
 
     def write(self, work: Work) -> Output:
-        """Write the directory of this load, and make it durable.
-
-        Raises:
-            LoadError: what Spark wrote is not on this machine.
-            ReceiptMismatch: the number of rows is not that of the receipts.
-        """
+        """Write the directory of this load, and make it durable."""
         writer = self._frame(work).write.mode("overwrite").options(**self._options)
         # A session that overwrites by partition would leave the files of a killed attempt.
         writer = writer.option("partitionOverwriteMode", "static")

@@ -127,7 +127,7 @@ def _check(table: str, newest: TableCommit, ledger: Ledger, plan: Plan) -> None:
     commit = ledger.commit_of(newest.number) if newest.number < plan.number else None
     why = ""
     if commit is not None and commit.plan_sha256 == newest.plan_sha256 and commit.is_load:
-        if _counts(ledger, newest.number, plan.parent):
+        if _is_in_effect(ledger, newest.number, plan.parent):
             return
         why = "the ledger was rewound to before it"
     elif commit is not None and commit.mode in _ABANDONED:
@@ -145,7 +145,7 @@ def _check(table: str, newest: TableCommit, ledger: Ledger, plan: Plan) -> None:
     )
 
 
-def _counts(ledger: Ledger, number: int, newest: int) -> bool:
+def _is_in_effect(ledger: Ledger, number: int, newest: int) -> bool:
     """Whether commit ``number`` is an ancestor of commit ``newest``."""
     at = newest
     while at > number:
@@ -201,11 +201,7 @@ class LakeTable(ABC):
         return None if found is None else self._output(found)
 
     def write(self, work: Work) -> Output:
-        """Append the rows in one commit of the table, with the record of this load.
-
-        Raises:
-            LoadError: the table does not have the commit afterwards, or has it twice.
-        """
+        """Append the rows in one commit of the table, with the record of this load."""
         self._append(work, encode_table_commit(work.ledger, work.plan, work.run))
         commits = self._commits(work.spark)
         found = commit_of_plan(self.table, commits, work.ledger, work.plan)
@@ -246,11 +242,11 @@ class DeltaTable(LakeTable):
             .orderBy("version", ascending=False)
             .collect()
         )
-        counts = {*versions_in_effect((row.version, _restored(history, row)) for row in noted)}
+        in_effect = {*versions_in_effect((row.version, _restored(history, row)) for row in noted)}
         found = (
             decode_table_commit(row.version, row.userMetadata, _count(row.operationMetrics, "numOutputRows"))
             for row in noted
-            if row.version in counts
+            if row.version in in_effect
         )
         return [one for one in found if one is not None]
 

@@ -81,14 +81,7 @@ class SqlTable:
             self.database.dialect.quote(load_column)
 
     def check(self, work: Work, /) -> None:
-        """Create and claim the tables, check the columns, and remove rows of loads not in effect.
-
-        Raises:
-            InvalidConfig: a column has no type in this database, or a name that is not allowed.
-            LoadError: another load owns the table, or it was written in this block before, lacks columns, or
-                has rows to remove that cannot be told from others.
-            DatabaseFailed: the database cannot be reached, or refuses a statement.
-        """
+        """Create and claim the tables, check the columns, and remove rows of loads not in effect."""
         if self._transform is not None and not work.is_whole:
             raise InvalidConfig(
                 "df= and transform= exclude each other: transform= is applied to the load's own rows"
@@ -115,11 +108,7 @@ class SqlTable:
             clean_table(tables, work.ledger, claim, work.plan.parent)
 
     def find(self, work: Work, /) -> Output | None:
-        """What earlier attempts wrote, if every range of the plan is there.
-
-        Raises:
-            LoadError: it is of another plan, or has other records than the receipts.
-        """
+        """What earlier attempts wrote, if every range of the plan is there."""
         rows = self._rows(work)
         planned_ranges = {range_key(planned): planned for planned in work.plan.ranges}
         for row in rows:
@@ -140,13 +129,7 @@ class SqlTable:
         return self._output(rows)
 
     def write(self, work: Work, /) -> Output:
-        """Write what is missing, and check that everything is there.
-
-        Raises:
-            IncompleteLoad: part of the plan is missing from the database.
-            LostRace: the load was abandoned or rewound meanwhile.
-            LoadError: as in `find`, or part of the load was written range by range, and now ``df=`` is given.
-        """
+        """Write what is missing, and check that everything is there."""
         if work.is_whole:
             self._write_ranges(work)
         else:

@@ -96,7 +96,7 @@ def test_a_load_its_history_its_check_and_the_way_back(kafkalog: CommandLine, sp
         rf"\nkafkalog: LoadError: cannot write {obstacle}.*; a part of the path is a file", failed.stderr
     )
     assert "Traceback" not in failed.stderr
-    log = Path(failed.stderr.rpartition("What Spark said: ")[2].strip())
+    log = Path(failed.stderr.rpartition("Spark's log: ")[2].strip())
     assert "Traceback" in log.read_text()
     log.unlink()
     obstacle.unlink()
