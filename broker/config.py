@@ -278,9 +278,7 @@ class BrokerConfig(Config):
     @classmethod
     def load(cls, path: Path | str | None, overrides: Mapping[str, str] | None = None) -> BrokerConfig:
         """From a properties file, or from the defaults alone; ``overrides`` go before both.
-
-        Raises:
-            InvalidConfig: the file cannot be read, or a value is not allowed.
+        Raises `InvalidConfig`: the file cannot be read, or a value is not allowed.
         """
         properties = load_properties(path) if path is not None else {}
         return parse_layers(cls, [(str(path), properties), ("--override", overrides or {})])

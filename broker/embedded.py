@@ -65,9 +65,7 @@ class EmbeddedBroker:
 
     def port_of(self, protocol: str) -> int:
         """The port of the listener that speaks ``protocol``: ``PLAINTEXT`` or ``KAFKA07``.
-
-        Raises:
-            InvalidConfig: the broker was started without one.
+        Raises `InvalidConfig`: the broker was started without one.
         """
         try:
             return self._ports[protocol]
@@ -91,9 +89,7 @@ class EmbeddedBroker:
 
     def start(self) -> EmbeddedBroker:
         """Start the process and wait until it serves: it says so itself, nothing is polled.
-
-        Raises:
-            BrokerNotStarted: it ended instead; the message has its reason.
+        Raises `BrokerNotStarted`: it ended instead; the message has its reason.
         """
         if self.running:
             raise BrokerNotStarted("the broker runs already")
@@ -136,9 +132,7 @@ class EmbeddedBroker:
 
     def restart(self) -> EmbeddedBroker:
         """Stop if it runs, and start again on the same data and port.
-
-        Raises:
-            BrokerNotStarted: see `start`.
+        Raises `BrokerNotStarted`: see `start`.
         """
         self._end(signal.SIGTERM)
         return self.start()

@@ -45,9 +45,7 @@ def parse_endpoint(text: str) -> Endpoint:
 
 def parse_endpoints(text: str) -> tuple[Endpoint, ...]:
     """One or more, separated by commas, each of a protocol of its own.
-
-    Raises:
-        ValueError: one of them is none, or two are of one protocol or at one address.
+    Raises `ValueError`: one of them is none, or two are of one protocol or at one address.
     """
     found = tuple(map(parse_endpoint, text.split(",")))
     addresses = [(each.host, each.port) for each in found if each.port]

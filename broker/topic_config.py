@@ -232,9 +232,7 @@ class LogConfig(Config):
 
     def overridden(self, overrides: Mapping[str, str]) -> LogConfig:
         """These properties with those that a topic sets for itself.
-
-        Raises:
-            InvalidConfig: a name that no topic has (with the nearest one), or a value not allowed.
+        Raises `InvalidConfig`: a name that no topic has (with the nearest one), or a value not allowed.
         """
         if not overrides:
             return self

@@ -37,8 +37,7 @@ def directories_of(path: Path | None) -> tuple[Path, ...]:
     """The data directories that ``path`` names: itself, or the ``log.dirs`` of a properties file; without it
     those of a broker that is started without one.
 
-    Raises:
-        InvalidConfig: there is no such directory, or the file is no configuration.
+    Raises `InvalidConfig`: there is no such directory, or the file is no configuration.
     """
     if path is not None and path.is_dir():
         return (path,)

@@ -182,9 +182,7 @@ class DataDirectory:
 
     def sync_names(self, number: int) -> None:
         """Make the name with this number durable: one sync does for all that were made before it.
-
-        Raises:
-            OSError: the disk refused.
+        Raises `OSError`.
         """
         with self._syncing_names:
             if self._names_synced < number:
@@ -248,9 +246,7 @@ class DataDirectory:
 
     def write_recovery_points(self, table: Table) -> None:
         """Replace the offsets, if they have changed; an old table only makes recovery read more.
-
-        Raises:
-            OSError: the disk refused.
+        Raises `OSError`.
         """
         if table != self._noted:
             write_table(self.files, self.path / RECOVERY_POINTS_NAME, table, durable=False)

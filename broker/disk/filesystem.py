@@ -96,9 +96,7 @@ class FileSystem(Protocol):
 
     def lock(self, path: Path) -> Closeable:
         """Hold a lock file until closed or until the process ends.
-
-        Raises:
-            BlockingIOError: someone holds it, in this process or another.
+        Raises `BlockingIOError`: someone holds it, in this process or another.
         """
         ...
 
@@ -216,9 +214,7 @@ class ReadOnlyFiles(OsFileSystem):
 
 def write_all(file: File, position: int, data: Data) -> None:
     """Write all of ``data``, however few bytes the disk takes at once.
-
-    Raises:
-        OSError: the disk refused; some of the data may have been written.
+    Raises `OSError`: the disk refused; some of the data may have been written.
     """
     written = file.write_at(position, data)
     if written == len(data):

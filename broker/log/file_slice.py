@@ -71,11 +71,7 @@ class FileSlice:
         return True
 
     def read(self) -> bytes:
-        """All bytes of the slice.
-
-        Raises:
-            EOFError: the file became shorter than the slice.
-        """
+        """All bytes of the slice. Raises `EOFError`: the file became shorter than the slice."""
         if self.size == 0:
             return b""
         file = self._held()

@@ -74,11 +74,7 @@ FAMILIES: Mapping[str, LogFamily] = MappingProxyType({f.generation: f for f in (
 
 
 def family_of(generation: str) -> LogFamily:
-    """The family with this name.
-
-    Raises:
-        InvalidConfig: there is none.
-    """
+    """The family with this name. Raises `InvalidConfig`: there is none."""
     try:
         return FAMILIES[generation]
     except KeyError:

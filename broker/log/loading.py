@@ -288,9 +288,7 @@ class _Loading:
 
     def _open(self, segments: list[Segment]) -> tuple[list[Segment], int]:
         """Check what must be checked. Returns the kept segments, and the offset up to which all is durable.
-
-        Raises:
-            MissingSegments: what was on the disk cannot be read any more.
+        Raises `MissingSegments`: what was on the disk cannot be read any more.
         """
         last, clean = segments[-1], self._clean
         if clean is not None:
@@ -350,9 +348,7 @@ class _Loading:
 
     def _lost_before(self, segment: Segment, before: Segment) -> bool:
         """Whether a segment does not follow the one before it, as a crash may leave it.
-
-        Raises:
-            MissingSegments: no crash can have done that.
+        Raises `MissingSegments`: no crash can have done that.
         """
         gap = segment.base_offset - before.next_offset
         if not gap or (gap > 0 and segment.base_offset <= self._cleaned_offset):

@@ -304,9 +304,7 @@ class Log:
 
     def flush(self) -> None:
         """Put everything that has been appended on the disk.
-
-        Raises:
-            StorageError: it failed; the directory is offline.
+        Raises `StorageError`: it failed; the directory is offline.
         """
         with self._maintenance:
             grown = self._flush()
@@ -330,8 +328,7 @@ class Log:
 
         Returns the files that are to be removed. Reads that are under way go on.
 
-        Raises:
-            StorageError: the disk failed.
+        Raises `StorageError`.
         """
         with self._maintenance:
             self._check_open()
@@ -381,9 +378,7 @@ class Log:
 
     def close(self) -> CleanState:
         """Put everything on the disk and take no more; returns what the next start wants to know.
-
-        Raises:
-            StorageError: the disk failed.
+        Raises `StorageError`.
         """
         while True:
             self.flush()
@@ -567,8 +562,7 @@ def check_timed(partition: TopicPartition, config: LogConfig) -> None:
 
     Source: Kafka 3.9 ``UnifiedLog.fetchOffsetByTimestamp``.
 
-    Raises:
-        ServerError: UNSUPPORTED_FOR_MESSAGE_FORMAT.
+    Raises `ServerError`: UNSUPPORTED_FOR_MESSAGE_FORMAT.
     """
     if config.magic == 0:
         raise ServerError(

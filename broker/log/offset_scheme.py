@@ -50,9 +50,7 @@ class IndexFile:
 
 def parse_index(data: bytes, columns: str) -> IndexFile:
     """The content of an index file with these ``columns``.
-
-    Raises:
-        CorruptMessage: it is cut short, is no index, or its checksum does not hold.
+    Raises `CorruptMessage`: it is cut short, is no index, or its checksum does not hold.
     """
     first, second = array(columns[0]), array(columns[1])
     rows = len(data) - TRAILER_BYTES

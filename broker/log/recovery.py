@@ -47,8 +47,7 @@ def check_segment(
     What is below ``durable_offset`` was on the disk: no crash has damaged it. There reading goes on after
     the damage, where ``scan`` finds more.
 
-    Raises:
-        OSError: the disk refused to read, which is not taken for damage.
+    Raises `OSError`: the disk refused to read, which is not taken for damage.
     """
     position, next_offset = 0, base_offset
     damaged: list[str] = []

@@ -128,9 +128,7 @@ class Layout(Protocol[F]):
 
     def header_at(self, window: Window, position: int) -> F:
         """The entry that begins at ``position``, without its ``crc``; all of it is in the file.
-
-        Raises:
-            CorruptMessage: there is none.
+        Raises `CorruptMessage`: there is none.
         """
         ...
 
@@ -149,8 +147,7 @@ def salvage(window: Window, layout: Layout[F], *, start: int = 0) -> Iterator[F 
     An entry whose checksum fails still counts as one if what looks like an entry follows it; else neither its
     header nor its length can be trusted. Memory is bounded whatever headers claim.
 
-    Raises:
-        OSError: the disk refused to read.
+    Raises `OSError`.
     """
     position = start
     while position < window.size:

@@ -125,8 +125,7 @@ def scan(file: File, size: int, lowest_offset: int, *, start: int = 0) -> Iterat
 
     ``lowest_offset`` is where the segment's offsets begin.
 
-    Raises:
-        OSError: the disk refused to read.
+    Raises `OSError`.
     """
     return salvage(Window(file, size), _Entries(lowest_offset), start=start)
 
@@ -258,9 +257,7 @@ class FoundEntry07(Found):
 
 def scan07(file: File, size: int, base_offset: int, *, start: int = 0) -> Iterator[FoundEntry07 | Damage]:
     """What is in bytes ``[start, size)``, as `salvage` gives it; the file's first byte has ``base_offset``.
-
-    Raises:
-        OSError: the disk refused to read.
+    Raises `OSError`.
     """
     return salvage(Window(file, size), _Entries07(base_offset), start=start)
 

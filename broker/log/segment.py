@@ -122,9 +122,7 @@ class Segment:
 
     def append(self, data: memoryview, batches: Sequence[CheckedBatch], now_ms: int) -> None:
         """Write whole batches, numbered from ``next_offset`` on, after the last one.
-
-        Raises:
-            OSError: the disk refused. The file may be longer than ``size`` then: `cut_back`.
+        Raises `OSError`: the disk refused. The file may be longer than ``size`` then: `cut_back`.
         """
         scheme = self._index()
         position, offset = self.size, self.next_offset
@@ -267,8 +265,7 @@ class Segment:
 
         The indexes are rebuilt on the way.
 
-        Raises:
-            OSError: the disk refused.
+        Raises `OSError`.
         """
         scheme = self._make_scheme()
         held = self._pool.acquire(self.path)
@@ -328,9 +325,7 @@ class Segment:
 
     def rename_deleted(self) -> list[Path]:
         """Take the names of its files away; those who read it already go on. Returns what is to be removed.
-
-        Raises:
-            OSError: the disk refused.
+        Raises `OSError`.
         """
         self.deleted = True
         self._tools.schemes.discard(self)
@@ -454,8 +449,7 @@ def must_roll(
     Its age is Kafka's: from the first record's time to the newest of ``batches``; where they have none it is
     counted from ``begun_ms``, when the first append came.
 
-    Raises:
-        CorruptMessage, OSError: the segment cannot be read.
+    Raises `CorruptMessage`, `OSError`: the segment cannot be read.
     """
     if not active.size:
         return False

@@ -74,8 +74,7 @@ def in_order(
     begins only opening it would tell. A frame whose offset is wrong is passed over if the one it should have
     is below ``wanted``. ``path`` is for the errors.
 
-    Raises:
-        CorruptMessage: an offset is wrong, or what ``frames`` raises.
+    Raises `CorruptMessage`: an offset is wrong, or what ``frames`` raises.
     """
     follows = exact
     for frame in frames:
@@ -102,9 +101,7 @@ def is_lost(frame: Frame, gap: int) -> bool:
 
 def read_frame(file: File, frame: Frame) -> memoryview:
     """All bytes of a frame that `walk_frames` found.
-
-    Raises:
-        CorruptMessage: the file ends before the frame does.
+    Raises `CorruptMessage`: the file ends before the frame does.
     """
     data = file.read_at(frame.position, frame.size)
     if len(data) != frame.size:

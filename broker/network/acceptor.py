@@ -135,8 +135,7 @@ def listen(host: str, port: int, backlog: int, receive_buffer_bytes: int = -1) -
 
     ``receive_buffer_bytes`` above 0 is set here: accepted sockets inherit it before they announce a window.
 
-    Raises:
-        InvalidConfig: the address cannot be used; the text names it and says why.
+    Raises `InvalidConfig`: the address cannot be used; the text names it and says why.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(

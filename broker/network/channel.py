@@ -256,9 +256,7 @@ class Channel:
 
     def received(self, count: int) -> None:
         """Take note of ``count`` bytes put into `buffer`.
-
-        Raises:
-            FrameTooLarge: a size that is negative or above the limit, with no whole request before it.
+        Raises `FrameTooLarge`: a size that is negative or above the limit, with no whole request before it.
         """
         self._ahead_bytes += count
         frames = self._reader.received(count)

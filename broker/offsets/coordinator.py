@@ -57,9 +57,7 @@ class _Shard:
 
     def check_loaded(self) -> None:
         """Caller holds the lock.
-
-        Raises:
-            CoordinatorLoading: what earlier runs stored has not been read yet.
+        Raises `CoordinatorLoading`: what earlier runs stored has not been read yet.
         """
         if not self.loaded:
             raise CoordinatorLoading(f"{self.partition} is still being loaded")
@@ -106,11 +104,7 @@ class OffsetCoordinator:
                 _log.exception("%s cannot be loaded, its groups stay unavailable", shard.partition)
 
     def open(self) -> None:
-        """Make the offsets topic if there is none yet.
-
-        Raises:
-            KafkaError: it cannot be made.
-        """
+        """Make the offsets topic if there is none yet. Raises `KafkaError`: it cannot be made."""
         with self._opening:
             if not self._shards:
                 shards = tuple(_Shard(p) for p in range(self._create()))
@@ -143,9 +137,7 @@ class OffsetCoordinator:
 
     def fetch(self, group: str) -> Mapping[TopicPartition, CommittedOffset]:
         """All that ``group`` has stored; empty for a group never heard of.
-
-        Raises:
-            CoordinatorLoading: the group's partition is still being read.
+        Raises `CoordinatorLoading`: the group's partition is still being read.
         """
         if not self._shards:
             return {}
@@ -156,9 +148,7 @@ class OffsetCoordinator:
 
     def knows(self, group: str) -> bool:
         """Whether ``group`` has stored anything.
-
-        Raises:
-            CoordinatorLoading: the group's partition is still being read.
+        Raises `CoordinatorLoading`: the group's partition is still being read.
         """
         if not self._shards:
             return False
@@ -169,9 +159,7 @@ class OffsetCoordinator:
 
     def groups(self) -> list[str]:
         """The names of all groups that have stored something, in order.
-
-        Raises:
-            CoordinatorLoading: a partition is still being read, and its groups are not known.
+        Raises `CoordinatorLoading`: a partition is still being read, and its groups are not known.
         """
         names: list[str] = []
         for shard in self._shards:

@@ -53,11 +53,7 @@ class OffsetKey(NamedTuple):
 
 
 def encode_key(key: OffsetKey) -> bytes:
-    """Key version 1.
-
-    Raises:
-        CorruptMessage: the group or topic is longer than 32767 bytes.
-    """
+    """Key version 1. Raises `CorruptMessage`: the group or topic is longer than 32767 bytes."""
     return b"".join(
         (
             _INT16.pack(1),
@@ -93,9 +89,7 @@ def encode_value(value: CommittedOffset) -> bytes:
 
 def decode_key(data: bytes) -> OffsetKey | None:
     """The key, or None for a kind that is not an offset (version 2 and later: group metadata).
-
-    Raises:
-        CorruptMessage: the bytes are cut.
+    Raises `CorruptMessage`: the bytes are cut.
     """
     try:
         (version,) = _INT16.unpack_from(data)
@@ -111,9 +105,7 @@ def decode_key(data: bytes) -> OffsetKey | None:
 
 def decode_value(data: bytes) -> CommittedOffset:
     """The value of any version up to 3.
-
-    Raises:
-        CorruptMessage: the bytes are cut or of a version we do not know.
+    Raises `CorruptMessage`: the bytes are cut or of a version we do not know.
     """
     try:
         (version,) = _INT16.unpack_from(data)

@@ -288,9 +288,7 @@ class Listeners:
 
     def start(self) -> None:
         """Listen and serve. Connections are answered when this returns.
-
-        Raises:
-            InvalidConfig: an address cannot be listened on; then none is.
+        Raises `InvalidConfig`: an address cannot be listened on; then none is.
         """
         started = []
         try:

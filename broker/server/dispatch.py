@@ -81,17 +81,13 @@ class Context:
 
     def answer(self, response: Any, version: int | None = None) -> None:
         """Send the answer, in the request's version unless another is given. For `LATER`: from any thread.
-
-        Raises:
-            InvalidRequest: the version cannot say this; nothing was sent.
+        Raises `InvalidRequest`: the version cannot say this; nothing was sent.
         """
         self.reply.send(self.encode(response, version))
 
     def encode(self, response: Any, version: int | None = None) -> Sequence[Part]:
         """The answer as parts, in the request's version unless another is given.
-
-        Raises:
-            InvalidRequest: the version cannot say this.
+        Raises `InvalidRequest`: the version cannot say this.
         """
         parts = encode_response(
             response,
@@ -120,8 +116,7 @@ class Context:
         """Answer with what the steps of a handler come to. For `LATER`: from any thread, which takes the
         first step; the others wait for their turns.
 
-        Raises:
-            KafkaError, CloseConnection: as the first step.
+        Raises `KafkaError`, `CloseConnection`: as the first step.
         """
         try:
             wanted = next(handling)
@@ -214,9 +209,7 @@ def handles(
     unknown_version: Callable[[], Any] | None = None,
 ) -> Callable[[_H], _H]:
     """Register the decorated function as the handler of ``key``.
-
-    Raises:
-        ValueError: the key has a handler already (a mistake in the code).
+    Raises `ValueError`: the key has a handler already (a mistake in the code).
     """
 
     def register(handler: _H) -> _H:

@@ -57,11 +57,7 @@ _request_log = logging.getLogger("broker.requests")
 
 
 def partition_count(services: Services, topic: str) -> int:
-    """How many partitions the topic has, or would have.
-
-    Raises:
-        InvalidTopic: it cannot have this name.
-    """
+    """How many partitions the topic has, or would have. Raises `InvalidTopic`: it cannot have this name."""
     check_topic(topic)
     stored = services.topics.all().get(topic)
     return services.config.num_partitions if stored is None else len(stored.partitions)

@@ -104,9 +104,7 @@ class Registration:
 
     def __init__(self, config: BrokerConfig, protocols: Sequence[str], clock: Clock) -> None:
         """``protocols`` are those of the listeners.
-
-        Raises:
-            InvalidConfig: two layouts would use the same znodes.
+        Raises `InvalidConfig`: two layouts would use the same znodes.
         """
         self._config = config
         self._clock = clock
@@ -141,9 +139,7 @@ class Registration:
 
     def agree_on_cluster(self, known: str | None) -> str:
         """The id of the cluster in this ZooKeeper; ``known`` is what our data says, None where it is new.
-
-        Raises:
-            KafkaError: our data belongs to another cluster, or ZooKeeper does not answer.
+        Raises `KafkaError`: our data belongs to another cluster, or ZooKeeper does not answer.
         """
         fresh = new_cluster_id()
         for layout, _ in self._spelled.values():

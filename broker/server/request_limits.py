@@ -43,9 +43,7 @@ _INT32 = struct.Struct(">i")
 
 def check_width(key: ApiKey, header: RequestHeader, frame: bytearray, pos: int) -> None:
     """Refuse a request whose fields, apart from records, could fill the memory.
-
-    Raises:
-        InvalidRequest: the request is wider than the limits above.
+    Raises `InvalidRequest`: the request is wider than the limits above.
     """
     if key is not ApiKey.PRODUCE:
         if len(frame) > MAX_REQUEST_BYTES:
@@ -61,9 +59,7 @@ def check_width(key: ApiKey, header: RequestHeader, frame: bytearray, pos: int) 
 
 def check_elements(key: ApiKey, frame_bytes: int, request: object) -> None:
     """Refuse a decoded request that asks for more than a handler may do in one go: others wait meanwhile.
-
-    Raises:
-        InvalidRequest: it has more elements than `MAX_ELEMENTS` or `COSTLY_ELEMENTS`.
+    Raises `InvalidRequest`: it has more elements than `MAX_ELEMENTS` or `COSTLY_ELEMENTS`.
     """
     if frame_bytes <= FEW_BYTES or key is ApiKey.PRODUCE:  # which is counted before it is decoded
         return

@@ -58,9 +58,7 @@ class Ownership:
 
     def check(self, partition: TopicPartition) -> None:
         """Refuse a partition that is not ours.
-
-        Raises:
-            RegisteredElsewhere: another broker has the partition, or there was no update yet.
+        Raises `RegisteredElsewhere`: another broker has the partition, or there was no update yet.
         """
         others = self._others
         if others is None:
@@ -78,9 +76,7 @@ _NOT_GIVEN = -1
 
 def check_leader_epoch(partition: TopicPartition, epoch: int) -> None:
     """Refuse a client that knows of another leader than us; -1 is a client that does not say.
-
-    Raises:
-        ServerError: UNKNOWN_LEADER_EPOCH above ours, FENCED_LEADER_EPOCH below.
+    Raises `ServerError`: UNKNOWN_LEADER_EPOCH above ours, FENCED_LEADER_EPOCH below.
     """
     if epoch in (_NOT_GIVEN, LEADER_EPOCH):
         return
@@ -109,9 +105,7 @@ class TimeAllowance:
 
     def check(self) -> None:
         """To be called before a part is begun.
-
-        Raises:
-            ServerError: REQUEST_TIMED_OUT: the request has taken too long already.
+        Raises `ServerError`: REQUEST_TIMED_OUT: the request has taken too long already.
         """
         if self._clock.monotonic() > self._deadline:
             raise ServerError(

@@ -88,22 +88,14 @@ class Topics:
         return self._logs.topics()
 
     def get(self, name: str) -> StoredTopic:
-        """The topic of this name.
-
-        Raises:
-            UnknownTopicOrPartition: there is none.
-        """
+        """The topic of this name. Raises `UnknownTopicOrPartition`: there is none."""
         try:
             return self._logs.topics()[name]
         except KeyError:
             raise UnknownTopicOrPartition(f"topic {name!r} does not exist") from None
 
     def name_of(self, topic_id: UUID) -> str:
-        """The name of the topic with this id.
-
-        Raises:
-            UnknownTopicId: no topic has it.
-        """
+        """The name of the topic with this id. Raises `UnknownTopicId`: no topic has it."""
         topics = self._logs.topics()
         known, names = self._names
         if known is not topics:
@@ -166,9 +158,7 @@ class Topics:
 
     def get_or_create(self, name: str, generation: str = SINCE_08.generation) -> StoredTopic:
         """The topic, made with the defaults and for this ``generation`` where it does not exist yet.
-
-        Raises:
-            KafkaError: what `create` raises.
+        Raises `KafkaError`: what `create` raises.
         """
         return run_steps(self.getting_or_creating(name, generation))
 

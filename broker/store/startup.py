@@ -218,9 +218,7 @@ class Startup:
 
     def _make_again(self, directory: DataDirectory, partition: TopicPartition, known_end: int) -> None:
         """Let a partition be made whose directory is nowhere; not silently if it held something.
-
-        Raises:
-            MissingSegments: it did, and is not to go on without.
+        Raises `MissingSegments`: it did, and is not to go on without.
         """
         path = directory.path / directory_name(partition)
         if known_end and not self._truncate_missing:
@@ -291,9 +289,7 @@ def open_partition(
 
 def remove_if_empty(files: FileSystem, path: Path) -> bool:
     """Remove a partition's directory if no record is in it, and nothing that is not ours.
-
-    Raises:
-        OSError: the disk refused.
+    Raises `OSError`.
     """
     for entry in files.scan(path):
         empty_segment = base_offset_of(entry.name) is not None and entry.size == 0

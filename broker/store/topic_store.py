@@ -131,9 +131,7 @@ def write_partition_metadata(files: FileSystem, directory: Path, topic: StoredTo
 
 def is_partition_metadata(files: FileSystem, directory: Path, topic: StoredTopic) -> bool:
     """Whether the file is there just as `write_partition_metadata` writes it: no need to parse it then.
-
-    Raises:
-        OSError: the disk refused; `NotADirectoryError` where the directory is none.
+    Raises `OSError`: the disk refused; `NotADirectoryError` where the directory is none.
     """
     try:
         data = read_file(files, directory / PARTITION_METADATA)
@@ -163,9 +161,7 @@ def read_partition_metadata(files: FileSystem, directory: Path) -> tuple[UUID, s
 
 def parse_topic(data: bytes, path: Path) -> tuple[StoredTopic, bool]:
     """A topic's record, and whether the topic is being deleted; ``path`` is for the errors.
-
-    Raises:
-        StorageError: it is no topic's record.
+    Raises `StorageError`: it is no topic's record.
     """
     try:
         fields = parse_properties(data.decode("utf-8"))

@@ -37,9 +37,7 @@ class ProducerIds:
 
     def next(self) -> int:
         """An id that was never given out before.
-
-        Raises:
-            StorageError: a new block cannot be reserved: no disk takes it, or a file is damaged.
+        Raises `StorageError`: a new block cannot be reserved: no disk takes it, or a file is damaged.
         """
         with self._lock:
             if self._next == self._block_end:

@@ -101,8 +101,7 @@ def number_sets_in_steps(
     What comes back can be numbered once more, from another offset on. Only compressed sets of v0 are
     rewritten then: in v1 their inner offsets are relative.
 
-    Raises:
-        MessageTooLarge: a set that was compressed again is larger than it may be.
+    Raises `MessageTooLarge`: a set that was compressed again is larger than it may be.
     """
     numbered: list[CheckedBatch] = []
     made = bytearray()

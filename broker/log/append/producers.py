@@ -152,9 +152,7 @@ class ProducerState:
 
     def restore(self, data: bytes) -> None:
         """Replace the state by what `dump` wrote.
-
-        Raises:
-            CorruptMessage: the bytes are cut or of another version; the state is then empty.
+        Raises `CorruptMessage`: the bytes are cut or of another version; the state is then empty.
         """
         self.clear()
         if data:

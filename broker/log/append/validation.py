@@ -320,9 +320,7 @@ def number_entries_in_steps(
     data: memoryview, batches: list[CheckedBatch], base_offset: int, log_append_time_ms: int | None
 ) -> Steps[Checked]:
     """Number the entries from ``base_offset`` on; record batches and v1 in place, v0 unless it is compressed.
-
-    Raises:
-        MessageTooLarge: as `number_sets_in_steps`.
+    Raises `MessageTooLarge`: as `number_sets_in_steps`.
     """
     if batches[0].magic == MAGIC:
         return data, assign_offsets(data, batches, base_offset, log_append_time_ms)

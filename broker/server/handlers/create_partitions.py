@@ -58,9 +58,7 @@ def _widen(
 
 def _check_assignments(wanted: CreatePartitionsTopic, added: int, node_id: int) -> None:
     """Each added partition's brokers, if given, can only be this one.
-
-    Raises:
-        ServerError: INVALID_REPLICA_ASSIGNMENT.
+    Raises `ServerError`: INVALID_REPLICA_ASSIGNMENT.
     """
     if wanted.assignments is None or added <= 0:
         return

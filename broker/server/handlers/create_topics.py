@@ -120,9 +120,7 @@ def _partition_count(wanted: CreatableTopic, ctx: Context) -> int:
 
 def check_assignment(assignments: tuple[CreatableReplicaAssignment, ...], node_id: int) -> None:
     """Only partitions 0 to n-1, each on this broker, can be assigned.
-
-    Raises:
-        ServerError: INVALID_REPLICA_ASSIGNMENT.
+    Raises `ServerError`: INVALID_REPLICA_ASSIGNMENT.
     """
     indexes = sorted(assignment.partition_index for assignment in assignments)
     if indexes != list(range(len(indexes))):

@@ -229,9 +229,7 @@ def _without_room(
     partition: TopicPartition, want: FetchPartition, log: ReadableLog, answer: _Answer, *, committed: bool
 ) -> PartitionData:
     """No data, as other partitions have filled the answer; no file is opened.
-
-    Raises:
-        OffsetOutOfRange: as a read would.
+    Raises `OffsetOutOfRange`: as a read would.
     """
     start, end, offset = log.start_offset, log.readable_end, want.fetch_offset
     if not start <= offset <= end:

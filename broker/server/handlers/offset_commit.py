@@ -122,9 +122,7 @@ def _check(
 
 def _check_group(request: OffsetCommitRequest) -> None:
     """Only commits outside of any generation can be right: no group has members.
-
-    Raises:
-        ServerError: ILLEGAL_GENERATION for a commit as a member.
+    Raises `ServerError`: ILLEGAL_GENERATION for a commit as a member.
     """
     if request.generation_id_or_member_epoch >= 0:
         raise ServerError(

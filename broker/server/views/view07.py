@@ -320,9 +320,7 @@ class Boundaries:
 
 def read_bytes(log: Log, offset: int, size: int) -> bytes:
     """At most ``size`` bytes from ``offset`` on, to the end of the segment and of what can be read.
-
-    Raises:
-        OffsetOutOfRange, CorruptMessage, StorageError: as `Log.read`.
+    Raises `OffsetOutOfRange`, `CorruptMessage`, `StorageError`: as `Log.read`.
     """
     piece = log.read(offset, size, at_least_one=False)
     try:
