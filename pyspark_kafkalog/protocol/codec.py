@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass
 from functools import cache
+from itertools import groupby
 from operator import attrgetter, itemgetter
 from struct import Struct, calcsize, unpack_from
 from struct import error as StructError  # noqa: N812  (it is an exception class)
@@ -18,7 +19,15 @@ from typing import Any
 
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest
 from pyspark_kafkalog.protocol import primitives
-from pyspark_kafkalog.protocol.primitives import ZERO_UUID, Output, Reader, Values, Writer
+from pyspark_kafkalog.protocol.primitives import (
+    ZERO_UUID,
+    Output,
+    Reader,
+    Values,
+    Writer,
+    read_uuid,
+    write_uuid,
+)
 
 _SPEC = "wire"
 _UNSET: Any = object()
@@ -47,19 +56,21 @@ ERROR_CODE = Scalar("h", ErrorCode.NONE)
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A type with its own codecs in `primitives`; both sizes are the least it can take."""
+    """A type with its own reader and writer; both sizes are the least it can take."""
 
     classic_bytes: int
     flexible_bytes: int
     default: Any
+    reader: Callable[..., Reader]
+    writer: Callable[..., Writer]
 
 
-STRING = Variable(2, 1, "")
-UUID_TYPE = Variable(16, 16, ZERO_UUID)
-BYTES = Variable(4, 1, b"")
+STRING = Variable(2, 1, "", primitives.string_reader, primitives.string_writer)
+UUID_TYPE = Variable(16, 16, ZERO_UUID, lambda *_, **__: read_uuid, lambda *_, **__: write_uuid)
+BYTES = Variable(4, 1, b"", primitives.bytes_reader, primitives.bytes_writer)
 """Small bytes: read as a copy."""
 
-RECORDS = Variable(4, 1, None)
+RECORDS = Variable(4, 1, None, primitives.records_reader, primitives.records_writer)
 """A record set: read as a slice of the frame, written as a region."""
 
 
@@ -192,23 +203,21 @@ def struct_reader(cls: Any, form: Form) -> Reader:
     return read
 
 
+def _runs(plain: list[FieldRow]) -> Iterator[tuple[bool, list[FieldRow]]]:
+    """The untagged fields in order: neighbours of fixed size (True), which share one step, or others."""
+    for fixed, rows in groupby(plain, key=lambda row: isinstance(row[1].type, Scalar)):
+        yield fixed, list(rows)
+
+
 def _read_steps(cls: Any, plain: list[FieldRow], form: Form) -> list[Reader]:
-    """Steps for the untagged fields, in order; neighbours of fixed size share one step."""
     steps: list[Reader] = []
-    run: list[Scalar] = []
     count = 0
-    for name, spec, _ in plain:
-        if isinstance(spec.type, Scalar):
-            run.append(spec.type)
-            continue
-        if run:
-            steps.append(_run_reader(run, count))
-            count += len(run)
-            run = []
-        steps.append(_field_reader(f"{cls.__name__}.{name}", spec, form))
-        count += 1
-    if run:
-        steps.append(_run_reader(run, count))
+    for fixed, rows in _runs(plain):
+        if fixed:
+            steps.append(_run_reader([spec.type for _, spec, _ in rows], count))
+        else:
+            steps += [_field_reader(f"{cls.__name__}.{name}", spec, form) for name, spec, _ in rows]
+        count += len(rows)
     return steps
 
 
@@ -309,14 +318,8 @@ def _scalar_array_reader(read_count: Callable[..., tuple[int | None, int]], elem
 
 
 def _type_reader(name: str, kind: Any, form: Form, nullable: bool) -> Reader:
-    if kind is STRING:
-        return primitives.string_reader(name, flexible=form.flexible, nullable=nullable)
-    if kind is BYTES:
-        return primitives.bytes_reader(name, flexible=form.flexible, nullable=nullable)
-    if kind is RECORDS:
-        return primitives.records_reader(name, flexible=form.flexible, nullable=nullable)
-    if kind is UUID_TYPE:
-        return primitives.read_uuid
+    if isinstance(kind, Variable):
+        return kind.reader(name, flexible=form.flexible, nullable=nullable)
     if isinstance(kind, Scalar):
         return _run_reader([kind])
     return form.nested(kind).reader
@@ -359,20 +362,12 @@ def struct_writer(cls: Any, form: Form) -> Writer:
 
 def _write_steps(cls: Any, plain: list[FieldRow], form: Form) -> list[Writer]:
     steps: list[Writer] = []
-    names: list[str] = []
-    codes = ""
-    for name, spec, _ in plain:
-        if isinstance(spec.type, Scalar):
-            names.append(name)
-            codes += spec.type.code
+    for fixed, rows in _runs(plain):
+        if fixed:
+            steps.append(_run_writer([name for name, _, _ in rows], "".join(s.type.code for _, s, _ in rows)))
             continue
-        if names:
-            steps.append(_run_writer(names, codes))
-            names, codes = [], ""
-        writer = _field_writer(f"{cls.__name__}.{name}", spec, form)
-        steps.append(_attribute_writer(name, writer))
-    if names:
-        steps.append(_run_writer(names, codes))
+        for name, spec, _ in rows:
+            steps.append(_attribute_writer(name, _field_writer(f"{cls.__name__}.{name}", spec, form)))
     return steps
 
 
@@ -464,14 +459,8 @@ def _field_writer(name: str, spec: FieldSpec, form: Form) -> Writer:
 
 
 def _type_writer(name: str, kind: Any, form: Form, nullable: bool) -> Writer:
-    if kind is STRING:
-        return primitives.string_writer(name, flexible=form.flexible, nullable=nullable)
-    if kind is BYTES:
-        return primitives.bytes_writer(name, flexible=form.flexible, nullable=nullable)
-    if kind is RECORDS:
-        return primitives.records_writer(name, flexible=form.flexible, nullable=nullable)
-    if kind is UUID_TYPE:
-        return primitives.write_uuid
+    if isinstance(kind, Variable):
+        return kind.writer(name, flexible=form.flexible, nullable=nullable)
     if isinstance(kind, Scalar):
         pack = Struct(">" + kind.code).pack
 

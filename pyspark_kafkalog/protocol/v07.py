@@ -113,6 +113,7 @@ class OffsetsResponse:
 
 Request: TypeAlias = ProduceRequest | FetchRequest | MultiFetchRequest | MultiProduceRequest | OffsetsRequest
 Response: TypeAlias = FetchResponse | MultiFetchResponse | OffsetsResponse
+_Reader: TypeAlias = Callable[[memoryview, int], tuple[Request, int]]
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
@@ -160,7 +161,8 @@ def decode_request(frame: bytes | bytearray | memoryview) -> Request:
         request, pos = reader(buf, _INT16.size)
     except (struct.error, UnicodeDecodeError) as e:
         raise InvalidRequest(f"request of {len(buf)} bytes: {e}") from None
-    _at_end(buf, pos)
+    if pos != len(buf):
+        raise InvalidRequest(f"its fields end at byte {pos} of {len(buf)}")
     return request
 
 
@@ -179,11 +181,6 @@ def decode_response(kind: RequestType, frame: bytes | bytearray | memoryview) ->
     except struct.error as e:
         raise InvalidRequest(f"answer of {len(buf)} bytes to {kind.name}: {e}") from None
     raise InvalidRequest(f"{kind.name} has no answer in Kafka 0.7")
-
-
-def _at_end(buf: memoryview, pos: int) -> None:
-    if pos != len(buf):
-        raise InvalidRequest(f"its fields end at byte {pos} of {len(buf)}")
 
 
 def _read_topic(buf: memoryview, pos: int) -> tuple[str, int]:
@@ -213,32 +210,29 @@ def _read_offsets(buf: memoryview, pos: int) -> tuple[OffsetsRequest, int]:
     return OffsetsRequest(topic, *_OFFSETS.unpack_from(buf, pos)), pos + _OFFSETS.size
 
 
-def _read_multi_fetch(buf: memoryview, pos: int) -> tuple[MultiFetchRequest, int]:
-    count, pos = _read_count(buf, pos)
-    fetches = []
-    for _ in range(count):
-        fetch, pos = _read_fetch(buf, pos)
-        fetches.append(fetch)
-    return MultiFetchRequest(tuple(fetches)), pos
-
-
-def _read_multi_produce(buf: memoryview, pos: int) -> tuple[MultiProduceRequest, int]:
-    count, pos = _read_count(buf, pos)
-    produces = []
-    for _ in range(count):
-        produce, pos = _read_produce(buf, pos)
-        produces.append(produce)
-    return MultiProduceRequest(tuple(produces)), pos
-
-
-def _read_count(buf: memoryview, pos: int) -> tuple[int, int]:
+def _read_several(buf: memoryview, pos: int, read_one: _Reader) -> tuple[tuple[Any, ...], int]:
     (count,) = _INT16.unpack_from(buf, pos)
     if count < 0:
         raise InvalidRequest(f"a request with {count} parts")
-    return count, pos + _INT16.size
+    pos += _INT16.size
+    parts = []
+    for _ in range(count):
+        part, pos = read_one(buf, pos)
+        parts.append(part)
+    return tuple(parts), pos
 
 
-_READERS: dict[int, Callable[[memoryview, int], tuple[Request, int]]] = {
+def _read_multi_fetch(buf: memoryview, pos: int) -> tuple[MultiFetchRequest, int]:
+    fetches, pos = _read_several(buf, pos, _read_fetch)
+    return MultiFetchRequest(fetches), pos
+
+
+def _read_multi_produce(buf: memoryview, pos: int) -> tuple[MultiProduceRequest, int]:
+    produces, pos = _read_several(buf, pos, _read_produce)
+    return MultiProduceRequest(produces), pos
+
+
+_READERS: dict[int, _Reader] = {
     RequestType.PRODUCE: _read_produce,
     RequestType.FETCH: _read_fetch,
     RequestType.MULTIFETCH: _read_multi_fetch,

@@ -67,32 +67,15 @@ class Layout(ABC):
     def __init__(self, prefix: str) -> None:
         """``prefix`` is a path such as ``/kafka``; ``/`` is the root. Raises `InvalidConfig`."""
         self.prefix = checked_path(prefix)
-
-    @property
-    def brokers(self) -> str:
-        """The parent of the live brokers."""
-        return f"{self.prefix}/brokers/ids"
+        self.brokers = f"{self.prefix}/brokers/ids"
+        self.topics = f"{self.prefix}/brokers/topics"
+        self.cluster_id = f"{self.prefix}/cluster/id"
+        self.groups = f"{self.prefix}/consumers"
 
     def broker(self, broker: int) -> str:
         return f"{self.brokers}/{broker}"
 
-    @property
-    def topics(self) -> str:
-        """The parent of the topics."""
-        return f"{self.prefix}/brokers/topics"
-
-    @property
-    def cluster_id(self) -> str:
-        """The znode of the cluster's id."""
-        return f"{self.prefix}/cluster/id"
-
-    @property
-    def groups(self) -> str:
-        """The parent of the consumer groups."""
-        return f"{self.prefix}/consumers"
-
     def consumers(self, group: str) -> str:
-        """The parent of a group's consumers."""
         return f"{self.groups}/{_name(group)}/ids"
 
     def consumer(self, group: str, consumer: str) -> str:
@@ -103,7 +86,6 @@ class Layout(ABC):
         return f"{self.groups}/{_name(group)}/owners"
 
     def owners(self, group: str, topic: str) -> str:
-        """The parent of the owners of a topic's partitions."""
         return f"{self.owned_topics(group)}/{_name(topic)}"
 
     def owner(self, group: str, topic: str, partition: str) -> str:
@@ -115,11 +97,9 @@ class Layout(ABC):
         return f"{self.groups}/{_name(group)}/offsets"
 
     def offsets(self, group: str, topic: str) -> str:
-        """The parent of the group's offsets in a topic."""
         return f"{self.stored_topics(group)}/{_name(topic)}"
 
     def offset(self, group: str, topic: str, partition: str) -> str:
-        """The znode of the group's next offset in the partition."""
         return f"{self.offsets(group, topic)}/{_name(partition)}"
 
     @abstractmethod

@@ -15,7 +15,6 @@ from typing import Any, Protocol, TypeVar
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.zookeeper import registries
-from pyspark_kafkalog.zookeeper import registries as registry
 from pyspark_kafkalog.zookeeper.paths import Layout
 from pyspark_kafkalog.zookeeper.session import RegistryWatch, Session, Watch
 from pyspark_kafkalog.zookeeper.values import PartitionKey, PartitionNode, Subscription
@@ -130,10 +129,10 @@ class Snapshot:
 def read_group(session: Session, layout: Layout, group: str) -> Snapshot:
     """The group as it is now, with all topics that its members read."""
     subscriptions = registries.consumers(session, layout, group)
-    topics = registry.topics(session, layout)
+    topics = registries.topics(session, layout)
     read = {topic for one in subscriptions.values() for topic in one.chosen(topics)}
     return Snapshot(
-        subscriptions, {topic: registry.partitions(session, layout, topic) for topic in sorted(read)}
+        subscriptions, {topic: registries.partitions(session, layout, topic) for topic in sorted(read)}
     )
 
 
@@ -254,8 +253,8 @@ class GroupWatch:
         session, layout = self._session, self._layout
         self._watches = [
             registries.watch_consumers(session, layout, self._group, self._changed),
-            registry.watch_brokers(session, layout, self._changed),
-            registry.watch_topics(session, layout, self._found),
+            registries.watch_brokers(session, layout, self._changed),
+            registries.watch_topics(session, layout, self._found),
         ]
 
     def cancel(self) -> None:
@@ -271,7 +270,7 @@ class GroupWatch:
         with self._lock:
             for topic in self._subscription.chosen(topics):
                 if topic not in self._topics and not self._cancelled:
-                    self._topics[topic] = registry.watch_topic(
+                    self._topics[topic] = registries.watch_topic(
                         self._session, self._layout, topic, self._changed
                     )
         self._changed()
