@@ -110,13 +110,15 @@ class Constant:
     def __init__(self, value: str | int | None, kind: pa.DataType = INT32) -> None:
         """A string, a 32-bit number, or None for what is not known: it is of this ``kind`` then."""
         self._value, self._kind = value, kind
-        self._column = self._made(0)
+        self._column = self._rows = self._made(0)
 
     def rows(self, count: int) -> pa.Array:
         """``count`` rows of it, without copying."""
         if count > len(self._column):
             self._column = self._made(count)
-        return self._column.slice(0, count)
+        if count != len(self._rows):
+            self._rows = self._column.slice(0, count)
+        return self._rows
 
     def _made(self, count: int) -> pa.Array:
         if self._value is None:
