@@ -49,7 +49,7 @@ def test_a_planner_asks_again_where_a_broker_hangs_up(odd: Broker07) -> None:
     odd.script(OffsetsRequest, Close(), Close(), Close())
     assert [row.value for row in rows(odd_reader(odd, minPartitions="2"))] == [b"a", b"b", b"c"]
     odd.script(OffsetsRequest, *[Close()] * 20)
-    with pytest.raises(ConnectionLost, match="a partition that the broker does not have, here t-0"):
+    with pytest.raises(ConnectionLost, match="a partition that it does not have, here t-0"):
         odd_reader(odd, minPartitions="2").partitions()
 
 
