@@ -26,8 +26,8 @@ from pyspark_kafkalog.cli.terminal_output import counted, progress, size
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.producer.batch import RecordMetadata
     from pyspark_kafkalog.producer.producer import Producer
+    from pyspark_kafkalog.producer.producer_batch import RecordMetadata
 
 _STDIN = Path("-")
 _SHOWN_FAILURES = 5

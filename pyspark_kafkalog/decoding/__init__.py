@@ -10,6 +10,6 @@ Docs: docs/loads.md, "Decoding". Heavy libraries are imported when a function is
 
 from __future__ import annotations
 
-from pyspark_kafkalog.decoding.columns import avro, json, protobuf
+from pyspark_kafkalog.decoding.functions import avro, json, protobuf
 
 __all__ = ["avro", "json", "protobuf"]

@@ -14,9 +14,9 @@ from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.errors import KafkaError, MessageTooLarge, RequestTimedOut, error_for
-from pyspark_kafkalog.producer.batch import BlockBatch, Delivery, OnDelivery, ProducerBatch
 from pyspark_kafkalog.producer.columns import ArrowRows, Rows
 from pyspark_kafkalog.producer.encoder import BATCH_HEADER_BYTES
+from pyspark_kafkalog.producer.producer_batch import BlockBatch, Delivery, OnDelivery, ProducerBatch
 from pyspark_kafkalog.types import Header, TopicPartition
 
 SEQUENCE_MASK = 0x7FFFFFFF

@@ -18,13 +18,6 @@ from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.errors import InvalidRecord, InvalidTxnState, KafkaError, MessageTooLarge
 from pyspark_kafkalog.formats.record import check_timestamp
 from pyspark_kafkalog.producer.accumulator import Accumulator, PartitionQueue
-from pyspark_kafkalog.producer.batch import (
-    BulkDelivery,
-    CallbackRunner,
-    Delivery,
-    OnBulkDelivery,
-    OnDelivery,
-)
 from pyspark_kafkalog.producer.columns import Columns, Rows, arrow_columns
 from pyspark_kafkalog.producer.encoder import (
     SMALL_CONTENT,
@@ -33,9 +26,16 @@ from pyspark_kafkalog.producer.encoder import (
     encoding_of,
     own_headers,
 )
-from pyspark_kafkalog.producer.metadata import ProducerMetadata
+from pyspark_kafkalog.producer.producer_batch import (
+    BulkDelivery,
+    CallbackRunner,
+    Delivery,
+    OnBulkDelivery,
+    OnDelivery,
+)
 from pyspark_kafkalog.producer.routing import Route
 from pyspark_kafkalog.producer.sender import Sender
+from pyspark_kafkalog.producer.topic_metadata import ProducerMetadata
 from pyspark_kafkalog.producer.transaction_manager import TransactionManager
 from pyspark_kafkalog.types import Header
 

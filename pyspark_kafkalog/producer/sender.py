@@ -26,9 +26,9 @@ from pyspark_kafkalog.errors import (
     error_for,
 )
 from pyspark_kafkalog.producer.accumulator import Accumulator, PartitionQueue, ProducerIdentity
-from pyspark_kafkalog.producer.batch import ProducerBatch
 from pyspark_kafkalog.producer.encoder import encoding_of
-from pyspark_kafkalog.producer.metadata import ProducerMetadata
+from pyspark_kafkalog.producer.producer_batch import ProducerBatch
+from pyspark_kafkalog.producer.topic_metadata import ProducerMetadata
 from pyspark_kafkalog.producer.transaction_manager import Consequence, TransactionManager
 from pyspark_kafkalog.protocol.api.produce import (
     PartitionProduceData,

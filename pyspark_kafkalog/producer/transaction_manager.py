@@ -41,7 +41,7 @@ from pyspark_kafkalog.errors import (
     error_for,
 )
 from pyspark_kafkalog.producer.accumulator import Accumulator, ProducerIdentity
-from pyspark_kafkalog.producer.batch import ProducerBatch
+from pyspark_kafkalog.producer.producer_batch import ProducerBatch
 from pyspark_kafkalog.types import TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -27,8 +27,8 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.v07 import CODECS
-from pyspark_kafkalog.producer.batch import RecordMetadata
 from pyspark_kafkalog.producer.producer import Producer
+from pyspark_kafkalog.producer.producer_batch import RecordMetadata
 from pyspark_kafkalog.types import NO_TIMESTAMP, Header
 from pyspark_kafkalog.zookeeper.values import BrokerNode
 

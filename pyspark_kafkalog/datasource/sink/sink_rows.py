@@ -15,7 +15,7 @@ from pyspark_kafkalog.config.definition import nearest
 from pyspark_kafkalog.datasource.options.option_definitions import SinkOptions, Unit
 from pyspark_kafkalog.datasource.options.row_schema import COLUMN_TYPES
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
-from pyspark_kafkalog.producer.batch import BulkDelivery, DeliveredRange
+from pyspark_kafkalog.producer.producer_batch import BulkDelivery, DeliveredRange
 from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:

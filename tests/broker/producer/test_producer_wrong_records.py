@@ -12,8 +12,8 @@ from broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from pyspark_kafkalog.errors import InvalidRecord, KafkaError
 from pyspark_kafkalog.producer import sender
-from pyspark_kafkalog.producer.batch import ProducerBatch
 from pyspark_kafkalog.producer.producer import Producer
+from pyspark_kafkalog.producer.producer_batch import ProducerBatch
 from tests.support.protocol.raw_client import RawClient
 
 

@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.producer.accumulator import Accumulator, ProducerIdentity
-from pyspark_kafkalog.producer.batch import Delivery, ProducerBatch
 from pyspark_kafkalog.producer.encoder import record_size_bound
+from pyspark_kafkalog.producer.producer_batch import Delivery, ProducerBatch
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.manual_clock import ManualClock
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.columnar.kernel_cache import kernel
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.producer.batch import BlockBatch
 from pyspark_kafkalog.producer.columns import ANYWHERE, ArrowRows, Columns, Kernels, arrow_columns
 from pyspark_kafkalog.producer.encoder import RecordBatches, encode_block
+from pyspark_kafkalog.producer.producer_batch import BlockBatch
 from pyspark_kafkalog.producer.routing import partition_for
 from pyspark_kafkalog.types import TopicPartition
 

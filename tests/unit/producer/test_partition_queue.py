@@ -3,7 +3,7 @@ from __future__ import annotations
 import threading
 
 from pyspark_kafkalog.producer.accumulator import PartitionQueue, ProducerIdentity
-from pyspark_kafkalog.producer.batch import ProducerBatch
+from pyspark_kafkalog.producer.producer_batch import ProducerBatch
 from pyspark_kafkalog.types import TopicPartition
 
 TP = TopicPartition("t", 0)
