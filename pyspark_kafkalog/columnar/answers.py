@@ -43,6 +43,12 @@ class AbortedTransactions:
         return producer_id in self._aborted
 
 
+Aborted = Sequence[tuple[int, int]] | AbortedTransactions | None
+"""(producer id, first offset) as an answer lists them, or what a walk made of that; None: all is wanted."""
+
+ANY_OFFSETS = ExpectedOffsets()
+
+
 @dataclass(slots=True)
 class Answer:
     """One fetch answer for one partition, and which of its offsets are wanted: ``[start, end)``."""
@@ -55,9 +61,9 @@ class Answer:
     """What one batch, set or entry may decompress to."""
     room: int = sys.maxsize
     """What all of them together may decompress to before the walk ends."""
-    aborted: Sequence[tuple[int, int]] | AbortedTransactions | None = None
+    aborted: Aborted = None
     """The aborted transactions; None: uncommitted and aborted records are wanted too. Since 0.11."""
-    expected: ExpectedOffsets = ExpectedOffsets()  # noqa: RUF009  (never changes)
+    expected: ExpectedOffsets = ANY_OFFSETS
     """What the offsets of the first batch must be. Since 0.8."""
 
 

@@ -7,7 +7,6 @@ and columns there are; all else is the same for all.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from pyspark_kafkalog.columnar.answers import AbortedTransactions, Answer, Walker
+from pyspark_kafkalog.columnar.answers import ANY_OFFSETS, Aborted, Answer, Walker
 from pyspark_kafkalog.columnar.arrow_columns import (
     BINARY,
     COLUMNS,
@@ -209,8 +208,8 @@ class RecordBatchDecoder:
         data: memoryview,
         start: int,
         end: int,
-        aborted: Sequence[tuple[int, int]] | AbortedTransactions | None = (),
-        expected: ExpectedOffsets = ExpectedOffsets(),  # noqa: B008
+        aborted: Aborted = (),
+        expected: ExpectedOffsets = ANY_OFFSETS,
     ) -> Decoded:
         """The rows of one fetch answer with offsets in ``[start, end)``.
 
@@ -224,8 +223,9 @@ class RecordBatchDecoder:
             UnsupportedCompression: a codec is unknown, or its library not installed.
             InvalidTimestamp: a time that is wanted does not fit 64 bits in microseconds.
         """
-        room = max(DECOMPRESSED_BYTES, DECOMPRESSED_RATIO * len(data))
-        walk = self._walk(data, start, end, aborted, expected, room)
+        answer = self._answer(data, start, end, aborted, expected)
+        answer.room = max(DECOMPRESSED_BYTES, DECOMPRESSED_RATIO * len(data))
+        walk = self._generation.walk(answer)
         batches = list(self._decoded(walk))
         return Decoded(batches, walk.next_offset, sum(batch.num_rows for batch in batches))
 
@@ -234,8 +234,8 @@ class RecordBatchDecoder:
         data: memoryview,
         start: int,
         end: int,
-        aborted: Sequence[tuple[int, int]] | AbortedTransactions | None = (),
-        expected: ExpectedOffsets = ExpectedOffsets(),  # noqa: B008
+        aborted: Aborted = (),
+        expected: ExpectedOffsets = ANY_OFFSETS,
         whole: bool = False,
     ) -> Generator[pa.RecordBatch, None, int]:
         """The same rows one record batch at a time; its value at the end is where reading goes on.
@@ -245,23 +245,16 @@ class RecordBatchDecoder:
         ``whole``: no rows of a batch of the log are given out before all of it was decoded.
         """
         self.given_to = start
-        walk = self._walk(data, start, end, aborted, expected, sys.maxsize)
+        walk = self._generation.walk(self._answer(data, start, end, aborted, expected))
         yield from self._decoded(walk, whole=whole)
         return walk.next_offset
 
-    def _walk(
-        self,
-        data: memoryview,
-        start: int,
-        end: int,
-        aborted: Sequence[tuple[int, int]] | AbortedTransactions | None,
-        expected: ExpectedOffsets,
-        room: int,
-    ) -> Walker:
-        listed = (aborted or ()) if self._read_committed else None
+    def _answer(
+        self, data: memoryview, start: int, end: int, aborted: Aborted, expected: ExpectedOffsets
+    ) -> Answer:
+        listed, most = (aborted or ()) if self._read_committed else None, self._max_batch_bytes
         view = memoryview(data).cast("B")
-        answer = Answer(view, self._log, start, end, self._max_batch_bytes, room, listed, expected)
-        return self._generation.walk(answer)
+        return Answer(view, self._log, start, end, most, aborted=listed, expected=expected)
 
     def _decoded(self, walk: Walker, *, whole: bool = False) -> Iterator[pa.RecordBatch]:
         engine, usual = self._choose(), Limits(ROWS, DATA_BYTES, HEADER_COUNT)
