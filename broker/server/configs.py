@@ -10,7 +10,7 @@ from broker.config import BrokerConfig, LogConfig
 from broker.log.generations import SINCE_08
 from broker.server.served_topics import GENERATION_PROPERTY
 from pyspark_kafkalog.config.definition import Property, describe
-from pyspark_kafkalog.protocol.api.describe_configs import ConfigSource, ConfigType
+from pyspark_kafkalog.protocol.api.describe_configs import ConfigSource, ConfigType, DescribeConfigsSynonym
 
 _TYPES = {
     bool: ConfigType.BOOLEAN,
@@ -38,15 +38,6 @@ _LONGS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Synonym:
-    """One of the properties that a value may come from, best first."""
-
-    name: str
-    value: str | None
-    source: ConfigSource
-
-
-@dataclass(frozen=True, slots=True)
 class ConfigEntry:
     """One property as it is in force."""
 
@@ -56,7 +47,8 @@ class ConfigEntry:
     read_only: bool
     config_type: ConfigType
     doc: str
-    synonyms: tuple[Synonym, ...]
+    synonyms: tuple[DescribeConfigsSynonym, ...]
+    """The properties that the value may come from, best first."""
 
 
 def topic_entries(
@@ -67,7 +59,11 @@ def topic_entries(
     values = from_broker.overridden(overrides)
     for item in describe(LogConfig):
         value = _text(item, getattr(values, item.field))
-        synonyms = [Synonym(item.name, value, ConfigSource.TOPIC_CONFIG)] if item.name in overrides else []
+        synonyms = (
+            [DescribeConfigsSynonym(item.name, value, ConfigSource.TOPIC_CONFIG)]
+            if item.name in overrides
+            else []
+        )
         synonyms += _static(item, item.inherits or item.name, getattr(from_broker, item.field))
         yield _entry(item, value, synonyms, read_only=False)
     yield _generation(generation)
@@ -81,30 +77,34 @@ def broker_entries(config: BrokerConfig) -> Iterator[ConfigEntry]:
 
 
 def _generation(value: str) -> ConfigEntry:
-    synonyms = [Synonym(GENERATION_PROPERTY, SINCE_08.generation, ConfigSource.DEFAULT_CONFIG)]
+    synonyms = [DescribeConfigsSynonym(GENERATION_PROPERTY, SINCE_08.generation, ConfigSource.DEFAULT_CONFIG)]
     if value != SINCE_08.generation:
-        synonyms.insert(0, Synonym(GENERATION_PROPERTY, value, ConfigSource.TOPIC_CONFIG))
+        synonyms.insert(0, DescribeConfigsSynonym(GENERATION_PROPERTY, value, ConfigSource.TOPIC_CONFIG))
     return ConfigEntry(
-        GENERATION_PROPERTY, value, synonyms[0].source, True, ConfigType.STRING,
+        GENERATION_PROPERTY, value, ConfigSource(synonyms[0].source), True, ConfigType.STRING,
         "The family of messages in this topic: 0.7, or 0.8 onwards. Given when it is created; fixed.",
         tuple(synonyms),
     )  # fmt: skip
 
 
-def _static(item: Property, name: str, value: Any) -> list[Synonym]:
+def _static(item: Property, name: str, value: Any) -> list[DescribeConfigsSynonym]:
     """What the broker's own property ``name`` gives: its file's value, if any, before the default."""
-    default = Synonym(name, _text(item, item.default), ConfigSource.DEFAULT_CONFIG)
+    default = DescribeConfigsSynonym(name, _text(item, item.default), ConfigSource.DEFAULT_CONFIG)
     if value == item.default:
         return [default]
-    return [Synonym(name, _text(item, value), ConfigSource.STATIC_BROKER_CONFIG), default]
+    return [DescribeConfigsSynonym(name, _text(item, value), ConfigSource.STATIC_BROKER_CONFIG), default]
 
 
-def _entry(item: Property, value: str | None, synonyms: list[Synonym], *, read_only: bool) -> ConfigEntry:
+def _entry(
+    item: Property, value: str | None, synonyms: list[DescribeConfigsSynonym], *, read_only: bool
+) -> ConfigEntry:
     kind = _TYPES[item.kind]
     large = isinstance(item.default, int) and item.default > _INT_MAX
     if item.kind is int and (large or item.name in _LONGS):
         kind = ConfigType.LONG
-    return ConfigEntry(item.name, value, synonyms[0].source, read_only, kind, item.doc, tuple(synonyms))
+    return ConfigEntry(
+        item.name, value, ConfigSource(synonyms[0].source), read_only, kind, item.doc, tuple(synonyms)
+    )
 
 
 def _text(item: Property, value: Any) -> str | None:

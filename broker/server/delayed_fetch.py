@@ -7,7 +7,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 
 from broker.scheduler import Handle, Scheduler
 from pyspark_kafkalog.types import TopicPartition
@@ -15,22 +16,19 @@ from pyspark_kafkalog.types import TopicPartition
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, eq=False)
 class ParkedFetch:
     """*Not thread-safe: guarded by the lock of its `DelayedFetches`.* One fetch that waits.
 
-    ``missing_bytes`` counts down as its partitions grow; ``complete`` reads again and answers.
+    No two ``partitions`` are the same. ``missing_bytes`` counts down as they grow; ``complete`` reads again
+    and answers.
     """
 
-    __slots__ = ("complete", "done", "missing_bytes", "partitions", "timeout")
-
-    def __init__(
-        self, partitions: Iterable[TopicPartition], missing_bytes: int, complete: Callable[[], None]
-    ) -> None:
-        self.partitions = frozenset(partitions)
-        self.missing_bytes = missing_bytes
-        self.complete = complete
-        self.timeout: Handle | None = None
-        self.done = False
+    partitions: Collection[TopicPartition]
+    missing_bytes: int
+    complete: Callable[[], None]
+    timeout: Handle | None = None
+    done: bool = False
 
 
 class DelayedFetches:
@@ -45,15 +43,11 @@ class DelayedFetches:
         self._lock = threading.Lock()
         self._watchers: dict[TopicPartition, set[ParkedFetch]] = {}
         self._count = 0
-        self._closed = False
+        self.closed = False
+        """Whether the broker stops, so that nothing is kept any more."""
 
     def __len__(self) -> int:
         return self._count
-
-    @property
-    def closed(self) -> bool:
-        """Whether the broker stops, so that nothing is kept any more."""
-        return self._closed
 
     def park(self, fetch: ParkedFetch, wait_seconds: float) -> None:
         """Keep ``fetch`` until its bytes have come, or for ``wait_seconds``.
@@ -65,7 +59,7 @@ class DelayedFetches:
             for partition in fetch.partitions:
                 self._watchers.setdefault(partition, set()).add(fetch)
             self._count += 1
-            closed = self._closed
+            closed = self.closed
         handle = self._timer.after(wait_seconds, lambda: self.wake(fetch))
         with self._lock:
             if not fetch.done:
@@ -85,67 +79,59 @@ class DelayedFetches:
                 fetch.missing_bytes -= size_bytes
                 if fetch.missing_bytes <= 0:
                     ready.append(fetch)
-            for fetch in ready:
-                self._unlink(fetch)
-        for fetch in ready:
-            _complete(fetch)
+            self._unlink(ready)
+        _complete(ready)
 
     def changed(self, topic: str) -> None:
         """The topic was deleted: complete what waits for it, so that it gets its error now."""
         with self._lock:
-            ready = {
-                fetch
-                for partition, fetches in self._watchers.items()
-                if partition.topic == topic
-                for fetch in fetches
-            }
-            for fetch in ready:
-                self._unlink(fetch)
-        for fetch in ready:
-            _complete(fetch)
+            waiting = (found for partition, found in self._watchers.items() if partition.topic == topic)
+            ready = set().union(*waiting)
+            self._unlink(ready)
+        _complete(ready)
 
     def wake(self, fetch: ParkedFetch) -> None:
         """Complete ``fetch`` with what there is, unless it is complete already."""
         with self._lock:
             if fetch.done:
                 return
-            self._unlink(fetch)
-        _complete(fetch)
+            self._unlink((fetch,))
+        _complete((fetch,))
 
     def close(self) -> None:
         """Complete every parked fetch now, and from now on every other at once: the broker stops."""
         with self._lock:
-            self._closed = True
-            ready = {fetch for fetches in self._watchers.values() for fetch in fetches}
-            for fetch in ready:
-                self._unlink(fetch)
-        for fetch in ready:
-            _complete(fetch)
+            self.closed = True
+            ready = set().union(*self._watchers.values())
+            self._unlink(ready)
+        _complete(ready)
 
     def drop(self, fetch: ParkedFetch) -> None:
         """Forget ``fetch``: its client is gone."""
         with self._lock:
             if not fetch.done:
-                self._unlink(fetch)
+                self._unlink((fetch,))
 
-    def _unlink(self, fetch: ParkedFetch) -> None:
-        fetch.done = True
-        self._count -= 1
-        for partition in fetch.partitions:
-            watchers = self._watchers[partition]
-            watchers.discard(fetch)
-            if not watchers:
-                del self._watchers[partition]
-        if fetch.timeout is not None:
-            fetch.timeout.cancel()
+    def _unlink(self, fetches: Iterable[ParkedFetch]) -> None:
+        for fetch in fetches:
+            fetch.done = True
+            self._count -= 1
+            for partition in fetch.partitions:
+                watchers = self._watchers[partition]
+                watchers.discard(fetch)
+                if not watchers:
+                    del self._watchers[partition]
+            if fetch.timeout is not None:
+                fetch.timeout.cancel()
 
 
-def _complete(fetch: ParkedFetch) -> None:
-    """Run the completion; its failure is its own client's matter, never that of the producer who woke it."""
-    try:
-        fetch.complete()
-    except Exception:
-        _log.exception("a parked fetch of %s failed", ", ".join(map(str, fetch.partitions)))
+def _complete(fetches: Iterable[ParkedFetch]) -> None:
+    """Run the completions; one that fails concerns its own client, never the producer who woke it."""
+    for fetch in fetches:
+        try:
+            fetch.complete()
+        except Exception:
+            _log.exception("a parked fetch of %s failed", ", ".join(map(str, fetch.partitions)))
 
 
 _MAX_CLIENTS = 10_000

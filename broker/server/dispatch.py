@@ -80,9 +80,7 @@ class Context:
         """The version of the API that the client asked in, and is answered in."""
 
     def answer(self, response: Any, version: int | None = None) -> None:
-        """Send the answer, in the request's version unless another is given. For `LATER`: from any thread.
-        Raises `InvalidRequest`: the version cannot say this; nothing was sent.
-        """
+        """Send the answer. For `LATER`: from any thread. Parameters and errors: `encode`."""
         self.reply.send(self.encode(response, version))
 
     def encode(self, response: Any, version: int | None = None) -> Sequence[Part]:
@@ -114,9 +112,7 @@ class Context:
 
     def go_on(self, handling: Steps[Any]) -> None:
         """Answer with what the steps of a handler come to. For `LATER`: from any thread, which takes the
-        first step; the others wait for their turns.
-
-        Raises `KafkaError`, `CloseConnection`: as the first step.
+        first step and gets its errors; the others wait for their turns.
         """
         try:
             wanted = next(handling)
@@ -141,10 +137,7 @@ class Context:
         return work
 
     def refused(self, error: KafkaError) -> ErrorCode:
-        """The code that answers ``error`` in the request's version, counted.
-
-        Its text goes to the log where the answer has no room.
-        """
+        """The code that answers ``error`` in the request's version; counted, and its text logged."""
         api = ApiKey(self.header.api_key)
         self.services.metrics.request_errors(api.name, error.code.name).inc()
         _log.debug("%s of %s (%s) refused: %s", api.name, self.header.client_id, self.reply.peer, error)
@@ -156,14 +149,7 @@ class CloseConnection(Exception):
     """A handler raises this where only the end of the connection can tell the client what went wrong."""
 
 
-class _Later:
-    """The type of `LATER` alone."""
-
-    def __repr__(self) -> str:
-        return "LATER"
-
-
-LATER = _Later()
+LATER = object()
 """A handler returns this where it will answer through its `Context` itself, now or from another thread."""
 
 Handler = Callable[[Any, "Context"], Any]
@@ -208,9 +194,7 @@ def handles(
     short_cut: ShortCut | None = None,
     unknown_version: Callable[[], Any] | None = None,
 ) -> Callable[[_H], _H]:
-    """Register the decorated function as the handler of ``key``.
-    Raises `ValueError`: the key has a handler already (a mistake in the code).
-    """
+    """Register the decorated function as the only handler of ``key``."""
 
     def register(handler: _H) -> _H:
         if key in _registrations:
@@ -239,9 +223,9 @@ class Dispatcher:
         }
 
     def __call__(self, frame: bytearray, reply: Reply) -> Sequence[Part] | None:
-        """Handle one request; called in a processor thread. Never raises for what a client sent.
+        """Handle one request in a processor thread; never raises for what a client sent.
 
-        The answer, or None where ``reply`` gets it or there is none.
+        Returns the answer, or None where ``reply`` gets it or there is none.
         """
         try:
             header, pos = decode_header(frame)

@@ -30,8 +30,8 @@ class Ownership:
     """*Thread-safe: what it holds is replaced as a whole.* Who owns the partitions in our logs.
 
     Brokers do not share topics on today's wire yet: if two served the same partition, each would have half of
-    its records. `Registration` updates this from ZooKeeper. Topics
-    of 0.7 are exempt: there each broker has its own partitions.
+    its records. `Registration` updates this from ZooKeeper. Topics of 0.7 are exempt: there each broker has
+    its own partitions.
     """
 
     def __init__(self) -> None:
@@ -57,9 +57,7 @@ class Ownership:
         return others is not None and partition not in others
 
     def check(self, partition: TopicPartition) -> None:
-        """Refuse a partition that is not ours.
-        Raises `RegisteredElsewhere`: another broker has the partition, or there was no update yet.
-        """
+        """Raises `RegisteredElsewhere` where another broker has the partition, or there was no update yet."""
         others = self._others
         if others is None:
             raise RegisteredElsewhere(f"{partition}: this broker is not registered in ZooKeeper yet")
@@ -104,9 +102,7 @@ class TimeAllowance:
         self._deadline = clock.monotonic() + LONGEST_SECONDS
 
     def check(self) -> None:
-        """To be called before a part is begun.
-        Raises `ServerError`: REQUEST_TIMED_OUT: the request has taken too long already.
-        """
+        """Before a part is begun: raises `ServerError` REQUEST_TIMED_OUT where the request took too long."""
         if self._clock.monotonic() > self._deadline:
             raise ServerError(
                 ErrorCode.REQUEST_TIMED_OUT,
@@ -162,19 +158,15 @@ class Entries(Region, Protocol):
     @property
     def newest_magic(self) -> int | None:
         """None of them is of a later format than this; None where that is not known."""
-        ...
 
     def learn(self, magic: int, size: int) -> None:
         """Let it be known that none in the first ``size`` bytes is of a later format than ``magic``."""
-        ...
 
     def read_at(self, position: int, size: int) -> bytes:
         """Up to ``size`` bytes from ``position`` on, fewer at the end. Raises `OSError`."""
-        ...
 
     def cut(self, size: int) -> None:
         """Keep the first ``size`` bytes only; nothing has been sent yet."""
-        ...
 
 
 class ReadableLog(Protocol):
@@ -183,35 +175,28 @@ class ReadableLog(Protocol):
     @property
     def start_offset(self) -> int:
         """First offset that can be read."""
-        ...
 
     @property
     def readable_end(self) -> int:
         """Where every reader stops: the high watermark."""
-        ...
 
     @property
     def last_stable_offset(self) -> int:
         """Where a reader of committed data stops."""
-        ...
 
     def read_in_steps(
         self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False
     ) -> Steps[Entries]:
         """Whole batches from the one with ``offset`` on. The caller closes the region."""
-        ...
 
     def offset_for_timestamp_in_steps(self, timestamp_ms: int) -> Steps[tuple[int, int] | None]:
         """A time not before ``timestamp_ms`` and the offset from which nothing so late is missed."""
-        ...
 
     def max_timestamp_in_steps(self) -> Steps[tuple[int, int] | None]:
         """The largest timestamp of all records and the offset of the first that has it."""
-        ...
 
     def facts(self) -> list[SegmentFacts]:
         """What is known of each segment, oldest first."""
-        ...
 
 
 View = Callable[[Log, Allowance], ReadableLog]
@@ -256,10 +241,7 @@ class ServedLogs:
     def readable(self, partition: TopicPartition, allowance: Allowance) -> ReadableLog:
         """A partition's log for readers, who may cause work up to a part of the request's ``allowance``.
 
-        Raises:
-            UnknownTopicOrPartition, StorageError: as `LogManager.log`.
-            ServerError: UNSUPPORTED_FOR_MESSAGE_FORMAT for a topic of a family without a view.
-            RegisteredElsewhere: another broker has the partition.
+        Raises as `log`; a topic of another family is refused only where that has no view.
         """
         log = self._logs.log(partition)
         if log.family is self.family:

@@ -1,6 +1,4 @@
-"""The topics of this broker: allowed names, ids, creation and deletion; and what
-Metadata says of each, in bytes.
-"""
+"""The topics of this broker: names, ids, creation and deletion; and what Metadata says of each, in bytes."""
 
 from __future__ import annotations
 
@@ -77,9 +75,9 @@ class Topics:
         self._names: tuple[Mapping[str, StoredTopic], dict[UUID, str]] = ({}, {})
 
     def watch(self, changed: Callable[[], object]) -> None:
-        """Have ``changed`` called after a topic was made, widened or deleted.
+        """Have ``changed`` called after a topic was made, widened or deleted, in the thread that did it.
 
-        In the thread that did it, while no other topic can be changed: it must be quick.
+        It must be quick: no other topic can be changed meanwhile.
         """
         self._changed = changed
 
@@ -88,14 +86,14 @@ class Topics:
         return self._logs.topics()
 
     def get(self, name: str) -> StoredTopic:
-        """The topic of this name. Raises `UnknownTopicOrPartition`: there is none."""
+        """The topic of this name. Raises `UnknownTopicOrPartition`."""
         try:
             return self._logs.topics()[name]
         except KeyError:
             raise UnknownTopicOrPartition(f"topic {name!r} does not exist") from None
 
     def name_of(self, topic_id: UUID) -> str:
-        """The name of the topic with this id. Raises `UnknownTopicId`: no topic has it."""
+        """The name of the topic with this id. Raises `UnknownTopicId`."""
         topics = self._logs.topics()
         known, names = self._names
         if known is not topics:
@@ -158,7 +156,8 @@ class Topics:
 
     def get_or_create(self, name: str, generation: str = SINCE_08.generation) -> StoredTopic:
         """The topic, made with the defaults and for this ``generation`` where it does not exist yet.
-        Raises `KafkaError`: what `create` raises.
+
+        Raises as `create`.
         """
         return run_steps(self.getting_or_creating(name, generation))
 
@@ -170,14 +169,10 @@ class Topics:
         try:
             return (yield from self.creating(name, overrides={GENERATION_PROPERTY: generation}))
         except TopicAlreadyExists:
-            return self._made_by_another(name)
-
-    def _made_by_another(self, name: str) -> StoredTopic:
-        """Raises ServerError LEADER_NOT_AVAILABLE, which clients retry, while it is not whole yet."""
-        topic = self._logs.topics().get(name)
-        if topic is None:
-            raise ServerError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name!r} is being made")
-        return topic
+            made_by_another = self._logs.topics().get(name)
+            if made_by_another is None:  # not whole yet: clients ask again
+                raise ServerError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name!r} is being made") from None
+            return made_by_another
 
     def adding_partitions(self, name: str, total: int, *, validate_only: bool = False) -> Steps[None]:
         """Widen the topic to ``total`` partitions, in steps, which `go_on` takes if the caller does not.
@@ -216,7 +211,7 @@ class Topics:
             claim.release()
 
     def go_on(self) -> None:
-        """Make what clients asked for who have left since."""
+        """Make what clients asked for that have left since."""
         while self._left:
             try:
                 run_steps(self._left.popleft())
@@ -249,12 +244,7 @@ class Topics:
                 go_on = partial(steps.throw, e)
 
     def delete(self, name: str) -> None:
-        """Delete the topic and its logs.
-
-        Raises:
-            UnknownTopicOrPartition: no such topic.
-            InvalidTopic: the topic is the broker's own.
-        """
+        """Delete the topic and its logs. Raises `UnknownTopicOrPartition`, or `InvalidTopic` for our own."""
         if name in INTERNAL_TOPICS:
             raise InvalidTopic(f"topic {name!r} is internal and cannot be deleted")
         with self._changing:
@@ -271,12 +261,7 @@ def family_and_properties(overrides: Mapping[str, str]) -> tuple[LogFamily, dict
 
 
 def check_partition_count(count: int) -> None:
-    """Refuse a partition count that cannot be had.
-
-    Raises:
-        InvalidPartitions: below 1.
-        ServerError: POLICY_VIOLATION above `MAX_PARTITIONS`.
-    """
+    """Raises `InvalidPartitions` below 1, and `ServerError` POLICY_VIOLATION above `MAX_PARTITIONS`."""
     if count < 1:
         raise InvalidPartitions(f"a topic needs at least 1 partition, not {count}")
     if count > MAX_PARTITIONS:

@@ -57,9 +57,7 @@ def _widen(
 
 
 def _check_assignments(wanted: CreatePartitionsTopic, added: int, node_id: int) -> None:
-    """Each added partition's brokers, if given, can only be this one.
-    Raises `ServerError`: INVALID_REPLICA_ASSIGNMENT.
-    """
+    """Each added partition's brokers, if given, can only be this one."""
     if wanted.assignments is None or added <= 0:
         return
     if len(wanted.assignments) != added or any(a.broker_ids != (node_id,) for a in wanted.assignments):

@@ -97,31 +97,23 @@ def _create(
 
 
 def _partition_count(wanted: CreatableTopic, ctx: Context) -> int:
-    """How many partitions the topic gets.
-
-    Raises:
-        InvalidRequest: an assignment together with a count or a replication factor.
-        ServerError: INVALID_REPLICATION_FACTOR or INVALID_REPLICA_ASSIGNMENT for more than this one broker.
-    """
+    """How many partitions the topic gets, if this one broker can have all of them."""
     if wanted.assignments:
         if wanted.num_partitions != _DEFAULT or wanted.replication_factor != _DEFAULT:
             raise InvalidRequest("with an assignment, partition count and replication factor must be -1")
-        check_assignment(wanted.assignments, ctx.services.config.node_id)
+        _check_assignment(wanted.assignments, ctx.services.config.node_id)
         return len(wanted.assignments)
     if wanted.replication_factor not in (_DEFAULT, 1):
         raise ServerError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"replication factor {wanted.replication_factor}; with 1 broker it can be 1 or -1 only",
         )
-    if wanted.num_partitions == _DEFAULT:
-        return ctx.services.config.num_partitions
-    return wanted.num_partitions
+    default = wanted.num_partitions == _DEFAULT
+    return ctx.services.config.num_partitions if default else wanted.num_partitions
 
 
-def check_assignment(assignments: tuple[CreatableReplicaAssignment, ...], node_id: int) -> None:
-    """Only partitions 0 to n-1, each on this broker, can be assigned.
-    Raises `ServerError`: INVALID_REPLICA_ASSIGNMENT.
-    """
+def _check_assignment(assignments: tuple[CreatableReplicaAssignment, ...], node_id: int) -> None:
+    """Only partitions 0 to n-1, each on this broker, can be assigned."""
     indexes = sorted(assignment.partition_index for assignment in assignments)
     if indexes != list(range(len(indexes))):
         raise ServerError(

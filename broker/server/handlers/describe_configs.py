@@ -6,6 +6,7 @@ Left out: other resources (loggers, client metrics, groups).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from broker.log.topic_names import check_name
 from broker.server.configs import ConfigEntry, broker_entries, topic_entries
@@ -17,7 +18,6 @@ from pyspark_kafkalog.protocol.api.describe_configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
-    DescribeConfigsSynonym,
     ResourceType,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
@@ -35,23 +35,16 @@ def _describe(
     resource: DescribeConfigsResource, request: DescribeConfigsRequest, ctx: Context
 ) -> DescribeConfigsResult:
     keys = resource.configuration_keys
+    result = partial(
+        DescribeConfigsResult, resource_type=resource.resource_type, resource_name=resource.resource_name
+    )
     try:
         entries = tuple(
             _entry(entry, request) for entry in _entries(resource, ctx) if keys is None or entry.name in keys
         )
     except KafkaError as e:
-        return DescribeConfigsResult(
-            error_code=ctx.refused(e),
-            error_message=str(e),
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-        )
-    return DescribeConfigsResult(
-        error_code=ErrorCode.NONE,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-        configs=entries,
-    )
+        return result(error_code=ctx.refused(e), error_message=str(e))
+    return result(error_code=ErrorCode.NONE, configs=entries)
 
 
 def _entries(resource: DescribeConfigsResource, ctx: Context) -> Iterator[ConfigEntry]:
@@ -71,17 +64,13 @@ def _entries(resource: DescribeConfigsResource, ctx: Context) -> Iterator[Config
 
 
 def _entry(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
-    synonyms = entry.synonyms if request.include_synonyms else ()
     return DescribeConfigsResourceResult(
         name=entry.name,
         value=entry.value,
         read_only=entry.read_only,
         config_source=int(entry.source),
         is_sensitive=False,
-        synonyms=tuple(
-            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=int(synonym.source))
-            for synonym in synonyms
-        ),
+        synonyms=entry.synonyms if request.include_synonyms else (),
         config_type=entry.config_type,
         documentation=entry.doc if request.include_documentation else None,
     )

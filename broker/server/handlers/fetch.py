@@ -12,7 +12,7 @@ An answer keeps a file open for each partition that it has data of, so it has da
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, cast
@@ -77,9 +77,6 @@ class _Answer:
             return False
         return self.size_bytes >= min_bytes or self.failed or self.allowance.short or not self.topics
 
-    def response(self) -> FetchResponse:
-        return FetchResponse(responses=tuple(self.topics))
-
     def drop(self) -> None:
         """Let go of the slices: this answer is not sent."""
         for piece in self.slices:
@@ -96,11 +93,15 @@ def fetch(request: FetchRequest, ctx: Context) -> Steps[Any]:
     if answer.unfinished:
         wait_ms = max(wait_ms, _LOOKING_MS)
     if wait_ms <= 0 or answer.suffices(request.min_bytes):
-        ctx.services.turns.note(ctx.reply.peer, answer.left_out)
-        return answer.response()
+        return _response(answer, ctx)
     answer.drop()
     _park(request, ctx, answer, ctx.services.clock.monotonic() + wait_ms / 1000)
     return LATER
+
+
+def _response(answer: _Answer, ctx: Context) -> FetchResponse:
+    ctx.services.turns.note(ctx.reply.peer, answer.left_out)
+    return FetchResponse(responses=tuple(answer.topics))
 
 
 def _park(request: FetchRequest, ctx: Context, seen: _Answer, deadline: float) -> None:
@@ -115,8 +116,7 @@ def _park(request: FetchRequest, ctx: Context, seen: _Answer, deadline: float) -
         if answer.unfinished and clock.monotonic() < deadline and not fetches.closed:
             _park(request, ctx, answer, deadline)
             return LATER
-        ctx.services.turns.note(ctx.reply.peer, answer.left_out)
-        return answer.response()
+        return _response(answer, ctx)
 
     def complete() -> None:
         if ctx.reply.closed:
@@ -127,19 +127,14 @@ def _park(request: FetchRequest, ctx: Context, seen: _Answer, deadline: float) -
             _log.exception("fetch of %s (%s)", ctx.header.client_id, ctx.reply.peer)
             ctx.reply.close()
 
-    parked = ParkedFetch(_partitions(request), request.min_bytes - seen.size_bytes, complete)
+    partitions = {TopicPartition(t.topic, want.partition) for t in request.topics for want in t.partitions}
+    parked = ParkedFetch(partitions, request.min_bytes - seen.size_bytes, complete)
     left = max(0.0, deadline - clock.monotonic())
     fetches.park(parked, min(left, _SOON_SECONDS) if seen.unfinished else left)
     ctx.reply.on_close(lambda: fetches.drop(parked))
     # What was appended between the read and the parking has not woken it.
     if any(log.readable_end != end for log, end in seen.ends):
         fetches.wake(parked)
-
-
-def _partitions(request: FetchRequest) -> Iterator[TopicPartition]:
-    for topic in request.topics:
-        for want in topic.partitions:
-            yield TopicPartition(topic.topic, want.partition)
 
 
 def _read(request: FetchRequest, ctx: Context) -> Steps[_Answer]:
@@ -202,7 +197,10 @@ def _read_partition(
         at_least_one = answer.size_bytes == 0
         if not answer.files_left or not (left or at_least_one or ctx.version < ZSTD_SINCE):
             return _without_room(partition, want, log, answer, committed=committed)
-        source = log if ctx.version >= ZSTD_SINCE else _for_older(log, partition, ctx, answer)
+        source: ReadableLog | OlderReader = log
+        if ctx.version < ZSTD_SINCE:
+            part = answer.allowance.part()
+            source = OlderReader(log, partition, ctx.version, part, ctx.services.metrics)
         cut_first = ctx.version < _WHOLE_FIRST_SINCE and left >= limit
         piece = yield from source.read_in_steps(
             want.fetch_offset,
@@ -228,9 +226,7 @@ def _read_partition(
 def _without_room(
     partition: TopicPartition, want: FetchPartition, log: ReadableLog, answer: _Answer, *, committed: bool
 ) -> PartitionData:
-    """No data, as other partitions have filled the answer; no file is opened.
-    Raises `OffsetOutOfRange`: as a read would.
-    """
+    """No data, as other partitions have filled the answer; no file is opened. Raises as a read would."""
     start, end, offset = log.start_offset, log.readable_end, want.fetch_offset
     if not start <= offset <= end:
         raise OffsetOutOfRange(str(partition), offset, start, end)
@@ -251,10 +247,6 @@ def _partition_data(
         aborted_transactions=() if committed else None,
         records=records,
     )
-
-
-def _for_older(log: ReadableLog, partition: TopicPartition, ctx: Context, answer: _Answer) -> OlderReader:
-    return OlderReader(log, partition, ctx.version, answer.allowance.part(), ctx.services.metrics)
 
 
 def _failed(

@@ -47,18 +47,14 @@ def _find(key: str, key_type: int, ctx: Context) -> Coordinator:
             )
         if key_type != CoordinatorType.GROUP:
             raise InvalidRequest(f"key type {key_type}: this broker coordinates groups (0) only")
-        _open(ctx)
+        try:
+            services.offsets.open()
+        except StorageError as e:
+            # Clients ask again after this code; a storage error they take for final.
+            raise ServerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(e)) from e
     except KafkaError as e:
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=ctx.refused(e), error_message=str(e)
         )
     host, port = services.endpoint()
     return Coordinator(key=key, node_id=services.config.node_id, host=host, port=port)
-
-
-def _open(ctx: Context) -> None:
-    try:
-        ctx.services.offsets.open()
-    except StorageError as e:
-        # Clients ask again after this code; a storage error they take for final.
-        raise ServerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(e)) from e

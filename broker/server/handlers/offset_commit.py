@@ -29,7 +29,7 @@ _AS_COMMIT_ERROR = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
 }
-"""What the log said in words that clients expect of a coordinator: the second makes them ask again."""
+"""The log's codes as those that clients expect of a coordinator: the second makes them ask again."""
 
 
 @handles(ApiKey.OFFSET_COMMIT, versions=(0, 8))
@@ -54,7 +54,11 @@ def offset_commit(request: OffsetCommitRequest, ctx: Context) -> Any:
         zookeeper.in_turn(ctx.later(lambda: _to_zookeeper(request, accepted, codes, zookeeper, ctx)))
         return LATER
     try:
-        _check_group(request)
+        if request.generation_id_or_member_epoch >= 0:  # as a member: no group has any
+            raise ServerError(
+                ErrorCode.ILLEGAL_GENERATION,
+                f"group {request.group_id!r} has no generation {request.generation_id_or_member_epoch}",
+            )
         ctx.services.offsets.commit(request.group_id, accepted)
     except KafkaError as e:
         code = ctx.refused(e)
@@ -118,14 +122,3 @@ def _check(
     return CommittedOffset(
         commit.committed_offset, commit.committed_leader_epoch, metadata, committed, expires
     )
-
-
-def _check_group(request: OffsetCommitRequest) -> None:
-    """Only commits outside of any generation can be right: no group has members.
-    Raises `ServerError`: ILLEGAL_GENERATION for a commit as a member.
-    """
-    if request.generation_id_or_member_epoch >= 0:
-        raise ServerError(
-            ErrorCode.ILLEGAL_GENERATION,
-            f"group {request.group_id!r} has no generation {request.generation_id_or_member_epoch}",
-        )

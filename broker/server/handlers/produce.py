@@ -109,7 +109,6 @@ def produce(request: ProduceRequest, ctx: Context) -> Steps[ProduceResponse | No
 def _append(
     partition: TopicPartition, records: memoryview | None, acks: int, ctx: Context
 ) -> Steps[AppendResult]:
-    """Append one partition's batch. Raises `KafkaError`."""
     log = _log_of(partition, acks, ctx)
     if ctx.version >= _BATCHES_SINCE:
         whole = check_batch(partition, records, ctx.version)
@@ -125,7 +124,7 @@ def _append(
 
 
 def _log_of(partition: TopicPartition, acks: int, ctx: Context) -> Log:
-    """The log to append to. Raises `KafkaError` where the client may not."""
+    """The log to append to, if the client may."""
     if acks not in (-1, 0, 1):
         raise ServerError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {acks}; can be -1, 0, 1")
     if partition.topic in INTERNAL_TOPICS:
@@ -168,12 +167,7 @@ def _refused(partition: TopicPartition, error: KafkaError, ctx: Context) -> Part
 
 
 def check_set(partition: TopicPartition, records: memoryview, version: int) -> memoryview:
-    """What versions 0 to 2 demand of their records: no batch v2. The set itself is checked by the log.
-
-    Raises:
-        InvalidRecord: a record batch v2.
-        CorruptMessage: the bytes end inside the first entry, or it is of no format.
-    """
+    """What versions 0 to 2 demand of their records: no batch v2. The log checks the set itself."""
     if magic_at(records, 0) == MAGIC:
         raise InvalidRecord(f"{partition}: Produce {version} takes message sets only, not record batches v2")
     return records
@@ -182,12 +176,7 @@ def check_set(partition: TopicPartition, records: memoryview, version: int) -> m
 def check_batch(partition: TopicPartition, records: memoryview | None, version: int) -> memoryview:
     """What the request's version demands of its records: one whole batch, in a codec that it may carry.
 
-    The batch itself is checked by the log.
-
-    Raises:
-        InvalidRecord: no batch, more than one, or message sets v0/v1.
-        UnsupportedCompression: zstd in a version before 7.
-        CorruptMessage: the bytes end inside the batch.
+    The log checks the batch itself.
     """
     if records is None or len(records) == 0:
         raise InvalidRecord(f"{partition}: the request has no record batch")

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from broker.config import BrokerConfig, LogConfig
-from broker.server.configs import Synonym, broker_entries, topic_entries
+from broker.server.configs import broker_entries, topic_entries
 from pyspark_kafkalog.config.definition import describe
-from pyspark_kafkalog.protocol.api.describe_configs import ConfigSource, ConfigType
+from pyspark_kafkalog.protocol.api.describe_configs import ConfigSource, ConfigType, DescribeConfigsSynonym
 
 
 def test_a_topic_that_sets_nothing_has_every_property_by_default() -> None:
@@ -21,8 +21,8 @@ def test_a_topic_that_sets_nothing_has_every_property_by_default() -> None:
 def test_a_topic_of_the_first_generation_says_so() -> None:
     *_, generation = topic_entries(BrokerConfig(), {}, "0.7")
     assert generation.synonyms == (
-        Synonym("generation", "0.7", ConfigSource.TOPIC_CONFIG),
-        Synonym("generation", "0.8", ConfigSource.DEFAULT_CONFIG),
+        DescribeConfigsSynonym("generation", "0.7", ConfigSource.TOPIC_CONFIG),
+        DescribeConfigsSynonym("generation", "0.8", ConfigSource.DEFAULT_CONFIG),
     )
 
 
@@ -31,9 +31,9 @@ def test_a_topics_own_value_goes_before_the_brokers_and_the_default() -> None:
     overrides = {"retention.ms": "5", "segment.bytes": "2048"}
     by_name = {e.name: e for e in topic_entries(config, overrides, "0.8")}
     assert by_name["retention.ms"].synonyms == (
-        Synonym("retention.ms", "5", ConfigSource.TOPIC_CONFIG),
-        Synonym("log.retention.ms", "180000", ConfigSource.STATIC_BROKER_CONFIG),
-        Synonym("log.retention.ms", "604800000", ConfigSource.DEFAULT_CONFIG),
+        DescribeConfigsSynonym("retention.ms", "5", ConfigSource.TOPIC_CONFIG),
+        DescribeConfigsSynonym("log.retention.ms", "180000", ConfigSource.STATIC_BROKER_CONFIG),
+        DescribeConfigsSynonym("log.retention.ms", "604800000", ConfigSource.DEFAULT_CONFIG),
     )
     assert by_name["segment.bytes"].value == "2048"
     assert by_name["segment.ms"].source == ConfigSource.DEFAULT_CONFIG
