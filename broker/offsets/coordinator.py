@@ -150,12 +150,7 @@ class OffsetCoordinator:
         """Whether ``group`` has stored anything.
         Raises `CoordinatorLoading`: the group's partition is still being read.
         """
-        if not self._shards:
-            return False
-        shard = self._shard(group)
-        with shard.lock:
-            shard.check_loaded()
-            return group in shard.groups
+        return bool(self.fetch(group))
 
     def groups(self) -> list[str]:
         """The names of all groups that have stored something, in order.

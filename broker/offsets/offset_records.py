@@ -54,37 +54,17 @@ class OffsetKey(NamedTuple):
 
 def encode_key(key: OffsetKey) -> bytes:
     """Key version 1. Raises `CorruptMessage`: the group or topic is longer than 32767 bytes."""
-    return b"".join(
-        (
-            _INT16.pack(1),
-            _string(key.group),
-            _string(key.partition.topic),
-            _INT32.pack(key.partition.partition),
-        )
-    )
+    topic, number = key.partition.topic, key.partition.partition
+    return _INT16.pack(1) + _string(key.group) + _string(topic) + _INT32.pack(number)
 
 
 def encode_value(value: CommittedOffset) -> bytes:
     """Value version 1 where the commit has an expiry of its own, else version 3."""
+    offset, committed = _INT64.pack(value.offset), _INT64.pack(value.commit_timestamp_ms)
+    metadata = _string(value.metadata)
     if value.expire_timestamp_ms != NO_EXPIRY:
-        return b"".join(
-            (
-                _INT16.pack(1),
-                _INT64.pack(value.offset),
-                _string(value.metadata),
-                _INT64.pack(value.commit_timestamp_ms),
-                _INT64.pack(value.expire_timestamp_ms),
-            )
-        )
-    return b"".join(
-        (
-            _INT16.pack(3),
-            _INT64.pack(value.offset),
-            _INT32.pack(value.leader_epoch),
-            _string(value.metadata),
-            _INT64.pack(value.commit_timestamp_ms),
-        )
-    )
+        return _INT16.pack(1) + offset + metadata + committed + _INT64.pack(value.expire_timestamp_ms)
+    return _INT16.pack(3) + offset + _INT32.pack(value.leader_epoch) + metadata + committed
 
 
 def decode_key(data: bytes) -> OffsetKey | None:

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from broker.config import BrokerConfig
 from broker.disk.data_directory import keep_or_make
 from broker.disk.filesystem import FileSystem, OsFileSystem
-from broker.endpoint import KAFKA07, PLAINTEXT, Endpoint
+from broker.endpoint import KAFKA07, PLAINTEXT
 from broker.log.family import LogFamily
 from broker.log.generations import SINCE_08, V07
 from broker.metrics import Metrics
@@ -276,7 +276,18 @@ class Listeners:
             ownership = services.ownership if family is SINCE_08 else None
             served = ServedLogs(logs, family, views(services.metrics), ownership)
             handler = dispatcher(replace(services, logs=served))
-            network = _network(config, endpoint)
+            network = NetworkConfig(
+                host=endpoint.host,
+                port=endpoint.port,
+                processors=config.num_network_threads,
+                max_request_bytes=config.socket_request_max_bytes,
+                send_buffer_bytes=config.socket_send_buffer_bytes,
+                receive_buffer_bytes=config.socket_receive_buffer_bytes,
+                max_connections=config.max_connections,
+                max_idle_ms=config.connections_max_idle_ms,
+                max_receive_ms=config.request_receive_timeout_ms,
+                backlog=config.socket_listen_backlog_size,
+            )
             self._servers[endpoint.protocol] = SocketServer(
                 network, handler, services.metrics, services.clock, memory
             )
@@ -304,18 +315,3 @@ class Listeners:
         """Stop accepting, and let what is in hand be answered, each listener for up to ``grace_seconds``."""
         for server in self._servers.values():
             server.stop(grace_seconds)
-
-
-def _network(config: BrokerConfig, endpoint: Endpoint) -> NetworkConfig:
-    return NetworkConfig(
-        host=endpoint.host,
-        port=endpoint.port,
-        processors=config.num_network_threads,
-        max_request_bytes=config.socket_request_max_bytes,
-        send_buffer_bytes=config.socket_send_buffer_bytes,
-        receive_buffer_bytes=config.socket_receive_buffer_bytes,
-        max_connections=config.max_connections,
-        max_idle_ms=config.connections_max_idle_ms,
-        max_receive_ms=config.request_receive_timeout_ms,
-        backlog=config.socket_listen_backlog_size,
-    )

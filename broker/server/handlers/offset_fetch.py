@@ -48,29 +48,18 @@ def offset_fetch(request: OffsetFetchRequest, ctx: Context) -> Any:
         groups = []
         for group in request.groups:
             wanted = None if group.topics is None else [(t.name, t.partition_indexes) for t in group.topics]
-            groups.append(_group(group.group_id, _look_up(group.group_id, wanted, ctx)))
+            found = _look_up(group.group_id, wanted, ctx)
+            topics = _topics(found, OffsetFetchResponseTopics, OffsetFetchResponsePartitions)
+            groups.append(
+                OffsetFetchResponseGroup(group_id=group.group_id, error_code=found.error, topics=topics)
+            )
         return OffsetFetchResponse(groups=tuple(groups))
     wanted = None if request.topics is None else [(t.name, t.partition_indexes) for t in request.topics]
     found = _look_up(request.group_id, wanted, ctx)
     in_partitions = found.error if ctx.version < _GROUP_ERROR_SINCE else ErrorCode.NONE
     return OffsetFetchResponse(
         error_code=found.error if ctx.version >= _GROUP_ERROR_SINCE else ErrorCode.NONE,
-        topics=tuple(
-            OffsetFetchResponseTopic(
-                name=name,
-                partitions=tuple(
-                    OffsetFetchResponsePartition(
-                        partition_index=partition,
-                        committed_offset=stored.offset,
-                        committed_leader_epoch=stored.leader_epoch,
-                        metadata=stored.metadata,
-                        error_code=in_partitions,
-                    )
-                    for partition, stored in partitions
-                ),
-            )
-            for name, partitions in found.topics
-        ),
+        topics=_topics(found, OffsetFetchResponseTopic, OffsetFetchResponsePartition, in_partitions),
     )
 
 
@@ -117,25 +106,25 @@ def _each(
     return OffsetFetchResponse(topics=tuple(topics))
 
 
-def _group(group_id: str, found: _Found) -> OffsetFetchResponseGroup:
-    return OffsetFetchResponseGroup(
-        group_id=group_id,
-        error_code=found.error,
-        topics=tuple(
-            OffsetFetchResponseTopics(
-                name=name,
-                partitions=tuple(
-                    OffsetFetchResponsePartitions(
-                        partition_index=partition,
-                        committed_offset=stored.offset,
-                        committed_leader_epoch=stored.leader_epoch,
-                        metadata=stored.metadata,
-                    )
-                    for partition, stored in partitions
-                ),
-            )
-            for name, partitions in found.topics
-        ),
+def _topics(
+    found: _Found, topic_type: Any, partition_type: Any, code: ErrorCode = ErrorCode.NONE
+) -> tuple[Any, ...]:
+    """The topics in the types of a version; ``code`` goes into each partition."""
+    return tuple(
+        topic_type(
+            name=name,
+            partitions=tuple(
+                partition_type(
+                    partition_index=partition,
+                    committed_offset=stored.offset,
+                    committed_leader_epoch=stored.leader_epoch,
+                    metadata=stored.metadata,
+                    error_code=code,
+                )
+                for partition, stored in partitions
+            ),
+        )
+        for name, partitions in found.topics
     )
 
 
