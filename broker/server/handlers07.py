@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -80,11 +81,6 @@ def find_log(services: Services, topic: str, partition: int) -> Log | None:
     return services.logs.log(TopicPartition(topic, partition))
 
 
-def produce(request: ProduceRequest, services: Services) -> Steps[None]:
-    """Append, and say nothing. Raises as `append`."""
-    yield from append(request, services, RequestType.PRODUCE)
-
-
 def append(request: ProduceRequest, services: Services, kind: RequestType) -> Steps[None]:
     """Append the messages of a request of this ``kind``, or of a part of one.
 
@@ -120,11 +116,9 @@ def append(request: ProduceRequest, services: Services, kind: RequestType) -> St
 
 
 def multi_produce(request: MultiProduceRequest, services: Services) -> Steps[None]:
-    """Append each part, a part that is only too large left out.
+    """Append each part; one that is only too large is left out, any other error ends the request.
 
-    Raises:
-        InvalidRequest: it needs more new topics than one request may make; nothing is done.
-        KafkaError: as `append` for one of the parts; or the parts before it took too long.
+    Where it needs more new topics than one request may make, nothing is done.
     """
     unknown = {part.topic for part in request.produces}.difference(services.topics.all())
     if len(unknown) > COSTLY_ELEMENTS:
@@ -189,12 +183,7 @@ def multi_fetch(request: MultiFetchRequest, services: Services) -> MultiFetchRes
 
 
 def offsets(request: OffsetsRequest, services: Services) -> OffsetsResponse:
-    """The offsets, the largest first; in a topic that does not exist yet, 0 is both the first and the last.
-
-    Raises:
-        InvalidRequest: fewer than no offsets are asked for.
-        KafkaError: as `find_log`.
-    """
+    """The offsets, the largest first; in a topic that does not exist yet, 0 is the first and the last."""
     if request.max_offsets < 0:
         raise InvalidRequest(f"OFFSETS for {request.max_offsets} offsets")
     log = find_log(services, request.topic, request.partition)
@@ -211,7 +200,7 @@ Handler = Callable[[Any, Services], "Response | Steps[Response | None] | None"]
 
 HANDLERS: Mapping[type, tuple[RequestType, Handler]] = MappingProxyType(
     {
-        ProduceRequest: (RequestType.PRODUCE, produce),
+        ProduceRequest: (RequestType.PRODUCE, partial(append, kind=RequestType.PRODUCE)),
         FetchRequest: (RequestType.FETCH, fetch),
         MultiFetchRequest: (RequestType.MULTIFETCH, multi_fetch),
         MultiProduceRequest: (RequestType.MULTIPRODUCE, multi_produce),
