@@ -19,10 +19,9 @@ from broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, InvalidConfig, KafkaError, ServerError
 from pyspark_kafkalog.types import TopicPartition
-from pyspark_kafkalog.zookeeper.paths import Layout, layout_of
+from pyspark_kafkalog.zookeeper.paths import BrokerNode, Layout, MalformedNode, layout_of
 from pyspark_kafkalog.zookeeper.registries import BrokerIdInUse, agree_on_cluster, broker_at
 from pyspark_kafkalog.zookeeper.session import NodeExists, SessionEvent, session_of
-from pyspark_kafkalog.zookeeper.values import BrokerNode, MalformedNode
 
 _AGAIN_SECONDS = 2.0
 """Pause before what could not be registered is tried again."""

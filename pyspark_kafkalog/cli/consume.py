@@ -35,9 +35,8 @@ from pyspark_kafkalog.client.corrupt_batches import CORRUPT, Detour
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.fetcher import POLL_TIMEOUT_MS, Fetched, PartitionFetcher
 from pyspark_kafkalog.columnar import message_walk
-from pyspark_kafkalog.columnar.answers import AbortedTransactions, Answer
 from pyspark_kafkalog.columnar.batch_walk import BatchWalk
-from pyspark_kafkalog.columnar.engine import Block, Kind
+from pyspark_kafkalog.columnar.engine import AbortedTransactions, Answer, Block, Kind
 from pyspark_kafkalog.columnar.message_walk import walk_messages
 from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.errors import (

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pyspark_kafkalog.columnar.answers import AbortedTransactions, Answer
 from pyspark_kafkalog.columnar.engine import (
+    AbortedTransactions,
+    Answer,
     Block,
     Cursor,
     Engine,

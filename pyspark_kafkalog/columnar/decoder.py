@@ -14,7 +14,6 @@ from typing import Literal
 
 import pyarrow as pa
 
-from pyspark_kafkalog.columnar.answers import ANY_OFFSETS, Aborted, Answer, Walker
 from pyspark_kafkalog.columnar.arrow_columns import (
     BINARY,
     COLUMNS,
@@ -27,7 +26,19 @@ from pyspark_kafkalog.columnar.arrow_columns import (
     arrow_schema,
 )
 from pyspark_kafkalog.columnar.batch_walk import BatchWalk
-from pyspark_kafkalog.columnar.engine import Columns, Cursor, Engine, Limits, Status, Stopped, Wanted
+from pyspark_kafkalog.columnar.engine import (
+    ANY_OFFSETS,
+    Aborted,
+    Answer,
+    Columns,
+    Cursor,
+    Engine,
+    Limits,
+    Status,
+    Stopped,
+    Walker,
+    Wanted,
+)
 from pyspark_kafkalog.columnar.entry_walk import EntryWalk
 from pyspark_kafkalog.columnar.kernel_cache import KernelName, kernel
 from pyspark_kafkalog.columnar.plain import PlainEngine

@@ -11,18 +11,19 @@ from collections.abc import Callable, Iterable, Mapping
 from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 from pyspark_kafkalog.types import TopicPartition
-from pyspark_kafkalog.zookeeper.paths import Layout, layout_of
-from pyspark_kafkalog.zookeeper.session import NodeExists, RegistryWatch, Session, Watch, session_of
-from pyspark_kafkalog.zookeeper.values import (
+from pyspark_kafkalog.zookeeper.paths import (
     NUMBER,
     BrokerNode,
+    Layout,
     MalformedNode,
     PartitionNode,
     Subscription,
+    layout_of,
     read_cluster_id,
     read_offset,
     write_cluster_id,
 )
+from pyspark_kafkalog.zookeeper.session import NodeExists, RegistryWatch, Session, Watch, session_of
 
 _log = logging.getLogger(__name__)
 

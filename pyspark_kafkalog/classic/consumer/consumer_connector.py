@@ -16,10 +16,9 @@ from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.consumer07 import ConnectorConfig
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.errors import ConnectionLost, InvalidRequest, KafkaError
-from pyspark_kafkalog.zookeeper.paths import layout_of
+from pyspark_kafkalog.zookeeper.paths import BrokerNode, PartitionKey, Subscription, layout_of
 from pyspark_kafkalog.zookeeper.registries import ConsumerIdInUse, brokers
 from pyspark_kafkalog.zookeeper.session import SessionEvent, Watch, session_of
-from pyspark_kafkalog.zookeeper.values import BrokerNode, PartitionKey, Subscription
 
 _log = logging.getLogger(__name__)
 

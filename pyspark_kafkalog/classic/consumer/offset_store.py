@@ -14,10 +14,9 @@ from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.consumer07 import KAFKA, ConnectorConfig
 from pyspark_kafkalog.errors import ConnectionLost
 from pyspark_kafkalog.types import TopicPartition
-from pyspark_kafkalog.zookeeper.paths import Layout
+from pyspark_kafkalog.zookeeper.paths import Layout, PartitionKey
 from pyspark_kafkalog.zookeeper.registries import brokers, read_group_offset, write_group_offset
 from pyspark_kafkalog.zookeeper.session import Session
-from pyspark_kafkalog.zookeeper.values import PartitionKey
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.types import Record
-from pyspark_kafkalog.zookeeper.values import BLACK_LIST, WHITE_LIST, PartitionKey, Subscription
+from pyspark_kafkalog.zookeeper.paths import BLACK_LIST, WHITE_LIST, PartitionKey, Subscription
 
 
 class ConsumerTimeout(KafkaError):

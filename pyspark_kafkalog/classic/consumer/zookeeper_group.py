@@ -15,9 +15,8 @@ from typing import Any, Protocol, TypeVar
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.zookeeper import registries
-from pyspark_kafkalog.zookeeper.paths import Layout
+from pyspark_kafkalog.zookeeper.paths import Layout, PartitionKey, PartitionNode, Subscription
 from pyspark_kafkalog.zookeeper.session import RegistryWatch, Session, Watch
-from pyspark_kafkalog.zookeeper.values import PartitionKey, PartitionNode, Subscription
 
 P = TypeVar("P")
 

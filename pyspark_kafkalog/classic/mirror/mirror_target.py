@@ -30,7 +30,7 @@ from pyspark_kafkalog.formats.v07 import CODECS
 from pyspark_kafkalog.producer.producer import Producer
 from pyspark_kafkalog.producer.producer_batch import RecordMetadata
 from pyspark_kafkalog.types import NO_TIMESTAMP, Header
-from pyspark_kafkalog.zookeeper.values import BrokerNode
+from pyspark_kafkalog.zookeeper.paths import BrokerNode
 
 _log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from pyspark_kafkalog.client.retry import Deadline, RetryPolicy
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.producer07 import ClassicProducerConfig, producer_config
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, error_for
-from pyspark_kafkalog.zookeeper.values import BrokerNode
+from pyspark_kafkalog.zookeeper.paths import BrokerNode
 
 logger = logging.getLogger(__name__)
 

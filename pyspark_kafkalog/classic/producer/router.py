@@ -23,10 +23,9 @@ from pyspark_kafkalog.config.producer07 import ClassicProducerConfig
 from pyspark_kafkalog.errors import ErrorCode, InvalidPartitions, KafkaError, error_for
 from pyspark_kafkalog.producer.routing import partition_for
 from pyspark_kafkalog.protocol.v07 import ANY_PARTITION
-from pyspark_kafkalog.zookeeper.paths import Layout, layout_of
+from pyspark_kafkalog.zookeeper.paths import BrokerNode, Layout, layout_of
 from pyspark_kafkalog.zookeeper.registries import brokers, partitions, watch_brokers, watch_topic
 from pyspark_kafkalog.zookeeper.session import RegistryWatch, Session, session_of
-from pyspark_kafkalog.zookeeper.values import BrokerNode
 
 _INT_BITS, _LONG_BITS = 32, 64
 

@@ -14,8 +14,7 @@ from pyspark_kafkalog.config.client07 import PROTOCOL_07
 from pyspark_kafkalog.config.consumer07 import Source07Config
 from pyspark_kafkalog.errors import InvalidConfig, OffsetOutOfRange, UnknownTopicOrPartition
 from pyspark_kafkalog.types import TopicPartition
-from pyspark_kafkalog.zookeeper.paths import layout_of
-from pyspark_kafkalog.zookeeper.values import MAX_PARTITIONS
+from pyspark_kafkalog.zookeeper.paths import MAX_PARTITIONS, layout_of
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.zookeeper.registries import ZooKeeperGroup

@@ -6,9 +6,8 @@ from pyspark_kafkalog.classic.producer.router import BrokerPartition, ClusterDir
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.protocol.v07 import ANY_PARTITION
-from pyspark_kafkalog.zookeeper.paths import JsonLayout
+from pyspark_kafkalog.zookeeper.paths import BrokerNode, JsonLayout
 from pyspark_kafkalog.zookeeper.session import Session
-from pyspark_kafkalog.zookeeper.values import BrokerNode
 from tests.support.client.scripted_broker import Layout, ScriptedBroker
 
 LAYOUT = JsonLayout("/kafka")

@@ -12,9 +12,8 @@ from pyspark_kafkalog.classic.producer.classic_producer import ClassicProducer, 
 from pyspark_kafkalog.classic.producer.router import java_hash
 from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig, InvalidPartitions, ServerError
 from pyspark_kafkalog.protocol.v07 import ProduceRequest
-from pyspark_kafkalog.zookeeper.paths import V07Layout
+from pyspark_kafkalog.zookeeper.paths import BrokerNode, V07Layout
 from pyspark_kafkalog.zookeeper.session import Session
-from pyspark_kafkalog.zookeeper.values import BrokerNode
 from tests.support.client.broker07 import Broker07
 from tests.support.zookeeper import expire, until
 

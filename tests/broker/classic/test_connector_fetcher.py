@@ -18,7 +18,7 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.formats.v07 import encode_set
 from pyspark_kafkalog.protocol.v07 import FetchRequest, FetchResponse, MultiFetchRequest, OffsetsRequest
-from pyspark_kafkalog.zookeeper.values import PartitionKey
+from pyspark_kafkalog.zookeeper.paths import PartitionKey
 from tests.support.client.broker07 import Broker07
 from tests.support.client.scripted_server import Close
 from tests.support.zookeeper import until

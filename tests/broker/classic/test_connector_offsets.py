@@ -10,7 +10,7 @@ from broker.embedded import start_broker
 from pyspark_kafkalog.classic.consumer.offset_store import KafkaOffsets
 from pyspark_kafkalog.config.consumer07 import ConnectorConfig
 from pyspark_kafkalog.errors import ConnectionLost, InvalidRequest
-from pyspark_kafkalog.zookeeper.values import PartitionKey
+from pyspark_kafkalog.zookeeper.paths import PartitionKey
 from tests.support.protocol.raw_client import RawClient
 
 CONFIG = ConnectorConfig(

@@ -26,10 +26,9 @@ from pyspark_kafkalog.ledger.load_errors import (
 )
 from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.types import TopicPartition
-from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout
+from pyspark_kafkalog.zookeeper.paths import BrokerNode, JsonLayout, V07Layout
 from pyspark_kafkalog.zookeeper.registries import agree_on_cluster
 from pyspark_kafkalog.zookeeper.session import Session
-from pyspark_kafkalog.zookeeper.values import BrokerNode
 from tests.support.client.broker07 import Broker07
 from tests.support.command_line import kafkalog, table
 from tests.support.datasource.source07 import COLUMNS, QUICK

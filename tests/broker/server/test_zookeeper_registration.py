@@ -18,11 +18,10 @@ from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, InvalidConfig, ServerError
 from pyspark_kafkalog.types import TopicPartition
-from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout
+from pyspark_kafkalog.zookeeper.paths import BrokerNode, JsonLayout, V07Layout
 from pyspark_kafkalog.zookeeper.registries import BrokerIdInUse, brokers, partitions, topics
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
-from pyspark_kafkalog.zookeeper.values import BrokerNode
 from tests.support.zookeeper import expire, until
 
 PLAIN, JSON = V07Layout(), JsonLayout()
@@ -32,7 +31,7 @@ DYING_BROKER = """
 import os, sys
 from pyspark_kafkalog.zookeeper.paths import JsonLayout
 from pyspark_kafkalog.zookeeper.session import Session
-from pyspark_kafkalog.zookeeper.values import BrokerNode
+from pyspark_kafkalog.zookeeper.paths import BrokerNode
 
 session, node = Session(sys.argv[1], session_timeout_ms=2000).start(), BrokerNode(1, "kafka1", 9092, 5)
 session.create(JsonLayout().broker(1), JsonLayout().write_broker(node), ephemeral=True)

@@ -14,11 +14,10 @@ import pytest
 from broker.embedded import BrokerNotStarted, EmbeddedBroker, start_broker
 from pyspark_kafkalog.client.admin import NewTopic, create_partitions, create_topics, delete_topics
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout
+from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout, read_cluster_id
 from pyspark_kafkalog.zookeeper.registries import brokers, partitions, topics
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
-from pyspark_kafkalog.zookeeper.values import read_cluster_id
 from tests.support.protocol.raw_client import RawClient, batch
 from tests.support.zookeeper import until
 

@@ -9,9 +9,16 @@ import pytest
 
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.zookeeper import registries
-from pyspark_kafkalog.zookeeper.paths import JsonLayout, Layout, V07Layout
+from pyspark_kafkalog.zookeeper.paths import (
+    BrokerNode,
+    JsonLayout,
+    Layout,
+    MalformedNode,
+    PartitionNode,
+    Subscription,
+    V07Layout,
+)
 from pyspark_kafkalog.zookeeper.session import Session
-from pyspark_kafkalog.zookeeper.values import BrokerNode, MalformedNode, PartitionNode, Subscription
 from tests.support.zookeeper import expire, until
 
 CONSUMER = "g_host-1300000000123-0123abcd"

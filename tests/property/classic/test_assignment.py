@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.classic.consumer.zookeeper_group import range_assign, threads_by_topic
-from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout
-from pyspark_kafkalog.zookeeper.values import Subscription
+from pyspark_kafkalog.zookeeper.paths import JsonLayout, Subscription, V07Layout
 
 names = st.sets(st.builds("{}-{}".format, st.integers(0, 20), st.integers(0, 20)), max_size=40)
 threads = st.sets(st.from_regex(r"[a-z]{1,4}-[0-9]", fullmatch=True), max_size=12)

@@ -21,9 +21,8 @@ from pyspark_kafkalog.errors import ConnectionLost, KafkaError
 from pyspark_kafkalog.formats.v07 import encode_set
 from pyspark_kafkalog.types import TopicPartition
 from pyspark_kafkalog.zookeeper import registries
-from pyspark_kafkalog.zookeeper.paths import V07Layout
+from pyspark_kafkalog.zookeeper.paths import WHITE_LIST, PartitionKey, Subscription, V07Layout
 from pyspark_kafkalog.zookeeper.session import SessionEvent
-from pyspark_kafkalog.zookeeper.values import WHITE_LIST, PartitionKey, Subscription
 from tests.support.classic.memory_zookeeper import MemorySession, MemoryZooKeeper
 from tests.support.manual_clock import ManualClock
 

@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafkalog.zookeeper.paths import JsonLayout, Layout, V07Layout
-from pyspark_kafkalog.zookeeper.values import (
+from pyspark_kafkalog.zookeeper.paths import (
     BLACK_LIST,
     WHITE_LIST,
     BrokerNode,
+    JsonLayout,
+    Layout,
     MalformedNode,
     Subscription,
+    V07Layout,
     read_cluster_id,
     read_offset,
 )

@@ -8,8 +8,7 @@ import pytest
 
 from pyspark_kafkalog.classic.consumer.offset_store import DualOffsets, ZooKeeperOffsets
 from pyspark_kafkalog.errors import ConnectionLost
-from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout
-from pyspark_kafkalog.zookeeper.values import MalformedNode, PartitionKey
+from pyspark_kafkalog.zookeeper.paths import JsonLayout, MalformedNode, PartitionKey, V07Layout
 from tests.support.classic.memory_zookeeper import MemorySession, MemoryZooKeeper
 
 A, B, C = (PartitionKey("t", str(n), n) for n in range(3))

@@ -13,7 +13,7 @@ from pyspark_kafkalog.config.consumer07 import ConnectorConfig
 from pyspark_kafkalog.errors import ConnectionLost
 from pyspark_kafkalog.formats.v07 import encode_set
 from pyspark_kafkalog.types import TopicPartition
-from pyspark_kafkalog.zookeeper.values import PartitionKey
+from pyspark_kafkalog.zookeeper.paths import PartitionKey
 from tests.support.manual_clock import ManualClock
 
 KEY = PartitionKey("t", "1-0", 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark_kafkalog.classic.consumer.stream import Blacklist, Whitelist
 from pyspark_kafkalog.classic.consumer.zookeeper_group import Claim, Lease, Snapshot
-from pyspark_kafkalog.zookeeper.values import PartitionNode, Subscription
+from pyspark_kafkalog.zookeeper.paths import PartitionNode, Subscription
 from tests.support.manual_clock import ManualClock
 
 NODES = [PartitionNode(f"{broker}-{n}", broker, n) for broker in (1, 2) for n in range(3)]

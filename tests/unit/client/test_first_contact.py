@@ -17,7 +17,7 @@ from pyspark_kafkalog.config.consumer07 import ConnectorConfig
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.reading.source_cluster import retry_lookup
 from pyspark_kafkalog.errors import BrokersUnreachable, CannotConnect, ConnectionLost, KafkaError
-from pyspark_kafkalog.zookeeper.values import PartitionKey
+from pyspark_kafkalog.zookeeper.paths import PartitionKey
 from tests.support.manual_clock import ManualClock
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from pyspark_kafkalog.columnar import arena, message_walk
-from pyspark_kafkalog.columnar.answers import Answer
 from pyspark_kafkalog.columnar.batch_walk import BatchWalk
 from pyspark_kafkalog.columnar.decoder import Decoded
+from pyspark_kafkalog.columnar.engine import Answer
 from pyspark_kafkalog.columnar.message_walk import walk_messages
 from pyspark_kafkalog.errors import (
     CorruptMessage,

@@ -7,15 +7,17 @@ import json
 import pytest
 
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.zookeeper.paths import JsonLayout, Layout, V07Layout
-from pyspark_kafkalog.zookeeper.values import (
+from pyspark_kafkalog.zookeeper.paths import (
     BLACK_LIST,
     MAX_PARTITIONS,
     WHITE_LIST,
     BrokerNode,
+    JsonLayout,
+    Layout,
     MalformedNode,
     PartitionNode,
     Subscription,
+    V07Layout,
     read_cluster_id,
     read_offset,
     write_cluster_id,
