@@ -15,7 +15,7 @@ from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.config.client import ClientConfig
-from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, UnsupportedVersion, error_for
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, UnsupportedVersion, error_for
 from pyspark_kafkalog.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from pyspark_kafkalog.protocol.api.create_topics import (
     CreatableTopic,
@@ -186,12 +186,8 @@ def _cluster(where: Cluster | str) -> Iterator[Cluster]:
 
 def _retrying(cluster: Cluster, doing: str, timeout_ms: int, ask: Callable[[Cluster, Deadline], Any]) -> Any:
     """What ``ask`` returns, retried while it fails with a retriable error."""
-    attempts = cluster.retrying(doing, Deadline.after(timeout_ms / 1000, cluster.clock))
-    while True:
-        try:
-            return ask(cluster, attempts.deadline)
-        except KafkaError as e:
-            attempts.failed(e)
+    deadline = Deadline.after(timeout_ms / 1000, cluster.clock)
+    return cluster.retrying(doing, deadline).run(lambda limit: ask(cluster, limit))
 
 
 def _ask_controller(

@@ -212,12 +212,7 @@ class Cluster:
 
     def call(self, doing: str, request: Callable[[Connection], T], deadline: Deadline) -> T:
         """Run ``request`` with a connection to any broker, retried while it fails with a retriable error."""
-        attempts = self.retrying(doing, deadline)
-        while True:
-            try:
-                return request(self.any_connection(deadline))
-            except KafkaError as e:
-                attempts.failed(e)
+        return self.retrying(doing, deadline).run(lambda limit: request(self.any_connection(limit)))
 
     @property
     def _has_answered(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.retry import Deadline
-from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, error_for
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, error_for
 from pyspark_kafkalog.protocol.api.describe_groups import (
     Assignment,
     DescribedGroupMember,
@@ -135,12 +135,7 @@ class GroupDescription:
 
 def list_groups(cluster: Cluster, *, deadline: Deadline | None = None) -> list[GroupListing]:
     """The groups of all brokers, by name. Brokers that still load theirs are retried until the deadline."""
-    attempts = cluster.retrying("listing groups", deadline)
-    while True:
-        try:
-            return _listed(cluster, attempts.deadline)
-        except KafkaError as e:
-            attempts.failed(e)
+    return cluster.retrying("listing groups", deadline).run(lambda limit: _listed(cluster, limit))
 
 
 def describe_group(cluster: Cluster, group: str, *, deadline: Deadline | None = None) -> GroupDescription:
@@ -261,13 +256,9 @@ def _at_coordinator(
     deadline: Deadline | None,
 ) -> T:
     """What ``ask`` returns for the group's coordinator, retried while it fails with a retriable error."""
-    attempts = cluster.retrying(f"{doing} group {group!r}", deadline)
-    while True:
-        try:
-            connection = coordinator(cluster, CoordinatorType.GROUP, group, attempts.deadline)
-            return ask(connection, attempts.deadline)
-        except KafkaError as e:
-            attempts.failed(e)
+    return cluster.retrying(f"{doing} group {group!r}", deadline).run(
+        lambda limit: ask(coordinator(cluster, CoordinatorType.GROUP, group, limit), limit)
+    )
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:

@@ -6,11 +6,15 @@ Deadlines are points in time, not durations, so that a call of several requests 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.errors import BrokersUnreachable, ErrorCode, KafkaError, error_for
+
+T = TypeVar("T")
 
 _SETTLES_SOON = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.CORRUPT_MESSAGE}
@@ -101,6 +105,14 @@ class Attempts:
         self.failures = 0
         self._last: KafkaError | None = None
         self._before: KafkaError | None = None
+
+    def run(self, ask: Callable[[Deadline], T]) -> T:
+        """What ``ask`` returns, repeated while it fails with a retriable error."""
+        while True:
+            try:
+                return ask(self.deadline)
+            except KafkaError as e:
+                self.failed(e)
 
     def failed(self, error: KafkaError) -> None:
         """Return when it is time for the next attempt.
