@@ -3,7 +3,7 @@
     plans/00000042.json    {"record": "plan", "version": 1, ..., "sha256": "..."}
 
 ``sha256`` is the last field: SHA-256, in hexadecimal, of the canonical JSON of all others (keys sorted, no
-blanks, UTF-8). docs/loads.md, "The ledger as a format", describes each record.
+blanks, UTF-8). docs/ledger.md describes each record.
 """
 
 from __future__ import annotations
