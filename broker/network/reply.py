@@ -6,12 +6,10 @@ import logging
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol, cast
+from threading import Lock
+from typing import Protocol, cast
 
 from pyspark_kafkalog.steps import Steps
-
-if TYPE_CHECKING:
-    from broker.network.processor import Processor
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +27,19 @@ class Outcome(Enum):
     """The connection ends."""
 
 
+class ReplyOwner(Protocol):
+    """What a reply needs of the processor, which imports this module."""
+
+    reply_lock: Lock
+    """Guards the state of all replies of this owner."""
+
+    def has_work(self, reply: Reply) -> None:
+        """There is work left for ``reply``; called by the thread that gave it."""
+
+    def settled(self, reply: Reply) -> None:
+        """The outcome of ``reply`` is decided; called once, by the thread that gave it."""
+
+
 class Reply:
     """Takes the answer to one request, now or later, from any thread.
 
@@ -39,7 +50,7 @@ class Reply:
 
     __slots__ = ("_on_close", "_owner", "closed", "outcome", "parts", "peer", "token", "work")
 
-    def __init__(self, owner: Processor, token: object, peer: str) -> None:
+    def __init__(self, owner: ReplyOwner, token: object, peer: str) -> None:
         self._owner = owner
         self.closed = False
         """Whether the connection is gone, so that no answer is wanted."""
