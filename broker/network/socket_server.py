@@ -2,16 +2,180 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import selectors
+import socket
+import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from broker.metrics import Metrics
-from broker.network.acceptor import Acceptor, listen, peer_name
 from broker.network.channel import RequestMemory
-from broker.network.processor import Handler, Processor
+from broker.network.processor import Handler, Processor, Wakeup
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.errors import InvalidConfig
 
 _log = logging.getLogger(__name__)
+
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_PAUSE_SECONDS = 0.25
+"""How long accepting rests when the process is out of descriptors: clients wait in the backlog."""
+
+_LOG_EVERY_SECONDS = 5.0
+"""Refused connections are logged at most this often: clients retry many times a second."""
+
+
+class Acceptor:
+    """*Thread-safe: `start` and `stop` are called by the server, everything else runs in the thread.*
+
+    Accepts connections and gives them to the processors in turn. It owns the listening socket and the count
+    of connections it has handed out; a processor owns a connection from `Processor.adopt` on.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        processors: Sequence[Processor],
+        *,
+        max_connections: int,
+        send_buffer_bytes: int,
+        clock: Clock,
+    ) -> None:
+        self._listener = listener
+        self._processors = processors
+        self._max_connections = max_connections
+        self._send_buffer_bytes = send_buffer_bytes
+        self._clock = clock
+        self._accepted_count = 0
+        self._refused_count = 0
+        self._next_complaint = 0.0
+        self._wakeup = Wakeup()
+        # Made here and not in the thread, which would end unseen where descriptors are short.
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listener, selectors.EVENT_READ)
+        self._selector.register(self._wakeup, selectors.EVENT_READ)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kafkalog-acceptor", daemon=True)
+
+    @property
+    def connection_count(self) -> int:
+        """Connections that are open. Each number in it has one writer, so no lock is needed."""
+        return self._accepted_count - sum(p.closed_count for p in self._processors)
+
+    def start(self) -> None:
+        """Begin to accept."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop accepting and close the port; connections in the backlog are reset by the kernel."""
+        self._stopping.set()
+        self._wakeup.wake()
+        self._thread.join()
+        self._selector.close()
+        self._wakeup.close()
+        self._listener.close()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._selector.select()
+            try:
+                self._accept_all()
+            except OSError as e:
+                self._accept_failed(e)
+            except Exception:
+                # A failure with one connection must not end the thread: no client could connect again.
+                _log.exception("could not take up a connection")
+
+    def _accept_all(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                sock, address = self._listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            if self.connection_count >= self._max_connections:
+                sock.close()
+                self._refused_count += 1
+                self._complain(
+                    f"max.connections={self._max_connections} reached, closed {peer_name(address)}"
+                )
+                continue
+            try:
+                self._prepare(sock)
+            except OSError:
+                sock.close()  # the client was gone before we looked
+                continue
+            turn = self._processors[self._accepted_count % len(self._processors)]
+            self._accepted_count += 1
+            turn.adopt(sock, peer_name(address))
+
+    def _prepare(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._send_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
+
+    def _accept_failed(self, error: OSError) -> None:
+        """A connection that was aborted before it was accepted is nothing; lack of descriptors is."""
+        if error.errno in _EXHAUSTED:
+            self._refused_count += 1
+            self._complain(f"cannot accept now: {error.strerror}; trying again")
+            self._stopping.wait(_PAUSE_SECONDS)
+        else:
+            _log.debug("a connection failed while it was accepted: %s", error)
+
+    def _complain(self, text: str) -> None:
+        now = self._clock.monotonic()
+        if now >= self._next_complaint:
+            _log.warning("%s (%d connections refused or put off so far)", text, self._refused_count)
+            self._next_complaint = now + _LOG_EVERY_SECONDS
+
+
+def listen(host: str, port: int, backlog: int, receive_buffer_bytes: int = -1) -> socket.socket:
+    """A non-blocking listening socket on ``host`` (empty: all interfaces) and ``port`` (0: a free one).
+
+    ``receive_buffer_bytes`` above 0 is set here: accepted sockets inherit it before they announce a window.
+
+    Raises `InvalidConfig`: the address cannot be used; the text names it and says why.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except socket.gaierror as e:
+        raise InvalidConfig(f"listeners: cannot find the address of {host!r}: {e.strerror}") from e
+    sock = socket.socket(family, kind, protocol)
+    try:
+        # A restarted broker must get its port back while old connections linger in TIME_WAIT.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if receive_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        sock.bind(address)
+        sock.listen(backlog)
+        sock.setblocking(False)
+    except OSError as e:
+        sock.close()
+        raise InvalidConfig(f"listeners: cannot listen on {peer_name((host, port))}: {_reason(e)}") from e
+    return sock
+
+
+def peer_name(address: object) -> str:
+    """``host:port`` of a socket address, for log lines."""
+    if isinstance(address, tuple) and len(address) >= 2:
+        host, port = address[0], address[1]
+        return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+    return str(address) or "unknown"
+
+
+def _reason(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "address already in use; another broker or program listens there"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "this machine has no such address"
+    if error.errno == errno.EACCES:
+        return "permission denied; ports below 1024 need privileges"
+    return error.strerror or str(error)
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.network.acceptor import listen, peer_name
 from broker.network.reply import Reply
-from broker.network.socket_server import NetworkConfig, SocketServer
+from broker.network.socket_server import NetworkConfig, SocketServer, listen, peer_name
 from pyspark_kafkalog.errors import InvalidConfig
 from tests.support.network.sockets import Client, Counts, FakeRegion, eventually, serving
 
