@@ -165,7 +165,7 @@ def test_rows_that_come_to_other_tasks_than_before_are_reported(
     first = query.run(0, (6, 6))
     assert first[0].transaction is not None
     end_transaction(cluster, first[0].transaction, commit=True)
-    with pytest.raises(WrittenOtherwise, match="6 rows of q, batch 0, are committed, and now the task has 4"):
+    with pytest.raises(WrittenOtherwise, match="6 rows of q, batch 0, are committed, but the task has 4 now"):
         query.run(0, (4, 4, 4))
 
 
@@ -175,7 +175,7 @@ def test_rows_that_left_a_task_whose_rows_are_committed_are_reported(
     first = query.run(0, (2, 2))
     assert first[1].transaction is not None
     end_transaction(cluster, first[1].transaction, commit=True)
-    with pytest.raises(WrittenOtherwise, match="2 rows of q, batch 0, are committed, and now the task has 0"):
+    with pytest.raises(WrittenOtherwise, match="2 rows of q, batch 0, are committed, but the task has 0 now"):
         query.run(0, (4, 0))
 
 
@@ -206,7 +206,7 @@ def test_a_checkpoint_that_was_set_back_is_reported_and_another_query_starts_ove
     servers: str, topic: str, query: Query
 ) -> None:
     query.commit(query.run(5), 5)
-    with pytest.raises(WrittenOtherwise, match="batch 4 is to be written, and batch 5 of the same query"):
+    with pytest.raises(WrittenOtherwise, match="batch 4 is to be written, but batch 5 of the same query"):
         query.run(4)
     other = Query(servers, topic, "other")
     other.commit(other.run(0), 0)
