@@ -191,12 +191,7 @@ class DataDirectory:
                 self._names_synced = made
 
     def read_meta(self) -> dict[str, str]:
-        """``meta.properties``; empty when there is none.
-
-        Raises:
-            InvalidConfig: the file is there, and does not say whose the data is.
-            OSError: the disk refused.
-        """
+        """``meta.properties``; empty when there is none."""
         path, meta = self.path / META_NAME, {}
         try:
             data = read_file(self.files, path)
@@ -268,10 +263,6 @@ def agree_on_meta(
 
     ``name_cluster`` is asked for the cluster's id with the one found here, None when everything is new; what
     it raises is raised.
-
-    Raises:
-        InvalidConfig: the directories belong to different clusters, or to another broker.
-        OSError: the disk refused to write.
     """
     clusters = {meta["cluster.id"] for meta in found.values() if "cluster.id" in meta}
     if len(clusters) > 1:

@@ -116,10 +116,6 @@ def hold_off(path: Path) -> Closeable | None:
     """Keep anybody from holding the lock file at ``path``, without writing to it; others may do so too.
 
     None when there is no such file: it was never held.
-
-    Raises:
-        BlockingIOError: someone holds it.
-        OSError: the file cannot be read.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -275,11 +275,7 @@ class Log:
                 return None
 
     def max_timestamp_in_steps(self) -> Steps[tuple[int, int] | None]:
-        """The largest timestamp of all records and the offset of the first that has it; None without any.
-
-        Raises:
-            As `offset_for_timestamp_in_steps`.
-        """
+        """The largest timestamp of all records and the offset of the first that has it; None without any."""
         check_timed(self.topic_partition, self.config)
         while True:
             self._check_open()

@@ -221,12 +221,7 @@ class OffsetScheme(Protocol):
         ...
 
     def cut(self, wanted: Wanted, frames: Frames) -> tuple[int, int] | None:
-        """Where the bytes begin and end that a reader is given; None where the segment has none for it.
-
-        Raises:
-            CorruptMessage: the file is not what it was when it was written.
-            OSError: the disk refused.
-        """
+        """Where the bytes begin and end that a reader is given; None where the segment has none for it."""
         ...
 
     def start_for_timestamp(self, timestamp: int) -> int:

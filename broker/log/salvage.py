@@ -41,10 +41,6 @@ def walk_frames(
     ``start`` is where a frame begins, and ``offset`` is what it has where offsets count bytes; where they
     count records the frames say it themselves. `Frame.position` counts from the
     beginning of the file.
-
-    Raises:
-        CorruptMessage: a header is impossible, or the last frame does not end at ``end``.
-        OSError: the disk refused.
     """
     buf = memoryview(b"")
     origin = position = start  # of the buffer's first byte; of the next frame
@@ -160,12 +156,7 @@ class Found(ABC):
 
     @abstractmethod
     def count(self, file: File) -> int:
-        """Decompress it, parse its records, whatever its checksum is, and count them.
-
-        Raises:
-            KafkaError: that cannot be done.
-            OSError: the disk refused to read.
-        """
+        """Decompress it, parse its records, whatever its checksum is, and count them."""
 
 
 F = TypeVar("F", bound=Found)

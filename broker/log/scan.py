@@ -239,12 +239,7 @@ class FoundEntry07(Found):
         return self.end - self.summed_from
 
     def messages(self, file: File) -> Iterator[MessageAndOffset]:
-        """Its messages, inner ones too, whatever its own checksum is.
-
-        Raises:
-            KafkaError: it cannot be decompressed, or a message within is not sound.
-            OSError: the disk refused to read.
-        """
+        """Its messages, inner ones too, whatever its own checksum is."""
         data = bytearray(file.read_at(self.position, self.size))
         if len(data) < self.size:
             raise CorruptMessage(f"the file became shorter than {self.end} bytes")

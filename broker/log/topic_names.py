@@ -40,11 +40,7 @@ def check_name(name: str, others: Iterable[str] = ()) -> None:
 
 
 def check_first_name(name: str, others: Iterable[str] = ()) -> None:  # noqa: ARG001 - any two may exist together
-    """Refuse what 0.7 refuses as a topic name, and what is too long for a file's name.
-
-    Raises:
-        InvalidTopic: `check_topic` of 0.7's protocol does, or it has over 249 characters as a file's name.
-    """
+    """Refuse what 0.7 refuses as a topic name, and what is too long for a file's name."""
     check_topic(name)
     length = len(file_name(name))
     if length > MAX_NAME_LENGTH:

@@ -65,14 +65,7 @@ def partition_count(services: Services, topic: str) -> int:
 
 
 def find_log(services: Services, topic: str, partition: int) -> Log | None:
-    """The log of a partition that may be there; None as long as its topic does not exist.
-
-    Raises:
-        InvalidTopic: no topic can have this name.
-        UnknownTopicOrPartition: the topic does not have, or would not have, this partition.
-        ServerError: the topic holds messages of another generation.
-        StorageError: its directory is offline.
-    """
+    """The log of a partition that may be there; None as long as its topic does not exist."""
     count = partition_count(services, topic)
     if not 0 <= partition < count:
         raise UnknownTopicOrPartition(f"{topic!r} has {count} partitions; there is no number {partition}")
@@ -82,15 +75,7 @@ def find_log(services: Services, topic: str, partition: int) -> Log | None:
 
 
 def append(request: ProduceRequest, services: Services, kind: RequestType) -> Steps[None]:
-    """Append the messages of a request of this ``kind``, or of a part of one.
-
-    Raises:
-        InvalidTopic: there can be no such topic, or it is the broker's own.
-        UnknownTopicOrPartition: it has no such partition, or may not be made.
-        CorruptMessage: one of the messages cannot be read.
-        ServerError: the topic holds messages of another generation.
-        StorageError: the disk is full or failed.
-    """
+    """Append the messages of a request of this ``kind``, or of a part of one."""
     topic, number = request.topic, request.partition
     if topic in INTERNAL_TOPICS:
         raise InvalidTopic(f"topic {topic!r} is internal: clients cannot write to it")

@@ -224,13 +224,7 @@ class ServedLogs:
         self.family = family
 
     def log(self, partition: TopicPartition) -> Log:
-        """The log of a partition, whose bytes are the protocol's own.
-
-        Raises:
-            UnknownTopicOrPartition, StorageError: as `LogManager.log`.
-            ServerError: UNSUPPORTED_FOR_MESSAGE_FORMAT for a topic of another family.
-            RegisteredElsewhere: another broker has the partition.
-        """
+        """The log of a partition, whose bytes are the protocol's own."""
         log = self._logs.log(partition)
         if log.family is not self.family:
             raise self._foreign(log)

@@ -128,10 +128,6 @@ class Topics:
         """Make a topic with a new random id; ``partition_count`` None means ``num.partitions``.
 
         Among its properties `GENERATION_PROPERTY` says which messages it will hold, once and for all.
-
-        Raises:
-            KafkaError: what `check_new` raises, or `StorageError`.
-            RegisteredElsewhere: another broker has such a topic, or ZooKeeper cannot be asked.
         """
         return run_steps(self._creating(name, partition_count, overrides or {}))
 
@@ -175,12 +171,7 @@ class Topics:
             return made_by_another
 
     def adding_partitions(self, name: str, total: int, *, validate_only: bool = False) -> Steps[None]:
-        """Widen the topic to ``total`` partitions, in steps, which `go_on` takes if the caller does not.
-
-        Raises:
-            UnknownTopicOrPartition: no such topic.
-            InvalidPartitions: ``total`` is not above the present count.
-        """
+        """Widen the topic to ``total`` partitions, in steps, which `go_on` takes if the caller does not."""
         return self._to_the_end(self._adding_partitions(name, total, validate_only=validate_only))
 
     def _adding_partitions(self, name: str, total: int, *, validate_only: bool) -> Steps[None]:

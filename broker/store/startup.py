@@ -95,12 +95,7 @@ class Startup:
         self._contents: dict[DataDirectory, _Contents] = {}
 
     def run(self, *, all_online: bool) -> Found:
-        """Open what is there. Unless ``all_online``, a partition that is not found may be elsewhere.
-
-        Raises:
-            StorageError: no directory works, or what is there contradicts itself.
-            InvalidConfig: a topic has a property that this broker does not know.
-        """
+        """Open what is there. Unless ``all_online``, a partition that is not found may be elsewhere."""
         found = Found()
         deleting: list[tuple[DataDirectory, str]] = []
         for directory in self._directories:
@@ -265,12 +260,7 @@ def open_partition(
     recovery_point: int,
     truncate_missing: bool = False,
 ) -> Log:
-    """The log in a partition's directory, which is there.
-
-    Raises:
-        MissingSegments: as `load_segments`.
-        OSError, StorageError: the disk refused.
-    """
+    """The log in a partition's directory, which is there."""
     path = directory.path / directory_name(partition)
     loaded = load_segments(
         path, config, tools, clean=clean, recovery_point=recovery_point, truncate_missing=truncate_missing

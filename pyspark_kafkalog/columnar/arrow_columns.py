@@ -47,9 +47,6 @@ def arrow_schema(columns: Sequence[str], known: Sequence[str] = COLUMNS) -> pa.S
     """The schema that PySpark makes of these columns' Spark types: Spark takes no other.
 
     ``known``: the columns that there are.
-
-    Raises:
-        InvalidConfig: there is no such column, one is asked for twice, or none at all.
     """
     if not columns:
         raise InvalidConfig(f"at least one column is needed, of: {', '.join(known)}")

@@ -86,11 +86,7 @@ class EngineChoice:
         self._compiled: Engine | None = None
 
     def chooser(self, name: EngineName) -> Callable[[], Engine]:
-        """What gives the engine of this name, to be asked before each answer.
-
-        Raises:
-            InvalidConfig: there is none of this name, or it cannot be had here.
-        """
+        """What gives the engine of this name, to be asked before each answer."""
         if name == "auto":
             return self._automatic
         if name not in ("plain", "numba"):

@@ -275,19 +275,11 @@ class Walker(Protocol):
     def groups(self, engine: Engine, limits: Limits) -> Iterator[list[Block]]:
         """Blocks of one kind, as many as one call of an engine takes. Each group is used up, and `took`
         called, before the next is asked for.
-
-        Raises:
-            CorruptMessage: a checksum, length, count or offset is wrong, or compressed data is damaged.
-            MessageTooLarge: a batch, set or entry decompresses to more than the limit.
-            UnsupportedCompression: a codec is unknown, or its library not installed.
         """
         ...
 
     def took(self, blocks: Sequence[Block], cursor: Cursor, stopped: Stopped) -> int | None:
         """Note how far columns came in a group. Gives the offset after it, None in the middle of a batch of
         the log.
-
-        Raises:
-            KafkaError: ``stopped`` is at a fault.
         """
         ...

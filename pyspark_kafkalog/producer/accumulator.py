@@ -254,13 +254,7 @@ class Accumulator:
         on_delivery: OnDelivery | None,
         deadline: Deadline | None = None,
     ) -> Delivery:
-        """Add one record of at most ``size`` bytes; waits for room until ``deadline``, else `max.block.ms`.
-
-        Raises:
-            RequestTimedOut: the buffer stayed full.
-            MessageTooLarge: the record can never fit the buffer.
-            KafkaError: the producer is closed.
-        """
+        """Add one record of at most ``size`` bytes; wait for room until ``deadline``, else `max.block.ms`."""
         with self._lock:
             batch = queue.open
             if (

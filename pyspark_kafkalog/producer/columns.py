@@ -330,9 +330,6 @@ def arrow_columns(
     ``timestamp`` (timestamp, or milliseconds as int64) and ``partition`` (integer); only ``value`` is
     required. Rows without a time get ``now_ms``. ``size_bound`` is the encoding's. With
     ``record_batches`` (the target format) rows stay in Arrow if ``kernels``, the process's, can encode them.
-
-    Raises:
-        InvalidRecord: a column is missing, unknown or of a type that cannot be sent.
     """
     names = data.schema.names
     unknown = [name for name in names if name not in _ALLOWED]

@@ -142,12 +142,7 @@ def encode_batch(
     base_sequence: int = -1,
     transactional: bool = False,
 ) -> bytes:
-    """One batch of at least one record, at base offset 0.
-
-    Raises:
-        InvalidRecord: a length or time does not fit its field.
-        UnsupportedCompression: the codec's library is not installed.
-    """
+    """One batch of at least one record, at base offset 0."""
     block = encode_block(values, keys, times, headers)
     identity = (producer_id, producer_epoch, base_sequence)
     return sealed(block, times, codec=codec, level=level, producer=identity, transactional=transactional)
@@ -263,12 +258,7 @@ class Encoding(Protocol):
         ...
 
     def produce_version(self, connection: Connection) -> int:
-        """The Produce version that carries these bytes to a broker.
-
-        Raises:
-            UnsupportedVersion: the broker does not accept the format.
-            UnsupportedCompression: it is too old for the codec.
-        """
+        """The Produce version that carries these bytes to a broker."""
         ...
 
 
@@ -374,12 +364,7 @@ class MessageSets:
 
 
 def batch_version(connection: Connection, codec: Codec = Codec.NONE) -> int:
-    """The Produce version that carries a record batch to a broker.
-
-    Raises:
-        UnsupportedVersion: the broker is older than 0.11.
-        UnsupportedCompression: zstd, and the broker is older than 2.1.
-    """
+    """The Produce version that carries a record batch to a broker."""
     if (connection.served(ApiKey.PRODUCE) or (0, _BATCHES_SINCE))[1] < _BATCHES_SINCE:
         raise UnsupportedVersion(
             f"{connection.peer}: the broker is older than Kafka 0.11 and accepts no record batches; "

@@ -149,10 +149,6 @@ class ProducerBatch:
     def encode(self, encoding: Encoding) -> bytes:
         """The batch's bytes, encoded once: a retry sends the same. Timestamps that the format lacks are
         dropped.
-
-        Raises:
-            InvalidRecord: a length or time does not fit its field.
-            UnsupportedCompression: the codec's library is not installed.
         """
         if self.encoded is None:
             self.times = encoding.kept_times(self.times)

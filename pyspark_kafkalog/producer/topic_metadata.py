@@ -36,12 +36,7 @@ class ProducerMetadata:
         self._closed = False
 
     def topic(self, name: str, deadline: Deadline) -> TopicMetadata:
-        """The partitions of a topic, created if the broker does so; waits for metadata if there is none.
-
-        Raises:
-            UnknownTopicOrPartition, InvalidTopic, ...: there is no such topic.
-            ConnectionLost: no broker could be reached by ``deadline``.
-        """
+        """The partitions of a topic, created if the broker does so; waits for metadata if there is none."""
         known = self._view.topics.get(name)
         if known is not None and known.partitions:
             return known
@@ -85,12 +80,7 @@ class ProducerMetadata:
             self._learn([*self._names], deadline)
 
     def new_identity(self) -> ProducerIdentity:
-        """A new producer id. Waits at most ``request.timeout.ms``.
-
-        Raises:
-            ConnectionLost: no broker could be reached.
-            UnsupportedVersion: the broker is too old for idempotent producers.
-        """
+        """A new producer id. Waits at most ``request.timeout.ms``."""
         deadline = self._deadline()
         request = InitProducerIdRequest(transaction_timeout_ms=self._config.transaction_timeout_ms)
 

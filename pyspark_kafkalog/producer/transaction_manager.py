@@ -162,13 +162,7 @@ class TransactionState:
         return not (self.partitions or self.groups)
 
     def call(self, doing: str, to: State) -> None:
-        """The user calls ``doing``, which leads to the state ``to``.
-
-        Raises:
-            TransactionAbortable: the transaction has failed, and this does not abort it.
-            InvalidTxnState: the call does not fit the state.
-            KafkaError: the producer has failed; of the class of that failure.
-        """
+        """The user calls ``doing``, which leads to the state ``to``."""
         self._check_sound(doing, aborting=to is State.ABORTING)
         if self.state not in _BEFORE[to]:
             raise InvalidTxnState(f"{doing} is not possible: {self.state.value}")

@@ -27,11 +27,6 @@ def check_messages_in_steps(
     """The whole entries of ``data``, as one batch; an incomplete one at the end is left out.
 
     No entry at all is allowed, and so is one without messages in it. ``internal`` lifts the limit on size.
-
-    Raises:
-        MessageTooLarge: a payload is larger than ``max.message.bytes``, or decompresses to more than
-            `MAX_DECOMPRESSED_BYTES`.
-        CorruptMessage: a message cannot be read, or the first is incomplete.
     """
     found = yield from check_produced_in_steps(
         data,

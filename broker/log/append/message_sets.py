@@ -44,15 +44,6 @@ def check_sets_in_steps(
 
     What is compressed may have `MAX_DECOMPRESSED_BYTES` in all. ``internal``: timestamps and size are not
     bounded.
-
-    Raises:
-        CorruptMessage: an entry is cut short, has a wrong checksum or wrong lengths, or holds what is no set;
-            so is one in a compressed set.
-        MessageTooLarge: an entry is larger than ``max.message.bytes``, or decompresses to too much, or there
-            are more than `MOST_MESSAGES`.
-        InvalidRecord: two formats in one request, or in one set.
-        InvalidTimestamp: a message's time is outside what the topic allows, or claims to be the broker's.
-        UnsupportedCompression: message sets do not have the codec.
     """
     largest = len(data) if internal else config.max_message_bytes
     allowed = None if internal else _Times(config, now_ms)

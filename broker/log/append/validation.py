@@ -174,13 +174,7 @@ def _open_all(closed: Sequence[_Closed], config: LogConfig) -> Steps[None]:
 
 
 def _open_records(closed: _Closed, config: LogConfig, max_bytes: int) -> Steps[int]:
-    """Look at the records of one batch; how many bytes were decompressed.
-
-    Raises:
-        InvalidRecord: the data is not what its codec writes; its records are cut short or do not fill it; its
-            first or last one is not well formed; in a topic that is compacted one has no key.
-        MessageTooLarge: it decompresses to more than ``max_bytes``.
-    """
+    """Look at the records of one batch; how many bytes were decompressed."""
     data, codec, count = closed
     try:
         block = memoryview((yield from decompress_in_steps(codec, data, max_bytes))) if codec else data
@@ -290,7 +284,7 @@ def check_entries_in_steps(
     What the broker itself appends (``internal``) stays as it is: it is read by the broker alone.
 
     Raises:
-        KafkaError: as `check_batches` and `check_sets_in_steps`; or the data has no equivalent in the topic's
+        KafkaError: as `check_batches_in_steps`; or the data has no equivalent in the topic's
             format: ServerError UNSUPPORTED_FOR_MESSAGE_FORMAT for an idempotent producer's batch and for
             headers, UnsupportedCompression for zstd, MessageTooLarge for what becomes larger than is allowed
             or has too many messages to be converted one by one.

@@ -72,11 +72,6 @@ class OlderReader:
         ``at_least_one``.
 
         What was made may end within an entry, as answers to such clients may.
-
-        Raises:
-            UnsupportedCompression: the first entry is in zstd.
-            CorruptMessage, MessageTooLarge: it is to be converted, and damaged or too large to be opened.
-            KafkaError: as the log's own ``read``.
         """
         piece = yield from self._log.read_in_steps(
             offset, max_bytes, at_least_one=at_least_one, committed_only=committed_only

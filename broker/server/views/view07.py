@@ -183,13 +183,7 @@ class LogAsBatches:
         return converted
 
     def _entries(self, position: int, end: int) -> Iterator[memoryview]:
-        """The entries from ``position`` on, where one begins, each whole; more of the log is read as needed.
-
-        Raises:
-            CorruptMessage: the log does not go on with whole entries.
-            MessageTooLarge: an entry is too long to be read into memory.
-            OffsetOutOfRange, StorageError: as `read`.
-        """
+        """The entries from ``position`` on, where one begins, each whole; more is read as needed."""
         wanted = _READ_BYTES
         while position < end:
             data = memoryview(read_bytes(self._log, position, wanted))
@@ -260,11 +254,6 @@ class Boundaries:
         """Offset of the entry with the byte ``offset``, which is below the readable end.
 
         None when the allowance is spent before; the next call goes on from where this one came to.
-
-        Raises:
-            CorruptMessage: there are no entries that lead to it.
-            OffsetOutOfRange: retention has just removed it.
-            StorageError: the disk failed.
         """
         position = self._nearest(log, offset)
         if position == offset and not allowance.spent:

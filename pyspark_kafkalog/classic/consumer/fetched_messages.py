@@ -135,9 +135,6 @@ class MessageSet:
     def next_offset(self) -> int:
         """The offset after the whole entries, where the next fetch begins. It may be beyond the last message.
         No checksum is verified.
-
-        Raises:
-            CorruptMessage: the bytes are not an entry.
         """
         return self._reader.end(self.data, self.offset)
 

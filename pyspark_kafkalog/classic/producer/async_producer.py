@@ -59,11 +59,7 @@ class EventQueue:
         return len(self._items)
 
     def put(self, item: QueueItem, timeout_ms: int) -> bool:
-        """Add ``item``; False if there is no room in time: 0 is at once, below 0 no limit.
-
-        Raises:
-            QueueClosed: the queue is closed, perhaps while this waited.
-        """
+        """Add ``item``; False if there is no room in time: 0 is at once, below 0 no limit."""
         deadline = Deadline.after(timeout_ms / 1000, self._clock)
         with self._changed:
             while len(self._items) >= self._limit and not self._closed:
@@ -78,11 +74,7 @@ class EventQueue:
             return True
 
     def take(self, due: Deadline) -> QueueItem | None:
-        """The next event; None at ``due``, and earlier if `flush` is waiting and none is left.
-
-        Raises:
-            QueueClosed: it is closed and empty.
-        """
+        """The next event; None at ``due``, and earlier if `flush` is waiting and none is left."""
         with self._changed:
             while not self._items:
                 if self._closed:
@@ -362,11 +354,7 @@ class AsyncProducer:
             )
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send what is queued without waiting for full batches; return when all of it was sent or is lost.
-
-        Raises:
-            TimeoutError: not within ``timeout`` seconds.
-        """
+        """Send what is queued without waiting for full batches; return when all of it was sent or is lost."""
         if self.runs_here():
             return  # A hook cannot wait for its own end.
         deadline = Deadline.after(timeout, self._clock) if timeout is not None else None

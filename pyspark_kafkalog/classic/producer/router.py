@@ -67,9 +67,6 @@ def java_hash(key: Any) -> int:
     A str as ``String``, by its UTF-16 units; an int as ``Integer`` if it fits, else as
     ``Long``. Bytes as the string of these characters, so that an ASCII key hashes the same as str and as
     bytes: Java itself hashes arrays by identity.
-
-    Raises:
-        TypeError: a key of another type, or a number that does not fit ``Long``.
     """
     if isinstance(key, str):
         data = key.encode("utf-16-be", "surrogatepass")
@@ -116,11 +113,7 @@ class BrokerDirectory(Protocol):
         ...
 
     def partitions(self, topic: str) -> list[BrokerPartition]:
-        """A topic's partitions in the order for partitioners; at least one.
-
-        Raises:
-            ServerError: BROKER_NOT_AVAILABLE: no broker is live.
-        """
+        """A topic's partitions in the order for partitioners; at least one."""
         ...
 
     def broker(self, broker: int) -> BrokerNode | None:
@@ -338,12 +331,7 @@ class PartitionRouter:
         self._directory.start(changed)
 
     def route(self, topic: str, key: Any) -> Route:
-        """See `Router`.
-
-        Raises:
-            InvalidPartitions: the partitioner's number is out of range.
-            ServerError: BROKER_NOT_AVAILABLE: no broker is live, or the partition's is not.
-        """
+        """See `Router`."""
         for _ in range(self._retries + 1):
             rows = self._directory.partitions(topic)
             chosen = rows[self._chosen(topic, key, len(rows))]

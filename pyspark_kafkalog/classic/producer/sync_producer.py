@@ -71,12 +71,7 @@ class BrokerWriter(Protocol):
         ...
 
     def write(self, requests: Sequence[ProducerRequest], deadline: Deadline) -> None:
-        """Send them; with ``request.required.acks`` return when the broker has them.
-
-        Raises:
-            MessageTooLarge, InvalidRecord, InvalidTopic: nothing was sent.
-            ConnectionLost: it is unknown what was stored.
-        """
+        """Send them; with ``request.required.acks`` return when the broker has them."""
         ...
 
     def confirm(self, deadline: Deadline) -> None:
