@@ -124,11 +124,7 @@ def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
 
 
 def options_for(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """The options of a read or a write: those that were given, and for the rest those of its table.
-
-    Raises:
-        InvalidConfig: the schema says that it is a table's, and is not as `with_options` made it.
-    """
+    """The options of a read or a write: those that were given, and for the rest those of its table."""
     kept = next((f.metadata[_KEY] for f in schema.fields if f.metadata and _KEY in f.metadata), None)
     if kept is None:
         return dict(given)

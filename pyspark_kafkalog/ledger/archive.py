@@ -156,11 +156,7 @@ class Archive:
         return ()
 
     def receipt(self, plan: Plan, planned: PlannedRange) -> Receipt | None:
-        """The receipt for a range of a plan; None if there is none.
-
-        Raises:
-            ReceiptMismatch: it is for another plan or range.
-        """
+        """The receipt of a range of a plan, or None; `ReceiptMismatch` if it is of another plan or range."""
         name = receipt_name(plan.number, planned.key, planned.start, planned.end)
         data = self.store.read(name)
         if data is None:
@@ -177,11 +173,7 @@ class Archive:
         return receipt
 
     def receipts(self, plan: Plan) -> list[Receipt]:
-        """The receipts of all ranges of a plan, in its order.
-
-        Raises:
-            IncompleteLoad: some are missing.
-        """
+        """The receipts of all ranges of a plan, in its order; `IncompleteLoad` if some are missing."""
         ranges, found, missing = plan.ranges, [], []
         for planned in ranges:
             receipt = self.receipt(plan, planned)

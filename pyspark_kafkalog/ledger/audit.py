@@ -52,9 +52,6 @@ def audit_rows(ledger: Ledger) -> list[AuditRow]:
     """A row for each partition from which a committed load read, oldest load first.
 
     Rewinds and abandoned plans have none.
-
-    Raises:
-        LoadError: a plan, commit or receipt is damaged.
     """
     in_effect = {commit.number for commit in ledger.lineage()}
     return [

@@ -29,11 +29,7 @@ class Leftovers:
 
 
 def leftovers(ledger: Ledger, keep: int = 1) -> list[Leftovers]:
-    """The loads with receipts or marks, oldest first, without the newest ``keep`` and the pending one.
-
-    Raises:
-        LoadError: the ledger cannot be read.
-    """
+    """The loads with receipts or marks, oldest first, without the newest ``keep`` and the pending one."""
     last = ledger.head_number() - keep
     store = ledger.store
     numbered = {name for top in (RECEIPTS, RUNS) for name in store.names(top) if name.isdecimal()}
@@ -49,9 +45,6 @@ def remove_leftovers(ledger: Ledger, keep: int = 1) -> list[Leftovers]:
     """Remove the `leftovers`, and return them. The caller holds the ledger's lock.
 
     If interrupted, it can be repeated.
-
-    Raises:
-        LoadError: the store fails.
     """
     found = leftovers(ledger, keep)
     for one in found:

@@ -34,11 +34,7 @@ class HistoryRange:
 
 
 def parse_commit(option: str, text: str) -> int:
-    """The number in ``commit:37``; `START` for ``start``.
-
-    Raises:
-        InvalidConfig: it is neither.
-    """
+    """The number in ``commit:37``; `START` for ``start``."""
     word = text.strip().lower()
     found = _COMMIT.fullmatch(word)
     if found is None and word != "start":
@@ -61,11 +57,7 @@ def parse_between(text: str) -> HistoryRange:
 
 
 def parse_as_of(text: str) -> HistoryRange:
-    """A time: milliseconds since the epoch, or ISO 8601, in UTC unless it names a zone.
-
-    Raises:
-        InvalidConfig: it is neither.
-    """
+    """A time: milliseconds since the epoch, or ISO 8601, in UTC unless it names a zone."""
     given = text.strip()
     if re.fullmatch(r"[0-9]{1,15}", given):
         return HistoryRange(as_of_ms=int(given))
@@ -81,11 +73,7 @@ def parse_as_of(text: str) -> HistoryRange:
 
 
 def last_commit(archive: Archive, part: HistoryRange) -> int:
-    """The number of the commit that ``part`` ends with.
-
-    Raises:
-        LoadError: there is no such commit, or none at that time.
-    """
+    """The number of the commit that ``part`` ends with."""
     newest = archive.head_number()
     if part.as_of_ms is not None:
         moment = utc_text(part.as_of_ms)
@@ -100,11 +88,7 @@ def last_commit(archive: Archive, part: HistoryRange) -> int:
 
 
 def positions_after(archive: Archive, number: int) -> dict[TopicPartition, int]:
-    """The next offset of each partition after a commit.
-
-    Raises:
-        LoadError: there is no such commit.
-    """
+    """The next offset of each partition after a commit."""
     last_commit(archive, HistoryRange(until=number))
     return {p.key: p.next for p in archive.commit_at(number).positions}
 

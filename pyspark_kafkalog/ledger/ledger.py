@@ -52,11 +52,7 @@ class Ledger(Archive):
     """
 
     def __init__(self, store: Store, name: str, clock: Clock = SYSTEM_CLOCK) -> None:
-        """The ledger of load ``name`` in a store of ledgers; nothing is read or written yet.
-
-        Raises:
-            InvalidConfig: the name is not fit for a directory.
-        """
+        """The ledger of load ``name`` in a store of ledgers; nothing is read or written yet."""
         if not _NAME.fullmatch(name) or name in (".", ".."):
             raise InvalidConfig(
                 f"loadName is {name!r}; it must be 1 to 200 of the characters A-Z a-z 0-9 . _ - and not . "
@@ -123,11 +119,7 @@ class Ledger(Archive):
         return verify(self, self.store)
 
     def write_plan(self, plan: Plan) -> Plan:
-        """Store the plan of the next load; it is returned with its ``sha256``, as it will be read.
-
-        Raises:
-            LostRace: there is a plan or a commit of this number.
-        """
+        """Store the plan of the next load; it is returned with its ``sha256``, as it will be read."""
         if plan.number != plan.parent + 1:
             raise ValueError(f"plan {plan.number} cannot follow commit {plan.parent}")
         self._needs_parent(plan)
@@ -218,11 +210,7 @@ class Ledger(Archive):
         )
 
     def discard(self, plan: Plan, run: str) -> Commit:
-        """Give up a pending plan, by a commit of its number that leaves the positions as they were.
-
-        Raises:
-            LostRace: the load has a commit by another run.
-        """
+        """Give up a pending plan, by a commit of its number that leaves the positions as they were."""
         self._needs_parent(plan)
         parent = self.commit_of(plan.parent) if plan.parent else None
         return self._publish(

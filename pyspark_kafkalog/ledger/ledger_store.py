@@ -321,12 +321,7 @@ _RACED_BYTES = 64 << 10
 
 
 def check_store(store: Store) -> None:
-    """Test that a store does what `Store` says; what the test writes is removed.
-
-    Raises:
-        UnsafeStore: it does not.
-        LoadError: it cannot be written to.
-    """
+    """Test that a store does what `Store` says; what the test writes is removed."""
     test = _StoreTest(store)
     try:
         test.create_is_exclusive()

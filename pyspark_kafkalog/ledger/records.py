@@ -131,11 +131,7 @@ R = TypeVar("R", bound=LedgerRecord)
 
 
 def encode(record: LedgerRecord) -> bytes:
-    """The sealed record, as the bytes to store.
-
-    Raises:
-        LoadError: a text in it is not Unicode, for example the name of a file.
-    """
+    """The sealed record, as the bytes to store."""
     values, version = _to_json(record)
     return seal(record.kind, values, version=version)
 

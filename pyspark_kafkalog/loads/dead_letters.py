@@ -37,9 +37,6 @@ class DeadLetters:
         """``reason`` names the column that is not null if a record is dead.
 
         ``max_dead``: a whole number of records, or a fraction below 1 of those read.
-
-        Raises:
-            InvalidConfig: ``max_dead`` is neither.
         """
         share = isinstance(max_dead, float)
         if max_dead is not None and (max_dead < 0 or (share and max_dead >= 1)):

@@ -181,9 +181,6 @@ def with_event_time(frame: DataFrame, column: str, grain: str) -> DataFrame:
 
     They are in UTC whatever the session's time zone, so that a replay makes the same directories. A record
     without a time has null.
-
-    Raises:
-        InvalidConfig: the column is unknown or of another type, or the new names are taken.
     """
     kind = next(
         (field.dataType.simpleString() for field in frame.schema.fields if field.name == column), None

@@ -174,11 +174,7 @@ class LakeTable(ABC):
     def __init__(
         self, table: str, partition_by: str | Sequence[str] = (), options: Mapping[str, str] | None = None
     ) -> None:
-        """``partition_by`` applies if the table is created; ``options`` are those of the format's writer.
-
-        Raises:
-            InvalidConfig: the name is empty, or has a quote.
-        """
+        """``partition_by`` applies if the table is created; ``options`` are those of the format's writer."""
         if not table or "`" in table:
             raise InvalidConfig(
                 f"the name of the table is {table!r}; it must not be empty or contain a backquote"

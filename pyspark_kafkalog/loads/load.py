@@ -416,11 +416,7 @@ class Load:
 
 
 def load_frame(reader: DataFrameReader) -> DataFrame:
-    """The frame of a reader of this source.
-
-    Raises:
-        LoadError: Spark does not find the source, because it runs another Python than this one.
-    """
+    """The frame of a reader of this source."""
     try:
         return reader.load()
     except Exception as e:  # of Py4J or PySpark, depending on the session

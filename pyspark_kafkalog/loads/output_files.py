@@ -133,11 +133,7 @@ def _refuse_unclaimed(where: Path, ledger: Ledger) -> None:
 
 
 def read_claim(path: str | os.PathLike[str]) -> Claim | None:
-    """Who owns ``path``; None if nobody does.
-
-    Raises:
-        DamagedRecord: the claim is torn or was edited.
-    """
+    """Who owns ``path``; None if nobody does."""
     where = local_path(path)
     data = open_store(where).read(CLAIM)
     if data is None:
@@ -153,11 +149,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
 
 
 def ledger_of(path: str | os.PathLike[str], offsets: str | os.PathLike[str] | None = None) -> Ledger:
-    """The ledger of the load that owns ``path``; ``offsets`` is its new directory if it was moved.
-
-    Raises:
-        LoadError: no load owns the path, or the ledger is missing.
-    """
+    """The ledger of the load that owns ``path``; ``offsets`` is its new directory if it was moved."""
     found = read_claim(path)
     if found is None:
         raise LoadError(
@@ -230,9 +222,6 @@ def files_in_effect(
     """The files below ``path`` of the commits in effect, oldest first.
 
     With ``until``, of those in effect when it was the newest commit; only of loads after commit ``after``.
-
-    Raises:
-        LoadError: nothing was committed for this path, or two loads partitioned it differently.
     """
     where = local_path(path)
     owner = read_claim(where)

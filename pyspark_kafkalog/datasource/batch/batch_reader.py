@@ -84,12 +84,7 @@ class TaskReader:
         self._columns = tuple(columns)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task, as record batches of about 1 MiB.
-
-        Raises:
-            KafkaError: the broker could not be read, a message is corrupt, or (with ``failOnDataLoss``)
-                offsets are gone.
-        """
+        """The rows of one task, as record batches of about 1 MiB."""
         # Spark makes one task of an empty plan, and gives it a partition that is not ours.
         if isinstance(partition, KafkaInputPartition):
             with self._opened(partition) as cluster:
@@ -140,12 +135,7 @@ class BatchReader(TaskReader, DataSourceReader):
 
     @briefly
     def partitions(self) -> Sequence[InputPartition]:
-        """The tasks, in the order of topic, partition and offset.
-
-        Raises:
-            InvalidConfig: the positions asked for do not fit the partitions there are.
-            KafkaError: the cluster could not be asked, or lacks a topic.
-        """
+        """The tasks, in the order of topic, partition and offset."""
         with self._opened() as cluster:
             leaders = cluster.leaders()
             return tasks_of(cluster, self._plan(cluster, sorted(leaders)), leaders)

@@ -68,13 +68,7 @@ class LoadReader(BatchReader):
 
     @briefly
     def partitions(self) -> Sequence[InputPartition]:
-        """The plan's ranges, in the order of topic, partition and offset; none where nothing is new.
-
-        Raises:
-            LoadBusy: a load of this name is being made elsewhere at this moment.
-            LoadError: the ledger, the cluster or the plan does not allow a load; the message says what to do.
-            KafkaError: the cluster could not be asked, or lacks a topic.
-        """
+        """The plan's ranges, in the order of topic, partition and offset; none where nothing is new."""
         run = self._run or uuid.uuid4().hex
         plan = self._plan_to_read(run)
         if plan is None:

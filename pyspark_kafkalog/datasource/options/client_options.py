@@ -84,11 +84,7 @@ def client_properties(
 
 
 def wire_config(options: SourceOptions, given: Mapping[str, str]) -> ConsumerConfig | Source07Config:
-    """The client of the generation that ``protocol`` names: the one place where that option counts.
-
-    Raises:
-        InvalidConfig: an option is missing, means nothing with this protocol, or has a wrong value.
-    """
+    """The client of the generation that ``protocol`` names: the one place where that option counts."""
     if options.protocol == PROTOCOL_07:
         return _wire_07(given)
     for_groups = (_CONNECT, _ZK_CONNECT) if options.offset_store == ZOOKEEPER else ()
@@ -192,11 +188,7 @@ def _zookeeper_names() -> set[str]:
 
 
 def check_partition_names(subscription: Subscription, *limits: StartLimit, per_broker: bool) -> None:
-    """Refuse partitions that are named as in the other generation; ``limits`` are start and end.
-
-    Raises:
-        InvalidConfig: one is.
-    """
+    """Refuse partitions that are named as in the other generation; ``limits`` are start and end."""
     named: list[tuple[str, TopicPartition]] = []
     if isinstance(subscription, Assign):
         named += (("assign", partition) for partition in subscription.partitions)

@@ -54,12 +54,7 @@ _WHY_BOTH = (
 
 
 def check_load(options: BatchOptions, given: Collection[str]) -> LoadOptions | None:
-    """The load that the read belongs to; None without a load name. ``given`` are names in lower case.
-
-    Raises:
-        InvalidConfig: options do not go together.
-        UnsafeStore: ``offsetsPath`` is a place where no ledger can be kept.
-    """
+    """The load that the read belongs to; None without a load name. ``given`` are names in lower case."""
     place = _place(options.load_name, options.offsets_path, "loadName", _WHY_BOTH)
     commit, plan = options.commit_offsets, options.load_plan
     if place is None:
@@ -99,12 +94,7 @@ def check_load(options: BatchOptions, given: Collection[str]) -> LoadOptions | N
 
 
 def check_start_place(options: StreamOptions) -> StartPlace | None:
-    """Where the stream's start is kept; None where neither name nor path is given.
-
-    Raises:
-        InvalidConfig: one is given without the other, or is empty; or the path is relative.
-        UnsafeStore: nothing can be kept there.
-    """
+    """Where the stream's start is kept; None where neither name nor path is given."""
     place = _place(
         options.stream_name, options.offsets_path, "streamName",
         "streamName is the name under which offsetsPath, a directory, keeps where the stream began; give "
@@ -202,11 +192,7 @@ def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
 
 
 def parse_either_options(given: Mapping[str, str]) -> SourceOptions:
-    """Options that are right for a batch or for a stream: Spark asks for the schema of both alike.
-
-    Raises:
-        InvalidConfig: they are right for neither.
-    """
+    """Options that are right for a batch or for a stream: Spark asks for the schema of both alike."""
     options = _by_lower_name(given)
     parsers: list[Callable[[Mapping[str, str]], SourceOptions]] = [_batch_options, _stream_options]
     if any(key in _OF_READS and _OF_READS[key].use == (STREAM,) for key in options):

@@ -78,9 +78,6 @@ def columns_of(schema: StructType, *, per_broker: bool = False) -> tuple[str, ..
     """The columns that a user's ``.schema(...)`` asks for.
 
     Spark does not cast what a Python source yields, so the types must be ours.
-
-    Raises:
-        InvalidConfig: a column that we do not have, one of another type, one not nullable, or one twice.
     """
     types = column_types(per_broker=per_broker)
     ours = {field.name: field for field in spark_schema(tuple(types)).fields}

@@ -47,11 +47,7 @@ _DEFAULTS = {
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """The checked options of a write.
-
-    Raises:
-        InvalidConfig: an option is missing, unknown, contradictory or has a wrong value; the text names it.
-    """
+    """The checked options of a write."""
     given = {key.lower(): value for key, value in given.items()}
     if given.get("protocol", PROTOCOL_08).strip() != PROTOCOL_08:
         raise InvalidConfig(

@@ -190,11 +190,7 @@ def is_reproducible(limit: StartLimit) -> bool:
 
 
 def parse_start(option: str, text: str) -> Edge | SpecificOffsets | GroupOffsets | OffsetFiles | Committed:
-    """What `parse_offsets` reads, and ``group``, ``file:<directory>`` or ``commit:<number>``.
-
-    Raises:
-        InvalidConfig: none of them; the text shows the forms.
-    """
+    """What `parse_offsets` reads, and ``group``, ``file:<directory>`` or ``commit:<number>``."""
     word = text.strip()
     if word.lower() == "group":
         return GroupOffsets()
@@ -212,9 +208,6 @@ def parse_offsets(option: str, text: str, others: str = "") -> Edge | SpecificOf
     """``earliest``, ``latest``, or ``{"topic": {"0": 23, "1": -1}, "other": "earliest"}``; words in any case.
 
     A partition of 0.7 is named ``<broker>-<number>``; `check_partition_names` says whether that is allowed.
-
-    Raises:
-        InvalidConfig: neither; the text shows the forms, and ``others`` that the caller knows.
     """
     word = text.strip().lower()
     if word in _WORDS:
@@ -237,11 +230,7 @@ def parse_offsets(option: str, text: str, others: str = "") -> Edge | SpecificOf
 
 
 def parse_partition_timestamps(option: str, text: str) -> PartitionTimestamps:
-    """``{"topic": {"0": 1000}}``, milliseconds since the epoch.
-
-    Raises:
-        InvalidConfig: anything else.
-    """
+    """``{"topic": {"0": 1000}}``, milliseconds since the epoch."""
     expected = f'{option} is JSON like {{"topicA":{{"0":1700000000000,"1":1700000000000}}}}, in milliseconds'
     found: OffsetsByPartition = {}
     for topic, value in _json_object(expected, text).items():
@@ -263,11 +252,7 @@ def parse_timestamp(option: str, text: str) -> GlobalTimestamp:
 
 
 def parse_partitions(option: str, text: str) -> list[TopicPartition]:
-    """``{"topicA": [0, 1]}``, of 0.7 ``{"topicA": ["<broker>-0"]}``: the partitions to assign, sorted.
-
-    Raises:
-        InvalidConfig: anything else, or no partition at all.
-    """
+    """``{"topicA": [0, 1]}``, of 0.7 ``{"topicA": ["<broker>-0"]}``: the partitions to assign, sorted."""
     expected = f'{option} is JSON like {{"topicA":[0,1]}}; with protocol=0.7 {{"topicA":["1-0","2-0"]}}'
     found: set[TopicPartition] = set()
     for topic, numbers in _json_object(expected, text if text.strip() else "{}").items():
@@ -327,11 +312,7 @@ def check_order(
     resolved: bool,
     what: str = "offset",
 ) -> None:
-    """Refuse a range that ends before it starts; placeholders are not compared. ``what`` the numbers are.
-
-    Raises:
-        InvalidConfig: with the partition and both numbers.
-    """
+    """Refuse a range that ends before it starts; placeholders are not compared. ``what`` the numbers are."""
     if set(starts) != set(ends):
         raise InvalidConfig(
             f"The specified start {what} and end {what} should have the same topic-partitions. "

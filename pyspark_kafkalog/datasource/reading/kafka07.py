@@ -289,13 +289,7 @@ class _RangeRead07:
         self._position = wanted.start
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows of the range.
-
-        Raises:
-            OffsetsGone: before any row of the lost offsets.
-            CorruptMessage: no entry begins where the range does, or the log is damaged.
-            MessageTooLarge: an entry is above ``max.message.size``, or holds more than may be decompressed.
-        """
+        """The rows of the range."""
         skips, decoder = self._options.skip_corrupt, self._decoder()
         try:
             while self._position < self._end:

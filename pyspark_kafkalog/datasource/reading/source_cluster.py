@@ -271,11 +271,7 @@ def assigned(
 def retry_lookup(
     ask: Callable[[], T], reconnect: Callable[[], object], options: SourceOptions, clock: Clock
 ) -> T:
-    """The answer of ``ask``, retried as often as the options say; ``reconnect`` is called between attempts.
-
-    Raises:
-        KafkaError: the last failure, or one that is not retriable.
-    """
+    """The answer of ``ask``, retried as the options say; ``reconnect`` is called between attempts."""
     failures = 0
     while True:
         try:

@@ -45,10 +45,6 @@ def locate_start(
     """The offset or placeholder at which each of ``partitions`` begins.
 
     A partition for which the group, or the files, have no offset begins at the earliest.
-
-    Raises:
-        InvalidConfig: what the options say does not fit the partitions, or the files cannot be read.
-        KafkaError: the cluster could not be asked.
     """
     start = options.start
     if isinstance(start, GroupOffsets):
@@ -82,9 +78,6 @@ def locate(
 
     ``look_up`` is asked only for timestamps; where no record is that late, the answer is `LATEST_OFFSET` if
     ``missing_is_latest``, else an error.
-
-    Raises:
-        InvalidConfig: the limit names other partitions than these, or a timestamp matched nothing.
     """
     partitions = sorted(partitions)
     if isinstance(limit, Edge):

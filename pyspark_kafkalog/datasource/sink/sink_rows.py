@@ -79,9 +79,6 @@ def check_sink_schema(schema: StructType, options: SinkOptions) -> tuple[str, ..
     """The columns of ``schema`` that are written, in its order; others are ignored.
 
     Names are compared letter by letter, as Spark's own sink does.
-
-    Raises:
-        InvalidConfig: ``value`` or a topic is missing, or a column occurs twice or has another type.
     """
     names = [field.name for field in schema.fields]
     if options.topic is None and "topic" not in names:

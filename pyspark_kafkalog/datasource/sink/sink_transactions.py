@@ -195,11 +195,7 @@ class Mark(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Mark:
-        """What `text` made.
-
-        Raises:
-            WrittenOtherwise: it is no mark: another program or a later version wrote it.
-        """
+        """What `text` made."""
         try:
             read = json.loads(text)
             if read["v"] != _VERSION:

@@ -172,11 +172,7 @@ def _for_batch(config: ProducerConfig, context: TaskContext | None) -> ProducerC
 
 
 def _batch_of_stream(context: TaskContext | None) -> Unit:
-    """The batch that a task of a stream belongs to.
-
-    Raises:
-        InvalidConfig: Spark does not say.
-    """
+    """The batch that a task of a stream belongs to."""
     query, batch = (context and context.getLocalProperty(key) for key in (_QUERY_ID, _BATCH_ID))
     if not query or not batch:
         raise InvalidConfig(

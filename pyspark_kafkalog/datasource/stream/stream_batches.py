@@ -111,9 +111,6 @@ def check_fixed_end(end: Offsets, fixed: Offsets, latest: Offsets, *, planned_be
     """Check that a batch's ``end`` fits the end that AvailableNow has ``fixed``, and the logs now.
 
     ``planned_before``: an earlier run planned the batch, which may not have partitions that are new.
-
-    Raises:
-        FixedEndLost: it does not.
     """
     # In 0.7 a partition that is missing is one whose broker is away: it stays where it was.
     ended = {p for p in end if p.broker == NO_BROKER}

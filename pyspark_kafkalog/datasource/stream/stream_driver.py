@@ -78,12 +78,7 @@ class StreamDriver:
         self._fixed_end = self._look({})
 
     def initial(self) -> OffsetsByPartition:
-        """Where the first batch begins: the same in this run, and in another run that repeats that batch.
-
-        Raises:
-            InvalidConfig: what the options say does not fit the partitions there are.
-            KafkaError: the cluster could not be asked, or lacks a topic; or the start could not be kept.
-        """
+        """Where the first batch begins: the same in this run, and in another run that repeats that batch."""
         if self._initial is None:
             partitions = sorted(self._cluster.leaders())
             kept = self._keeper.kept(partitions) if self._keeper is not None else None
@@ -135,13 +130,7 @@ class StreamDriver:
         return self._newest
 
     def plan(self, start: OffsetsByPartition, end: OffsetsByPartition) -> list[KafkaInputPartition]:
-        """The tasks of a batch, planned by this run or by an earlier one.
-
-        Raises:
-            OffsetsLost: with ``failOnDataLoss``.
-            FixedEndLost: with Trigger.AvailableNow, the topics have changed under the query.
-            KafkaError: the cluster could not be asked.
-        """
+        """The tasks of a batch, planned by this run or by an earlier one."""
         repeated = not self._asked
         if self._fixed_end is not None:
             check_fixed_end(end, self._fixed_end, self._look(end), planned_before=repeated)

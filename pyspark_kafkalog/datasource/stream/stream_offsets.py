@@ -42,11 +42,7 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
 
 
 def decode_offsets(kept: object) -> OffsetsByPartition:
-    """What `encode_offsets` made, in this or an earlier version.
-
-    Raises:
-        InvalidConfig: a later version wrote it, or another program.
-    """
+    """What `encode_offsets` made, in this or an earlier version."""
     form = kept
     if isinstance(kept, dict) and type(kept.get("version")) is int:
         version = kept["version"]
@@ -194,9 +190,6 @@ class GroupStarts:
 
         An incomplete start does not count: a commit was cut short, either the one that kept it, and then no
         batch was planned from it, or the one that spent it.
-
-        Raises:
-            InvalidConfig: a later version kept a start.
         """
         by_count: dict[int, OffsetsByPartition] = defaultdict(dict)
         for partition, (offset, note) in self._cluster().group_metadata(self._group, partitions).items():

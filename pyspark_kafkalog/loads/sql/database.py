@@ -42,11 +42,7 @@ class Dialect:
     store: Callable[[pa.Array], pa.Array]
 
     def quote(self, identifier: str) -> str:
-        """A quoted identifier.
-
-        Raises:
-            InvalidConfig: it is empty, or has a character that drivers take for a placeholder.
-        """
+        """A quoted identifier."""
         if not identifier or _NOT_IN_NAMES & set(identifier):
             raise InvalidConfig(
                 f"the name {identifier!r} of a table or column must not be empty or contain ? % : \\0"
@@ -54,11 +50,7 @@ class Dialect:
         return self.quote_mark + identifier.replace(self.quote_mark, self.quote_mark * 2) + self.quote_mark
 
     def stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch whose columns have types of the database.
-
-        Raises:
-            UnstorableValue: a value cannot be converted, for example an unsigned number of 64 bits.
-        """
+        """A batch whose columns have types of the database."""
         import pyarrow as pa
 
         columns = [converted(batch, at, self.store) for at in range(batch.num_columns)]
@@ -107,11 +99,7 @@ class TableName:
 
     @classmethod
     def of(cls, text: str) -> TableName:
-        """From its text.
-
-        Raises:
-            InvalidConfig: there is more than one dot, or an empty part.
-        """
+        """From its text."""
         schema, dot, table = text.rpartition(".")
         if not table or (dot and not schema) or "." in schema:
             raise InvalidConfig(f"table is {text!r}; it must be a name, or schema.name")
@@ -252,11 +240,7 @@ class Database:
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        """A connection during the context; what was not committed is rolled back.
-
-        Raises:
-            DatabaseFailed: the database cannot be reached.
-        """
+        """A connection during the context; what was not committed is rolled back."""
         with self.failures("cannot be opened"):
             connection = self.connect()
         try:
@@ -332,11 +316,7 @@ class Session:
         return found
 
     def insert(self, table: TableName, batch: pa.RecordBatch) -> None:
-        """Add the rows of a batch, in the fastest way that the driver has within a transaction.
-
-        Raises:
-            UnstorableValue: a value cannot be converted for the database or the driver.
-        """
+        """Add the rows of a batch, in the fastest way that the driver has within a transaction."""
         batch = self.database.dialect.stored(batch)
         with self.database.failures(f"INSERT INTO {table}"), closing(self._connection.cursor()) as cursor:
             if hasattr(cursor, "adbc_ingest"):

@@ -137,12 +137,7 @@ class SqlTasks:
 def check_same_range(
     database: Database, found: RangeRow, plan: Plan, planned: PlannedRange, receipt: Receipt | None
 ) -> None:
-    """Check that the range in the database is this one, with the records that ``receipt`` counts.
-
-    Raises:
-        LostRace: its load was abandoned or rewound.
-        ReceiptMismatch: it is of another plan, or has other records.
-    """
+    """Check that the range in the database is this one, with the records that ``receipt`` counts."""
     at = f"{database.name}: load {plan.number} of table {found.table_name}, {planned.key}"
     if found.state != WRITTEN:
         raise LostRace(f"{at}: the load was abandoned or rewound; its rows must not be written")
@@ -161,11 +156,7 @@ def check_same_range(
 
 
 def transformed(batch: pa.RecordBatch, transform: Transform | None) -> list[pa.RecordBatch]:
-    """The batches that ``transform`` returns for a batch; the batch itself without one.
-
-    Raises:
-        InvalidConfig: it returns neither a batch nor a table of Arrow.
-    """
+    """The batches that ``transform`` returns for a batch; the batch itself without one."""
     import pyarrow as pa
 
     if transform is None:
