@@ -4,7 +4,7 @@
     python -m benchmarks.before_after ../before decode broker [--rounds N]
 
 Every round runs each benchmark once in the old tree and once in the new one, in turn, each in a process of
-its own with its tree's code. A figure of the new tree is divided by that of the old one: above 1 is faster.
+its own with its tree's code. The new tree's own figure is divided by the old one's: above 1 is faster.
 The last column says how far the old tree is from itself (the medians of its odd and even rounds): the noise
 that a difference must exceed. ``--small`` reads a fifth of the data in ``spark_read``.
 """
@@ -29,12 +29,16 @@ benchmark = import_module("benchmarks." + sys.argv[1])
 if sys.argv[2] == "small" and hasattr(benchmark, "ROWS_BY_VALUE_BYTES"):
     benchmark.ROWS_BY_VALUE_BYTES = {size: rows // 5 for size, rows in benchmark.ROWS_BY_VALUE_BYTES.items()}
 rows = benchmark.run(1)
-print("\\n" + json.dumps([(row.question, row.ratio) for row in rows]))
+speeds = {}
+for row in rows:
+    # Rates are per second; all else, times and memory, is better if less.
+    speeds.setdefault(row.question, row.ours if row.unit.endswith("/s") else 1 / row.ours)
+print("\\n" + json.dumps(speeds))
 """
 
 
-def ratios(tree: Path, name: str, size: str) -> dict[str, float]:
-    """The ratios to its peers that one round of a benchmark gives in ``tree``, by question."""
+def speeds(tree: Path, name: str, size: str) -> dict[str, float]:
+    """What one round of a benchmark gives for ours in ``tree``, by question: more is better."""
     done = subprocess.run(
         [sys.executable, "-c", _RUN, name, size],
         cwd=tree,
@@ -55,8 +59,8 @@ def main() -> int:
         for number in range(arguments.rounds):
             # Whoever runs second finds a warmer machine: they change places from round to round.
             for tree in sorted(trees, reverse=bool(number % 2)):
-                for question, ratio in ratios(trees[tree], name, arguments.size).items():
-                    found[question][tree].append(ratio)
+                for question, speed in speeds(trees[tree], name, arguments.size).items():
+                    found[question][tree].append(speed)
         print(f"\n{name}, {arguments.rounds} rounds\n")
         print("| question | new / old | old / old |\n| --- | --- | --- |")
         for question, by_tree in found.items():
