@@ -262,7 +262,7 @@ def agree_on_meta(
     """What the ``meta.properties`` of all directories say; written where one says nothing yet.
 
     ``name_cluster`` is asked for the cluster's id with the one found here, None when everything is new; what
-    it raises is raised.
+    it raises is raised; `InvalidConfig` for directories of different clusters or of another broker.
     """
     clusters = {meta["cluster.id"] for meta in found.values() if "cluster.id" in meta}
     if len(clusters) > 1:

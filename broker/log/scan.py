@@ -77,7 +77,7 @@ class FoundBatch(Found):
         self.header = header
 
     def records(self, file: File) -> list[Record]:
-        """Its records, those of control batches too, whatever its checksum is. Raises as `count`."""
+        """Its records, those of control batches too, whatever its checksum is."""
         data = file.read_at(self.position, self.size)
         return list(decode_records(data, 0, self.header, MAX_DECOMPRESSED_BYTES, check_crc=False))
 
@@ -99,7 +99,7 @@ class FoundSet(Found):
         self.header = header
 
     def records(self, file: File) -> list[Record]:
-        """Its messages, inner ones too, whatever its own checksum is. Raises as `count`."""
+        """Its messages, inner ones too, whatever its own checksum is."""
         view = self._bytes(file)
         frame = Frame(0, self.size, self.first_offset, self.last_offset, self.next_offset, self.max_timestamp)
         return list(_SETS.records(view, frame, max_bytes=MAX_DECOMPRESSED_BYTES))

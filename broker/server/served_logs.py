@@ -224,7 +224,10 @@ class ServedLogs:
         self.family = family
 
     def log(self, partition: TopicPartition) -> Log:
-        """The log of a partition, whose bytes are the protocol's own."""
+        """The log of a partition, whose bytes are the protocol's own.
+
+        A topic of another family is UNSUPPORTED_FOR_MESSAGE_FORMAT; raises `RegisteredElsewhere` as well.
+        """
         log = self._logs.log(partition)
         if log.family is not self.family:
             raise self._foreign(log)
@@ -235,7 +238,7 @@ class ServedLogs:
     def readable(self, partition: TopicPartition, allowance: Allowance) -> ReadableLog:
         """A partition's log for readers, who may cause work up to a part of the request's ``allowance``.
 
-        Raises as `log`; a topic of another family is refused only where that has no view.
+        A topic of another family is refused only where that has no view.
         """
         log = self._logs.log(partition)
         if log.family is self.family:
@@ -248,7 +251,7 @@ class ServedLogs:
         return view(log, allowance.part())
 
     def check_exists(self, partition: TopicPartition) -> None:
-        """Refuse a partition that is not there, or whose disk is not; any family will do. Raises as `log`."""
+        """Refuse a partition that is not there, or whose disk is not; any family will do."""
         self._logs.log(partition)
 
     def files_per_answer(self) -> int:

@@ -128,6 +128,7 @@ class Topics:
         """Make a topic with a new random id; ``partition_count`` None means ``num.partitions``.
 
         Among its properties `GENERATION_PROPERTY` says which messages it will hold, once and for all.
+        Raises `RegisteredElsewhere`, also if ZooKeeper cannot be asked.
         """
         return run_steps(self._creating(name, partition_count, overrides or {}))
 

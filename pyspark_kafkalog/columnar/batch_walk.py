@@ -61,7 +61,7 @@ _FAULTS = {
 
 
 class BatchWalk:
-    """See `answers.Walker`."""
+    """See `engine.Walker`."""
 
     columns_go_on = False
 
@@ -96,7 +96,7 @@ class BatchWalk:
             yield group
 
     def took(self, blocks: Sequence[Block], cursor: Cursor, stopped: Stopped) -> int | None:
-        """See `answers.Walker`."""
+        """See `engine.Walker`."""
         if stopped.status is Status.FULL:
             return None
         if stopped.status is not Status.DONE:
@@ -124,7 +124,7 @@ class BatchWalk:
         Of what comes after the range's end only the next entry's offset is looked at: nothing else in it can
         spoil the range. So it is with what comes after all that may be decompressed. A block is given out
         before the entry after it is looked at: whoever passes rows on takes the next block first, or the end.
-        Raises what `answers.Walker.groups` does.
+        Raises what `engine.Walker.groups` does.
         """
         pos, data = 0, self._data
         at = self.next_offset

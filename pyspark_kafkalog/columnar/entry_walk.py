@@ -34,7 +34,7 @@ class _Set:
 
 
 class EntryWalk:
-    """See `answers.Walker`; the entries wanted are those that begin in the range."""
+    """See `engine.Walker`; the entries wanted are those that begin in the range."""
 
     columns_go_on = True
 
@@ -55,7 +55,7 @@ class EntryWalk:
         return self._opened[0].offset if self._opened else self._answer.start + self._outer.position
 
     def groups(self, engine: Engine, limits: Limits) -> Iterator[list[Block]]:  # noqa: ARG002
-        """What was opened, and what follows it in the answer; see `answers.Walker`."""
+        """What was opened, and what follows it in the answer; see `engine.Walker`."""
         while True:
             yield self._blocks()
             at = self._nested[-1] if self._nested else self._opened[0] if self._opened else self._outer
@@ -83,7 +83,7 @@ class EntryWalk:
                 raise type(e)(f"{self._answer.log}, entry at offset {self.next_offset}: {e}") from e
 
     def took(self, blocks: Sequence[Block], cursor: Cursor, stopped: Stopped) -> int | None:
-        """See `answers.Walker`."""
+        """See `engine.Walker`."""
         self._status = stopped.status
         reached = min(cursor.block, len(blocks) - 1)
         block = blocks[reached]

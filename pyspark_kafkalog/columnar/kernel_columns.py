@@ -274,7 +274,7 @@ def filler(name, read, time_of, write):
     as ``end`` and is wanted up to ``stop``. ``fields``: end of the record, time and offset, counted from the
     block's, kind of the time, key's place and size, value's place and size, headers' place. ``number`` is the
     count of headers, or what is wrong, or the size of a record that goes beyond ``stop``. ``kind`` is the
-    block's `layout.BLOCK_APPEND_TIME`.
+    block's `BLOCK_APPEND_TIME`.
 
     ``time_of(base, fields, kind)`` gives (whether it fits, the time in microseconds), ``base`` being the
     block's time in milliseconds.

@@ -54,7 +54,7 @@ def step(
     """What the entry of v0 or v1 at ``pos``, or those from there on, hold of the offsets ``[at, end)``.
 
     ``expected`` is what the offsets of the first of them must be. A set may decompress to ``most`` bytes.
-    Raises what `answers.Walker.groups` does.
+    Raises what `engine.Walker.groups` does.
     """
     found = walk(data, pos, pos + RUN_BYTES, min(end, expected.below))
     if found.message_count:

@@ -279,7 +279,7 @@ class Accumulator:
         watcher: Callable[[], object] | None = None,
         deadline: Deadline | None = None,
     ) -> tuple[ProducerBatch, int, int]:
-        """Add as many of ``rows[start:stop]`` as fit the current batch, at least one. Raises as `append`.
+        """Add as many of ``rows[start:stop]`` as fit the current batch, at least one.
 
         Returns the batch, the index of the first row in it, and their number.
         """

@@ -157,7 +157,7 @@ def sealed(
     producer: tuple[int, int, int],
     transactional: bool,
 ) -> bytes:
-    """The batch around a ``block`` of encoded records with these times. Raises as `encode_batch`."""
+    """The batch around a ``block`` of encoded records with these times."""
     return seal_batch(
         compress(codec, block, level),
         attributes=int(codec) | (TRANSACTIONAL_BIT if transactional else 0),

@@ -169,7 +169,7 @@ class TransactionState:
         self.state = to
 
     def check_open(self, doing: str) -> None:
-        """The user adds to the transaction. Raises as `call`."""
+        """The user adds to the transaction."""
         self._check_sound(doing)
         if self.state is not State.OPEN:
             raise InvalidTxnState(f"{doing} is not possible: {self.state.value}")
@@ -187,7 +187,7 @@ class TransactionState:
         self.state = State.READY
 
     def prepared(self) -> None:
-        """Everything is stored. Raises as `call` if something failed meanwhile."""
+        """Everything is stored. Raises what failed meanwhile."""
         self._check_sound("prepare_transaction()")
         self.state = State.PREPARED
 

@@ -149,7 +149,7 @@ class OlderReader:
         return made[:max_bytes]
 
     def _read_from(self, offset: int) -> Steps[bytes]:
-        """Whole entries from the one with ``offset`` on; empty at the end. Raises as `read_in_steps`."""
+        """Whole entries from the one with ``offset`` on; empty at the end."""
         region = yield from self._log.read_in_steps(offset, _READ_BYTES, at_least_one=True)
         try:
             return region.read()

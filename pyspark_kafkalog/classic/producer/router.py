@@ -66,7 +66,7 @@ def java_hash(key: Any) -> int:
 
     A str as ``String``, by its UTF-16 units; an int as ``Integer`` if it fits, else as
     ``Long``. Bytes as the string of these characters, so that an ASCII key hashes the same as str and as
-    bytes: Java itself hashes arrays by identity.
+    bytes: Java itself hashes arrays by identity. `TypeError` for a number beyond ``Long``.
     """
     if isinstance(key, str):
         data = key.encode("utf-16-be", "surrogatepass")
@@ -285,7 +285,10 @@ class Router(Protocol):
         ...
 
     def route(self, topic: str, key: Any) -> Route:
-        """The broker and partition for a message with this key."""
+        """The broker and partition for a message with this key.
+
+        Raises `InvalidPartitions` for a partitioner's wrong number, BROKER_NOT_AVAILABLE for no live broker.
+        """
         ...
 
     def failed(self, topic: str) -> None:
