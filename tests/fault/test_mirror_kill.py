@@ -17,9 +17,12 @@ PARTITIONS = 2
 SETS, PER_SET = 60, 20
 
 
-def write_all(here: Side, partition: int, rng: random.Random) -> None:
+def write_all(here: Side, partition: int, rng: random.Random, killed: threading.Event) -> None:
+    """All sets of a partition, the last one after the kill: so it comes in the middle on any machine."""
     with here.producer() as producer:
         for number in range(SETS):
+            if number == SETS - 1:
+                killed.wait(60)
             payloads = [b"%d:%06d" % (partition, number * PER_SET + place) for place in range(PER_SET)]
             producer.send("t", payloads, partition, rng.choice((Codec.NONE, Codec.GZIP)))
 
@@ -40,8 +43,11 @@ def test_after_a_kill_nothing_is_missing_and_the_order_is_that_of_each_source_pa
             here.as_source("main"),
             there.as_target(**({"batch.size": 50} if to == "0.7" else {"linger.ms": 0})),
         )
+        killed = threading.Event()
         writers = [
-            threading.Thread(target=write_all, args=(here, partition, random.Random(f"{seed} {partition}")))
+            threading.Thread(
+                target=write_all, args=(here, partition, random.Random(f"{seed} {partition}"), killed)
+            )
             for partition in range(PARTITIONS)
         ]
         mirror = start_mirror(tmp_path, *properties)
@@ -52,6 +58,7 @@ def test_after_a_kill_nothing_is_missing_and_the_order_is_that_of_each_source_pa
         mirror.kill()
         mirror.communicate()
         at_the_kill = len(there.values("t"))
+        killed.set()
         mirror = start_mirror(tmp_path, *properties)
         try:
             for writer in writers:
