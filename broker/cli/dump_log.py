@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from broker.cli.commands import DONE, FAILED, add_command, add_generation
 from broker.disk.filesystem import File
 from broker.log.generations import SINCE_08, V07
-from broker.log.salvage import Found
 from broker.log.scan import Damage, FoundBatch, FoundEntry, FoundSet
 from broker.log.scan import FoundEntry07 as FoundEntry07
+from broker.log.walk import Found
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError
 from pyspark_kafkalog.formats.batch import CODEC_BITS, BatchHeader, control_type
 from pyspark_kafkalog.formats.compression import Codec
@@ -129,7 +129,7 @@ class _Dump:
     def segment(self, segment: SegmentPlace) -> None:
         """Every entry, and every place where there is none. Raises `OSError`, and as `inspection_of`."""
         from broker.inspect.inspection import inspection_of
-        from broker.log.salvage import Damage
+        from broker.log.walk import Damage
 
         inspection = inspection_of(segment.path.absolute().parent, self._generation, self._files)
         lines = ENTRY_LINES[inspection.generation]

@@ -15,7 +15,7 @@ from broker.disk.filesystem import FileSystem, read_file
 from broker.inspect.directory_listing import SegmentPlace, partition_place
 from broker.log.generations import SINCE_08, V07, family_of
 from broker.log.offset_scheme import MAX_RELATIVE, OFFSET_COLUMNS, TIME_COLUMNS, IndexFile, parse_index
-from broker.log.salvage import Found, Scan
+from broker.log.walk import Found, Scan
 from broker.store.topic_store import PARTITION_METADATA, parse_topic, read_partition_metadata, topic_record
 from pyspark_kafkalog.errors import CorruptMessage, StorageError
 

@@ -19,8 +19,8 @@ from broker.disk.filesystem import File, FileSystem, copy_bytes, remove_tree, wr
 from broker.disk.process_lock import hold_directory
 from broker.inspect.directory_listing import PartitionPlace, SegmentPlace, segments_in
 from broker.log.offset_scheme import MAX_RELATIVE
-from broker.log.salvage import MESSAGES_PER_BYTE, Found
 from broker.log.scan import Damage, FoundBatch, scan
+from broker.log.walk import MESSAGES_PER_BYTE, Found
 from broker.store.topic_store import PARTITION_METADATA
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, StorageError
 from pyspark_kafkalog.formats.batch import BatchHeader

@@ -23,7 +23,6 @@ from broker.inspect.directory_listing import (
     segments_in,
 )
 from broker.inspect.inspection import IndexCheck, Inspection
-from broker.log.salvage import LAST_OFFSET, MESSAGES_PER_BYTE, Damage, Found
 from broker.log.segment_list import (
     SEGMENT_LIST_NAME,
     Missing,
@@ -32,6 +31,7 @@ from broker.log.segment_list import (
     read_segment_list,
     unlisted,
 )
+from broker.log.walk import LAST_OFFSET, MESSAGES_PER_BYTE, Damage, Found
 from broker.store.topic_store import (
     PARTITION_METADATA,
     TOPIC_SUFFIX,

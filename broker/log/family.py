@@ -16,7 +16,7 @@ from broker.config import LogConfig
 from broker.disk.filesystem import FileSystem, OpenFiles
 from broker.log.batch_times import BatchTimes
 from broker.log.offset_scheme import LoadedSchemes, OffsetScheme
-from broker.log.salvage import Scan
+from broker.log.walk import Scan
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.formats.base import Frame, MessageFormat
 from pyspark_kafkalog.formats.batch import MAGIC, BatchHeader

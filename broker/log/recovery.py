@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from broker.disk.filesystem import File
 from broker.log.offset_scheme import MAX_RELATIVE
-from broker.log.salvage import LAST_OFFSET, MESSAGES_PER_BYTE, SCAN_BYTES, Damage, Scan, moved
+from broker.log.walk import LAST_OFFSET, MESSAGES_PER_BYTE, SCAN_BYTES, Damage, Scan, moved
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.base import Frame, MessageFormat
 

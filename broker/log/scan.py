@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from broker.disk.filesystem import File
 from broker.log.family import MAX_DECOMPRESSED_BYTES
-from broker.log.salvage import Damage, Found, Window, salvage
+from broker.log.walk import Damage, Found, Window, salvage
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.batch import (

@@ -15,7 +15,7 @@ from broker.log.family import MAX_DECOMPRESSED_BYTES, CheckedBatch, LogFamily, L
 from broker.log.file_slice import FileSlice, KnownFormats
 from broker.log.offset_scheme import OffsetScheme, Wanted
 from broker.log.recovery import Survivors, check_segment
-from broker.log.salvage import (
+from broker.log.walk import (
     CHUNK_BYTES,
     LAST_OFFSET,
     SCAN_BYTES,

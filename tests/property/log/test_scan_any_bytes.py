@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from broker.disk.filesystem import ReadOnlyFiles
 from broker.inspect.inspection import Scan
-from broker.log.salvage import Damage, Found
 from broker.log.scan import FoundEntry07, scan, scan07
+from broker.log.walk import Damage, Found
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set

@@ -16,8 +16,8 @@ import pytest
 
 from broker.disk.filesystem import OsFileSystem
 from broker.log.append.producers import read_snapshot, write_snapshot
-from broker.log.salvage import SCAN_BYTES
 from broker.log.scan import FoundBatch, scan
+from broker.log.walk import SCAN_BYTES
 from pyspark_kafkalog.formats import checksum
 from pyspark_kafkalog.formats.batch import encode_batch, read_header, verify_crc
 from pyspark_kafkalog.formats.message_set import frames

@@ -10,7 +10,7 @@ import pytest
 
 from broker.log import segment
 from broker.log.file_slice import FileSlice
-from broker.log.salvage import walk_frames
+from broker.log.walk import walk_frames
 from pyspark_kafkalog.errors import OffsetOutOfRange
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.batch import read_header

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from broker.disk.filesystem import ReadOnlyFiles
-from broker.log.salvage import SCAN_BYTES
 from broker.log.scan import Damage, FoundBatch, scan
+from broker.log.walk import SCAN_BYTES
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.types import NewRecord
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from broker.disk.filesystem import ReadOnlyFiles
-from broker.log.salvage import SCAN_BYTES
 from broker.log.scan import Damage, FoundEntry07, scan07
+from broker.log.walk import SCAN_BYTES
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.compression import Codec
 from tests.support.protocol.wire07 import entry, zipped
