@@ -206,7 +206,7 @@ def run_child() -> None:
     import logging  # here and below: the parent needs none of it
 
     from broker.config import BrokerConfig
-    from broker.network.processor import share_the_interpreter
+    from broker.network.socket_server import share_the_interpreter
     from broker.scheduler import next_of
     from broker.server.broker import Broker
 

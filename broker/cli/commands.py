@@ -57,7 +57,7 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--generation", default="0.8", metavar="GENERATION",
         help="0.7, or 0.8 (the default, which is 0.8 and later): of segments for which neither their topic's"
-        " record nor a partition.metadata tells it",
+        " record nor a partition.metadata says it",
     )  # fmt: skip
 
 

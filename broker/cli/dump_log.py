@@ -39,7 +39,7 @@ examples:
   python -m broker dump-log --offsets-decoder kafkalog-data/__consumer_offsets_0
   python -m broker dump-log --index kafkalog-data/my_topic_0
   python -m broker dump-log --generation 0.7 old/00000000000.kafka
-      a segment of Kafka 0.7, from a place where nothing tells that it is one
+      a segment of Kafka 0.7, copied without the files that say so
 
 Nothing is written and no lock is taken: a broker may run meanwhile. Segments of Apache Kafka are read too.
 Exit codes: 0 all of it could be read, 1 something is damaged, 2 there is nothing to show.

@@ -94,7 +94,7 @@ def serve(config: BrokerConfig) -> int:
     for number in _STOP_SIGNALS:
         signal.signal(number, stop)
     # After the configuration: a mistake in it is reported at once.
-    from broker.network.processor import share_the_interpreter
+    from broker.network.socket_server import share_the_interpreter
     from broker.server.broker import Broker
 
     share_the_interpreter()

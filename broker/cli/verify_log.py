@@ -36,7 +36,7 @@ examples:
   python -m broker verify-log --deep kafkalog-data/my_topic_0/00000000000.kafka
       decompress every batch, too, and parse its records
   python -m broker verify-log --generation 0.7 old/00000000000.kafka
-      a segment of Kafka 0.7, from a place where nothing tells that it is one
+      a segment of Kafka 0.7, copied without the files that say so
 
 Nothing is written and no lock is taken: a broker may run meanwhile.
 Exit codes: 0 sound, 1 damaged, 2 there is nothing to check. Notes, a torn tail among them, are not damage.

@@ -181,9 +181,7 @@ class DataDirectory:
             return self._names_made
 
     def sync_names(self, number: int) -> None:
-        """Make the name with this number durable: one sync does for all that were made before it.
-        Raises `OSError`.
-        """
+        """Make the name with this number durable: one sync does for all that were made before it."""
         with self._syncing_names:
             if self._names_synced < number:
                 made = self._names_made
@@ -240,9 +238,7 @@ class DataDirectory:
         return read_table(self.files, self.path / RECOVERY_POINTS_NAME) or {}
 
     def write_recovery_points(self, table: Table) -> None:
-        """Replace the offsets, if they have changed; an old table only makes recovery read more.
-        Raises `OSError`.
-        """
+        """Replace the offsets, if they have changed; an old table only makes recovery read more."""
         if table != self._noted:
             write_table(self.files, self.path / RECOVERY_POINTS_NAME, table, durable=False)
             self._noted = table

@@ -133,9 +133,7 @@ def verify_partition(
     deep: bool = False,
     progress: Progress = lambda _: None,
 ) -> PartitionReport:
-    """Check every segment of a partition; with ``deep`` each entry is also decompressed and parsed.
-    Raises `OSError`.
-    """
+    """Check every segment of a partition; with ``deep`` each entry is also decompressed and parsed."""
     check = _Check(files, expected, PartitionReport(place.path.name, inspection), deep, progress)
     segments = check.against_list(place.path)
     if not segments:
@@ -476,9 +474,7 @@ def expected_of(place: PartitionPlace, files: FileSystem) -> Expected:
 
 
 def read_contents(path: Path, files: FileSystem) -> Contents:
-    """Look at a data directory, and compare its parts with each other; the segments are not opened.
-    Raises `OSError`.
-    """
+    """Look at a data directory, and compare its parts with each other; the segments are not opened."""
     partitions = tuple(partitions_in(path, files))
     topics, deleting, findings = _read_topics(path, files)
     notes = read_notes(path, files)

@@ -192,7 +192,7 @@ class _Loading:
                 next_offset = full.next_offset
                 if size > full.size:
                     _logger.warning(
-                        "%s has %d bytes behind its %d: they are left out",
+                        "%s has %d bytes after the %d that the list of segments counts: they are left out",
                         self._directory / entry.name, size - full.size, full.size,
                     )  # fmt: skip
                     size = full.size
@@ -367,7 +367,7 @@ class _Loading:
         same = before is not None and (before.full, before.active) == (listed.full, listed.active)
         if before is not None and before.active > kept[-1].base_offset and not self._stray:
             _logger.warning(
-                "%s: segment %s, which was begun before the crash, is not there; nothing tells that any of it"
+                "%s: segment %s, which was begun before the crash, is missing; perhaps nothing of it"
                 " had reached the disk: the log ends at offset %d",
                 self._directory, segment_name(before.active), kept[-1].next_offset,
             )  # fmt: skip

@@ -534,9 +534,7 @@ class Log:
             self._list_due = True
 
     def _sync_list(self) -> None:
-        """Put the list on the disk if it has changed; its name is there after the next sync of the directory.
-        Raises `OSError`.
-        """
+        """Put the list on the disk if it has changed; its name is safe after the next directory sync."""
         if not self._list_unsynced:
             return
         self._list_unsynced = False  # before: who replaces it meanwhile says so again

@@ -125,7 +125,6 @@ def scan(file: File, size: int, lowest_offset: int, *, start: int = 0) -> Iterat
 
     ``lowest_offset`` is where the segment's offsets begin.
 
-    Raises `OSError`.
     """
     return salvage(Window(file, size), _Entries(lowest_offset), start=start)
 
@@ -251,9 +250,7 @@ class FoundEntry07(Found):
 
 
 def scan07(file: File, size: int, base_offset: int, *, start: int = 0) -> Iterator[FoundEntry07 | Damage]:
-    """What is in bytes ``[start, size)``, as `salvage` gives it; the file's first byte has ``base_offset``.
-    Raises `OSError`.
-    """
+    """What is in bytes ``[start, size)``, as `salvage` gives it; byte 0 of the file has ``base_offset``."""
     return salvage(Window(file, size), _Entries07(base_offset), start=start)
 
 

@@ -265,7 +265,6 @@ class Segment:
 
         The indexes are rebuilt on the way.
 
-        Raises `OSError`.
         """
         scheme = self._make_scheme()
         held = self._pool.acquire(self.path)
@@ -324,9 +323,7 @@ class Segment:
             self._pool.release(held)
 
     def rename_deleted(self) -> list[Path]:
-        """Take the names of its files away; those who read it already go on. Returns what is to be removed.
-        Raises `OSError`.
-        """
+        """Take the names of its files away; its readers go on. Returns the files to remove."""
         self.deleted = True
         self._tools.schemes.discard(self)
         gone = []

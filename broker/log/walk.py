@@ -244,7 +244,6 @@ def salvage(window: Window, layout: Layout[F], *, start: int = 0) -> Iterator[F 
     An entry whose checksum fails still counts as one if what looks like an entry follows it; else neither its
     header nor its length can be trusted. Memory is bounded whatever headers claim.
 
-    Raises `OSError`.
     """
     position = start
     while position < window.size:

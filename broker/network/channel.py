@@ -51,7 +51,7 @@ class RequestMemory:
 
     A quarter of the memory is for requests of at most `SMALL_BYTES`, the rest for all. Those that do not fit
     wait in the order they came in, the small ones in a queue of their own: neither kind can keep the other
-    from its part. A request with a reservation needs nothing more to be handled, so none waits for ever.
+    from its part. A request with a reservation needs nothing more to be handled, so none waits forever.
     The part for all has room for ``largest_bytes`` even if both parts together then exceed the limit.
     """
 
@@ -256,7 +256,8 @@ class Channel:
 
     def received(self, count: int) -> None:
         """Take note of ``count`` bytes put into `buffer`.
-        Raises `FrameTooLarge`: a size that is negative or above the limit, with no whole request before it.
+        Raises `FrameTooLarge` for a size that is negative or above the limit. If whole requests came before
+        it, `take` raises this after the last of them.
         """
         self._ahead_bytes += count
         frames = self._reader.received(count)

@@ -6,7 +6,6 @@ import logging
 import os
 import selectors
 import socket
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -21,6 +20,28 @@ from broker.network.reply import Outcome, Part, Reply
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import FrameTooLarge
 from pyspark_kafkalog.steps import Job, Steps
+
+_log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+Handler = Callable[[bytearray, Reply], "Sequence[Part] | None"]
+"""Gets a request without its size prefix, which it may keep and change, and the reply it owes.
+
+What it returns, unless None, is the answer, and the reply is then not for use: that costs less than
+`Reply.send`, which any thread may call. What takes more than some ms goes to `Reply.go_on_with`.
+"""
+
+_READS_PER_TURN = 8
+"""Reads of one connection before the others have their turn, while it keeps filling its buffer."""
+
+SLICE_SECONDS = 0.002
+"""How long one connection is served before the others have their turn. A request that was begun is handled to
+its end, except for what it left to `Reply.go_on_with`.
+"""
+
+_TICK_SECONDS = 0.5
+"""How often idle connections are looked for and metrics are brought up to date."""
 
 
 class Wakeup:
@@ -78,41 +99,6 @@ class Wakeup:
                 self._closed = True
                 os.close(self._read_fd)
                 os.close(self._write_fd)
-
-
-_log = logging.getLogger(__name__)
-
-_T = TypeVar("_T")
-
-Handler = Callable[[bytearray, Reply], "Sequence[Part] | None"]
-"""Gets a request without its size prefix, which it may keep and change, and the reply it owes.
-
-What it returns, unless None, is the answer, and the reply is then not for use: that costs less than
-`Reply.send`, which any thread may call. What takes more than some ms goes to `Reply.go_on_with`.
-"""
-
-_READS_PER_TURN = 8
-"""Reads of one connection before the others have their turn, while it keeps filling its buffer."""
-
-SLICE_SECONDS = 0.002
-"""How long one connection is served before the others have their turn. A request that was begun is handled to
-its end, except for what it left to `Reply.go_on_with`.
-"""
-
-_SWITCH_SECONDS = SLICE_SECONDS / 4
-
-_TICK_SECONDS = 0.5
-"""How often idle connections are looked for and metrics are brought up to date."""
-
-
-def share_the_interpreter() -> None:
-    """Set the interpreter's switch interval below a slice; for the owner of the process to call.
-
-    A thread that waits for the interpreter's lock demands it after the switch interval, unless it is given up
-    before. A busy processor gives it up after every slice, to look at the selector, and has it back before
-    the other is awake: with the default of 5 ms another listener's thread got nothing for up to a second.
-    """
-    sys.setswitchinterval(_SWITCH_SECONDS)
 
 
 class _CloseRequested(Exception):

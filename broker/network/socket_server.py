@@ -1,4 +1,4 @@
-"""The socket server: one acceptor thread and N processor threads."""
+"""The socket server: the acceptor thread, which listens and accepts, and N processor threads."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import errno
 import logging
 import selectors
 import socket
+import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from broker.metrics import Metrics
 from broker.network.channel import RequestMemory
-from broker.network.processor import Handler, Processor, Wakeup
+from broker.network.processor import SLICE_SECONDS, Handler, Processor, Wakeup
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.errors import InvalidConfig
 
@@ -24,6 +25,9 @@ _PAUSE_SECONDS = 0.25
 
 _LOG_EVERY_SECONDS = 5.0
 """Refused connections are logged at most this often: clients retry many times a second."""
+
+
+_SWITCH_SECONDS = SLICE_SECONDS / 4
 
 
 class Acceptor:
@@ -176,6 +180,16 @@ def _reason(error: OSError) -> str:
     if error.errno == errno.EACCES:
         return "permission denied; ports below 1024 need privileges"
     return error.strerror or str(error)
+
+
+def share_the_interpreter() -> None:
+    """Set the interpreter's switch interval below a slice; for the owner of the process to call.
+
+    A thread that waits for the interpreter's lock demands it after the switch interval, unless it is given up
+    before. A busy processor gives it up after every slice, to look at the selector, and has it back before
+    the other is awake: with the default of 5 ms another listener's thread got nothing for up to a second.
+    """
+    sys.setswitchinterval(_SWITCH_SECONDS)
 
 
 @dataclass(frozen=True)

@@ -278,9 +278,7 @@ def open_partition(
 
 
 def remove_if_empty(files: FileSystem, path: Path) -> bool:
-    """Remove a partition's directory if no record is in it, and nothing that is not ours.
-    Raises `OSError`.
-    """
+    """Remove a partition's directory if no record is in it, and nothing that is not ours."""
     for entry in files.scan(path):
         empty_segment = base_offset_of(entry.name) is not None and entry.size == 0
         ours = entry.name in _OUR_NAMES or entry.name.endswith(_OUR_SUFFIXES)

@@ -88,9 +88,9 @@ class Detour(Generic[T]):
                     piece, position, end, aborted, expected, fetched.broker_id
                 )
             except CORRUPT as e:
-                behind, found = self._after_corrupt(fetched, at, position, end, expected)
-                if behind > position:
-                    position = self._skip(position, min(behind, end), e)
+                after, found = self._after_corrupt(fetched, at, position, end, expected)
+                if after > position:
+                    position = self._skip(position, min(after, end), e)
                 if found is None or fetched.aborted:
                     # If it was a transaction marker, the next response lists the transaction's state.
                     return position

@@ -9,6 +9,7 @@ slowly, in the kernel's order, to say what is wrong.
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -84,7 +85,7 @@ class PlainEngine:
         return walk_messages(data, start, stop, below)
 
 
-class _ListColumns:
+class _ListColumns(ABC):
     """`engine.Columns` as lists and arrays. *Not thread-safe: one call fills them.*
 
     Those that are not wanted may stay empty.
@@ -116,9 +117,9 @@ class _ListColumns:
                 return Stopped(Status.DONE)
             cursor.position, cursor.record, cursor.previous_delta = 0, 0, -1
 
+    @abstractmethod
     def _take_from(self, block: Block, cursor: Cursor) -> Stopped | None:
         """Take records of one block; what stopped this before the block's end, None if nothing did."""
-        raise NotImplementedError
 
     def arrays(self) -> dict[str, pa.Array]:
         """See `engine.Columns`."""

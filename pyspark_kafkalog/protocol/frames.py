@@ -19,9 +19,9 @@ _WHOLE_BYTES = 256 << 10
 class FrameReader:
     """*Not thread-safe: one per connection, used by the thread that reads it.* Does no I/O.
 
-    Bytes go in either through `buffer` and `received` (for ``recv_into``, without copying large frames) or
-    through `feed`. Frames come out whole, without their size, each in its own memory. A size that is negative
-    or above the limit raises `FrameTooLarge` after the complete frames before it were returned.
+    Bytes are received into `buffer`, and `received` gives the frames that are whole then, without their size,
+    each in its own memory. A size that is negative or above the limit raises `FrameTooLarge` after the
+    complete frames before it were returned.
 
     Memory follows the bytes received and never the claimed size: a frame's memory begins at 4 KiB and doubles
     as it fills. After a large frame the connection allocates that much for the next one at once, which saves

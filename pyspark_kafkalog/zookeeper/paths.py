@@ -43,6 +43,17 @@ MAX_PARTITIONS = 100_000
 """Limit for a topic's partitions on one broker, so that a znode's value cannot cause large allocations."""
 
 
+V07_PREFIX = "/"
+"""Default prefix of 0.7's znodes: clients of that time use no other."""
+
+JSON_PREFIX = "/kafka"
+"""Default prefix of the later znodes: the usual chroot of clients of that time."""
+
+_MARKS = {WHITE_LIST: "*", BLACK_LIST: "!"}
+_FILTER = re.compile(r"([*!])([0-9]{1,9})\1(.*)", re.DOTALL)
+_ENDPOINT = re.compile(r"([A-Z0-9_]+)://(.*):([0-9]{1,5})")
+
+
 class MalformedNode(KafkaError):
     """A znode has a value that Kafka does not write."""
 
@@ -190,17 +201,6 @@ def is_count(value: object) -> bool:
 def is_port(text: str) -> bool:
     """Whether ``text`` is a port number."""
     return bool(NUMBER.fullmatch(text)) and 1 <= int(text) <= 65535
-
-
-V07_PREFIX = "/"
-"""Default prefix of 0.7's znodes: clients of that time use no other."""
-
-JSON_PREFIX = "/kafka"
-"""Default prefix of the later znodes: the usual chroot of clients of that time."""
-
-_MARKS = {WHITE_LIST: "*", BLACK_LIST: "!"}
-_FILTER = re.compile(r"([*!])([0-9]{1,9})\1(.*)", re.DOTALL)
-_ENDPOINT = re.compile(r"([A-Z0-9_]+)://(.*):([0-9]{1,5})")
 
 
 class Layout(ABC):

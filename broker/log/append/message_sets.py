@@ -55,7 +55,7 @@ def check_sets_in_steps(
         check_count(count + 1)
         header = read_entry(data, position)
         if header.magic != magic:
-            raise InvalidRecord(f"an entry of format v{header.magic} behind one of v{magic} in one request")
+            raise InvalidRecord(f"an entry of format v{header.magic} after one of v{magic} in one request")
         if header.size > largest:
             raise MessageTooLarge(f"an entry of {header.size} bytes; max.message.bytes is {largest}")
         verify_entry(data, position, header)

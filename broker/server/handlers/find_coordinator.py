@@ -2,7 +2,7 @@
 
 For a transactional id the answer is TRANSACTIONAL_ID_AUTHORIZATION_FAILED. Only this code and
 CLUSTER_AUTHORIZATION_FAILED end the search in librdkafka (``rd_kafka_txn_handle_FindCoordinator``): after any
-other it asks again, for ever. Kafka's own client takes it for final too.
+other it asks again, forever. Kafka's own client takes this code as final as well.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def offset_commit(request: OffsetCommitRequest, ctx: Context) -> Any:
     accepted: dict[TopicPartition, CommittedOffset] = {}
     now = ctx.services.clock.time_ms()
     retention_ms = request.retention_time_ms
-    # Clients ask for 2**63 - 1 where they mean "for ever"; the sum must fit its field.
+    # Clients ask for 2**63 - 1 if they mean "forever"; the sum must fit its field.
     expires = min(now + retention_ms, LONG_MAX) if retention_ms >= 0 else NO_EXPIRY
     for topic in request.topics:
         for commit in topic.partitions:

@@ -265,7 +265,7 @@ def test_a_newest_segment_of_which_nothing_was_on_the_disk_is_reported_as_lost(
     _, log = open_log(tmp_path, **CONFIG)
     assert values(log) == WHOLE[:9]
     assert any(
-        "00000000009.kafka, which was begun before the crash, is not there" in r.getMessage()
+        "00000000009.kafka, which was begun before the crash, is missing" in r.getMessage()
         for r in caplog.records
     )
 

@@ -1,0 +1,164 @@
+"""What a response, or none in time, means for a batch: delivered, to be repeated, split, or failed."""
+
+from __future__ import annotations
+
+import logging
+
+from pyspark_kafkalog.client.retry import RetryPolicy
+from pyspark_kafkalog.config.producer import ProducerConfig
+from pyspark_kafkalog.errors import (
+    ErrorCode,
+    InvalidRequest,
+    KafkaError,
+    MessageTooLarge,
+    RequestTimedOut,
+    UnsupportedVersion,
+    error_for,
+)
+from pyspark_kafkalog.producer.accumulator import Accumulator
+from pyspark_kafkalog.producer.producer_batch import ProducerBatch
+from pyspark_kafkalog.producer.topic_metadata import ProducerMetadata
+from pyspark_kafkalog.protocol.api.produce import (
+    PartitionProduceResponse,
+)
+
+logger = logging.getLogger(__name__)
+
+_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+_SEQUENCE_ERRORS = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+"""The broker refused the batch's sequence numbers, and has stored nothing of it."""
+
+_MOVED = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+
+
+class OutcomeHandler:
+    """*Not thread-safe: the sender's thread only.* Holds no batches of its own."""
+
+    def __init__(
+        self,
+        accumulator: Accumulator,
+        directory: ProducerMetadata,
+        policy: RetryPolicy,
+        config: ProducerConfig,
+    ) -> None:
+        self._accumulator, self._directory = accumulator, directory
+        self._policy, self._config = policy, config
+
+    def answered(
+        self, batch: ProducerBatch, result: PartitionProduceResponse | None, peer: str, now: float
+    ) -> None:
+        """A broker responded for ``batch``; None means that the response lacks it."""
+        if batch.settled:
+            return  # it expired before the response came
+        if result is None:
+            text = f"{peer}: the produce response lacks {batch.tp}"
+            self.failed(batch, InvalidRequest(text), now)
+            return
+        code = result.error_code
+        if code == ErrorCode.NONE:
+            self._accumulator.trouble = None
+            self._accumulator.settle(batch, result.base_offset, result.log_append_time_ms)
+        elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            # Stored by an earlier attempt, too long ago for the broker to know the offset.
+            self._accumulator.settle(batch)
+        elif code in _SEQUENCE_ERRORS and batch.base_sequence >= 0:
+            if self._config.transactional_id is None:
+                self._renumber(batch, code, now)
+            else:
+                self._refused(batch, result, peer, now)
+        elif code in _TOO_LARGE and batch.count > 1:
+            logger.warning(
+                "%s: a batch of %d records is too large for %s; sent as two", batch.tp, batch.count, peer
+            )
+            self._accumulator.split(batch, now)
+        else:
+            if code in _MOVED:
+                self._directory.mark_stale()
+            self.failed(batch, self._error(batch, result, peer), now)
+
+    def failed(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
+        """``batch`` was not delivered this time."""
+        if batch.settled:
+            return
+        batch.last_failure = self._accumulator.trouble = error
+        wait = self._policy.again(error, batch.attempts)
+        if wait is not None:
+            self._accumulator.repeat(batch, now + wait)
+            return
+        self._accumulator.settle(batch, error=error)
+
+    def expired(self, batch: ProducerBatch) -> None:
+        """The delivery timeout of ``batch`` has passed."""
+        reason = batch.last_failure or self._accumulator.trouble
+        if reason is None:
+            leader = self._directory.leader(batch.tp)
+            why = "the partition has no leader" if leader is None else "no response has come"
+        else:
+            why = str(reason)
+        text = (
+            f"{batch.tp}: {batch.count} record(s) not delivered within delivery.timeout.ms="
+            f"{self._config.delivery_timeout_ms}: {why}"
+        )
+        if batch.sent:
+            text += "; they may have been stored anyway"
+        self._accumulator.settle(batch, error=RequestTimedOut(text))
+
+    def unreachable(self, error: KafkaError) -> None:
+        """A broker cannot be reached at the moment: the reason why batches wait."""
+        self._accumulator.trouble = error
+
+    def no_identity(self, error: KafkaError) -> None:
+        """No producer id is available: nothing can be sent idempotently."""
+        if isinstance(error, UnsupportedVersion):
+            error = UnsupportedVersion(
+                f"{error}; idempotent producers need Kafka 0.11 or later. For older brokers set "
+                "enable.idempotence=false and the message.format of their time: v1 in 0.10, v0 in 0.8 and 0.9"
+            )
+        for batch in self._accumulator.unsettled():
+            self._accumulator.settle(batch, error=error)
+
+    def _renumber(self, batch: ProducerBatch, code: ErrorCode, now: float) -> None:
+        """Retry a batch whose sequence numbers were refused; restart numbering if they can never be right."""
+        batch.last_failure = error_for(code, f"{batch.tp}: {code.name} at sequence {batch.base_sequence}")
+        again = now + self._policy.backoff(batch.attempts)
+        forgotten = code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if self._accumulator.repeat_refused(batch, again, new_id=forgotten):
+            logger.warning("%s; continuing with new sequence numbers", batch.last_failure)
+
+    def _refused(self, batch: ProducerBatch, result: PartitionProduceResponse, peer: str, now: float) -> None:
+        """In a transaction sequence numbers stay: an error that no earlier failure explains ends it."""
+        error = self._error(batch, result, peer)
+        earlier = not self._accumulator.is_first(batch)
+        if result.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and earlier:
+            batch.last_failure = error
+            self._accumulator.repeat(batch, now + self._policy.backoff(batch.attempts))
+        else:
+            self._accumulator.settle(batch, error=error)
+
+    def _error(self, batch: ProducerBatch, result: PartitionProduceResponse, peer: str) -> KafkaError:
+        detail = result.error_message or result.error_code.name
+        wrong = "; ".join(
+            f"record {entry.batch_index}: {entry.batch_index_error_message}" for entry in result.record_errors
+        )
+        text = f"{peer}: {batch.tp}: {detail}" + (f" ({wrong})" if wrong else "")
+        if result.error_code in _TOO_LARGE:
+            return MessageTooLarge(
+                f"{text}: a single record of about {batch.size} bytes is above the topic's max.message.bytes"
+            )
+        return error_for(result.error_code, text)
