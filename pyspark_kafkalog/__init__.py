@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.client.admin import NewTopic, create_partitions, create_topics, delete_topics
     from pyspark_kafkalog.datasource.source import DefaultSource
     from pyspark_kafkalog.datasource.stream.lag_listener import LagListener, SourceLag
-    from pyspark_kafkalog.errors import KafkaError
+    from pyspark_kafkalog.errors import KafkaError, LoadError
     from pyspark_kafkalog.java_runtime import ensure_java
     from pyspark_kafkalog.ledger.commit import Commit
     from pyspark_kafkalog.ledger.ledger import Ledger
-    from pyspark_kafkalog.ledger.load_errors import LoadError
     from pyspark_kafkalog.loads.dead_letters import read_dead
     from pyspark_kafkalog.loads.load import load
     from pyspark_kafkalog.loads.reading import audit, read_load
@@ -86,7 +85,7 @@ _HOMES = {
     "KafkaError": "errors",
     "LagListener": "datasource.stream.lag_listener",
     "Ledger": "ledger.ledger",
-    "LoadError": "ledger.load_errors",
+    "LoadError": "errors",
     "NewTopic": "client.admin",
     "Producer": "producer.producer",
     "ProducerData": "classic.producer.classic_producer",

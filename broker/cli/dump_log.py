@@ -28,7 +28,7 @@ from pyspark_kafkalog.types import Record, TimestampType
 if TYPE_CHECKING:
     from broker.cli.commands import Commands
     from broker.disk.filesystem import FileSystem
-    from broker.inspect.directory_listing import SegmentPlace
+    from broker.inspect.inspection import SegmentPlace
 
 _EXAMPLES = """\
 examples:
@@ -74,7 +74,7 @@ def add_parser(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from broker.disk.filesystem import ReadOnlyFiles
-    from broker.inspect.directory_listing import segment_place
+    from broker.inspect.inspection import segment_place
 
     files = ReadOnlyFiles()
     dump = _Dump(files, options)
@@ -90,7 +90,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _files_of(place: Path, index: bool, files: FileSystem) -> list[Path]:
     """The files to show at ``place``, in order. Raises `InvalidConfig` when it holds none."""
-    from broker.inspect.directory_listing import INDEX_SUFFIXES, kind_of, partitions_in, segments_in
+    from broker.inspect.inspection import INDEX_SUFFIXES, kind_of, partitions_in, segments_in
 
     kind = kind_of(place, files)
     if kind == "index":

@@ -55,7 +55,7 @@ def add_parser(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from broker.disk.filesystem import OsFileSystem, ReadOnlyFiles
-    from broker.inspect.directory_listing import kind_of, segments_in
+    from broker.inspect.inspection import kind_of, segments_in
     from broker.inspect.kafka_export import check_target, export
     from broker.inspect.verify import read_contents
 

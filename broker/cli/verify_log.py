@@ -99,14 +99,14 @@ def _jobs(place: Path, deep: bool, generation: str, files: FileSystem) -> Iterat
         InvalidConfig: there is nothing, or no such ``generation``.
         StorageError: a ``partition.metadata`` names a generation that is not known here.
     """
-    from broker.inspect.directory_listing import (
+    from broker.inspect.inspection import (
         PartitionPlace,
+        inspection_of,
         kind_of,
         partition_place,
         segment_place,
         segments_in,
     )
-    from broker.inspect.inspection import inspection_of
     from broker.inspect.verify import Expected, expected_of, read_contents, verify_file, verify_partition
 
     def partition(found: PartitionPlace, expected: Expected) -> _Job:

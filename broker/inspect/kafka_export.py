@@ -17,7 +17,7 @@ from uuid import UUID
 
 from broker.disk.filesystem import File, FileSystem, copy_bytes, remove_tree, write_all
 from broker.disk.process_lock import hold_directory
-from broker.inspect.directory_listing import PartitionPlace, SegmentPlace, segments_in
+from broker.inspect.inspection import PartitionPlace, SegmentPlace, segments_in
 from broker.log.offset_scheme import MAX_RELATIVE
 from broker.log.scan import Damage, FoundBatch, scan
 from broker.log.walk import MESSAGES_PER_BYTE, Found

@@ -13,7 +13,9 @@ from pathlib import Path
 
 from broker.disk.data_directory import META_NAME
 from broker.disk.filesystem import File, FileSystem, read_file
-from broker.inspect.directory_listing import (
+from broker.inspect.inspection import (
+    IndexCheck,
+    Inspection,
     Notes,
     PartitionPlace,
     SegmentPlace,
@@ -22,7 +24,6 @@ from broker.inspect.directory_listing import (
     read_notes,
     segments_in,
 )
-from broker.inspect.inspection import IndexCheck, Inspection
 from broker.log.segment_list import (
     SEGMENT_LIST_NAME,
     Missing,

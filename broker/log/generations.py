@@ -1,4 +1,5 @@
-"""The two families of logs, as tables: the only place where one generation differs from another.
+"""The two families of logs, as tables: the only place where one generation differs from another; and the
+names of topics that each allows, with their form in file names.
 
 Offline tools have a table of their own: `broker.inspect.inspection`.
 
@@ -8,13 +9,15 @@ Sources: 0.7.2 ``log/Log.scala``, ``log/LogManager.scala``, ``utils/TopicNameVal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
+from urllib.parse import quote, unquote
 
 from broker.disk.filesystem import FileSystem, OpenFiles
-from broker.log.append.byte_validation import (
-    check_messages,
-    check_messages_in_steps,
+from broker.log.append.message_sets import (
+    check_v07,
+    check_v07_in_steps,
     leave_as_they_are,
     leave_as_they_are_in_steps,
 )
@@ -30,11 +33,67 @@ from broker.log.batch_times import BatchTimes
 from broker.log.family import LOADED_INDEX_BYTES, Grown, LogFamily, LogTools
 from broker.log.offset_scheme import ByteOffsets, LoadedSchemes, LogicalOffsets
 from broker.log.scan import scan, scan07
-from broker.log.topic_names import check_first_name, check_name
 from pyspark_kafkalog.clock import Clock
-from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.errors import InvalidConfig, InvalidTopic
 from pyspark_kafkalog.formats.message_set import ENTRIES
 from pyspark_kafkalog.formats.v07 import V07Format
+from pyspark_kafkalog.protocol.v07 import check_topic
+
+MAX_NAME_LENGTH = 249
+"""Kafka's: 255 for a file name less what a partition's directory adds."""
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
+
+
+def check_name(name: str, others: Iterable[str] = ()) -> None:
+    """Refuse what Kafka refuses as a topic name.
+
+    Raises:
+        InvalidTopic: empty, ``.`` or ``..``, over 249 characters, a character outside ``[a-zA-Z0-9._-]``, or
+            too much like one of ``others``.
+    """
+    if not name:
+        raise InvalidTopic("a topic name cannot be empty")
+    if name in (".", ".."):
+        raise InvalidTopic(f"a topic cannot be called {name!r}")
+    if len(name) > MAX_NAME_LENGTH:
+        raise InvalidTopic(f"topic name of {len(name)} characters; the limit is {MAX_NAME_LENGTH}")
+    if not _LEGAL.match(name):
+        raise InvalidTopic(f"topic name {name!r}: only ASCII letters, digits, '.', '_' and '-' are allowed")
+    clash = collision(name, others)
+    if clash is not None:
+        raise InvalidTopic(f"topic {name!r} collides with {clash!r}: '.' and '_' count as one character")
+
+
+def check_first_name(name: str, others: Iterable[str] = ()) -> None:  # noqa: ARG001 - any two may exist together
+    """Refuse what 0.7 refuses as a topic name, and what is too long for a file's name."""
+    check_topic(name)
+    length = len(file_name(name))
+    if length > MAX_NAME_LENGTH:
+        raise InvalidTopic(
+            f"topic name {name!r} is of {length} characters as a file name; the limit is {MAX_NAME_LENGTH}"
+        )
+
+
+def collision(name: str, others: Iterable[str]) -> str | None:
+    """The first of ``others`` that differs from ``name`` in ``.`` against ``_`` only.
+
+    Kafka refuses such pairs because metric names turn both characters into one.
+    """
+    folded = name.replace(".", "_")
+    return next((o for o in others if o != name and o.replace(".", "_") == folded), None)
+
+
+def file_name(topic: str) -> str:
+    """The topic's name as a part of a file's name; ASCII."""
+    return quote(topic, safe="").replace("~", "%7E")
+
+
+def topic_of_file(name: str) -> str | None:
+    """The topic that `file_name` gave this name; None when there is none."""
+    topic = unquote(name)
+    return topic if topic and file_name(topic) == name else None
+
 
 SINCE_08 = LogFamily(
     generation="0.8",
@@ -59,8 +118,8 @@ V07 = LogFamily(
     scan=scan07,
     scheme=ByteOffsets,
     takes_long=lambda _data, _config: True,
-    check=check_messages,
-    check_in_steps=check_messages_in_steps,
+    check=check_v07,
+    check_in_steps=check_v07_in_steps,
     number=leave_as_they_are,
     number_in_steps=leave_as_they_are_in_steps,
     producers=lambda _path, _files, _expiration_ms: NoProducers(),

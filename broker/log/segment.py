@@ -14,11 +14,12 @@ from broker.log.batch_times import Rises, rises_of
 from broker.log.family import MAX_DECOMPRESSED_BYTES, CheckedBatch, LogFamily, LogTools
 from broker.log.file_slice import FileSlice, KnownFormats
 from broker.log.offset_scheme import OffsetScheme, Wanted
-from broker.log.recovery import Survivors, check_segment
 from broker.log.walk import (
     CHUNK_BYTES,
     LAST_OFFSET,
     SCAN_BYTES,
+    Survivors,
+    check_segment,
     in_order,
     is_lost,
     moved,

@@ -1,8 +1,8 @@
-"""Walks the entries of a segment: `walk_frames` ends at the first fault, and a walk of damaged segments.
+"""The walks over a segment's entries: `walk_frames`, the check after a crash, and salvage.
 
-What follows a fault must not be served, so the broker's own walk and `recovery` end there. Salvage goes on:
-it finds the entries that can be recognized, and the places without any. What an entry looks like is a
-`Layout`; `scan` has one for each family.
+What follows a fault must not be served, so `walk_frames` and `check_segment` end there. `salvage` goes on: it
+finds the entries that can be recognized, and the places without any. What an entry looks like is a `Layout`;
+`scan` has one for each family.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from broker.disk.filesystem import File
+from broker.log.offset_scheme import MAX_RELATIVE
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.base import Frame, MessageFormat
 
@@ -241,23 +242,18 @@ class Layout(Protocol[F]):
 def salvage(window: Window, layout: Layout[F], *, start: int = 0) -> Iterator[F | Damage]:
     """What is in the window from ``start`` on, in order and without gaps.
 
-    An entry whose checksum fails still counts as one if what looks like an entry follows it; else neither its
-    header nor its length can be trusted. Memory is bounded whatever headers claim.
-
+    An entry whose checksum fails still counts as one if what looks like an entry follows it, and if it does
+    not hold the entries that should follow it; else neither its header nor its length can be trusted. Memory
+    is bounded whatever headers claim.
     """
     position = start
     while position < window.size:
         try:
             found = _summed(window, layout, position)
-            if not found.sound and not (
-                found.end == window.size or _looks_like_one(window, layout, found.end)
-            ):
-                raise CorruptMessage(
-                    f"the checksum is {found.crc:#010x}, its header says {found.stored_crc:#010x},"
-                    " and nothing follows where it should end"
-                )
+            if not found.sound:
+                _check_length(window, layout, found)
         except CorruptMessage as e:
-            end = _next_sound(window, layout, position + 1)
+            end = _next_sound(window, layout, position + 1, window.size)
             yield Damage(position, end, str(e))
             position = end
         else:
@@ -272,6 +268,19 @@ def _summed(window: Window, layout: Layout[F], position: int) -> F:
     return found
 
 
+def _check_length(window: Window, layout: Layout[F], damaged: F) -> None:
+    """Raises `CorruptMessage` when the length of an entry with a wrong checksum is wrong, too."""
+    sums = f"the checksum is {damaged.crc:#010x}, its header says {damaged.stored_crc:#010x},"
+    if damaged.end != window.size and not _looks_like_one(window, layout, damaged.end):
+        raise CorruptMessage(f"{sums} and nothing follows where it should end")
+    within = _next_sound(window, layout, damaged.position + 1, damaged.end)
+    position = within
+    while position < damaged.end and _looks_like_one(window, layout, position):
+        position = layout.header_at(window, position).end
+    if within < position == damaged.end:
+        raise CorruptMessage(f"{sums} and entries that follow it begin before its end, the first at {within}")
+
+
 def _looks_like_one(window: Window, layout: Layout[F], position: int) -> bool:
     try:
         layout.header_at(window, position)
@@ -280,20 +289,20 @@ def _looks_like_one(window: Window, layout: Layout[F], position: int) -> bool:
     return True
 
 
-def _next_sound(window: Window, layout: Layout[F], start: int) -> int:
-    """Where the next possible entry with a right checksum begins, from ``start`` on; the end of the file
-    when there is none.
+def _next_sound(window: Window, layout: Layout[F], start: int, stop: int) -> int:
+    """Where the next possible entry with a right checksum begins in ``[start, stop)``; ``stop`` when there is
+    none.
     """
     position = start
-    while window.size - position >= layout.smallest:
-        chunk = bytes(window.view(position, SCAN_BYTES))
+    while stop - position >= layout.smallest:
+        chunk = bytes(window.view(position, min(SCAN_BYTES, stop - position)))
         if len(chunk) < layout.smallest:
             break
         for begins in layout.candidates(window, chunk, position):
             if _is_sound(window, layout, position + begins):
                 return position + begins
         position += len(chunk) - (layout.key_bytes - 1)
-    return window.size
+    return stop
 
 
 def _is_sound(window: Window, layout: Layout[F], position: int) -> bool:
@@ -301,3 +310,151 @@ def _is_sound(window: Window, layout: Layout[F], position: int) -> bool:
         return _summed(window, layout, position).sound
     except CorruptMessage:
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class Survivors:
+    """The valid beginning of a segment: ``size`` bytes up to ``next_offset``, and why it ends there
+    (None where the file ends too). ``damaged`` are the places in it that are not valid all the same: what
+    was on the disk before the crash is not cut off for their sake.
+    """
+
+    size: int
+    next_offset: int
+    fault: str | None
+    damaged: tuple[str, ...] = ()
+
+
+def check_segment(
+    file: File,
+    fmt: MessageFormat,
+    size: int,
+    base_offset: int,
+    on_frame: Callable[[Frame], None],
+    *,
+    gaps_allowed: bool,
+    end_offset: int = LAST_OFFSET,
+    durable_offset: int = 0,
+    scan: Scan | None = None,
+) -> Survivors:
+    """Check ``size`` bytes of a segment from its beginning; ``on_frame`` gets each valid frame.
+
+    An entry is valid if it is whole in the file, its checksum holds, and its offsets follow those before
+    it and are below ``end_offset``. Both kinds of damage end at the first entry that is not: a lost block and
+    a nonsense block. With ``gaps_allowed`` (a cleaner has been there) offsets need only rise.
+
+    What is below ``durable_offset`` was on the disk: no crash has damaged it. There reading goes on after
+    the damage, where ``scan`` finds more.
+
+    Raises `OSError`: the disk refused to read, which is not taken for damage.
+    """
+    position, next_offset = 0, base_offset
+    damaged: list[str] = []
+    while True:
+        found = _check_from(
+            file, fmt, size, position, next_offset, on_frame,
+            base_offset=base_offset, end_offset=end_offset, gaps_allowed=gaps_allowed,
+        )  # fmt: skip
+        if found.fault is None or found.next_offset >= durable_offset or scan is None:
+            break
+        after = _after_damage(file, size, found, scan, base_offset, end_offset)
+        if after is None:
+            break
+        damaged.append(f"byte {found.size}: {found.fault}")
+        position, next_offset = after
+    return Survivors(found.size, found.next_offset, found.fault, tuple(damaged))
+
+
+def _after_damage(
+    file: File, size: int, found: Survivors, scan: Scan, base_offset: int, end_offset: int
+) -> tuple[int, int] | None:
+    """Position and offset at which reading can go on after a fault; None when nothing follows it."""
+    moved_to: tuple[int, int] | None = None  # where reading goes on if only the offset of the first is wrong
+    for entry in scan(file, size, base_offset, start=found.size):
+        if isinstance(entry, Damage):
+            moved_to = None
+            continue
+        if moved_to is not None and entry.first_offset == moved_to[1]:
+            return moved_to
+        moved_to = None
+        if entry.position == found.size and entry.first_is_known:
+            if not entry.sound and entry.first_offset == found.next_offset:
+                return entry.end, entry.next_offset  # only its content is bad
+            after = found.next_offset + entry.next_offset - entry.first_offset
+            moved_to = (entry.end, after) if entry.sound and after <= end_offset else None
+        elif (
+            entry.sound
+            and entry.position > found.size
+            and found.next_offset <= entry.first_offset
+            and entry.next_offset <= end_offset
+        ):
+            return entry.position, entry.first_offset
+    return moved_to
+
+
+def _check_from(
+    file: File,
+    fmt: MessageFormat,
+    size: int,
+    position: int,
+    next_offset: int,
+    on_frame: Callable[[Frame], None],
+    *,
+    base_offset: int,
+    end_offset: int,
+    gaps_allowed: bool,
+) -> Survivors:
+    """Up to the first entry that is not valid."""
+    while position < size:
+        buf = memoryview(file.read_at(position, min(SCAN_BYTES, size - position)))
+        inside = 0
+        while position < size:
+            try:
+                frame = _valid_frame(file, fmt, buf, inside, position, size, next_offset)
+                if frame is None:
+                    break
+                gap = frame.first_offset - next_offset
+                if gap and not _may_leave(gap, frame, base_offset, gaps_allowed):
+                    raise CorruptMessage(f"offset {frame.first_offset} follows {next_offset - 1}")
+                if frame.next_offset > end_offset:
+                    raise CorruptMessage(
+                        f"offset {frame.last_offset} is above the segment's last, {end_offset - 1}"
+                    )
+            except CorruptMessage as e:
+                return Survivors(position, next_offset, str(e))
+            on_frame(moved(frame, position))
+            inside += frame.size
+            position += frame.size
+            next_offset = frame.next_offset
+    return Survivors(position, next_offset, None)
+
+
+def _may_leave(gap: int, frame: Frame, base_offset: int, gaps_allowed: bool) -> bool:
+    """Whether offsets may be missing before the frame, or seem so: a compressed set of v0 or v1 is named by
+    its last offset, which no checksum covers, and has at most a known number of messages.
+    """
+    if gap < 0 or frame.last_offset - base_offset > MAX_RELATIVE:
+        return False
+    return gaps_allowed or (not frame.first_is_known and gap < frame.size * MESSAGES_PER_BYTE)
+
+
+def _valid_frame(
+    file: File, fmt: MessageFormat, buf: memoryview, inside: int, position: int, size: int, offset: int
+) -> Frame | None:
+    """The frame at byte ``inside`` of ``buf``, checked; None when more of the file must be read first."""
+    frame = fmt.frame_at(buf, inside, offset)
+    if frame is None:
+        if inside == 0:
+            raise CorruptMessage(f"an entry is cut short at byte {size}")
+        return None
+    # Before memory is taken for it: a nonsense length cannot be larger than the file.
+    if position + frame.size > size:
+        raise CorruptMessage(f"the entry at byte {position} does not end in the file's {size} bytes")
+    if frame.end <= len(buf):
+        fmt.verify(buf, frame)
+        return frame
+    if inside:
+        return None
+    whole = memoryview(file.read_at(position, frame.size))
+    fmt.verify(whole, moved(frame, 0))
+    return frame

@@ -31,7 +31,7 @@ from pyspark_kafkalog.protocol.exchange import (
 from pyspark_kafkalog.steps import Steps, resume_steps
 
 if TYPE_CHECKING:
-    from broker.offsets.zookeeper_offsets import ZooKeeperOffsets
+    from broker.server.registration import ZooKeeperOffsets
 
 _OLDER_CODES = {
     (ApiKey.PRODUCE, ErrorCode.INVALID_RECORD): (3, ErrorCode.CORRUPT_MESSAGE),

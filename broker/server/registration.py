@@ -1,4 +1,4 @@
-"""This broker in ZooKeeper: its id, its topics and the cluster's id, in each listener's layout."""
+"""This broker in ZooKeeper, in each listener's layout: its id, topics, cluster id, and groups' offsets."""
 
 from __future__ import annotations
 
@@ -7,21 +7,34 @@ import queue
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from broker.config import BrokerConfig
 from broker.disk.data_directory import new_cluster_id
 from broker.endpoint import KAFKA07, PLAINTEXT
-from broker.offsets.offset_records import INTERNAL_TOPICS
-from broker.offsets.zookeeper_offsets import ZooKeeperOffsets
+from broker.offsets.offset_records import INTERNAL_TOPICS, CommittedOffset
 from broker.server.served_logs import Ownership, RegisteredElsewhere
 from broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.clock import Clock
-from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, InvalidConfig, KafkaError, ServerError
+from pyspark_kafkalog.errors import (
+    ConnectionLost,
+    ErrorCode,
+    InvalidConfig,
+    InvalidRequest,
+    KafkaError,
+    ServerError,
+)
 from pyspark_kafkalog.types import TopicPartition
 from pyspark_kafkalog.zookeeper.paths import BrokerNode, Layout, MalformedNode, layout_of
-from pyspark_kafkalog.zookeeper.registries import BrokerIdInUse, agree_on_cluster, broker_at
-from pyspark_kafkalog.zookeeper.session import NodeExists, SessionEvent, session_of
+from pyspark_kafkalog.zookeeper.registries import (
+    BrokerIdInUse,
+    agree_on_cluster,
+    broker_at,
+    read_group_offset,
+    write_group_offset,
+)
+from pyspark_kafkalog.zookeeper.session import NodeExists, Session, SessionEvent, session_of
 
 _AGAIN_SECONDS = 2.0
 """Pause before what could not be registered is tried again."""
@@ -381,3 +394,66 @@ def _ranges(numbers: Sequence[int]) -> str:
         else:
             parts.append([number])
     return ", ".join("-".join(map(str, part)) for part in parts)
+
+
+class ZooKeeperOffsets:
+    """*Thread-safe.* The ``offsets`` znodes of groups, which consumers that know ZooKeeper themselves share.
+
+    ZooKeeper may take seconds, and a processor thread must serve others: so `in_turn` does the work of a
+    request on a thread of its own, ``zookeeper-offsets``, one request after the other.
+    Each connection has one request in hand, so no more of them wait than there are connections.
+    """
+
+    def __init__(self, session: Session, layout: Layout) -> None:
+        self._session = session
+        self._layout = layout
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="zookeeper-offsets")
+
+    def in_turn(self, work: Callable[[], None]) -> None:
+        """Do the work of one request when its turn comes. Returns at once."""
+        self._worker.submit(work)
+
+    def read(self, group: str, partition: TopicPartition) -> CommittedOffset | None:
+        """The group's next offset; None where there is none. Blocks.
+
+        Raises:
+            ServerError: ZooKeeper does not answer (a code after which clients ask again), or the group has a
+                name that no znode can have.
+            MalformedNode: the znode has no offset in it.
+        """
+        try:
+            offset = read_group_offset(
+                self._session, self._layout, group, partition.topic, self._name(partition)
+            )
+        except (ConnectionLost, InvalidConfig) as e:
+            raise _as_server_error(e) from e
+        return None if offset is None else CommittedOffset(offset)
+
+    def write(self, group: str, partition: TopicPartition, offset: int) -> None:
+        """Store the group's next offset. Blocks.
+
+        Raises:
+            InvalidRequest: the offset is negative.
+            ServerError: as `read`.
+        """
+        if offset < 0:
+            raise InvalidRequest(f"{partition}: offset {offset}")
+        try:
+            write_group_offset(
+                self._session, self._layout, group, partition.topic, self._name(partition), offset
+            )
+        except (ConnectionLost, InvalidConfig) as e:
+            raise _as_server_error(e) from e
+
+    def close(self) -> None:
+        """Take no more work; what waits is dropped."""
+        self._worker.shutdown(wait=False, cancel_futures=True)
+
+    def _name(self, partition: TopicPartition) -> str:
+        return self._layout.partition_name(partition.broker, partition.partition)
+
+
+def _as_server_error(error: ConnectionLost | InvalidConfig) -> ServerError:
+    """The error with a code that clients of Kafka 0.8 know."""
+    lost = isinstance(error, ConnectionLost)
+    return ServerError(ErrorCode.REQUEST_TIMED_OUT if lost else ErrorCode.INVALID_GROUP_ID, str(error))

@@ -15,8 +15,7 @@ from pathlib import Path
 from uuid import UUID
 
 from broker.disk.filesystem import FileSystem, read_file, replace_file
-from broker.log.generations import FAMILIES, SINCE_08
-from broker.log.topic_names import file_name, topic_of_file
+from broker.log.generations import FAMILIES, SINCE_08, file_name, topic_of_file
 from pyspark_kafkalog.config.properties import format_properties, parse_properties
 from pyspark_kafkalog.errors import KafkaError, StorageError
 from pyspark_kafkalog.types import TopicPartition, decode_id, encode_id

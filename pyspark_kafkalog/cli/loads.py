@@ -281,7 +281,7 @@ def verify(
     exit code 1 if there are any.
     """
     ledger = open_ledger(name, offsets)
-    from pyspark_kafkalog.ledger.load_errors import LoadError
+    from pyspark_kafkalog.errors import LoadError
     from pyspark_kafkalog.loads.output_files import verify_outputs
 
     findings = ledger.verify()

@@ -24,7 +24,7 @@ PRELOADED = (
     "pyspark.sql.worker.plan_data_source_read",
     "pyspark_kafkalog.datasource.source",
     "pyspark_kafkalog.datasource.batch.batch_reader",
-    "pyspark_kafkalog.datasource.reading.registry07",
+    "pyspark_kafkalog.datasource.reading.kafka07",
     "pyspark_kafkalog.datasource.reading.kafka",
     "pyspark_kafkalog.columnar.decoder",
 )

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark_kafkalog.errors import IncompleteLoad
 from pyspark_kafkalog.ledger.commit import NOT_COUNTED, Commit
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.load_errors import IncompleteLoad
 from pyspark_kafkalog.ledger.receipts import Found, count_offsets, summarize
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 

@@ -9,9 +9,9 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.ledger.commit import NOT_COUNTED
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.load_errors import LoadError
 from pyspark_kafkalog.ledger.receipts import Summary, summarize
 from pyspark_kafkalog.ledger.records import RECEIPTS, RUNS, encode, marks_name, receipts_name, summary_name
 

@@ -11,8 +11,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.clock import utc_text
-from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.ledger.load_errors import LoadError, TopicRecreated
+from pyspark_kafkalog.errors import InvalidConfig, LoadError, TopicRecreated
 from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:

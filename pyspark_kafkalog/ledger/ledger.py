@@ -7,25 +7,29 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock, utc_text
 from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
-from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.ledger.archive import Archive, LoadRecord, write_hints
-from pyspark_kafkalog.ledger.commit import LOAD_MODES, NOT_COUNTED, Commit, Output
-from pyspark_kafkalog.ledger.ledger_store import Store, SubStore, check_store, open_store
-from pyspark_kafkalog.ledger.load_errors import (
+from pyspark_kafkalog.errors import (
     DamagedRecord,
     ForeignCluster,
+    InvalidConfig,
     LoadError,
     LostRace,
     ReceiptMismatch,
 )
+from pyspark_kafkalog.ledger.archive import Archive, LoadRecord, newest_hinted, write_hints
+from pyspark_kafkalog.ledger.commit import LOAD_MODES, NOT_COUNTED, Commit, Output
+from pyspark_kafkalog.ledger.ledger_store import Store, SubStore, check_store, open_store
 from pyspark_kafkalog.ledger.plan import Plan
-from pyspark_kafkalog.ledger.receipts import Receipt, count_offsets, disagreement
+from pyspark_kafkalog.ledger.receipts import Receipt, count_offsets, disagreement, summarize
 from pyspark_kafkalog.ledger.records import (
+    COMMITS,
+    HEAD,
     LOAD,
     LOCK,
+    PLANS,
     commit_name,
     decode,
     encode,
@@ -34,7 +38,6 @@ from pyspark_kafkalog.ledger.records import (
     receipt_name,
     receipts_name,
 )
-from pyspark_kafkalog.ledger.verification import verify
 
 logger = logging.getLogger(__name__)
 
@@ -290,3 +293,140 @@ class Ledger(Archive):
 
     def _now(self) -> str:
         return utc_text(self._clock.time_ms())
+
+
+def verify(archive: Archive, store: Store) -> list[str]:
+    """What is wrong, in words; empty if nothing is. Reads every record, writes nothing.
+
+    Receipts of a committed load may be gone, all of them; ``loads.output_files`` checks the outputs.
+    """
+    check = _Check(archive, store)
+    check.head()
+    for number in range(1, check.newest + 1):
+        check.commit(number)
+    check.pending()
+    return check.findings
+
+
+@dataclass(slots=True)
+class _Check:
+    """One run. *Not thread-safe.* ``commits`` are those found sound so far."""
+
+    archive: Archive
+    store: Store
+    newest: int = 0
+    findings: list[str] = field(default_factory=list)
+    commits: dict[int, Commit] = field(default_factory=dict)
+
+    def head(self) -> None:
+        """``load.json`` and ``HEAD.json``. The newest commit is found in the directory."""
+        try:
+            if self.archive.begun() is None:
+                self._find(f"{self.archive.where(LOAD)} is missing")
+        except LoadError as e:
+            self._find(str(e))
+        self.newest = max(self.archive.numbers(COMMITS), default=0)
+        hinted = newest_hinted(self.store.read(HEAD))
+        if hinted > self.newest:
+            self._find(f"{HEAD} names commit {hinted}, but the newest is {self.newest}: commits are lost")
+
+    def commit(self, number: int) -> None:
+        """A commit, with its parent, its plan and its receipts."""
+        try:
+            commit = self.archive.commit_at(number)
+        except LoadError as e:
+            self._find(str(e))
+            return
+        self.commits[number] = commit
+        if commit.mode != "rewind" and commit.parent != number - 1:
+            self._find(f"commit {number} ({commit.mode}) follows {commit.parent}, not {number - 1}")
+        if commit.mode == "discard":
+            self._same_positions(commit)
+        elif commit.mode == "rewind":
+            self._rewind(commit)
+        if commit.is_load or commit.mode == "discard":
+            self._plan(commit)
+
+    def pending(self) -> None:
+        """The plan that is not committed: at most one, with the next number."""
+        for number in self.archive.numbers(PLANS):
+            if number > self.newest + 1:
+                self._find(f"plan {number} has no commit {number - 1} before it; the newest is {self.newest}")
+            elif number == self.newest + 1:
+                try:
+                    self._starts(self.archive.plan(number))
+                except LoadError as e:
+                    self._find(str(e))
+
+    def _rewind(self, commit: Commit) -> None:
+        if commit.parent:
+            self._same_positions(commit)
+            return
+        try:
+            expected = self.archive.first_starts(commit.number - 1)
+        except LoadError as e:
+            self._find(f"commit {commit.number} goes back to before the first load: {e}")
+            return
+        if commit.positions != expected:
+            self._find(
+                f"commit {commit.number} (rewind) does not have the positions at which the first load began"
+            )
+
+    def _same_positions(self, commit: Commit) -> None:
+        """A rewind or discard has the positions of the commit that it goes back to."""
+        if commit.parent and commit.parent not in self.commits:
+            return  # reported already
+        if commit.positions != (self.commits[commit.parent].positions if commit.parent else ()):
+            what = f"commit {commit.number} ({commit.mode})"
+            self._find(f"{what} does not have the positions of commit {commit.parent}")
+
+    def _plan(self, commit: Commit) -> None:
+        try:
+            plan = self.archive.plan(commit.number)
+        except LoadError as e:
+            self._find(str(e))
+            return
+        if plan.sha256 != commit.plan_sha256:
+            self._find(f"commit {commit.number} was made from another plan than {self._plan_path(plan)}")
+            return
+        self._starts(plan)
+        if commit.is_load:
+            if commit.positions != tuple(plan.positions.values()):
+                self._find(f"commit {commit.number} does not have the positions at which its plan ends")
+            self._receipts(commit, plan)
+
+    def _starts(self, plan: Plan) -> None:
+        """A load begins where its parent ended, or gives a reason."""
+        if plan.parent and plan.parent not in self.commits:
+            return  # reported already
+        before = self.commits[plan.parent].stored if plan.parent else {}
+        planned = {p.key: p for p in plan.partitions}
+        for key in sorted(before.keys() - planned.keys()):
+            self._find(f"plan {plan.number} lacks {key}, which has a position in commit {plan.parent}")
+        for key in sorted(before.keys() & planned.keys()):
+            start, end = planned[key].start, before[key].next
+            explained = planned[key].reason and start == planned[key].earliest
+            if start != end and not explained:
+                self._find(f"plan {plan.number} begins {key} at {start}; commit {plan.parent} ended at {end}")
+
+    def _receipts(self, commit: Commit, plan: Plan) -> None:
+        if commit.records == NOT_COUNTED:
+            return
+        try:
+            summary = self.archive.summary(plan.number)
+            if summary is None and not self.store.names(receipts_name(plan.number)):
+                return
+            found = summarize(self.archive.receipts(plan)) if summary is None else summary.partitions
+        except LoadError as e:
+            self._find(str(e))
+            return
+        total = sum(p.records for p in found), sum(p.bytes for p in found)
+        if total != (commit.records, commit.bytes):
+            counts = f"{commit.records} records and {commit.bytes} bytes"
+            self._find(f"commit {commit.number} counts {counts}, its receipts {total[0]} and {total[1]}")
+
+    def _plan_path(self, plan: Plan) -> str:
+        return self.archive.where(plan_name(plan.number))
+
+    def _find(self, finding: str) -> None:
+        self.findings.append(finding)

@@ -18,7 +18,7 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from pyspark_kafkalog.config.definition import masked
-from pyspark_kafkalog.ledger.load_errors import LoadBusy, LoadError, UnsafeStore
+from pyspark_kafkalog.errors import LoadBusy, LoadError, UnsafeStore
 
 _UNFINISHED = ".tmp-"
 """Prefix of files that are still being written, or were left by a crash."""

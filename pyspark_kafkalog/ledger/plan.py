@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pyspark_kafkalog.ledger.load_errors import LoadError, OffsetsAgedOut, TopicRecreated
+from pyspark_kafkalog.errors import LoadError, OffsetsAgedOut, TopicRecreated
 from pyspark_kafkalog.ledger.records import OF_BROKERS, SEAL, LedgerRecord, at_least
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 

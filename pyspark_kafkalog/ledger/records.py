@@ -16,7 +16,7 @@ from dataclasses import MISSING, Field, fields
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeGuard, TypeVar, get_args, get_type_hints
 
-from pyspark_kafkalog.ledger.load_errors import DamagedRecord, LoadError, NewerFormat
+from pyspark_kafkalog.errors import DamagedRecord, LoadError, NewerFormat
 from pyspark_kafkalog.types import TopicPartition
 
 FORMAT_VERSION = 1

@@ -10,10 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.errors import InvalidConfig, LoadError, TooManyDead
 from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Output
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.load_errors import LoadError, TooManyDead
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.loads.file_table import FileTable
 from pyspark_kafkalog.loads.reading import read_load

@@ -7,9 +7,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.errors import InvalidConfig, LoadError, ReceiptMismatch
 from pyspark_kafkalog.ledger.commit import FILE_FORMATS, ORC, PARQUET, Output
-from pyspark_kafkalog.ledger.load_errors import LoadError, ReceiptMismatch
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.loads.target import Work
 

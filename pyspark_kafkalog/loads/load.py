@@ -25,10 +25,9 @@ from pyspark_kafkalog.datasource.load.load_planning import begin, commit_to_grou
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.options.row_schema import column_names, spark_schema
 from pyspark_kafkalog.datasource.reading.opening import open_cluster
-from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.errors import IncompleteLoad, InvalidConfig, LoadError
 from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Commit, Output
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.load_errors import IncompleteLoad, LoadError
 from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.loads.dead_letters import DeadLetters
 from pyspark_kafkalog.loads.file_table import FileTable

@@ -17,11 +17,10 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from pyspark_kafkalog.config.definition import masked
-from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.errors import InvalidConfig, LoadError
 from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Commit, Output, OutputFile
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.ledger_store import open_store
-from pyspark_kafkalog.ledger.load_errors import LoadError
 from pyspark_kafkalog.ledger.records import ADDED, LedgerRecord, decode, encode
 
 CLAIM = "_kafkalog.json"

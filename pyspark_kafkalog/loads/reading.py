@@ -8,11 +8,10 @@ from dataclasses import fields
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
-from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.errors import InvalidConfig, LoadError
 from pyspark_kafkalog.ledger.audit import AuditRow, audit_rows
 from pyspark_kafkalog.ledger.history import HistoryRange, last_commit, parse_as_of, parse_between
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.load_errors import LoadError
 from pyspark_kafkalog.loads import output_files
 
 if TYPE_CHECKING:

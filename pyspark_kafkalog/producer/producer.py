@@ -33,9 +33,8 @@ from pyspark_kafkalog.producer.producer_batch import (
     OnBulkDelivery,
     OnDelivery,
 )
-from pyspark_kafkalog.producer.routing import Route
+from pyspark_kafkalog.producer.routing import ProducerMetadata, Route
 from pyspark_kafkalog.producer.sender import Sender
-from pyspark_kafkalog.producer.topic_metadata import ProducerMetadata
 from pyspark_kafkalog.producer.transaction_manager import TransactionManager
 from pyspark_kafkalog.types import Header
 

@@ -24,7 +24,7 @@ from pyspark_kafkalog.producer.accumulator import Accumulator, PartitionQueue, P
 from pyspark_kafkalog.producer.encoder import encoding_of
 from pyspark_kafkalog.producer.outcome import OutcomeHandler
 from pyspark_kafkalog.producer.producer_batch import ProducerBatch
-from pyspark_kafkalog.producer.topic_metadata import ProducerMetadata
+from pyspark_kafkalog.producer.routing import ProducerMetadata
 from pyspark_kafkalog.producer.transaction_manager import Consequence, TransactionManager
 from pyspark_kafkalog.protocol.api.produce import (
     PartitionProduceData,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from broker.disk.filesystem import OsFileSystem
-from broker.log.recovery import check_segment
 from broker.log.segment_list import FullSegment, SegmentList, write_segment_list
+from broker.log.walk import check_segment
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.batch import V2Format

@@ -14,8 +14,8 @@ import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog import NewTopic, create_partitions, create_topics, delete_topics
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.errors import TopicRecreated
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.load_errors import TopicRecreated
 from pyspark_kafkalog.loads import output_files
 from tests.support.foreign.apache_kafka import ApacheKafka
 from tests.support.spark.frame_rows import assert_rows

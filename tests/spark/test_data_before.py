@@ -12,7 +12,7 @@ import pytest
 
 import pyspark_kafkalog as kafkalog
 from broker.embedded import EmbeddedBroker, start_broker
-from pyspark_kafkalog.ledger.load_errors import LoadError
+from pyspark_kafkalog.errors import LoadError
 from tests.support.protocol.raw_client import RawClient, batch
 from tests.support.protocol.wire07 import Wire07, entry, fetch, produce
 from tests.support.spark.frame_rows import assert_rows

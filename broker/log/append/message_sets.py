@@ -1,8 +1,9 @@
-"""What message sets of v0 and v1 must be before anything of them is appended, and their numbering. Pure.
+"""What the message sets of 0.7, v0 and v1 must be before anything of them is appended. Pure.
 
-Kafka's rules (2.8 ``LogValidator``, ``UnifiedLog``): one bad message refuses the whole request. Unlike record
+0.7's are stored as they came, and so are those of v0 and v1 that need not change. For these Kafka's rules
+hold (2.8 ``LogValidator``, ``UnifiedLog``): one bad message refuses the whole request. Unlike record
 batches, which are walked by their headers, every message is looked at, inner ones too: old producers do not
-number them, and compressed sets hold the offsets. A set that need not change is stored as it came.
+number them, and compressed sets hold the offsets.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from pyspark_kafkalog.formats.legacy import (
     verify_entry,
     wrap_set,
 )
-from pyspark_kafkalog.steps import Steps
+from pyspark_kafkalog.formats.v07 import check_produced_in_steps
+from pyspark_kafkalog.steps import Steps, run_steps
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
 
 MOST_MESSAGES = 1 << 18
@@ -218,3 +220,42 @@ class _Times:
         if timestamp == NO_TIMESTAMP or self._unbounded or self._earliest <= timestamp <= self._latest:
             return
         raise InvalidTimestamp(f"timestamp {timestamp} is outside [{self._earliest}, {self._latest}]")
+
+
+def check_v07(data: memoryview, config: LogConfig, now_ms: int, internal: bool) -> Checked:
+    """`check_v07_in_steps`, all of them here and now. Raises the same."""
+    return run_steps(check_v07_in_steps(data, config, now_ms, internal=internal))
+
+
+def check_v07_in_steps(
+    data: memoryview,
+    config: LogConfig,
+    now_ms: int,  # noqa: ARG001 - these messages have no time
+    internal: bool,
+) -> Steps[Checked]:
+    """The whole entries of ``data``, as one batch; an incomplete one at the end is left out.
+
+    No entry at all is allowed, and so is one without messages in it. ``internal`` lifts the limit on size.
+    """
+    found = yield from check_produced_in_steps(
+        data,
+        max_message_bytes=len(data) if internal else config.max_message_bytes,
+        max_bytes=MAX_DECOMPRESSED_BYTES,
+    )
+    batch = CheckedBatch(found.size, found.message_count, found.size, NO_TIMESTAMP, None)
+    return data[: found.size], [batch]
+
+
+def leave_as_they_are(
+    data: memoryview, batches: list[CheckedBatch], _base_offset: int, _log_append_time_ms: int | None, /
+) -> Checked:
+    """Messages of 0.7 hold neither an offset nor a time: their bytes stay those of their producer."""
+    return data, batches
+
+
+def leave_as_they_are_in_steps(
+    data: memoryview, batches: list[CheckedBatch], _base_offset: int, _log_append_time_ms: int | None, /
+) -> Steps[Checked]:
+    """The same."""
+    yield from ()
+    return data, batches

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from broker.log.topic_names import check_name
+from broker.log.generations import check_name
 from broker.server.configs import ConfigEntry, broker_entries, topic_entries
 from broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError

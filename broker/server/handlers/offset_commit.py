@@ -23,7 +23,7 @@ from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:
-    from broker.offsets.zookeeper_offsets import ZooKeeperOffsets
+    from broker.server.registration import ZooKeeperOffsets
 
 _AS_COMMIT_ERROR = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,

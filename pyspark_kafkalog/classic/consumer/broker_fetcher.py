@@ -7,9 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from pyspark_kafkalog.classic.consumer.fetched_messages import MessageSet
 from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
-from pyspark_kafkalog.classic.consumer.stream import Chunk, OwnedPartition
+from pyspark_kafkalog.classic.consumer.stream import Chunk, MessageSet, OwnedPartition
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.consumer07 import LARGEST, NONE, ConnectorConfig
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRequest, KafkaError, OffsetOutOfRange

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from pyspark_kafkalog.classic.consumer.fetched_messages import BatchSets, MessageSet, SetReader, V07Sets
+from pyspark_kafkalog.classic.consumer.stream import BatchSets, MessageSet, SetReader, V07Sets
 from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.client.connection07 import Connection07
 from pyspark_kafkalog.client.discovery import Cluster

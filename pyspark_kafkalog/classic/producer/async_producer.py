@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from pyspark_kafkalog.classic.producer.message_encoder import ENCODERS, Encoder, key_bytes, new_instance
+from pyspark_kafkalog.classic.producer.router import ENCODERS, Encoder, key_bytes, new_instance
 from pyspark_kafkalog.classic.producer.sync_producer import ProducerRequest, SyncProducer
 from pyspark_kafkalog.client.retry import Attempts, Deadline, RetryPolicy
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock

@@ -16,9 +16,8 @@ from pyspark_kafkalog.classic.producer.async_producer import (
     QueueFull,
     QueueItem,
 )
-from pyspark_kafkalog.classic.producer.message_encoder import ENCODERS, Encoder, new_instance
 from pyspark_kafkalog.classic.producer.producer_pool import AsyncChannel, Channel, ProducerPool, SyncChannel
-from pyspark_kafkalog.classic.producer.router import Partitioner, router_of
+from pyspark_kafkalog.classic.producer.router import ENCODERS, Encoder, Partitioner, new_instance, router_of
 from pyspark_kafkalog.classic.producer.sync_producer import SyncProducer
 from pyspark_kafkalog.client.retry import Deadline, RetryPolicy
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock

@@ -14,7 +14,7 @@ from pyspark_kafkalog.classic.producer.async_producer import (
     collated,
     message_of,
 )
-from pyspark_kafkalog.classic.producer.message_encoder import Encoder
+from pyspark_kafkalog.classic.producer.router import Encoder
 from pyspark_kafkalog.classic.producer.sync_producer import SyncProducer
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.config.producer07 import ClassicProducerConfig

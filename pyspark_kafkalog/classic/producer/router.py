@@ -1,4 +1,4 @@
-"""From a message to its broker and partition: partitioners, directories of brokers, and routers.
+"""From an event to its broker and partition: encoders, partitioners, directories of brokers, and routers.
 
 ``partition(key, count)`` indexes the topic's sorted partitions: by broker and number on 0.7's wire, by number
 alone on today's. Without a key the partition is random.
@@ -11,16 +11,16 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from pyspark_kafkalog.classic.producer.message_encoder import key_bytes, new_instance
 from pyspark_kafkalog.client.discovery import Cluster, ClusterMetadata
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.config.client07 import PROTOCOL_07
 from pyspark_kafkalog.config.producer07 import ClassicProducerConfig
-from pyspark_kafkalog.errors import ErrorCode, InvalidPartitions, KafkaError, error_for
+from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, InvalidPartitions, KafkaError, error_for
 from pyspark_kafkalog.producer.routing import partition_for
 from pyspark_kafkalog.protocol.v07 import ANY_PARTITION
 from pyspark_kafkalog.zookeeper.paths import BrokerNode, Layout, layout_of
@@ -371,3 +371,69 @@ def router_of(config: ClassicProducerConfig, partitioner: Partitioner | None = N
     if partitioner is None:
         partitioner = JavaHashPartitioner() if config.protocol == PROTOCOL_07 else Murmur2Partitioner()
     return PartitionRouter(directory_of(config), partitioner, config.zk_read_retries)
+
+
+class Encoder(Protocol):
+    """Makes the payload of a message from an event. May be called by several threads."""
+
+    def to_message(self, event: Any) -> bytes:
+        """The payload. Its errors are reported to the event's sender."""
+        ...
+
+
+class DefaultEncoder:
+    """*Thread-safe.* Events are bytes, used unchanged."""
+
+    def to_message(self, event: Any) -> bytes:
+        """``event``, which must be bytes. Raises `TypeError`."""
+        if isinstance(event, bytes):
+            return event
+        if isinstance(event, (bytearray, memoryview)):
+            return bytes(event)
+        raise TypeError(
+            f"an event must be bytes, not {type(event).__name__}: set a serializer.class for other types"
+        )
+
+
+class StringEncoder:
+    """*Thread-safe.* Events are text; messages are UTF-8."""
+
+    def to_message(self, event: Any) -> bytes:
+        """``event`` as UTF-8. Raises `TypeError` for other types."""
+        if not isinstance(event, str):
+            raise TypeError(f"an event must be str, not {type(event).__name__}")
+        return event.encode()
+
+
+def key_bytes(key: Any) -> bytes:
+    """A key for today's wire: bytes, or str as UTF-8. Raises `TypeError`."""
+    if isinstance(key, str):
+        return key.encode()
+    if isinstance(key, (bytes, bytearray, memoryview)):
+        return bytes(key)
+    raise TypeError(f"on today's wire a key must be bytes or str, not {type(key).__name__}")
+
+
+ENCODERS: dict[str, type] = {
+    "kafka.serializer.DefaultEncoder": DefaultEncoder,
+    "kafka.serializer.StringEncoder": StringEncoder,
+}
+"""Those that the first generation's configurations name."""
+
+
+def new_instance(name: str, known: dict[str, type], source: str) -> Any:
+    """An instance of the class ``name``: one of ``known``, or Python's ``package.module.Class``."""
+    cls: Any = known.get(name)
+    if cls is None:
+        module, _, last = name.rpartition(".")
+        try:
+            cls = getattr(import_module(module), last)
+        except (ImportError, AttributeError, ValueError) as e:
+            names = "".join(f", {java}" for java in known)
+            raise InvalidConfig(
+                f"{source}={name} is not a class: {e}; allowed: package.module.Class{names}"
+            ) from e
+    try:
+        return cls()
+    except TypeError as e:
+        raise InvalidConfig(f"{source}={name} cannot be made without arguments: {e}") from e

@@ -24,11 +24,17 @@ from pyspark_kafkalog.datasource.options.topics_and_offsets import (
 from pyspark_kafkalog.datasource.reading.opening import opened_cluster
 from pyspark_kafkalog.datasource.reading.source_cluster import DataLoss, OffsetRange, SourceCluster
 from pyspark_kafkalog.datasource.reading.start_positions import locate, locate_start
-from pyspark_kafkalog.errors import InvalidConfig, KafkaError, UnknownTopicOrPartition
+from pyspark_kafkalog.errors import (
+    InvalidConfig,
+    KafkaError,
+    LoadError,
+    OffsetsAgedOut,
+    TopicRecreated,
+    UnknownTopicOrPartition,
+)
 from pyspark_kafkalog.ledger.commit import Commit
 from pyspark_kafkalog.ledger.history import positions_after, ranges_of
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.load_errors import LoadError, OffsetsAgedOut, TopicRecreated
 from pyspark_kafkalog.ledger.plan import PartitionFacts, Plan, Position, Range, make_plan
 from pyspark_kafkalog.types import LATEST_OFFSET, NO_BROKER, TopicPartition
 

@@ -40,10 +40,9 @@ from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     check_batch_edges,
     chosen_subscription,
 )
-from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.errors import InvalidConfig, UnsafeStore
 from pyspark_kafkalog.ledger.history import HistoryRange
 from pyspark_kafkalog.ledger.ledger_store import open_store
-from pyspark_kafkalog.ledger.load_errors import UnsafeStore
 
 log = logging.getLogger(__name__)
 

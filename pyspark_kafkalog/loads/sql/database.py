@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qs, parse_qsl, unquote, urlencode, urlsplit
 
 from pyspark_kafkalog.config.definition import masked
-from pyspark_kafkalog.errors import InvalidConfig, KafkaError
-from pyspark_kafkalog.ledger.load_errors import DatabaseFailed, UnstorableValue
+from pyspark_kafkalog.errors import DatabaseFailed, InvalidConfig, KafkaError, UnstorableValue
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, field, fields, replace
 
-from pyspark_kafkalog.ledger.load_errors import DatabaseFailed, LoadError
+from pyspark_kafkalog.errors import DatabaseFailed, LoadError
 from pyspark_kafkalog.ledger.plan import Plan, PlannedRange
 from pyspark_kafkalog.ledger.receipts import Receipt
 from pyspark_kafkalog.loads.sql.database import SQLITE, Session, TableName, placeholders

@@ -11,9 +11,9 @@ import logging
 from collections.abc import Iterator, Sequence
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, utc_text
+from pyspark_kafkalog.errors import DatabaseFailed, LoadError
 from pyspark_kafkalog.ledger.archive import Archive
 from pyspark_kafkalog.ledger.commit import Commit
-from pyspark_kafkalog.ledger.load_errors import DatabaseFailed, LoadError
 from pyspark_kafkalog.ledger.plan import Plan, PlannedRange
 from pyspark_kafkalog.ledger.records import plan_name, receipts_name
 from pyspark_kafkalog.loads.sql.database import Connect, Database, Session, TableName, database_of

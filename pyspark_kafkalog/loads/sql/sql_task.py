@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, utc_text
 from pyspark_kafkalog.datasource.load.load_reader import LoadInputPartition, LoadReader
-from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.errors import DatabaseFailed, InvalidConfig, LostRace, ReceiptMismatch, UnstorableValue
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.load_errors import DatabaseFailed, LostRace, ReceiptMismatch, UnstorableValue
 from pyspark_kafkalog.ledger.plan import Plan, PlannedRange
 from pyspark_kafkalog.ledger.receipts import Receipt
 from pyspark_kafkalog.loads.sql.database import Database, Session, TableName

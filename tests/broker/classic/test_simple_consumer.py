@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from broker.embedded import EmbeddedBroker
-from pyspark_kafkalog.classic.consumer.fetched_messages import MessageSet
 from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
+from pyspark_kafkalog.classic.consumer.stream import MessageSet
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from pyspark_kafkalog.errors import OffsetOutOfRange, UnknownTopicOrPartition
 from pyspark_kafkalog.producer.producer import Producer

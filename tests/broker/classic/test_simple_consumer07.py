@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.classic.consumer.fetched_messages import MessageSet
 from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
+from pyspark_kafkalog.classic.consumer.stream import MessageSet
 from pyspark_kafkalog.errors import (
     ConnectionLost,
     CorruptMessage,

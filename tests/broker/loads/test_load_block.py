@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from broker.embedded import EmbeddedBroker
+from pyspark_kafkalog.errors import IncompleteLoad, LoadError
 from pyspark_kafkalog.ledger.commit import Output
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.load_errors import IncompleteLoad, LoadError
 from pyspark_kafkalog.loads.dead_letters import DeadLetters
 from pyspark_kafkalog.loads.load import Load, load
 from pyspark_kafkalog.loads.target import Work

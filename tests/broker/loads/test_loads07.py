@@ -15,15 +15,15 @@ from pyspark_kafkalog.datasource.load.load_reader import LoadInputPartition, Loa
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.reading.opening import open_cluster
-from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.ledger.commit import Commit
-from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.load_errors import (
+from pyspark_kafkalog.errors import (
     ForeignCluster,
+    InvalidConfig,
     LoadError,
     ReceiptMismatch,
     TopicRecreated,
 )
+from pyspark_kafkalog.ledger.commit import Commit
+from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.types import TopicPartition
 from pyspark_kafkalog.zookeeper.paths import BrokerNode, JsonLayout, V07Layout

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from broker.embedded import EmbeddedBroker, start_broker
-from pyspark_kafkalog.classic.consumer.fetched_messages import MessageSet
 from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
+from pyspark_kafkalog.classic.consumer.stream import MessageSet
 from pyspark_kafkalog.classic.producer.async_producer import AsyncProducer
 from pyspark_kafkalog.classic.producer.classic_producer import ClassicProducer, ProducerData
 from pyspark_kafkalog.classic.producer.router import java_hash

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_kafkalog.errors import LoadBusy
 from pyspark_kafkalog.ledger.ledger_store import LocalStore
-from pyspark_kafkalog.ledger.load_errors import LoadBusy
 
 ROOT = Path(__file__).parents[3]
 

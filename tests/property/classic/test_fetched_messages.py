@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafkalog.classic.consumer.fetched_messages import MessageSet, V07Sets
+from pyspark_kafkalog.classic.consumer.stream import MessageSet, V07Sets
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.v07 import encode_set

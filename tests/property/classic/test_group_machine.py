@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pyspark_kafkalog.classic.consumer.consumer_connector import OwnedPartitions
-from pyspark_kafkalog.classic.consumer.fetched_messages import MessageSet, V07Sets
 from pyspark_kafkalog.classic.consumer.offset_store import DualOffsets, OffsetStore, ZooKeeperOffsets
-from pyspark_kafkalog.classic.consumer.stream import ConsumerTimeout, MessageStream
+from pyspark_kafkalog.classic.consumer.stream import ConsumerTimeout, MessageSet, MessageStream, V07Sets
 from pyspark_kafkalog.classic.consumer.zookeeper_group import GroupMember, Lease, range_assign, thread_id
 from pyspark_kafkalog.config.consumer07 import ConnectorConfig
 from pyspark_kafkalog.errors import ConnectionLost, KafkaError

@@ -26,8 +26,7 @@ from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     parse_partition_timestamps,
     parse_partitions,
 )
-from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.ledger.load_errors import UnsafeStore
+from pyspark_kafkalog.errors import InvalidConfig, UnsafeStore
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 
 _topics = st.text(min_size=1, max_size=8)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.datasource.load.load_reader import LoadInputPartition, LoadReader
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
+from pyspark_kafkalog.errors import LostRace
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.load_errors import LostRace
 from pyspark_kafkalog.ledger.plan import Plan, PlannedPartition
 from pyspark_kafkalog.ledger.receipts import Tally
 from tests.support.ledger.memory_store import MemoryStore

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker.disk.filesystem import ReadOnlyFiles
@@ -96,6 +96,7 @@ def test_every_batch_that_was_not_touched_is_found(wounds: list[tuple[int, int, 
 @given(
     st.lists(st.tuples(st.integers(0, 7), st.integers(0, 60), st.binary(min_size=1, max_size=30)), max_size=4)
 )
+@example([(0, 11, b"\xd9")])  # its length becomes that of two entries
 def test_every_entry_of_a_mixed_log_that_was_not_touched_is_found(
     wounds: list[tuple[int, int, bytes]],
 ) -> None:

@@ -15,8 +15,8 @@ from pyspark_kafkalog.client.admin import create_partitions, delete_topics
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import committed_offsets
 from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.errors import IncompleteLoad
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.load_errors import IncompleteLoad
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.client.scripted_log import ScriptedLog, batches, serving
 from tests.support.datasource.spark_topics import Topic

@@ -12,8 +12,7 @@ from pyarrow import orc
 from pyspark.sql import functions as f
 
 import pyspark_kafkalog as kafkalog
-from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.ledger.load_errors import LoadError, TooManyDead
+from pyspark_kafkalog.errors import InvalidConfig, LoadError, TooManyDead
 from pyspark_kafkalog.loads import output_files
 from tests.support.datasource.spark_topics import Topic, record
 from tests.support.loads.file_lake import Lake

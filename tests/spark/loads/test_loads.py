@@ -17,12 +17,12 @@ from pyspark.sql import functions as f
 
 import broker
 import pyspark_kafkalog as kafkalog
+from pyspark_kafkalog import errors
 from pyspark_kafkalog.client.admin import delete_topics
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import committed_offsets
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.ledger import load_errors
 from pyspark_kafkalog.ledger.commit import Output
 from pyspark_kafkalog.ledger.records import encode, seal
 from pyspark_kafkalog.loads import output_files
@@ -91,7 +91,7 @@ def test_actions_inside_the_block_move_nothing_and_done_commits_what_the_user_wr
             left.df.limit(3).write.parquet(str(lake.root / "three"))
 
     said = r"load 1 of events was not committed: .*load\.done\(\).*load\.keep\(\)"
-    with pytest.raises(load_errors.LoadError, match=said):
+    with pytest.raises(errors.LoadError, match=said):
         look()
     assert lake.ledger.head() is None
     lake.topic.add(99)
@@ -117,7 +117,7 @@ def test_an_exception_passes_through_and_the_next_load_has_the_same_ranges(lake:
         fail()
     assert raised.value is mistake
     assert (first.commit, lake.ledger.head()) == (None, None)
-    with pytest.raises(load_errors.LoadError, match="no load was committed yet"):
+    with pytest.raises(errors.LoadError, match="no load was committed yet"):
         lake.published().collect()
 
     lake.topic.add(15, 16)
@@ -141,9 +141,7 @@ def test_a_kept_load_is_replayed(lake: Lake) -> None:
 
 def test_a_block_that_did_not_read_everything_is_no_load(lake: Lake) -> None:
     with (
-        pytest.raises(
-            load_errors.IncompleteLoad, match=r"2 of 2 ranges were not read.*-0 \[0, 10\).*-1 \[0, 5\)"
-        ),
+        pytest.raises(errors.IncompleteLoad, match=r"2 of 2 ranges were not read.*-0 \[0, 10\).*-1 \[0, 5\)"),
         lake.load() as load,
     ):
         load.done()
@@ -158,7 +156,7 @@ def test_what_an_attempt_read_that_failed_does_not_count_for_the_next_one(lake: 
     assert load.plan is not None
     assert len(lake.ledger.receipts(load.plan)) == 2
     said = "2 of 2 ranges were not read in this run"
-    with pytest.raises(load_errors.IncompleteLoad, match=said), lake.load() as again:
+    with pytest.raises(errors.IncompleteLoad, match=said), lake.load() as again:
         again.done()
     assert lake.ledger.head() is None
     assert lake.run().records == 15
@@ -184,7 +182,7 @@ def test_a_table_keeps_its_partitioning(lake: Lake) -> None:
     lake.run()
     lake.topic.add(15)
     said = r"load 1 is partitioned by \[\], this one by \['partition'\]"
-    with pytest.raises(load_errors.LoadError, match=said), lake.load() as load:
+    with pytest.raises(errors.LoadError, match=said), lake.load() as load:
         load.write_parquet(lake.table, partition_by="partition")
 
 
@@ -194,7 +192,7 @@ def test_a_table_keeps_the_types_of_its_columns_and_may_get_new_ones(lake: Lake)
         load.write_parquet(lake.table, df=load.df.select(number.alias("n"), "key"))
     lake.topic.add(15)
     said = "since load 1 n was int and is bigint. Spark cannot read two types of one column"
-    with pytest.raises(load_errors.LoadError, match=said), lake.load() as load:
+    with pytest.raises(errors.LoadError, match=said), lake.load() as load:
         load.write_parquet(lake.table, df=load.df.select(number.cast("long").alias("n")))
     with lake.load() as load:
         load.write_parquet(lake.table, df=load.df.select(number.alias("n"), "offset"))
@@ -226,7 +224,7 @@ def test_two_tables_are_published_by_one_commit(lake: Lake) -> None:
     with lake.load() as load:
         load.write_parquet(lake.table)
         load.write_parquet(lake.root / "keys", load.df.select("offset"))
-        with pytest.raises(load_errors.LoadError, match="was written in this block already"):
+        with pytest.raises(errors.LoadError, match="was written in this block already"):
             load.write_parquet(lake.table)
     assert lake.published().count() == 15
     assert kafkalog.read_load(lake.spark, lake.root / "keys").count() == 15
@@ -276,7 +274,7 @@ def told(lake: Lake, group: str) -> dict[int, int]:
 def test_a_second_driver_learns_who_has_the_load(lake: Lake) -> None:
     with lake.load() as first:
         said = rf"\.lock is held by process {os.getpid()} on .* since 20\d\d-\d\d-\d\dT"
-        with pytest.raises(load_errors.LoadBusy, match=said), lake.load():
+        with pytest.raises(errors.LoadBusy, match=said), lake.load():
             pass
         first.write_parquet(lake.table)
     lake.topic.add(15)
@@ -334,7 +332,7 @@ def test_a_recreated_topic_stops_the_load(lake: Lake, client: RawClient) -> None
     delete_topics(lake.servers, [lake.topic.name])
     assert client.create_topic(lake.topic.name, 2, {}).error_code == 0
     lake.topic.add(100)
-    with pytest.raises(load_errors.TopicRecreated, match="onTopicRecreated=earliest"), lake.load():
+    with pytest.raises(errors.TopicRecreated, match="onTopicRecreated=earliest"), lake.load():
         pass
     assert lake.ledger.pending() is None
     lake.run(onTopicRecreated="earliest")
@@ -354,7 +352,7 @@ def test_offsets_that_aged_out_stop_the_load_with_their_number(lake: Lake) -> No
         deadline = time.monotonic() + 30
         while raw.offset_at("short", -2).offset < first and time.monotonic() < deadline:
             time.sleep(0.05)
-        with pytest.raises(load_errors.OffsetsAgedOut, match=r"^23 offsets were deleted"), lake.load():
+        with pytest.raises(errors.OffsetsAgedOut, match=r"^23 offsets were deleted"), lake.load():
             pass
         assert lake.ledger.pending() is None
         lake.run(failOnDataLoss=False)
@@ -367,7 +365,7 @@ def test_the_ledger_of_another_cluster_is_not_used(lake: Lake) -> None:
     record = Path(lake.ledger.location, "load.json")
     fields = {"name": NAME, "created": "2026-11-21T18:00:00.000Z", "cluster_id": "another", "options": {}}
     record.write_bytes(seal("load", fields))
-    with pytest.raises(load_errors.ForeignCluster, match="another"), lake.load():
+    with pytest.raises(errors.ForeignCluster, match="another"), lake.load():
         pass
 
 
@@ -376,7 +374,7 @@ def test_an_edited_plan_is_not_replayed(lake: Lake) -> None:
         load.keep()
     plan = Path(lake.ledger.location, "plans", "00000001.json")
     plan.write_text(plan.read_text().replace('"start": 0', '"start": 3'))
-    with pytest.raises(load_errors.DamagedRecord, match=r"plans/00000001\.json was changed"), lake.load():
+    with pytest.raises(errors.DamagedRecord, match=r"plans/00000001\.json was changed"), lake.load():
         pass
     plan.unlink()
     assert lake.run().records == 15
@@ -406,9 +404,7 @@ def test_files_that_do_not_hold_what_was_read_are_not_published(
         return replace(found, files=(replace(first, rows=first.rows - 1), *others))
 
     monkeypatch.setattr(output_files, "written_files", lose_a_row)
-    with pytest.raises(
-        load_errors.ReceiptMismatch, match=r"read 15 records and .*load=00000001 holds 14 rows"
-    ):
+    with pytest.raises(errors.ReceiptMismatch, match=r"read 15 records and .*load=00000001 holds 14 rows"):
         lake.run()
     assert lake.ledger.head() is None
 
@@ -416,7 +412,7 @@ def test_files_that_do_not_hold_what_was_read_are_not_published(
 def test_a_path_of_another_load_is_refused_before_anything_is_written(lake: Lake) -> None:
     lake.run()
     with (
-        pytest.raises(load_errors.LoadError, match=r"belongs to load 'events'"),
+        pytest.raises(errors.LoadError, match=r"belongs to load 'events'"),
         lake.load(name="other") as load,
     ):
         load.write_parquet(lake.table)
@@ -425,7 +421,7 @@ def test_a_path_of_another_load_is_refused_before_anything_is_written(lake: Lake
 
 def test_an_offsets_path_that_cannot_be_written_is_named(lake: Lake) -> None:
     lake.offsets.write_text("a file, where a directory should be")
-    with pytest.raises(load_errors.LoadError, match=r"_offsets.*choose another"), lake.load():
+    with pytest.raises(errors.LoadError, match=r"_offsets.*choose another"), lake.load():
         pass
 
 
@@ -454,11 +450,11 @@ def test_a_column_called_load_is_refused(lake: Lake) -> None:
 
 def test_a_load_is_used_once_and_inside_its_block(lake: Lake) -> None:
     load = lake.load()
-    with pytest.raises(load_errors.LoadError, match="inside the with block"):
+    with pytest.raises(errors.LoadError, match="inside the with block"):
         load.write_parquet(lake.table)
     with load:
         load.write_parquet(lake.table)
-    with pytest.raises(load_errors.LoadError, match=r"call load\(\) again"), load:
+    with pytest.raises(errors.LoadError, match=r"call load\(\) again"), load:
         pass
 
 
@@ -473,7 +469,7 @@ def test_two_drivers_starting_together_commit_once(lake: Lake) -> None:
                 start.wait()
                 load.write_parquet(lake.table)
             outcomes.append("loaded")
-        except load_errors.LoadBusy:
+        except errors.LoadBusy:
             outcomes.append("busy")
             start.wait()
 

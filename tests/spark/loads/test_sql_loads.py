@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import functions as f
 
 import pyspark_kafkalog as kafkalog
-from pyspark_kafkalog.ledger.load_errors import IncompleteLoad
+from pyspark_kafkalog.errors import IncompleteLoad
 from tests.support.datasource.spark_topics import Topic
 
 

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
+from pyspark_kafkalog.errors import LoadBusy
 from pyspark_kafkalog.ledger.ledger_store import Store
-from pyspark_kafkalog.ledger.load_errors import LoadBusy
 
 
 class MemoryStore:

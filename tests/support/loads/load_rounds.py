@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 
 from broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.datasource.source import DefaultSource
+from pyspark_kafkalog.errors import LoadBusy
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.load_errors import LoadBusy
 from pyspark_kafkalog.loads import output_files
 from tests.support.loads.armed_faults import Fault
 from tests.support.loads.growing_topic import GrowingTopic, wait_for_records

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from broker.disk.filesystem import ReadOnlyFiles
-from broker.inspect.directory_listing import partition_place
-from broker.inspect.inspection import inspection_of
+from broker.inspect.inspection import inspection_of, partition_place
 from broker.inspect.verify import PartitionReport, read_contents, verify_partition
 from pyspark_kafkalog.formats.compression import Codec
 from tests.support.log.logs import START_MS, batch, crash, message_set, open_log

@@ -17,7 +17,7 @@ from pyspark_kafkalog.classic.producer.async_producer import (
     QueueFull,
     QueueItem,
 )
-from pyspark_kafkalog.classic.producer.message_encoder import Encoder
+from pyspark_kafkalog.classic.producer.router import Encoder
 from pyspark_kafkalog.classic.producer.sync_producer import SyncProducer
 from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig
 

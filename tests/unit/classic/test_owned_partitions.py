@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pyspark_kafkalog.classic.consumer.consumer_connector import OwnedPartitions
-from pyspark_kafkalog.classic.consumer.fetched_messages import MessageSet, V07Sets
 from pyspark_kafkalog.classic.consumer.offset_store import OffsetStore
-from pyspark_kafkalog.classic.consumer.stream import MessageStream
+from pyspark_kafkalog.classic.consumer.stream import MessageSet, MessageStream, V07Sets
 from pyspark_kafkalog.classic.consumer.zookeeper_group import Claim, Lease
 from pyspark_kafkalog.config.consumer07 import ConnectorConfig
 from pyspark_kafkalog.errors import ConnectionLost

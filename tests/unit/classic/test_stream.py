@@ -7,8 +7,13 @@ import time
 
 import pytest
 
-from pyspark_kafkalog.classic.consumer.fetched_messages import MessageSet, V07Sets
-from pyspark_kafkalog.classic.consumer.stream import ConsumerTimeout, MessageStream, OwnedPartition
+from pyspark_kafkalog.classic.consumer.stream import (
+    ConsumerTimeout,
+    MessageSet,
+    MessageStream,
+    OwnedPartition,
+    V07Sets,
+)
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRequest
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.v07 import encode_set

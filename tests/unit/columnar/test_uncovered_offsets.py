@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_kafkalog.classic.consumer.fetched_messages import BatchSets
+from pyspark_kafkalog.classic.consumer.stream import BatchSets
 from pyspark_kafkalog.columnar.decoder import RecordBatchDecoder
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.batch import encode_batch

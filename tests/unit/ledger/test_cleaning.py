@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_kafkalog.errors import DamagedRecord
 from pyspark_kafkalog.ledger.audit import audit_rows
 from pyspark_kafkalog.ledger.cleaning import leftovers, remove_leftovers
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.load_errors import DamagedRecord
 from pyspark_kafkalog.ledger.receipts import (
     Found,
     Summary,

@@ -8,7 +8,7 @@ from pyspark_kafkalog.datasource.load.load_planning import read_again
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.options.topics_and_offsets import Assign, Committed, SpecificOffsets
-from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.errors import InvalidConfig, LoadError, TopicRecreated
 from pyspark_kafkalog.ledger.history import (
     HistoryRange,
     last_commit,
@@ -18,7 +18,6 @@ from pyspark_kafkalog.ledger.history import (
     ranges_of,
 )
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.load_errors import LoadError, TopicRecreated
 from tests.support.ledger.memory_store import MemoryStore
 from tests.support.ledger.plans import P0, P1, facts, loaded
 from tests.support.manual_clock import ManualClock

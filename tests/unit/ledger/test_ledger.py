@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.ledger.commit import NOT_COUNTED, Commit, Output, OutputFile
-from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.load_errors import (
+from pyspark_kafkalog.errors import (
     DamagedRecord,
     LoadBusy,
     LoadError,
     LostRace,
     ReceiptMismatch,
 )
+from pyspark_kafkalog.ledger.commit import NOT_COUNTED, Commit, Output, OutputFile
+from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.records import encode
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.ledger.memory_store import MemoryStore, counting

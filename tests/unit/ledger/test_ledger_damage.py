@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.ledger.commit import Commit
-from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.load_errors import (
+from pyspark_kafkalog.errors import (
     DamagedRecord,
     ForeignCluster,
     IncompleteLoad,
+    InvalidConfig,
     LoadError,
     NewerFormat,
     ReceiptMismatch,
     UnsafeStore,
 )
+from pyspark_kafkalog.ledger.commit import Commit
+from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.records import encode
 from tests.support.ledger.memory_store import ForgetfulStore, MemoryStore
 from tests.support.ledger.plans import MORE, P0, P1, begun, facts, loaded, plan_of, position, read, read_all

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from pyspark_kafkalog.errors import LoadBusy, LoadError, UnsafeStore
 from pyspark_kafkalog.ledger.ledger_store import LocalStore, SubStore, check_store, open_store
-from pyspark_kafkalog.ledger.load_errors import LoadBusy, LoadError, UnsafeStore
 from tests.support.ledger.memory_store import ForgetfulStore, MemoryStore
 
 

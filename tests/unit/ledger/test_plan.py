@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from pyspark_kafkalog.errors import DamagedRecord, LoadError, OffsetsAgedOut, TopicRecreated
 from pyspark_kafkalog.ledger.commit import Commit
-from pyspark_kafkalog.ledger.load_errors import DamagedRecord, LoadError, OffsetsAgedOut, TopicRecreated
 from pyspark_kafkalog.ledger.plan import (
     UNKNOWN,
     Plan,

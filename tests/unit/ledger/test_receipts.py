@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pyspark_kafkalog.ledger.load_errors import DamagedRecord
+from pyspark_kafkalog.errors import DamagedRecord
 from pyspark_kafkalog.ledger.receipts import (
     LISTED_GAPS,
     Receipt,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from pyspark_kafkalog.clock import utc_text
-from pyspark_kafkalog.ledger.load_errors import DamagedRecord, LoadError, NewerFormat
+from pyspark_kafkalog.errors import DamagedRecord, LoadError, NewerFormat
 from pyspark_kafkalog.ledger.records import (
     ADDED,
     SEAL,

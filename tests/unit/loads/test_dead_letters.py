@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
+from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.ledger.commit import Output
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.load_errors import LoadError
 from pyspark_kafkalog.loads.dead_letters import DeadLetters
 from pyspark_kafkalog.loads.target import Work
 from tests.support.ledger.memory_store import MemoryStore

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.ledger.load_errors import LoadError
+from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.loads.load import load_frame
 
 

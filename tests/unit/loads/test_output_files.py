@@ -11,10 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.errors import DamagedRecord, InvalidConfig, LoadError
 from pyspark_kafkalog.ledger.commit import Commit, Output, OutputFile
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.load_errors import DamagedRecord, LoadError
 from pyspark_kafkalog.ledger.plan import Plan, PlannedPartition
 from pyspark_kafkalog.loads import output_files
 

@@ -16,8 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.ledger.load_errors import DatabaseFailed, UnstorableValue
+from pyspark_kafkalog.errors import DatabaseFailed, InvalidConfig, UnstorableValue
 from pyspark_kafkalog.loads.sql import offset_tables
 from pyspark_kafkalog.loads.sql.database import (
     MYSQL,

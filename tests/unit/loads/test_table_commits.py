@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.load_errors import LoadError
 from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.loads import lake_table
 from pyspark_kafkalog.loads.lake_table import TableCommit

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.topic_names import check_first_name, check_name, file_name, topic_of_file
+from broker.log.generations import check_first_name, check_name, file_name, topic_of_file
 from broker.store.topic_store import directory_name, partition_of
 from pyspark_kafkalog.errors import InvalidTopic
 from pyspark_kafkalog.steps import run_steps

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.log.topic_names import check_name, collision
+from broker.log.generations import check_name, collision
 from broker.server.served_topics import MAX_PARTITIONS, check_partition_count
 from pyspark_kafkalog.errors import InvalidPartitions, InvalidTopic, ServerError
 

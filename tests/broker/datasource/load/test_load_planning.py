@@ -19,9 +19,8 @@ from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.reading.kafka import KafkaCluster
 from pyspark_kafkalog.datasource.reading.source_cluster import DataLoss
-from pyspark_kafkalog.errors import ErrorCode, InvalidConfig
+from pyspark_kafkalog.errors import ErrorCode, ForeignCluster, InvalidConfig, OffsetsAgedOut, TopicRecreated
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.load_errors import ForeignCluster, OffsetsAgedOut, TopicRecreated
 from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.protocol.api.find_coordinator import Coordinator, FindCoordinatorResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey

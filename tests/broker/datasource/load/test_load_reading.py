@@ -18,9 +18,8 @@ from pyspark_kafkalog.datasource.batch.batch_reader import BatchReader, KafkaInp
 from pyspark_kafkalog.datasource.load.load_reader import LoadInputPartition, LoadReader
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.reading.source_cluster import DataLoss
-from pyspark_kafkalog.errors import CorruptMessage
-from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.load_errors import (
+from pyspark_kafkalog.errors import (
+    CorruptMessage,
     DamagedRecord,
     LoadBusy,
     LoadError,
@@ -28,6 +27,7 @@ from pyspark_kafkalog.ledger.load_errors import (
     ReceiptMismatch,
     TopicRecreated,
 )
+from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.support.client.scripted_broker import ScriptedBroker
 from tests.support.client.scripted_log import ScriptedLog, batches, serving

@@ -16,12 +16,11 @@ from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.datasource.batch.batch_reader import BatchReader, KafkaInputPartition
 from pyspark_kafkalog.datasource.load.load_reader import LoadReader
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
-from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, KafkaError
+from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, KafkaError, ReceiptMismatch
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
 from pyspark_kafkalog.formats.compression import Codec, compress
 from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.load_errors import ReceiptMismatch
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import NewRecord, TopicPartition
 from tests.support.client.scripted_broker import ScriptedBroker

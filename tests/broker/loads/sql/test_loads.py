@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pyspark_kafkalog.cli.app import app as command_line
-from pyspark_kafkalog.ledger.load_errors import (
+from pyspark_kafkalog.errors import (
     LostRace,
 )
 from pyspark_kafkalog.loads.sql.sql_table import SqlTable

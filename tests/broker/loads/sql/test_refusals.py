@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.ledger.load_errors import (
+from pyspark_kafkalog.errors import (
     DatabaseFailed,
     IncompleteLoad,
+    InvalidConfig,
     LoadError,
     LostRace,
     ReceiptMismatch,
