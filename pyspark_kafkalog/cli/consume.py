@@ -37,7 +37,6 @@ from pyspark_kafkalog.client.fetcher import POLL_TIMEOUT_MS, Fetched, PartitionF
 from pyspark_kafkalog.columnar import message_walk
 from pyspark_kafkalog.columnar.batch_walk import BatchWalk
 from pyspark_kafkalog.columnar.engine import AbortedTransactions, Answer, Block, Kind
-from pyspark_kafkalog.columnar.message_walk import walk_messages
 from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.errors import (
     CorruptMessage,
@@ -400,7 +399,7 @@ class _Partition:
         data, held = fetched.data.cast("B"), None
         answer = self._answer(data, self.reached, self._aborted(fetched.aborted), fetched.expected)
         try:
-            for block in answer.blocks(walk_messages):
+            for block in answer.blocks():
                 # The offsets of a block are verified only once the next one has been walked.
                 if held is not None:
                     yield from self._given(held)
@@ -432,7 +431,7 @@ class _Partition:
         broker: int,  # noqa: ARG002  (not part of a record)
     ) -> tuple[list[list[Record]], int]:
         answer = self._answer(entry, start, aborted if self._committed else None, expected)
-        return [_records(block) for block in answer.blocks(walk_messages)], answer.next_offset
+        return [_records(block) for block in answer.blocks()], answer.next_offset
 
     def _skip(self, start: int, end: int) -> None:
         if self.on_skip is not None:

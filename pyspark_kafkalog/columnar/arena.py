@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import astuple
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from pyspark_kafkalog.columnar import engine as m
 from pyspark_kafkalog.columnar import kernel_columns as k
 from pyspark_kafkalog.columnar.arrow_columns import (
     BINARY,
@@ -30,18 +30,22 @@ from pyspark_kafkalog.columnar.arrow_columns import (
     headers,
 )
 from pyspark_kafkalog.columnar.engine import (
+    BatchRun,
     Block,
+    BlockTable,
     Columns,
     Cursor,
     Engine,
     Kind,
     Limits,
+    Place,
     Status,
     Stopped,
     Walk,
     Wanted,
 )
 from pyspark_kafkalog.columnar.kernel_cache import Kernel, KernelName, kernel
+from pyspark_kafkalog.formats.batch import HEADER_SIZE
 
 ALIGNMENT = 64
 """Where Arrow likes a buffer to begin, in bytes."""
@@ -113,12 +117,27 @@ class CompiledEngine:
             return self._instead.columns(blocks, limits, wanted)
         return _Arena(fill, blocks, limits, wanted)
 
-    def walk(self, data: memoryview, start: int, stop: int, below: int) -> Walk:
-        """Messages that follow each other; see `engine.Engine.walk`."""
+    def walk_batches(
+        self, data: memoryview, place: Place, limits: Limits, suspects: Collection[int]
+    ) -> BatchRun:
+        """Batches that follow each other; see `engine.Walks`."""
+        walk_batches, _ = kernel("walk_batches")
+        if walk_batches is None:
+            return self._instead.walk_batches(data, place, limits, suspects)
+        most = min(max(limits.records, 1), (len(data) - place.position) // HEADER_SIZE + 1)
+        table = np.empty((most, k.BLOCK_FIELDS), np.int64)
+        numbers = np.array((*astuple(place), limits.records, limits.data_bytes, 0, 0), np.int64)
+        listed = np.array(tuple(suspects), np.int64)
+        status = Status(walk_batches(np.frombuffer(data, np.uint8), numbers, listed, table))
+        place.position, place.lowest, _, _, place.at, _, _, _, count, codec = numbers.tolist()
+        return BatchRun(status, BlockTable(data, table[:count]) if count else None, codec)
+
+    def walk_messages(self, data: memoryview, start: int, stop: int, below: int) -> Walk:
+        """Messages that follow each other; see `engine.Walks`."""
         walk_messages, _ = kernel("walk_messages")
         if walk_messages is None:
-            return self._instead.walk(data, start, stop, below)
-        found = np.zeros(m.WALK_FIELDS, np.int64)
+            return self._instead.walk_messages(data, start, stop, below)
+        found = np.zeros(k.WALK_FIELDS, np.int64)
         status = Status(walk_messages(np.frombuffer(data, np.uint8), start, stop, below, found))
         return Walk(status, *found.tolist())
 
@@ -160,13 +179,32 @@ def _layout(wanted: Wanted, rows: int, size: int, headers: int, records: int) ->
     return numbers, layout, at
 
 
+def _tables(blocks: Sequence[Block]) -> Iterator[tuple[memoryview, Any]]:
+    """The blocks as tables, one for each buffer: a call of a kernel has a price."""
+    if isinstance(blocks, BlockTable):
+        yield blocks.buffer, blocks.rows
+        return
+    # The fields of a block between the first and the last are those of a row, in the same order.
+    table = np.array([block[1:-1] for block in blocks], np.int64)
+    at = 0
+    while at < len(blocks):
+        buffer, after = blocks[at].buffer, at + 1
+        while after < len(blocks) and blocks[after].buffer is buffer:
+            after += 1
+        yield buffer, table[at:after]
+        at = after
+
+
 class _Arena:
     """One buffer with a region for each part of each column. *Not thread-safe: one call fills it.*"""
 
     def __init__(self, fill: Kernel, blocks: Sequence[Block], limits: Limits, wanted: Wanted) -> None:
         self._fill, self._wanted = fill, wanted
         rows, size, headers = limits.records, limits.data_bytes, limits.headers if wanted.headers else 0
-        if blocks[0].kind is not Kind.ENTRIES:
+        if isinstance(blocks, BlockTable):
+            records, data_bytes = blocks.totals()
+            rows, size = min(rows, records), min(size, data_bytes)
+        elif blocks[0].kind is not Kind.ENTRIES:
             rows = min(rows, sum(block.record_count for block in blocks))
             size = min(size, sum(block.end - block.start for block in blocks))
         self._layout, self._places, length = _layout(wanted, rows, size, headers, limits.records)
@@ -183,26 +221,18 @@ class _Arena:
 
     def take(self, blocks: Sequence[Block], cursor: Cursor) -> Stopped:
         """See `engine.Columns`."""
-        state, code, count = self._state, 0, len(blocks)
+        state, code, done = self._state, 0, cursor.block
         state[: k.ROWS] = (0, cursor.position, cursor.record, cursor.previous_delta)
-        # The fields of a block between the first and the last are those of a row, in the same order.
-        first, table = cursor.block, np.array([block[1:-1] for block in blocks[cursor.block :]], np.int64)
-        at = first
-        while at < count:
-            # A call has a price: blocks that lie in one buffer share it.
-            buffer, after = blocks[at].buffer, at + 1
-            while after < count and blocks[after].buffer is buffer:
-                after += 1
-            rows = table if after - at == len(table) else table[at - first : after - first]
-            if at > first:
-                state[k.AT_BLOCK] = state[k.AT_POSITION] = state[k.AT_RECORD] = 0
+        for buffer, rows in _tables(blocks[done:]):
+            if done > cursor.block:
+                state[: k.ROWS] = (0, 0, 0, -1)
             code = self._fill(np.frombuffer(buffer, np.uint8), rows, self._bytes, self._layout, state)
             if code:
                 break
-            at = after
+            done += len(rows)
         self._filled = filled = state.tolist()
-        done, cursor.position, cursor.record, cursor.previous_delta = filled[: k.ROWS]
-        cursor.block = at + done if code else at
+        within, cursor.position, cursor.record, cursor.previous_delta = filled[: k.ROWS]
+        cursor.block = done + within if code else done
         if not code:
             return _DONE
         status, number, need = Status(code), filled[k.NUMBER], filled[k.NEED]

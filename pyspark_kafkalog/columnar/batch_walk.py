@@ -6,21 +6,25 @@ batches, aborted transactions and the offsets asked for. What is decided per rec
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from pyspark_kafkalog.columnar.engine import (
     AbortedTransactions,
     Answer,
+    BatchRun,
     Block,
+    BlockTable,
     Cursor,
     Engine,
     Kind,
     Limits,
-    MessageWalk,
+    Place,
     Status,
     Stopped,
+    Walk,
+    Walks,
 )
-from pyspark_kafkalog.columnar.message_walk import step
+from pyspark_kafkalog.columnar.message_walk import Step, step, walk_messages
 from pyspark_kafkalog.errors import CorruptMessage, InvalidTimestamp, KafkaError
 from pyspark_kafkalog.formats.batch import (
     ATTRIBUTES_POSITION,
@@ -36,10 +40,10 @@ from pyspark_kafkalog.formats.batch import (
     decode_records,
     read_header,
     read_header_fields,
-    record_block,
     verify_crc,
 )
 from pyspark_kafkalog.formats.checksum import crc32c
+from pyspark_kafkalog.formats.compression import Codec, decompress
 from pyspark_kafkalog.formats.message_set import ExpectedOffsets, frames
 from pyspark_kafkalog.formats.record import MIN_RECORD_BYTES
 
@@ -60,6 +64,32 @@ _FAULTS = {
 """What is wrong with a record, in words."""
 
 
+class PlainWalks:
+    """The walks in plain Python. *Thread-safe: it has no state.* `BatchWalk` looks at each batch itself."""
+
+    def walk_batches(
+        self, _data: memoryview, _place: Place, _limits: Limits, _suspects: Collection[int]
+    ) -> BatchRun:
+        """Ends at once; see `engine.Walks`."""
+        return _ONE_BY_ONE
+
+    def walk_messages(self, data: memoryview, start: int, stop: int, below: int) -> Walk:
+        """See `engine.Walks`."""
+        return walk_messages(data, start, stop, below)
+
+
+_ONE_BY_ONE = BatchRun(Status.ODD)
+
+
+def _fits(block: Block, kind: Kind, records: int, size: int, limits: Limits) -> bool:
+    """Whether a block joins a group that has so many records and bytes."""
+    return (
+        block.kind is kind
+        and records + block.record_count <= limits.records
+        and size + block.end - block.start <= limits.data_bytes
+    )
+
+
 class BatchWalk:
     """See `engine.Walker`."""
 
@@ -75,23 +105,33 @@ class BatchWalk:
         self._expected = answer.expected
         self.next_offset = answer.start
 
-    def groups(self, engine: Engine, limits: Limits) -> Iterator[list[Block]]:
+    def groups(self, engine: Engine, limits: Limits) -> Iterator[Sequence[Block]]:
         """As many blocks as fit one record batch; a larger one is alone.
 
-        A call has a price of its own, some 20 us: one per batch would cost more than the records.
+        A call has a price of its own, some 20 us: one per batch would cost more than the records. A group is
+        given out when what follows it was looked at: its offsets may show that the group's are damaged.
         """
-        group: list[Block] = []
+        group: list[Block] | BlockTable = []
         records = size = 0
-        kind = Kind.RECORDS
-        for block in self.blocks(engine.walk):
-            records += block.record_count
-            size += block.end - block.start
-            if records > limits.records or size > limits.data_bytes or block.kind is not kind:
+        for found in self._found(engine, limits):
+            more: Sequence[Block] = found if isinstance(found, BlockTable) else (found,)
+            first = more[0]
+            if group and _fits(first, group[0].kind, records, size, limits):
+                # What a table has room for after it is rare: the table ended for another reason.
+                group = list(group)
+            elif isinstance(found, BlockTable):
                 if group:
                     yield group
-                group, records, size = [], block.record_count, block.end - block.start
-                kind = block.kind
-            group.append(block)
+                group, (records, size) = found, found.totals()
+                continue
+            for block in more:
+                if group and not _fits(block, group[0].kind, records, size, limits):
+                    yield group
+                    group, records, size = [], 0, 0
+                assert isinstance(group, list)
+                group.append(block)
+                records += block.record_count
+                size += block.end - block.start
         if group:
             yield group
 
@@ -118,65 +158,134 @@ class BatchWalk:
             f" {block.base_offset}: {_FAULTS[stopped.status].format(stopped.number)}"
         )
 
-    def blocks(self, walk: MessageWalk) -> Iterator[Block]:
-        """The blocks with records in the range asked for, in the answer's order; ``walk`` is an engine's.
+    def blocks(self) -> Iterator[Block]:
+        """The blocks with records in the range asked for, one by one, found in plain Python.
+
+        A block is given out before the entry after it is looked at: whoever passes rows on takes the next
+        block first, or the end. Raises what `engine.Walker.groups` does.
+        """
+        for found in self._found(PlainWalks(), Limits(0, 0, 0)):
+            assert isinstance(found, Block)
+            yield found
+
+    def _found(self, walks: Walks, limits: Limits) -> Iterator[Block | BlockTable]:
+        """Blocks with records in the range asked for, one by one or many at a time.
 
         Of what comes after the range's end only the next entry's offset is looked at: nothing else in it can
-        spoil the range. So it is with what comes after all that may be decompressed. A block is given out
-        before the entry after it is looked at: whoever passes rows on takes the next block first, or the end.
-        Raises what `engine.Walker.groups` does.
+        spoil the range. So it is with what comes after all that may be decompressed.
         """
-        pos, data = 0, self._data
-        at = self.next_offset
-        lowest, asked, below = self._expected
+        place = Place(0, *self._expected, self.next_offset, self._end)
         try:
-            while at < self._end and self._room > 0 and (size := self._whole_batch(pos)) is not None:
-                if size == _MESSAGES:
-                    expected = ExpectedOffsets(lowest, asked, below)
-                    found = step(data, pos, walk, expected, at, self._end, self._max_batch_bytes)
-                    self._room -= found.decompressed_bytes
-                    at = self.next_offset = found.next_offset
-                    lowest = found.lowest
-                    yield from found.blocks
-                    if found.position is None:
+            while place.at < self._end and self._room > 0:
+                suspects = self._aborted.producers() if self._aborted else ()
+                run = walks.walk_batches(self._data, place, limits, suspects)
+                if run.codec and run.blocks:
+                    yield from self._decompressed(run.blocks, Codec.of(run.codec), limits)
+                    if self._room <= 0:
                         return
-                    pos = found.position
+                self.next_offset = place.at
+                if run.blocks and not run.codec:
+                    yield run.blocks
+                if run.status is not Status.ODD:
                     continue
-                # A batch object would cost as much as the checksum of 16 KiB.
-                (base, _, _, _, crc, attributes, last_delta, base_time, max_time, producer_id, _, _, count
-                 ) = read_header_fields(data, pos)  # fmt: skip
-                last = base + last_delta
-                if base < lowest or last < asked or last >= below:
-                    raise ExpectedOffsets(lowest, asked, below).refuse(base, last)
-                lowest = last + 1
-                if base >= self._end:
-                    # A gap up to the end of the range, or a damaged offset: then what comes next is lower.
-                    self._check_next(pos + size, lowest)
-                    self.next_offset = base
-                    return
-                # The checksum comes before anything is believed, also of a batch that is then left out.
-                if crc32c(data[pos + ATTRIBUTES_POSITION : pos + size]) != crc:
-                    verify_crc(data, pos, read_header(data, pos))
-                visible = self._visible(pos, attributes, producer_id, last)
-                if visible and last >= at and (count or size > HEADER_SIZE):
-                    append_time = attributes & LOG_APPEND_TIME_BIT
-                    where = self._records(pos, size, count, attributes & CODEC_BITS)
-                    low, high = max(0, at - base), min(last_delta + 1, self._end - base)
-                    time = max_time if append_time else base_time
-                    self.next_offset = lowest
-                    yield Block(*where, count, last_delta, low, high, base, time, append_time >> 3)
-                at = self.next_offset = max(at, lowest)
-                pos += size
-            self._check_next(pos, lowest)
+                size = self._whole_batch(place.position)
+                if size is None:
+                    break
+                if size == _MESSAGES:
+                    step = self._step(walks, place)
+                    self.next_offset = place.at
+                    yield from step.blocks
+                    if step.position is None:
+                        return
+                elif (block := self._look_at(place, size)) is not None:
+                    self.next_offset = place.at
+                    yield block
+            self.next_offset = place.at
+            self._check_next(place)
         except KafkaError as e:
-            raise type(e)(f"{self._log}, reading on from offset {at}: {e}") from e
+            raise type(e)(f"{self._log}, reading on from offset {self.next_offset}: {e}") from e
 
-    def _check_next(self, pos: int, lowest: int) -> None:
-        """Compare the offset of the entry at ``pos``, if that much of it is there, with the entry before."""
-        if len(self._data) - pos >= _LENGTH_POSITION:
-            base = int.from_bytes(self._data[pos : pos + _LENGTH_POSITION], "big", signed=True)
-            if base < lowest:
-                raise ExpectedOffsets(lowest).refuse(base, base)
+    def _step(self, walks: Walks, place: Place) -> Step:
+        """Over messages of v0 and v1: `message_walk.step` from ``place`` on, which moves."""
+        expected = ExpectedOffsets(place.lowest, place.asked, place.below)
+        most = self._max_batch_bytes
+        found = step(self._data, place.position, walks, expected, place.at, self._end, most)
+        self._room -= found.decompressed_bytes
+        place.at, place.lowest = found.next_offset, found.lowest
+        place.position = place.position if found.position is None else found.position
+        return found
+
+    def _look_at(self, place: Place, size: int) -> Block | None:
+        """The batch of ``size`` bytes at ``place``, which moves on; None where nothing of it is wanted."""
+        data, pos, at = self._data, place.position, place.at
+        # A batch object would cost as much as the checksum of 16 KiB.
+        (base, _, _, _, crc, attributes, last_delta, base_time, max_time, producer_id, _, _, count
+         ) = read_header_fields(data, pos)  # fmt: skip
+        last = base + last_delta
+        if base < place.lowest or last < place.asked or last >= place.below:
+            raise ExpectedOffsets(place.lowest, place.asked, place.below).refuse(base, last)
+        if base >= self._end:
+            # A gap up to the end of the range, or a damaged offset: then what comes next is lower.
+            place.position, place.lowest, place.at = pos + size, last + 1, base
+            return None
+        # The checksum comes before anything is believed, also of a batch that is then left out.
+        if crc32c(data[pos + ATTRIBUTES_POSITION : pos + size]) != crc:
+            verify_crc(data, pos, read_header(data, pos))
+        visible = self._visible(pos, attributes, producer_id, last)
+        block = None
+        if visible and last >= at and (count or size > HEADER_SIZE):
+            where = self._records(pos + HEADER_SIZE, pos + size, count, Codec.of(attributes & CODEC_BITS))
+            low, high = max(0, at - base), min(last_delta + 1, self._end - base)
+            append_time = attributes & LOG_APPEND_TIME_BIT
+            time = max_time if append_time else base_time
+            block = Block(*where, count, last_delta, low, high, base, time, append_time >> 3)
+        place.position, place.lowest, place.at = pos + size, last + 1, max(at, last + 1)
+        return block
+
+    def _decompressed(self, packed: BlockTable, codec: Codec, limits: Limits) -> Iterator[BlockTable]:
+        """The blocks one after the other in buffers that each make one record batch. No Python object is kept
+        for a block: thousands of them would keep the garbage collector busy.
+        """
+        first = records = size = 0
+        parts: list[bytes | memoryview] = []
+        ends: list[int] = []
+        for number, (start, end, count) in enumerate(packed.spans()):
+            try:
+                buffer, begin, stop = self._records(start, end, count, codec)
+            except KafkaError:
+                self.next_offset = max(self.next_offset, packed[number].base_offset)
+                raise
+            part = buffer[begin:stop]
+            if parts and (records + count > limits.records or size + len(part) > limits.data_bytes):
+                yield packed[first:number].unpacked(parts, ends)
+                first, records, size, parts, ends = number, 0, 0, [], []
+            parts.append(part)
+            records += count
+            size += len(part)
+            ends.append(size)
+            if self._room <= 0:
+                break
+        table = packed[first : first + len(parts)].unpacked(parts, ends)
+        self.next_offset = table[-1].base_offset + table[-1].last_delta + 1
+        yield table
+
+    def _records(self, start: int, end: int, count: int, codec: Codec) -> tuple[memoryview, int, int]:
+        """Where ``count`` records are once decompressed: buffer, start, end."""
+        buffer = self._data
+        if codec and start < end:
+            buffer = memoryview(decompress(codec, buffer[start:end], self._max_batch_bytes))
+            start, end = 0, len(buffer)
+            self._room -= end
+        if count * MIN_RECORD_BYTES > end - start:
+            raise CorruptMessage(f"{count} records cannot be in {end - start} bytes")
+        return buffer, start, end
+
+    def _check_next(self, place: Place) -> None:
+        """Compare the offset of the entry at ``place``, if that much of it is there, with the last."""
+        head = self._data[place.position : place.position + _LENGTH_POSITION]
+        base = int.from_bytes(head, "big", signed=True)
+        if len(head) == _LENGTH_POSITION and base < place.lowest:
+            raise ExpectedOffsets(place.lowest).refuse(base, base)
 
     def _whole_batch(self, pos: int) -> int | None:
         """Bytes of the batch at ``pos``, `_MESSAGES` where it is none but of v0 or v1; None where the answer
@@ -209,14 +318,3 @@ class BatchWalk:
                 self._aborted.end(producer_id)
             return False
         return not (attributes & TRANSACTIONAL_BIT and producer_id in self._aborted)
-
-    def _records(self, pos: int, size: int, count: int, codec: int) -> tuple[memoryview, int, int]:
-        """Where the batch's records are once decompressed: buffer, start, end."""
-        buffer, start, end = self._data, pos + HEADER_SIZE, pos + size
-        if codec:
-            buffer = record_block(self._data, pos, read_header(self._data, pos), self._max_batch_bytes)
-            start, end = 0, len(buffer)
-            self._room -= end
-        if count * MIN_RECORD_BYTES > end - start:
-            raise CorruptMessage(f"{count} records cannot be in {end - start} bytes")
-        return buffer, start, end

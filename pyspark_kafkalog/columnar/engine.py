@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import heapq
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
 
 from pyspark_kafkalog.formats.message_set import ExpectedOffsets
 from pyspark_kafkalog.types import TopicPartition
@@ -34,10 +34,6 @@ OWN_KIND = 2
 NO_KIND = -1
 """The kind of a v0 message's time, which is none: what Spark's connector has in ``timestampType``. The other
 kinds are those of `types.TimestampType`."""
-
-# What the compiled walk over messages leaves in its array of numbers: a `Walk` without its status.
-WALK_FIELDS = 4
-END, COUNT, FIRST_OFFSET, LAST_OFFSET = range(WALK_FIELDS)
 
 
 class Status(IntEnum):
@@ -70,6 +66,8 @@ class Status(IntEnum):
     """Its offset is not above the one before."""
     FAULT = 15
     """It is wrong; `formats` knows what to say."""
+    ODD = 16
+    """It is a batch that `batch_walk` must look at itself; its checksum was not looked at."""
 
 
 class Kind(IntEnum):
@@ -157,6 +155,75 @@ class Stopped(NamedTuple):
     offset_delta: int = 0
 
 
+class BlockTable(Sequence[Block]):
+    """The records of v2 batches that lie in one buffer: blocks as the rows of a table of numbers, which are
+    their fields after the buffer. ``rows`` is an array of 64-bit integers of NumPy's, two-dimensional.
+    """
+
+    __slots__ = ("buffer", "rows")
+
+    def __init__(self, buffer: memoryview, rows: Any) -> None:
+        self.buffer, self.rows = buffer, rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def totals(self) -> tuple[int, int]:
+        """How many records and bytes there are."""
+        start, end, count, *_ = self.rows.sum(axis=0).tolist()
+        return count, end - start
+
+    def spans(self) -> Iterator[tuple[int, int, int]]:
+        """Of each block its start, end and count of records."""
+        return zip(*self.rows[:, :3].T.tolist(), strict=True)
+
+    def unpacked(self, parts: Sequence[bytes | memoryview], ends: Sequence[int]) -> BlockTable:
+        """The same blocks, decompressed: ``parts``, that end at ``ends`` where they follow each other."""
+        rows = self.rows.copy()
+        rows[0, 0], rows[1:, 0], rows[:, 1] = 0, ends[:-1], ends
+        return BlockTable(memoryview(parts[0] if len(parts) == 1 else b"".join(parts)), rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Block: ...
+    @overload
+    def __getitem__(self, index: slice) -> BlockTable: ...
+    def __getitem__(self, index: int | slice) -> Block | BlockTable:
+        if isinstance(index, slice):
+            return BlockTable(self.buffer, self.rows[index])
+        return Block(self.buffer, *self.rows[index].tolist())
+
+    def __iter__(self) -> Iterator[Block]:
+        return (Block(self.buffer, *row) for row in self.rows.tolist())
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a walk over batches stands, and which offsets it expects and wants.
+
+    The next batch is at byte ``position``. It begins at offset ``lowest`` or later, and ends at ``asked`` or
+    later, below ``below``. Wanted are the offsets ``[at, end)``.
+    """
+
+    position: int
+    lowest: int
+    asked: int
+    below: int
+    at: int
+    end: int
+
+
+class BatchRun(NamedTuple):
+    """The batches that a walk found to be sound and wanted, and why it ended before the next one.
+
+    All have the same ``codec``. Where it is none the blocks hold their records, else what must be
+    decompressed. FULL: the next batch has another codec, or is one too many. DONE: nothing more is wanted.
+    """
+
+    status: Status
+    blocks: BlockTable | None = None
+    codec: int = 0
+
+
 class Walk(NamedTuple):
     """``message_count`` verified messages of v0 and v1 that end at byte ``end``, and why a walk ended there.
 
@@ -168,10 +235,6 @@ class Walk(NamedTuple):
     message_count: int
     first_offset: int
     last_offset: int
-
-
-MessageWalk = Callable[[memoryview, int, int, int], Walk]
-"""`Engine.walk`."""
 
 
 class Columns(Protocol):
@@ -195,19 +258,34 @@ class Columns(Protocol):
         ...
 
 
-class Engine(Protocol):
+class Walks(Protocol):
+    """The walks over what lies plainly in an answer. *Thread-safe.* They raise nothing for bad data."""
+
+    def walk_batches(
+        self, data: memoryview, place: Place, limits: Limits, suspects: Collection[int]
+    ) -> BatchRun:
+        """The batches of v2 from ``place`` on, which moves to where this ended; as many as the limits allow,
+        but one at least.
+
+        ODD ends it: a batch of a transaction, or its marker, whose producer id is among ``suspects``; or one
+        whose checksum takes long here. Other control batches are passed over.
+        """
+        ...
+
+    def walk_messages(self, data: memoryview, start: int, stop: int, below: int) -> Walk:
+        """The plain messages of v0 and v1 from byte ``start`` on, as far as they begin before byte ``stop``,
+        have offsets less than ``below``, and these rise.
+        """
+        ...
+
+
+class Engine(Walks, Protocol):
     """Blocks to columns. *Thread-safe:* it holds nothing of what was decoded."""
 
     name: str
 
     def columns(self, blocks: Sequence[Block], limits: Limits, wanted: Wanted) -> Columns:
         """Empty ones with room for so much, ``blocks`` coming first."""
-        ...
-
-    def walk(self, data: memoryview, start: int, stop: int, below: int) -> Walk:
-        """The plain messages of v0 and v1 from byte ``start`` on, as far as they begin before byte ``stop``,
-        have offsets less than ``below``, and these rise. Raises nothing for bad data.
-        """
         ...
 
 
@@ -235,6 +313,10 @@ class AbortedTransactions:
 
     def __contains__(self, producer_id: int) -> bool:
         return producer_id in self._aborted
+
+    def producers(self) -> set[int]:
+        """Whose transactions may be among those to come, or are."""
+        return self._aborted.union(producer_id for _, producer_id in self._upcoming)
 
 
 Aborted = Sequence[tuple[int, int]] | AbortedTransactions | None
@@ -272,7 +354,7 @@ class Walker(Protocol):
         """Where reading goes on after what was walked."""
         ...
 
-    def groups(self, engine: Engine, limits: Limits) -> Iterator[list[Block]]:
+    def groups(self, engine: Engine, limits: Limits) -> Iterator[Sequence[Block]]:
         """Blocks of one kind, as many as one call of an engine takes. Each group is used up, and `took`
         called, before the next is asked for.
         """

@@ -25,11 +25,18 @@ _log = logging.getLogger(__name__)
 Kernel = Callable[..., int]
 
 KernelName = Literal[
-    "fill_columns", "fill_messages", "walk_messages", "fill_entries", "encode_records", "choose_partitions"
+    "walk_batches",
+    "fill_columns",
+    "walk_messages",
+    "fill_messages",
+    "fill_entries",
+    "encode_records",
+    "choose_partitions",
 ]
 """The kernels there are: for v2 batches, for messages of v0 and v1, for 0.7's entries, and the way back."""
 
 _MODULES: dict[KernelName, str] = {
+    "walk_batches": "record_kernels",
     "fill_columns": "record_kernels",
     "fill_messages": "message_kernels",
     "walk_messages": "message_kernels",

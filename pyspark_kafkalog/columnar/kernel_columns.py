@@ -80,6 +80,24 @@ STATE_FIELDS = 19
     NEED,
 ) = range(STATE_FIELDS)
 
+# Where a walk over batches stands: the fields of `engine.Place`; then its limits, and what it found.
+PLACE_FIELDS = 10
+(
+    PLACE_POSITION,
+    PLACE_LOWEST,
+    PLACE_ASKED,
+    PLACE_BELOW,
+    PLACE_AT,
+    PLACE_END,
+    PLACE_MOST_RECORDS,
+    PLACE_MOST_BYTES,
+    PLACE_COUNT,
+    PLACE_CODEC,
+) = range(PLACE_FIELDS)
+
+# What a walk over messages leaves: an `engine.Walk` without its status.
+WALK_FIELDS = 4
+WALK_END, WALK_COUNT, WALK_FIRST_OFFSET, WALK_LAST_OFFSET = range(WALK_FIELDS)
 
 BAD_LAYOUT = -1
 _DONE = int(Status.DONE)

@@ -24,10 +24,20 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, types
 
-from pyspark_kafkalog.columnar import engine as m
 from pyspark_kafkalog.columnar import kernel_columns as k
-from pyspark_kafkalog.columnar.engine import Status
-from pyspark_kafkalog.columnar.intrinsics import CRC_TABLES, address, copy, crc32, get8, get64, put32, put64
+from pyspark_kafkalog.columnar.engine import NO_KIND, OWN_KIND, Status
+from pyspark_kafkalog.columnar.intrinsics import (
+    CRC32_TABLES,
+    address,
+    copy,
+    crc32,
+    get8,
+    get64,
+    int32,
+    int64,
+    put32,
+    put64,
+)
 from pyspark_kafkalog.columnar.kernel_columns import (
     BAD_LAYOUT,
     FILL_SIGNATURE,
@@ -61,7 +71,7 @@ _NO_TIMESTAMP, _LOG_APPEND_TIME = NO_TIMESTAMP, int(TimestampType.LOG_APPEND_TIM
 
 _MAX_INT64, _ALL_BITS = (1 << 63) - 1, 0xFFFFFFFF
 _CODEC_BITS = CODEC_BITS
-_OWN_KIND, _NO_KIND = m.OWN_KIND, m.NO_KIND
+_OWN_KIND, _NO_KIND = OWN_KIND, NO_KIND
 
 _inlined = njit(nogil=True, forceinline=True)
 
@@ -70,24 +80,11 @@ _inlined = njit(nogil=True, forceinline=True)
 
 
 @_inlined
-def _int32(pos):
-    """The signed 32-bit number at ``pos``."""
-    value = get8(pos) << 24 | get8(pos + 1) << 16 | get8(pos + 2) << 8 | get8(pos + 3)
-    return value - ((value >> 31) << 32)
-
-
-@_inlined
-def _int64(pos):
-    """The signed 64-bit number at ``pos``."""
-    return _int32(pos) << 32 | _int32(pos + 4) & 0xFFFFFFFF
-
-
-@_inlined
 def _read_field(pos, end):
     """(status, size, position) of a field that begins with its size, of which -1 means null."""
     if end - pos < 4:
         return _BAD_FIELD, end - pos, pos
-    size = _int32(pos)
+    size = int32(pos)
     pos += 4
     if size < -1 or size > end - pos:
         return _BAD_FIELD, size, pos
@@ -103,7 +100,7 @@ def _read_message(at, end, stop, kind):
     nothing = (zero, zero, zero, zero, zero, zero, zero, zero, zero)
     if end - at < _OVERHEAD + _MIN_LENGTH:
         return _BAD_LENGTH, end - at, nothing
-    length = _int32(at + 8)
+    length = int32(at + 8)
     has_time = np.int64(get8(at + 16) != 0)
     if length < _MIN_LENGTH + 8 * has_time or length > end - at - _OVERHEAD:
         return _BAD_LENGTH, length, nothing
@@ -112,7 +109,7 @@ def _read_message(at, end, stop, kind):
         return _FULL, end - at, nothing
     time = np.int64(_NO_TIMESTAMP)
     if has_time:
-        time = _int64(at + 18)
+        time = int64(at + 18)
         if kind == _OWN_KIND:
             kind = get8(at + 17) >> 3 & 1
     else:
@@ -125,7 +122,7 @@ def _read_message(at, end, stop, kind):
         return status, value_size, nothing
     if value + max(value_size, 0) != end:
         return _LEFT_OVER, end - value - max(value_size, 0), nothing
-    return _DONE, zero, (end, time, _int64(at), kind, key, key_size, value, value_size, zero)
+    return _DONE, zero, (end, time, int64(at), kind, key, key_size, value, value_size, zero)
 
 
 @_inlined
@@ -157,7 +154,7 @@ def _look_at(pos, end, below, previous, tables):
     zero = np.int64(0)
     if end - pos < _OVERHEAD + _MIN_LENGTH:
         return _CUT, zero, zero
-    offset, length = _int64(pos), _int32(pos + 8)
+    offset, length = int64(pos), int32(pos + 8)
     if length < _MIN_LENGTH:
         return _FAULT, zero, zero
     if length > end - pos - _OVERHEAD:
@@ -174,7 +171,7 @@ def _look_at(pos, end, below, previous, tables):
     if offset <= previous:
         return _NOT_RISING, zero, zero
     end = pos + _OVERHEAD + length
-    if crc32(tables, pos + 16, end - pos - 16) != _int32(pos + 12) & 0xFFFFFFFF:
+    if crc32(tables, pos + 16, end - pos - 16) != int32(pos + 12) & 0xFFFFFFFF:
         return _FAULT, zero, zero
     if not _fields_fit(pos + 18 + 8 * magic, end):
         return _FAULT, zero, zero
@@ -187,9 +184,9 @@ def walk_messages(source, start, stop, below, found):
     ``found`` takes the fields of a `engine.Walk` after its first.
     """
     size = source.shape[0]
-    if not 0 <= start <= size or found.shape[0] != m.WALK_FIELDS:
+    if not 0 <= start <= size or found.shape[0] != k.WALK_FIELDS:
         return BAD_LAYOUT
-    data, tables = address(source), address(CRC_TABLES)
+    data, tables = address(source), address(CRC32_TABLES)
     pos, end = data + start, data + size
     wanted = data + min(stop, size)
     first = last = np.int64(-1)
@@ -204,8 +201,8 @@ def walk_messages(source, start, stop, below, found):
         last = offset
         count += 1
         pos = after
-    found[m.END], found[m.COUNT] = pos - data, count
-    found[m.FIRST_OFFSET], found[m.LAST_OFFSET] = first, last
+    found[k.WALK_END], found[k.WALK_COUNT] = pos - data, count
+    found[k.WALK_FIRST_OFFSET], found[k.WALK_LAST_OFFSET] = first, last
     return why
 
 
@@ -239,7 +236,7 @@ def _read_entry(pos, end):
     left = end - pos
     if left < 4:
         return _CUT, zero, zero
-    length = _int32(pos)
+    length = int32(pos)
     if length < 5:
         return _FAULT, zero, zero
     if left < 5:
@@ -284,7 +281,7 @@ def fill_entries(source, table, arena, layout, state):
         and 0 <= used <= capacity_bytes
     ):
         return BAD_LAYOUT
-    data, columns, tables = address(source), address(arena), address(CRC_TABLES)
+    data, columns, tables = address(source), address(arena), address(CRC32_TABLES)
     offsets, indexes = layout[k.OFFSETS], layout[k.INNER_INDEXES]
     starts, values = layout[k.VALUE_STARTS], layout[k.VALUE_DATA]
     records_before = record - rows
@@ -299,7 +296,7 @@ def fill_entries(source, table, arena, layout, state):
             status = _FULL
             state[k.NUMBER] = length
             break
-        if crc32(tables, payload, length) != _int32(payload - 4) & _ALL_BITS:
+        if crc32(tables, payload, length) != int32(payload - 4) & _ALL_BITS:
             status = _FAULT
             break
         if offsets >= 0:

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pyspark_kafkalog.columnar.engine import OWN_KIND, Block, Kind, MessageWalk, Status, Walk
+from pyspark_kafkalog.columnar.engine import OWN_KIND, Block, Kind, Status, Walk, Walks
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError
 from pyspark_kafkalog.formats.checksum import crc32
 from pyspark_kafkalog.formats.legacy import (
@@ -49,14 +49,14 @@ class Step(NamedTuple):
 
 
 def step(
-    data: memoryview, pos: int, walk: MessageWalk, expected: ExpectedOffsets, at: int, end: int, most: int
+    data: memoryview, pos: int, walks: Walks, expected: ExpectedOffsets, at: int, end: int, most: int
 ) -> Step:
     """What the entry of v0 or v1 at ``pos``, or those from there on, hold of the offsets ``[at, end)``.
 
     ``expected`` is what the offsets of the first of them must be. A set may decompress to ``most`` bytes.
     Raises what `engine.Walker.groups` does.
     """
-    found = walk(data, pos, pos + RUN_BYTES, min(end, expected.below))
+    found = walks.walk_messages(data, pos, pos + RUN_BYTES, min(end, expected.below))
     if found.message_count:
         # Within a run they rise, and are below the limit it was given.
         if not expected.has(found.first_offset, found.first_offset):
@@ -68,7 +68,7 @@ def step(
         block = Block(data, pos, found.end, count, last, at, end, 0, 0, OWN_KIND, Kind.MESSAGES)
         return Step((block,), found.end, after, after)
     if found.status is Status.COMPRESSED:
-        return _opened(data, pos, walk, expected, at, end, most)
+        return _opened(data, pos, walks, expected, at, end, most)
     if found.status is Status.BEYOND:
         return Step((), None, _beyond(data, pos, expected), expected.lowest)
     if found.status is Status.CUT:
@@ -125,7 +125,7 @@ def records(block: Block) -> list[Record]:
 
 
 def _opened(
-    data: memoryview, pos: int, walk: MessageWalk, expected: ExpectedOffsets, at: int, end: int, most: int
+    data: memoryview, pos: int, walks: Walks, expected: ExpectedOffsets, at: int, end: int, most: int
 ) -> Step:
     """What the compressed set at ``pos`` holds. Its messages end with its own offset, or before."""
     wrapper = read_entry(data, pos)
@@ -137,7 +137,7 @@ def _opened(
             raise expected.refuse(wrapper.offset, wrapper.offset)
         return Step((), after, at, wrapper.offset + 1)
     inner = inner_set(data, pos, wrapper, most)
-    found = walk(inner, 0, len(inner), MAX_OFFSET)
+    found = walks.walk_messages(inner, 0, len(inner), MAX_OFFSET)
     relative = wrapper.magic > 0 and wrapper.offset > 0
     if (
         found.status not in (Status.DONE, Status.CUT)
@@ -177,7 +177,7 @@ _MIN_LENGTHS = (MIN_ENTRY_BYTES - ENTRY_OVERHEAD, MIN_ENTRY_BYTES - ENTRY_OVERHE
 
 
 def walk_messages(data: memoryview, start: int, stop: int, below: int) -> Walk:
-    """Walk plain messages; see `engine.Engine.walk`."""
+    """Walk plain messages; see `engine.Walks`."""
     unpack, size = _HEADER.unpack_from, len(data)
     stop = min(stop, size)
     pos, count, first, last = start, 0, -1, -1

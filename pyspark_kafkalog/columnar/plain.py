@@ -26,6 +26,7 @@ from pyspark_kafkalog.columnar.arrow_columns import (
     header_lists,
     numbers,
 )
+from pyspark_kafkalog.columnar.batch_walk import PlainWalks
 from pyspark_kafkalog.columnar.engine import (
     MAX_TIMESTAMP_MS,
     NO_KIND,
@@ -37,10 +38,8 @@ from pyspark_kafkalog.columnar.engine import (
     Limits,
     Status,
     Stopped,
-    Walk,
     Wanted,
 )
-from pyspark_kafkalog.columnar.message_walk import walk_messages
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.checksum import crc32
 from pyspark_kafkalog.formats.legacy import (
@@ -66,7 +65,7 @@ class _BadRecord(Exception):
         self.status, self.number = status, number
 
 
-class PlainEngine:
+class PlainEngine(PlainWalks):
     """Blocks to columns without compiled code. *Thread-safe:* it holds nothing."""
 
     name = "plain"
@@ -79,10 +78,6 @@ class PlainEngine:
             Kind.ENTRIES: _EntryColumns,
         }
         return made[blocks[0].kind](limits, wanted)
-
-    def walk(self, data: memoryview, start: int, stop: int, below: int) -> Walk:
-        """Messages that follow each other; see `engine.Engine.walk`."""
-        return walk_messages(data, start, stop, below)
 
 
 class _ListColumns(ABC):

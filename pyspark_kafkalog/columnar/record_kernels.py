@@ -1,24 +1,38 @@
-"""The fast engine's inner loop: one pass over the records of many batches, compiled by numba.
+"""The compiled engine's inner loops for batches since 0.11 (v2), compiled by numba.
 
-`fill_columns` parses each record and copies what is wanted straight into the columns of one Arrow buffer (an
-*arena*, see `arena`). It is given blocks whose checksum is right, and yet believes nothing: every number and
-length is compared with its record, its block and the arena before a byte is read or written.
+`walk_batches` walks the batches of an answer and verifies each: header, offsets, CRC-32C. `fill_columns`
+parses each record and copies what is wanted straight into the columns of one Arrow buffer (an *arena*, see
+`arena`). It is given blocks whose checksum is right, and yet believes nothing: every number and length is
+compared with its record, its block and the arena before a byte is read or written.
 
 Positions are addresses (`intrinsics` says why). Importing this needs numba; `kernel_cache` gives the compiled
 kernel, or says why there is none. mypy cannot follow compiled functions: their parameters are 64-bit
-numbers, but for the arrays of `fill_columns`. ``k`` is where things stand in those arrays.
+numbers, but for the arrays of `walk_batches` and `fill_columns`. ``k`` is where things stand in those.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import njit, types
 
 from pyspark_kafkalog.columnar import kernel_columns as k
 from pyspark_kafkalog.columnar.engine import Status
-from pyspark_kafkalog.columnar.intrinsics import copy, get8, get64, put32, put64
+from pyspark_kafkalog.columnar.intrinsics import (
+    CRC32C_TABLES,
+    FOLDS,
+    address,
+    copy,
+    crc32c,
+    get8,
+    get64,
+    int32,
+    int64,
+    put32,
+    put64,
+)
 from pyspark_kafkalog.columnar.kernel_columns import (
+    BAD_LAYOUT,
     FILL_SIGNATURE,
     filler,
     in_microseconds,
@@ -26,6 +40,16 @@ from pyspark_kafkalog.columnar.kernel_columns import (
     write_no_headers,
     write_row,
 )
+from pyspark_kafkalog.formats.batch import (
+    ATTRIBUTES_POSITION,
+    BATCH_OVERHEAD,
+    CODEC_BITS,
+    CONTROL_BIT,
+    HEADER_SIZE,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+)
+from pyspark_kafkalog.formats.record import MIN_RECORD_BYTES
 
 _DONE = int(Status.DONE)
 _FULL = int(Status.FULL)
@@ -34,6 +58,13 @@ _BAD_LENGTH = int(Status.BAD_LENGTH)
 _BAD_FIELD = int(Status.BAD_FIELD)
 _BAD_HEADERS = int(Status.BAD_HEADERS)
 _LEFT_OVER = int(Status.LEFT_OVER)
+_ODD = int(Status.ODD)
+
+_MAGIC_POSITION = 16
+_MOST_BY_TABLES = 1 << 10
+"""Where the processor does not help, the checksum of larger batches is the library's, which is faster."""
+
+_ALL_BITS = 0xFFFFFFFF
 
 _MAX_INT64 = (1 << 63) - 1
 _MIN_INT64 = -(1 << 63)
@@ -206,4 +237,101 @@ def fill_columns(source, table, arena, layout, state):
     return _fill(source, table, arena, layout, state)
 
 
-SIGNATURES = {"fill_columns": FILL_SIGNATURE}
+# --- walking
+
+
+@_inlined
+def _header_fits(pos, left):
+    """Whether a whole batch is at ``pos``, where ``left`` bytes are left, with a header that can be."""
+    if left < HEADER_SIZE or get8(pos + _MAGIC_POSITION) != MAGIC:
+        return False
+    length, last_delta, count = int32(pos + 8), int32(pos + 23), int32(pos + 57)
+    return HEADER_SIZE - BATCH_OVERHEAD <= length <= left - BATCH_OVERHEAD and 0 <= count <= last_delta + 1
+
+
+@_inlined
+def _is_among(producer_id, suspects):
+    for each in suspects:  # noqa: SIM110 - numba knows no generators within functions
+        if each == producer_id:
+            return True
+    return False
+
+
+def walk_batches(source, place, suspects, table):
+    """Walk the batches in ``source``, one row of ``table`` for each that is wanted; returns the `Status`.
+
+    ``place`` has the fields that `kernel_columns` names; the walk begins where it says, and leaves there
+    where it ended and what it found. See `engine.Walks`.
+    """
+    if place.shape[0] != k.PLACE_FIELDS or table.shape[1] != k.BLOCK_FIELDS:
+        return BAD_LAYOUT
+    size = source.shape[0]
+    pos, lowest, at = place[k.PLACE_POSITION], place[k.PLACE_LOWEST], place[k.PLACE_AT]
+    asked, below, stop = place[k.PLACE_ASKED], place[k.PLACE_BELOW], place[k.PLACE_END]
+    if not 0 <= pos <= size:
+        return BAD_LAYOUT
+    data, tables = address(source), address(CRC32C_TABLES)
+    count, records, taken, codec = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    status = _ODD
+    while True:
+        if at >= stop:
+            status = _DONE
+            break
+        here = data + pos
+        if not _header_fits(here, size - pos):
+            break
+        length = BATCH_OVERHEAD + int32(here + 8)
+        base, last_delta = int64(here), int32(here + 23)
+        if base < lowest or base >= stop or base > _MAX_INT64 - last_delta - 1:
+            break
+        last = base + last_delta
+        if last < asked or last >= below:
+            break
+        attributes, batch_records = get8(here + 22), int32(here + 57)
+        in_transaction = attributes & (CONTROL_BIT | TRANSACTIONAL_BIT)
+        if in_transaction and _is_among(int64(here + 43), suspects):
+            break
+        if not FOLDS and length > _MOST_BY_TABLES:
+            break
+        if count > 0 and (
+            records + batch_records > place[k.PLACE_MOST_RECORDS]
+            or taken + length - HEADER_SIZE > place[k.PLACE_MOST_BYTES]
+            or attributes & CODEC_BITS != codec
+            or count >= table.shape[0]
+        ):
+            status = _FULL
+            break
+        covered = length - ATTRIBUTES_POSITION
+        if crc32c(tables, here + ATTRIBUTES_POSITION, covered) != int32(here + 17) & _ALL_BITS:
+            break
+        if not attributes & CONTROL_BIT and last >= at and (batch_records > 0 or length > HEADER_SIZE):
+            codec, append_time = attributes & CODEC_BITS, attributes >> 3 & 1
+            if codec == 0 and batch_records * MIN_RECORD_BYTES > length - HEADER_SIZE:
+                break
+            table[count, k.BLOCK_START], table[count, k.BLOCK_END] = pos + HEADER_SIZE, pos + length
+            table[count, k.BLOCK_COUNT], table[count, k.BLOCK_LAST_DELTA] = batch_records, last_delta
+            table[count, k.BLOCK_LOW] = max(0, at - base)
+            table[count, k.BLOCK_HIGH] = min(last_delta + 1, stop - base)
+            table[count, k.BLOCK_BASE_OFFSET] = base
+            table[count, k.BLOCK_TIMESTAMP] = int64(here + 35 if append_time else here + 27)
+            table[count, k.BLOCK_APPEND_TIME] = append_time
+            count += 1
+            records += batch_records
+            taken += length - HEADER_SIZE
+        lowest = last + 1
+        at = max(at, lowest)
+        pos += length
+    place[k.PLACE_POSITION], place[k.PLACE_LOWEST], place[k.PLACE_AT] = pos, lowest, at
+    place[k.PLACE_COUNT], place[k.PLACE_CODEC] = count, codec
+    return status
+
+
+SIGNATURES = {
+    "fill_columns": FILL_SIGNATURE,
+    "walk_batches": types.int64(
+        types.Array(types.uint8, 1, "C", readonly=True),
+        types.Array(types.int64, 1, "C"),
+        types.Array(types.int64, 1, "C", readonly=True),
+        types.Array(types.int64, 2, "C"),
+    ),
+}

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import struct
 import sys
+import threading
 import zlib
 from collections.abc import Callable, Iterator
 from enum import IntEnum
@@ -365,10 +366,22 @@ def _zstd_compress(data: Buffer, level: int | None) -> bytes:
     return bytes(packer.compress(data))
 
 
+_of_thread = threading.local()
+
+
+def _zstd_unpacker(library: Any) -> Any:
+    """This thread's decompressor: to make one takes longer than to decompress a small batch."""
+    try:
+        return _of_thread.zstd_unpacker
+    except AttributeError:
+        unpacker = _of_thread.zstd_unpacker = library.ZstdDecompressor()
+        return unpacker
+
+
 def _zstd_decompress(data: Buffer, max_bytes: int, max_pieces: int) -> bytes | memoryview:
     library = _zstd_library()
     view = memoryview(data)
-    unpacker = library.ZstdDecompressor()
+    unpacker = _zstd_unpacker(library)
     chunks: list[bytes] = []
     total = pos = 0
     try:

@@ -19,28 +19,19 @@ from pyspark_kafkalog.columnar.engine import Status
 from pyspark_kafkalog.columnar.kernel_cache import kernel
 from pyspark_kafkalog.columnar.kernel_columns import BAD_LAYOUT
 from pyspark_kafkalog.columnar.message_walk import walk_messages
-from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats import legacy, message_set
 from pyspark_kafkalog.formats.checksum import crc32
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import CRC_POSITION, MAGIC_POSITION
 from pyspark_kafkalog.types import NewRecord
 from tests.support.columnar.kernel_arena import Arena
-from tests.support.columnar.rows import FOREVER, column, decode
+from tests.support.columnar.rows import FOREVER, column, decode, outcome
 from tests.support.formats.batches import MAX_BYTES
 from tests.support.formats.message_sets import codecs as old_codecs
 from tests.support.formats.message_sets import magics, plain_records
 from tests.support.formats.mixed_logs import mixed_logs
 
 columns_of_interest = st.just(list(COLUMNS)) | st.lists(st.sampled_from(COLUMNS), min_size=1, unique=True)
-
-
-def outcome(data: bytes, engine: str, columns: list[str], **settings: Any) -> Decoded | str:
-    """The rows, or the error's type and text."""
-    try:
-        return decode(data, engine, columns=columns, **settings)
-    except KafkaError as e:
-        return f"{type(e).__name__}: {e}"
 
 
 def assert_same(data: bytes, columns: list[str] = list(COLUMNS), **settings: Any) -> Decoded | str:  # noqa: B006
@@ -194,7 +185,7 @@ def poisoned(data: bytes, poison: bytes) -> Any:
 def walked(source: Any, start: int, stop: int, below: int) -> m.Walk:
     walk, why = kernel("walk_messages")
     assert walk is not None, why
-    found = np.zeros(m.WALK_FIELDS, np.int64)
+    found = np.zeros(k.WALK_FIELDS, np.int64)
     return m.Walk(Status(walk(source, start, stop, below, found)), *found.tolist())
 
 
@@ -241,6 +232,6 @@ def test_a_walk_of_other_memory_is_refused() -> None:
     source = np.frombuffer(legacy.encode_message(NewRecord(b"v"), magic=1), np.uint8)
     numbers: Callable[[int], Any] = lambda size: np.zeros(size, np.int64)  # noqa: E731
     for start in (-1, len(source) + 1):
-        assert walk(source, start, 99, 9, numbers(m.WALK_FIELDS)) == BAD_LAYOUT
-    assert walk(source, 0, 99, 9, numbers(m.WALK_FIELDS - 1)) == BAD_LAYOUT
-    assert walk(source, 0, 99, 9, numbers(m.WALK_FIELDS)) == Status.DONE
+        assert walk(source, start, 99, 9, numbers(k.WALK_FIELDS)) == BAD_LAYOUT
+    assert walk(source, 0, 99, 9, numbers(k.WALK_FIELDS - 1)) == BAD_LAYOUT
+    assert walk(source, 0, 99, 9, numbers(k.WALK_FIELDS)) == Status.DONE

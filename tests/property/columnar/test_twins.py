@@ -1,4 +1,4 @@
-"""Both engines give the rows that `formats` reads, and identical record batches."""
+"""Both engines give the rows that `formats` reads, identical record batches, and the same errors."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from pyspark_kafkalog.columnar.decoder import COLUMNS
 from pyspark_kafkalog.formats import message_set
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
+from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.message_set import ExpectedOffsets
 from pyspark_kafkalog.types import NewRecord, Record, TimestampType
-from tests.support.columnar.rows import FOREVER, column, decode
+from tests.support.columnar.rows import FOREVER, column, decode, offsets, outcome
 from tests.support.formats.batches import MAX_BYTES, codecs, new_records
 
 
@@ -131,3 +133,90 @@ def test_where_record_batches_are_cut_makes_no_difference(
         assert column(numba, name) == column(whole, name)
     assert replace(numba, batches=[]) == replace(whole, batches=[])
     assert all(batch.num_rows <= limits["ROWS"] for batch in numba.batches)
+
+
+@given(logs(), st.integers(0), st.integers(0, 7), st.booleans())
+def test_a_flipped_bit_is_the_same_fault_to_both(log: bytes, at: int, bit: int, follows: bool) -> None:
+    damaged = bytearray(log)
+    damaged[at % len(log)] ^= 1 << bit
+    first = int.from_bytes(log[:8], "big")
+    expected = ExpectedOffsets.of_answer(first, FOREVER, follows=follows)
+    for start, end in ((first, FOREVER), (first + 2, first + 5)):
+        numba, plain = (
+            outcome(bytes(damaged), engine, start=start, end=end, expected=expected)
+            for engine in ("numba", "plain")
+        )
+        assert numba == plain
+
+
+@st.composite
+def transactions(draw: st.DrawFn) -> tuple[bytes, list[tuple[int, int]], list[int]]:
+    """A log of up to three producers, each in a transaction, outside of one or without an id; its aborted
+    transactions as a broker lists them; the offsets of what was committed.
+    """
+    data, offset = b"", 0
+    opened: dict[int, list[int]] = {}
+    aborted, committed = [], []
+    for _ in range(draw(st.integers(1, 12))):
+        producer = draw(st.integers(0, 2))
+        action = draw(st.sampled_from(["send", "send", "plain", "end"]))
+        if action == "end" and producer in opened:
+            kind = draw(st.sampled_from([ControlType.ABORT, ControlType.COMMIT]))
+            sent = opened.pop(producer)
+            if kind is ControlType.ABORT:
+                aborted.append((producer, sent[0]))
+            else:
+                committed += sent
+            data += encode_control(
+                kind, producer_id=producer, producer_epoch=0, timestamp=0, base_offset=offset
+            )
+            offset += 1
+            continue
+        count = draw(st.integers(1, 3))
+        sent = list(range(offset, offset + count))
+        transactional = action == "send"
+        if transactional:
+            opened.setdefault(producer, []).extend(sent)
+        else:
+            committed += sent
+        data += encode_batch(
+            [NewRecord(key=None, value=b"%d" % number, timestamp=0) for number in sent],
+            codec=draw(codecs),
+            base_offset=offset,
+            producer_id=producer if transactional else draw(st.sampled_from([-1, 7])),
+            producer_epoch=0,
+            base_sequence=0,
+            transactional=transactional,
+        )
+        offset += count
+    # Below the last stable offset all transactions have ended.
+    for producer, sent in opened.items():
+        data += encode_control(
+            ControlType.COMMIT, producer_id=producer, producer_epoch=0, timestamp=0, base_offset=offset
+        )
+        committed += sent
+        offset += 1
+    return data, aborted, sorted(committed)
+
+
+@given(transactions(), st.integers(0, 9))
+def test_what_was_aborted_is_in_no_rows(
+    log: tuple[bytes, list[tuple[int, int]], list[int]], start: int
+) -> None:
+    data, aborted, committed = log
+    numba, plain = (
+        decode(data, engine, start=start, aborted=aborted, read_committed=True)
+        for engine in ("numba", "plain")
+    )
+    assert numba == plain
+    assert offsets(numba) == [offset for offset in committed if offset >= start]
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=60), codecs)
+def test_small_batches_become_one_record_batch(sizes: list[int], codec: Codec) -> None:
+    log = b"".join(
+        encode_batch([NewRecord(key=None, value=b"v" * size, timestamp=0)], codec=codec, base_offset=number)
+        for number, size in enumerate(sizes)
+    )
+    (batch,) = decode(log, "numba").batches
+    assert batch.column("value").to_pylist() == [b"v" * size for size in sizes]

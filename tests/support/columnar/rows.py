@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from pyspark_kafkalog.columnar.arrow_columns import COLUMNS, COLUMNS_07
 from pyspark_kafkalog.columnar.decoder import KAFKA_07, Decoded, RecordBatchDecoder
+from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats.batch import LOG_APPEND_TIME_BIT, seal_batch
 from pyspark_kafkalog.formats.message_set import ExpectedOffsets
 from pyspark_kafkalog.formats.record import encode_record
@@ -35,6 +36,14 @@ def decode(
     settings = {"broker": 7, **settings}
     decoder = RecordBatchDecoder(topic="t", partition=0, columns=columns, engine=engine, **settings)  # type: ignore[arg-type]
     return decoder.decode(memoryview(data), start, end, aborted, expected)
+
+
+def outcome(data: bytes, engine: str, columns: Sequence[str] = COLUMNS, **settings: Any) -> Decoded | str:
+    """The rows, or the error's type and text."""
+    try:
+        return decode(data, engine, columns=columns, **settings)
+    except KafkaError as e:
+        return f"{type(e).__name__}: {e}"
 
 
 def decode_07(

@@ -10,7 +10,6 @@ from pyspark_kafkalog.columnar import arena, message_walk
 from pyspark_kafkalog.columnar.batch_walk import BatchWalk
 from pyspark_kafkalog.columnar.decoder import Decoded
 from pyspark_kafkalog.columnar.engine import Answer
-from pyspark_kafkalog.columnar.message_walk import walk_messages
 from pyspark_kafkalog.errors import (
     CorruptMessage,
     InvalidTimestamp,
@@ -355,7 +354,7 @@ def test_a_block_gives_records_as_it_gives_rows(engine: str) -> None:
         + stored(6, 3, 1, Codec.GZIP)
     )
     walk = BatchWalk(Answer(memoryview(data), TopicPartition("t", 0), 1, 8, max_batch_bytes=1 << 20))
-    found = [record for block in walk.blocks(walk_messages) for record in message_walk.records(block)]
+    found = [record for block in walk.blocks() for record in message_walk.records(block)]
     decoded = decode(data, engine, start=1, end=8)
     assert [record.offset for record in found] == offsets(decoded) == list(range(1, 8))
     assert [record.value for record in found] == column(decoded, "value")
