@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.classic.producer.classic_producer import ClassicProducer, ProducerData
     from pyspark_kafkalog.classic.producer.sync_producer import ProducerRequest, SyncProducer
     from pyspark_kafkalog.client.admin import NewTopic, create_partitions, create_topics, delete_topics
+    from pyspark_kafkalog.datasource.read_arrow import read_arrow
     from pyspark_kafkalog.datasource.source import DefaultSource
     from pyspark_kafkalog.datasource.stream.lag_listener import LagListener, SourceLag
     from pyspark_kafkalog.errors import KafkaError, LoadError
@@ -67,6 +68,7 @@ __all__ = [
     "delete_topics",
     "ensure_java",
     "load",
+    "read_arrow",
     "read_dead",
     "read_load",
 ]
@@ -101,6 +103,7 @@ _HOMES = {
     "delete_topics": "client.admin",
     "ensure_java": "java_runtime",
     "load": "loads.load",
+    "read_arrow": "datasource.read_arrow",
     "read_dead": "loads.dead_letters",
     "read_load": "loads.reading",
 }

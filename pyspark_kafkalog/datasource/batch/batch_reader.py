@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from pyspark_kafkalog.datasource.batch.batch_planning import plan_batch
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, SourceOptions
-from pyspark_kafkalog.datasource.options.topics_and_offsets import check_order
 from pyspark_kafkalog.datasource.reading.opening import close_idle_connections, opened_cluster
 from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange, SourceCluster
-from pyspark_kafkalog.datasource.reading.start_positions import locate, locate_start
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 
@@ -138,43 +136,4 @@ class BatchReader(TaskReader, DataSourceReader):
         """The tasks, in the order of topic, partition and offset."""
         with self._opened() as cluster:
             leaders = cluster.leaders()
-            return tasks_of(cluster, self._plan(cluster, sorted(leaders)), leaders)
-
-    def _plan(self, cluster: SourceCluster, partitions: Sequence[TopicPartition]) -> list[OffsetRange]:
-        options = self._options
-        starts = locate_start(options, cluster, partitions)
-        ends = locate(options.end, partitions, look_up=cluster.offsets, missing_is_latest=True)
-        check_order(starts, ends, resolved=False)
-        asked = [OffsetRange(p, starts[p], ends[p]) for p in partitions]
-        if not options.divides(len(partitions)):
-            return asked
-        first, last = cluster.resolve(starts), cluster.resolve(ends)
-        check_order(first, last, resolved=True)
-        return plan_ranges(asked, {p: (first[p], last[p]) for p in partitions}, cluster.split)
-
-
-def plan_ranges(
-    asked: Sequence[OffsetRange],
-    resolved: Mapping[TopicPartition, tuple[int, int]],
-    split: Callable[[Sequence[OffsetRange]], Sequence[OffsetRange]],
-) -> list[OffsetRange]:
-    """The tasks of a batch that is to be split, whose ends may still be open.
-
-    ``asked`` holds what the user asked for, with placeholders; ``resolved`` the offsets that these mean now.
-    ``split`` cuts ranges of numbers. Sizes come from the numbers; the outermost parts of a partition keep its
-    placeholders, so that a task binds "latest" when it runs and the same DataFrame, run again, sees new
-    records.
-    """
-    sized = [OffsetRange(r.topic_partition, *resolved[r.topic_partition]) for r in asked]
-    parts: dict[TopicPartition, list[OffsetRange]] = defaultdict(list)
-    for part in split(sized):
-        parts[part.topic_partition].append(part)
-    planned: list[OffsetRange] = []
-    for r in asked:
-        cut = parts.get(r.topic_partition)
-        if not cut:
-            continue
-        cut[0] = replace(cut[0], start=r.start)
-        cut[-1] = replace(cut[-1], end=r.end)
-        planned += cut
-    return planned
+            return tasks_of(cluster, plan_batch(self._options, cluster, sorted(leaders)), leaders)

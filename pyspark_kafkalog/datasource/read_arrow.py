@@ -1,0 +1,232 @@
+"""`read_arrow`: the batch read for programs without Spark, as a `pyarrow.RecordBatchReader` (docs/arrow.md).
+
+Options, rows and errors are those of ``spark.read.format("kafkalog")``, by the same code. Instead of tasks
+there is one reader, which goes from partition to partition. PySpark is not imported.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from typing import Any
+
+import pyarrow as pa
+
+from pyspark_kafkalog.columnar.arrow_columns import COLUMNS, COLUMNS_07, arrow_schema
+from pyspark_kafkalog.datasource.batch.batch_planning import asked_ranges, bounds_now
+from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
+from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
+from pyspark_kafkalog.datasource.options.row_schema import column_names
+from pyspark_kafkalog.datasource.reading.opening import open_cluster
+from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange
+from pyspark_kafkalog.errors import InvalidConfig
+
+log = logging.getLogger(__name__)
+
+_OF_TASKS = ("minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition")
+
+
+def read_arrow(
+    servers: str | Iterable[str] | None = None,
+    topics: str | Iterable[str] | None = None,
+    *,
+    pattern: str | None = None,
+    options: Mapping[str, object] | None = None,
+    **more_options: object,
+) -> pa.RecordBatchReader:
+    """The records of Kafka topics as Arrow record batches of about 1 MiB, partition by partition.
+
+    ``servers``, ``topics`` and ``pattern`` are the options ``kafka.bootstrap.servers``, ``subscribe`` and
+    ``subscribePattern``. All other options of ``spark.read.format("kafkalog")`` are keywords, or, if their
+    names have dots, in ``options``. Values may be Python's own: True, 5, a list for names separated by
+    commas, a mapping for JSON; None is as if not given.
+
+    The reader ends where the logs ended when this was called. It holds connections from its first batch until
+    it has read everything, has failed, or is closed: use it in a ``with`` block. *Thread-safe.*
+
+    Raises:
+        InvalidConfig: an option is wrong, or does not fit the partitions there are.
+        KafkaError: the cluster could not be asked, or a topic does not exist. Reading raises the same errors.
+    """
+    named = {
+        "servers": ("kafka.bootstrap.servers", servers),
+        "topics": ("subscribe", topics),
+        "pattern": ("subscribePattern", pattern),
+    }
+    given: list[tuple[str, str, object]] = [
+        (f"the argument {argument}", name, value) for argument, (name, value) in named.items()
+    ]
+    given += [(f"options[{name!r}]", name, value) for name, value in (options or {}).items()]
+    given += [(f"the keyword {name}", name, value) for name, value in more_options.items()]
+    parsed = _parsed(_texts(given))
+    columns = column_names(
+        parsed.columns,
+        include_headers=parsed.include_headers,
+        include_broker=parsed.include_broker,
+        per_broker=parsed.per_broker,
+    )
+    schema = arrow_schema(columns, COLUMNS_07 if parsed.per_broker else COLUMNS)
+    return ArrowReader(schema, _Batches(_rows(parsed, _planned(parsed), columns)))
+
+
+def _texts(given: Iterable[tuple[str, str, object]]) -> dict[str, str]:
+    """Options as Spark would hand them over, from where each is given, its name and its value."""
+    texts: dict[str, str] = {}
+    places: dict[str, str] = {}
+    for place, name, value in given:
+        if value is None:
+            continue
+        first = places.setdefault(name.lower(), place)
+        if first != place:
+            raise InvalidConfig(f"option '{name}' is given twice, as {first} and as {place}; leave one out")
+        texts[name] = _text(name, value)
+    return texts
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (str, int, os.PathLike)):
+        return str(value)
+    if isinstance(value, Mapping):
+        with suppress(TypeError, ValueError):
+            return json.dumps(value)
+    elif isinstance(value, Iterable):
+        with suppress(TypeError):
+            return ",".join(value)
+    raise InvalidConfig(
+        f"option '{name}' is text, a whole number, True or False, a list of names or a mapping; got {value!r}"
+    )
+
+
+def _parsed(texts: Mapping[str, str]) -> BatchOptions:
+    options = parse_batch_options(texts)
+    for name in _OF_TASKS:
+        if name.lower() in {given.lower() for given in texts}:
+            log.warning("option %s has no meaning in read_arrow, which has no tasks, and is ignored", name)
+    if options.load is None:
+        return options
+    if not options.load.looks_back:
+        raise InvalidConfig(
+            f"loadName={options.load.name} names a load, which is read and committed with Spark, by "
+            "kafkalog.load(); read_arrow commits nothing. With between, asOf or startingOffsets=commit:N it "
+            "reads again what loads have read"
+        )
+    # Reads without a load do without the ledger.
+    from pyspark_kafkalog.datasource.load.load_planning import read_again
+
+    return read_again(options, options.load)
+
+
+def _planned(options: BatchOptions) -> list[OffsetRange]:
+    """What is to be read, in the order of topic and partition. Ends are numbers.
+
+    A start may be the placeholder of the earliest offset: retention may delete records before their turn.
+    """
+    with closing(open_cluster(options)) as cluster:
+        asked = asked_ranges(options, cluster, sorted(cluster.leaders()))
+        bounds = bounds_now(cluster, asked)
+    ranges = [(r, *bounds[r.topic_partition]) for r in asked]
+    return [OffsetRange(r.topic_partition, r.start, end) for r, start, end in ranges if start < end]
+
+
+def _rows(
+    options: BatchOptions, ranges: Sequence[OffsetRange], columns: Sequence[str]
+) -> Generator[pa.RecordBatch, None, None]:
+    with closing(open_cluster(options, is_task=True)) as cluster:
+        for wanted in ranges:
+            yield from cluster.rows(wanted, columns)
+
+
+class _Batches(Iterator[pa.RecordBatch]):
+    """*Thread-safe: the lock guards the generator, which can be neither read nor closed while it runs.*
+
+    After a failure it fails again: its end would look like the end of the topics.
+    """
+
+    def __init__(self, rows: Generator[pa.RecordBatch, None, None]) -> None:
+        self._rows = rows
+        self._lock = threading.Lock()
+        self._failure: BaseException | None = None
+
+    def __next__(self) -> pa.RecordBatch:
+        with self._lock:
+            if self._failure is not None:
+                raise self._failure
+            try:
+                return next(self._rows)
+            except StopIteration:
+                raise
+            except BaseException as e:
+                self._failure = e
+                raise
+
+    def close(self) -> None:
+        """Close the connections; waits for a batch that is being read."""
+        with self._lock:
+            self._rows.close()
+            self._failure = ValueError("this reader of Kafka topics is closed")
+
+
+class ArrowReader(pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]  # pyarrow has no types
+    """What `read_arrow` returns: a `pyarrow.RecordBatchReader` whose `close` closes the connections.
+
+    In pyarrow, `RecordBatchReader.from_batches` makes readers whose `close` does nothing, and only readers of
+    IPC streams can be subclassed. So Arrow's C++ library, when a dataset is written for example, sees such a
+    stream, which costs one copy. Iteration, tables, and the C stream that DuckDB and Polars take, do without.
+    """
+
+    def __init__(self, schema: pa.Schema, batches: _Batches) -> None:
+        self._batches = batches
+        super().__init__(pa.PythonFile(_IpcStream(schema, batches), mode="r"))
+
+    def read_next_batch(self) -> pa.RecordBatch:
+        """The next batch. Raises `StopIteration` at the end, and `KafkaError` as `read_arrow`."""
+        return next(self._batches)
+
+    def read_all(self) -> pa.Table:
+        """All batches that are left."""
+        return pa.Table.from_batches(self._batches, self.schema)
+
+    def close(self) -> None:
+        """Close the connections. Reading on raises `ValueError`."""
+        self._batches.close()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """The batches that are left, for another library: Arrow's PyCapsule interface."""
+        exported = pa.RecordBatchReader.from_batches(self.schema, self._batches)
+        return exported.__arrow_c_stream__(requested_schema)
+
+
+class _IpcStream:
+    """*Not thread-safe.* Batches as a file in Arrow's streaming format, which can only be read."""
+
+    closed = False
+
+    def __init__(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+        self._messages = self._encoded(schema, batches)
+        self._left = memoryview(b"")
+
+    @staticmethod
+    def _encoded(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Buffer]:
+        yield schema.serialize()
+        for batch in batches:
+            yield batch.serialize()
+
+    def read_buffer(self, size: int) -> pa.Buffer:
+        """The next ``size`` bytes of a message; pyarrow asks for no others, and for bytes after the last."""
+        if not self._left:
+            self._left = memoryview(next(self._messages, b""))
+        part, self._left = self._left[:size], self._left[size:]
+        return pa.py_buffer(part)
+
+    def read(self, size: int) -> bytes:
+        """The same as bytes."""
+        return bytes(self.read_buffer(size))
+
+    def close(self) -> None:
+        """Nothing: the reader closes what it reads."""
