@@ -10,7 +10,7 @@ export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 # Container images like to forbid byte code caches; each of the processes that tests start would compile anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo demo-07 test test-unit test-spark test-interop test-fault interop soak lint format bench notebooks docs clean
+.PHONY: help install demo demo-07 demo-duckdb test test-unit test-spark test-interop test-fault interop soak lint format bench notebooks docs clean
 
 help:  ## Print the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -30,6 +30,9 @@ demo: $(STAMP)  ## The main job: real events into the bundled broker, out of it 
 
 demo-07: $(STAMP)  ## The same the first generation's way: ZooKeeper, two brokers, the 0.7 wire
 	@$(BIN)/python examples/flight_delays_07.py
+
+demo-duckdb: $(STAMP)  ## Real events into the bundled broker, out of it with DuckDB, without Spark
+	@$(BIN)/python examples/flight_duckdb.py
 
 test: $(STAMP)  ## Every test a fresh machine can run
 	@$(BIN)/pytest -n 3 --dist loadscope --no-loadscope-reorder -m "not soak and not peers and not clusters"

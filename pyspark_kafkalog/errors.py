@@ -7,7 +7,16 @@ facts of the case. `ErrorCode` says whether a retry may help; whether one is mad
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from enum import IntEnum
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class ErrorCode(IntEnum):
@@ -406,3 +415,23 @@ class UnstorableValue(LoadError):
 
 class UnsafeStore(LoadError):
     """A place that cannot hold a ledger: it has no exclusive create, or an unreliable one."""
+
+
+def briefly(method: Callable[P, R]) -> Callable[P, R]:
+    """``method``, which another library calls, with any `KafkaError` raised from here, without a cause.
+
+    Spark and Arrow print the traceback of what a data source raises, causes included, and a wrong option
+    would be near the end of dozens of lines. The whole traceback is logged at debug level.
+    """
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(*args, **kwargs)
+        except KafkaError as e:
+            log.debug("%s failed", method.__qualname__, exc_info=True)
+            error = e.with_traceback(None)
+        error.__context__ = None
+        raise error from None
+
+    return call

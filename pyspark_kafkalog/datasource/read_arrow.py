@@ -23,13 +23,14 @@ from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.options.row_schema import column_names
 from pyspark_kafkalog.datasource.reading.opening import open_cluster
 from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange
-from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.errors import InvalidConfig, briefly
 
 log = logging.getLogger(__name__)
 
 _OF_TASKS = ("minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition")
 
 
+@briefly
 def read_arrow(
     servers: str | Iterable[str] | None = None,
     topics: str | Iterable[str] | None = None,
@@ -153,6 +154,7 @@ class _Batches(Iterator[pa.RecordBatch]):
         self._lock = threading.Lock()
         self._failure: BaseException | None = None
 
+    @briefly
     def __next__(self) -> pa.RecordBatch:
         with self._lock:
             if self._failure is not None:

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from pyspark_kafkalog.datasource.batch.batch_reader import briefly
 from pyspark_kafkalog.datasource.options.read_options import (
     parse_batch_options,
     parse_either_options,
     parse_stream_options,
 )
 from pyspark_kafkalog.datasource.options.row_schema import column_names, columns_of, spark_schema
-from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.errors import InvalidConfig, briefly
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

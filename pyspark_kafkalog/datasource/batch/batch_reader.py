@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import wraps
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -16,36 +14,11 @@ from pyspark_kafkalog.datasource.batch.batch_planning import plan_batch
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, SourceOptions
 from pyspark_kafkalog.datasource.reading.opening import close_idle_connections, opened_cluster
 from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange, SourceCluster
-from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.errors import briefly
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-log = logging.getLogger(__name__)
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def briefly(method: Callable[P, R]) -> Callable[P, R]:
-    """``method``, which Spark calls in the driver, with any `KafkaError` raised from here, without a cause.
-
-    Spark prints the traceback of what a data source raises, causes included, and a wrong option would be
-    near the end of dozens of lines. The whole traceback is logged at debug level.
-    """
-
-    @wraps(method)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return method(*args, **kwargs)
-        except KafkaError as e:
-            log.debug("%s failed", method.__qualname__, exc_info=True)
-            error = e.with_traceback(None)
-        error.__context__ = None
-        raise error from None
-
-    return call
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,12 @@ from pyspark_kafkalog.datasource.batch.batch_reader import (
     BatchReader,
     KafkaInputPartition,
     attempt_number,
-    briefly,
     tasks_of,
 )
 from pyspark_kafkalog.datasource.load.load_planning import begin, commit_to_group, propose
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, LoadOptions
 from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange
-from pyspark_kafkalog.errors import DamagedRecord, LoadBusy, LoadError, LostRace, TopicRecreated
+from pyspark_kafkalog.errors import DamagedRecord, LoadBusy, LoadError, LostRace, TopicRecreated, briefly
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import Plan, PlannedRange
 from pyspark_kafkalog.types import TopicPartition

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from pyspark_kafkalog.datasource.batch.batch_reader import TaskReader, briefly
+from pyspark_kafkalog.datasource.batch.batch_reader import TaskReader
 from pyspark_kafkalog.datasource.options.option_definitions import StreamOptions
 from pyspark_kafkalog.datasource.stream.stream_batches import NO_LIMITS, Limits
 from pyspark_kafkalog.datasource.stream.stream_driver import StreamDriver
 from pyspark_kafkalog.datasource.stream.stream_offsets import decode_offsets, encode_offsets
+from pyspark_kafkalog.errors import briefly
 
 try:
     from pyspark.sql.streaming import datasource as admission
