@@ -2,7 +2,8 @@
 
 The same v2 batches go to our decoder with either engine, to aiokafka's decoder in C and to kafka-python's
 in Python; the peers' records are gathered in lists and made into the same seven columns. Four answers of 1
-MiB each, 64 KiB batches, 10-byte keys. Before anything is timed, all must give the same table.
+MiB each, 64 KiB batches unless a row says how many records a batch has, 10-byte keys. Before anything is
+timed, all must give the same table.
 
 Messages of v0 and v1 go to the same decoders but kafka-python's, plain and in compressed sets.
 
@@ -41,8 +42,13 @@ Decoder = Callable[[int, bytes], list[pa.RecordBatch]]
 """An answer with its first offset to Arrow."""
 
 
-def answers(value_bytes: int) -> list[tuple[int, bytes]]:
-    """Fetch answers with their first offsets: values of ``value_bytes``, timestamps and keys that differ."""
+def answers(
+    value_bytes: int, batch_records: int | None = None, codec: Codec = Codec.NONE
+) -> list[tuple[int, bytes]]:
+    """Fetch answers with their first offsets: values of ``value_bytes``, timestamps and keys that differ.
+    Without ``batch_records`` batches have 64 KiB.
+    """
+    count = batch_records or BATCH_BYTES // (value_bytes + RECORD_OVERHEAD)
     made: list[tuple[int, bytes]] = []
     offset = 0
     value = bytes(i % 251 for i in range(value_bytes))
@@ -51,9 +57,9 @@ def answers(value_bytes: int) -> list[tuple[int, bytes]]:
         while size < ANSWER_BYTES - BATCH_BYTES // 2:
             rows = [
                 NewRecord(value, b"key-%06d" % (n % 1_000_000), 1_700_000_000_000 + n)
-                for n in range(offset, offset + BATCH_BYTES // (value_bytes + RECORD_OVERHEAD))
+                for n in range(offset, offset + count)
             ]
-            batch = encode_batch(rows, base_offset=offset, leader_epoch=0)
+            batch = encode_batch(rows, codec=codec, base_offset=offset, leader_epoch=0)
             offset += len(rows)
             parts.append(batch)
             size += len(batch)
@@ -155,7 +161,7 @@ def contestants() -> dict[str, Decoder]:
 
 def run(rounds: int = 7) -> list[Row]:
     """The rows of this question: values of 100 and of 1000 bytes in v2 batches, v0, v1 and 0.7's messages."""
-    return [*_run_v2(rounds), *_run_messages(rounds), *_run_07(rounds)]
+    return [*_run_v2(rounds), *_run_small_batches(rounds), *_run_messages(rounds), *_run_07(rounds)]
 
 
 def _run_messages(rounds: int) -> list[Row]:
@@ -240,6 +246,27 @@ def _run_v2(rounds: int) -> list[Row]:
                     measured[ours],
                     measured[against],
                     goal=goal,
+                    unit="Mrecords/s",
+                    scale=1e-6,
+                )
+            )
+    return rows
+
+
+def _run_small_batches(rounds: int) -> list[Row]:
+    """Of 100 B values, by how many records a batch has: what a producer that waits for none sends has one."""
+    rows: list[Row] = []
+    for codec in (Codec.NONE, Codec.LZ4):
+        for count in (1, 10, 100):
+            decoders = {name: decode for name, decode in contestants().items() if name != "kafka-python"}
+            measured = _measured(decoders, answers(100, count, codec), rounds)
+            how = ", lz4" if codec else ""
+            rows.append(
+                compare(
+                    f"decode v2 to Arrow, 100 B values, batches of {count}{how}, own, numba",
+                    measured["own, numba"],
+                    measured["aiokafka (C)"],
+                    goal=None if codec else 10.0,
                     unit="Mrecords/s",
                     scale=1e-6,
                 )

@@ -126,11 +126,11 @@ class CompiledEngine:
             return self._instead.walk_batches(data, place, limits, suspects)
         most = min(max(limits.records, 1), (len(data) - place.position) // HEADER_SIZE + 1)
         table = np.empty((most, k.BLOCK_FIELDS), np.int64)
-        numbers = np.array((*astuple(place), limits.records, limits.data_bytes, 0, 0), np.int64)
+        numbers = np.array((*astuple(place), limits.records, limits.data_bytes, 0, 0, 0, 0), np.int64)
         listed = np.array(tuple(suspects), np.int64)
         status = Status(walk_batches(np.frombuffer(data, np.uint8), numbers, listed, table))
-        place.position, place.lowest, _, _, place.at, _, _, _, count, codec = numbers.tolist()
-        return BatchRun(status, BlockTable(data, table[:count]) if count else None, codec)
+        place.position, place.lowest, _, _, place.at, _, _, _, count, *sums, codec = numbers.tolist()
+        return BatchRun(status, BlockTable(data, table[:count], *sums) if count else None, codec)
 
     def walk_messages(self, data: memoryview, start: int, stop: int, below: int) -> Walk:
         """Messages that follow each other; see `engine.Walks`."""
@@ -202,8 +202,7 @@ class _Arena:
         self._fill, self._wanted = fill, wanted
         rows, size, headers = limits.records, limits.data_bytes, limits.headers if wanted.headers else 0
         if isinstance(blocks, BlockTable):
-            records, data_bytes = blocks.totals()
-            rows, size = min(rows, records), min(size, data_bytes)
+            rows, size = min(rows, blocks.record_count), min(size, blocks.data_bytes)
         elif blocks[0].kind is not Kind.ENTRIES:
             rows = min(rows, sum(block.record_count for block in blocks))
             size = min(size, sum(block.end - block.start for block in blocks))

@@ -122,7 +122,7 @@ class BatchWalk:
             elif isinstance(found, BlockTable):
                 if group:
                     yield group
-                group, (records, size) = found, found.totals()
+                group, records, size = found, found.record_count, found.data_bytes
                 continue
             for block in more:
                 if group and not _fits(block, group[0].kind, records, size, limits):

@@ -160,18 +160,15 @@ class BlockTable(Sequence[Block]):
     their fields after the buffer. ``rows`` is an array of 64-bit integers of NumPy's, two-dimensional.
     """
 
-    __slots__ = ("buffer", "rows")
+    __slots__ = ("buffer", "data_bytes", "record_count", "rows")
 
-    def __init__(self, buffer: memoryview, rows: Any) -> None:
+    def __init__(self, buffer: memoryview, rows: Any, record_count: int, data_bytes: int) -> None:
+        """``record_count`` and ``data_bytes`` are those of all the rows."""
         self.buffer, self.rows = buffer, rows
+        self.record_count, self.data_bytes = record_count, data_bytes
 
     def __len__(self) -> int:
         return len(self.rows)
-
-    def totals(self) -> tuple[int, int]:
-        """How many records and bytes there are."""
-        start, end, count, *_ = self.rows.sum(axis=0).tolist()
-        return count, end - start
 
     def spans(self) -> Iterator[tuple[int, int, int]]:
         """Of each block its start, end and count of records."""
@@ -181,7 +178,8 @@ class BlockTable(Sequence[Block]):
         """The same blocks, decompressed: ``parts``, that end at ``ends`` where they follow each other."""
         rows = self.rows.copy()
         rows[0, 0], rows[1:, 0], rows[:, 1] = 0, ends[:-1], ends
-        return BlockTable(memoryview(parts[0] if len(parts) == 1 else b"".join(parts)), rows)
+        buffer = memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
+        return BlockTable(buffer, rows, self.record_count, ends[-1])
 
     @overload
     def __getitem__(self, index: int) -> Block: ...
@@ -189,7 +187,11 @@ class BlockTable(Sequence[Block]):
     def __getitem__(self, index: slice) -> BlockTable: ...
     def __getitem__(self, index: int | slice) -> Block | BlockTable:
         if isinstance(index, slice):
-            return BlockTable(self.buffer, self.rows[index])
+            rows = self.rows[index]
+            if len(rows) == len(self):
+                return self
+            start, end, count = rows[:, :3].sum(axis=0).tolist()
+            return BlockTable(self.buffer, rows, count, end - start)
         return Block(self.buffer, *self.rows[index].tolist())
 
     def __iter__(self) -> Iterator[Block]:

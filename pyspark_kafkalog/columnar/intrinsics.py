@@ -6,7 +6,7 @@ Nothing here checks anything. Who computes an address has compared it with the e
 
 CRC-32, that of zip, guards the messages of Kafka before 0.11, and CRC-32C the batches since. By tables,
 sixteen bytes at a step, 128 bytes take 48 ns; where the processor multiplies polynomials, folding leaves the
-tables only the last bytes: 11 ns.
+tables only the last bytes: 8 ns, or 4 where CRC-32C has an instruction of its own for these.
 Messages of v1 with values of 100 (1000) bytes decode in 40 (214) ns with it and 70 (540) without, those of
 0.7 in 20 (112) and 40 (435).
 Source: V. Gopal and others, "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel
@@ -128,12 +128,13 @@ _LEAST_FOLDED_BYTES = _ROWS * _BLOCK_BYTES
 
 
 def can_fold() -> bool:
-    """Whether code is compiled for this very processor, and it multiplies polynomials."""
+    """Whether code is compiled for this very processor, and it multiplies polynomials and sums CRC-32C."""
     config: Any = numba.config
     if config.CPU_NAME is not None or config.CPU_FEATURES is not None:
         return False
     try:
-        return bool(llvm.get_host_cpu_features().get("pclmul"))
+        features = llvm.get_host_cpu_features()
+        return bool(features.get("pclmul") and features.get("sse4.2"))
     except RuntimeError:  # LLVM does not know this processor's features
         return False
 
@@ -221,6 +222,32 @@ _fold_32: Any = _folder(_CRC_32)
 _fold_32c: Any = _folder(_CRC_32C)
 
 
+def _summer(bits: int) -> Any:
+    """Makes the function for the processor's instruction that goes on with a CRC-32C over so many bits."""
+
+    def sum_bits(typingctx: Any, crc: Any, word: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kind, held = ir.IntType(bits), ir.IntType(max(bits, 32))
+            called = ir.FunctionType(held, [held, kind])
+            name = f"llvm.x86.sse42.crc32.{held.width}.{bits}"
+            instruction: Any = cgutils.get_or_insert_function(builder.module, called, name)
+            crc, word = (
+                value if to.width == 64 else builder.trunc(value, to)
+                for value, to in zip(args, (held, kind), strict=True)
+            )
+            found = builder.call(instruction, [crc, word])
+            return found if held.width == 64 else builder.zext(found, _INT64)
+
+        return types.int64(types.int64, types.int64), codegen
+
+    return intrinsic(sum_bits)
+
+
+_sum64: Any = _summer(64)
+_sum32: Any = _summer(32)
+_sum8: Any = _summer(8)
+
+
 # --- CRCs by tables
 
 _ALL_BITS = 0xFFFFFFFF
@@ -296,14 +323,23 @@ def crc32_by_folding(tables, pos, size):
 
 
 @_inlined
-def crc32c_by_folding(tables, pos, size):
+def crc32c_by_folding(_, pos, size):
     """CRC-32C of ``size`` bytes at ``pos``, where `can_fold`."""
     crc, end = np.int64(_ALL_BITS), pos + size
     if size >= _LEAST_FOLDED_BYTES:
         low, high = _fold_32c(pos, size >> 4, crc)
-        crc = _eight(tables, 8, low) ^ _eight(tables, 0, high)
+        crc = _sum64(_sum64(np.int64(0), low), high)
         pos += size & ~15
-    return _crc_of_few(tables, pos, end, crc) ^ _ALL_BITS
+    while end - pos >= 8:
+        crc = _sum64(crc, read64(pos))
+        pos += 8
+    if end - pos >= 4:
+        crc = _sum32(crc, read32(pos))
+        pos += 4
+    while pos < end:
+        crc = _sum8(crc, get8(pos))
+        pos += 1
+    return crc ^ _ALL_BITS
 
 
 FOLDS = can_fold()

@@ -81,7 +81,7 @@ STATE_FIELDS = 19
 ) = range(STATE_FIELDS)
 
 # Where a walk over batches stands: the fields of `engine.Place`; then its limits, and what it found.
-PLACE_FIELDS = 10
+PLACE_FIELDS = 12
 (
     PLACE_POSITION,
     PLACE_LOWEST,
@@ -92,6 +92,8 @@ PLACE_FIELDS = 10
     PLACE_MOST_RECORDS,
     PLACE_MOST_BYTES,
     PLACE_COUNT,
+    PLACE_RECORDS,
+    PLACE_DATA_BYTES,
     PLACE_CODEC,
 ) = range(PLACE_FIELDS)
 

@@ -323,6 +323,7 @@ def walk_batches(source, place, suspects, table):
         pos += length
     place[k.PLACE_POSITION], place[k.PLACE_LOWEST], place[k.PLACE_AT] = pos, lowest, at
     place[k.PLACE_COUNT], place[k.PLACE_CODEC] = count, codec
+    place[k.PLACE_RECORDS], place[k.PLACE_DATA_BYTES] = records, taken
     return status
 
 
