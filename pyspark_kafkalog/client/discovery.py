@@ -88,6 +88,14 @@ class ClusterMetadata:
     topics: Mapping[str, TopicMetadata]
 
 
+class _Cached(NamedTuple):
+    """A topic in the cache. ``complete``: there was no error, and every partition had a leader."""
+
+    topic: TopicMetadata
+    asked_at: float
+    complete: bool
+
+
 @dataclass(slots=True)
 class _Outage:
     """A time in which no broker could be reached: from the first failure to the last."""
@@ -114,7 +122,7 @@ class Cluster:
         self._cluster_id: str | None = None
         self._controller_id = -1
         self._brokers: dict[int, Address] = {}
-        self._topics: dict[str, tuple[TopicMetadata, float]] = {}
+        self._topics: dict[str, _Cached] = {}
 
     def metadata(
         self,
@@ -248,15 +256,12 @@ class Cluster:
     def _fresh(self, topic: str) -> bool:
         """Whether the cache may be used for ``topic``: only if complete and recent."""
         entry = self._topics.get(topic)
-        if entry is None:
+        if entry is None or not entry.complete:
             return False
-        found, asked_at = entry
-        if found.error != ErrorCode.NONE or any(p.leader == NO_LEADER for p in found.partitions.values()):
-            return False
-        return self.clock.monotonic() - asked_at < self.config.metadata_max_age_ms / 1000
+        return self.clock.monotonic() - entry.asked_at < self.config.metadata_max_age_ms / 1000
 
     def _view(self, names: Iterable[str]) -> ClusterMetadata:
-        topics = {name: self._topics[name][0] for name in names}
+        topics = {name: self._topics[name].topic for name in names}
         return ClusterMetadata(self._cluster_id, self._controller_id, dict(self._brokers), topics)
 
     def _ask(
@@ -283,10 +288,14 @@ class Cluster:
         for name in asked or ():
             # A topic missing in the response does not exist.
             missing = TopicMetadata(name, uuid.UUID(int=0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, {})
-            self._topics[name] = (missing, now)
+            self._topics[name] = _Cached(missing, now, complete=False)
         for topic in answer.topics:
             if topic.name is not None:
-                self._topics[topic.name] = (_topic(topic), now)
+                found = _topic(topic)
+                # Noted once: each look-up of a leader asks, and a topic may have thousands of partitions.
+                led = all(p.leader != NO_LEADER for p in found.partitions.values())
+                complete = found.error == ErrorCode.NONE and led
+                self._topics[topic.name] = _Cached(found, now, complete)
 
 
 def _describe(failures: Mapping[Address, KafkaError]) -> str:

@@ -1,4 +1,4 @@
-"""Spark's Python daemon with the imports of its workers done: a new worker then has its first row sooner.
+"""Spark's Python daemon, but its workers start with their imports done and do not wait for their input.
 
     spark.python.daemon.module=pyspark_kafkalog.datasource.worker_daemon
 
@@ -6,14 +6,24 @@ Spark forks its Python workers from a daemon that has imported little before; so
 Arrow and this package for itself. New ones are common: a ``LIMIT`` ends the workers of its query, and so does
 a minute without work. Spark's daemon leaves out what may start threads. What is imported here starts one at
 most, of Arrow's allocator, which provides for being forked, as OpenBLAS does below NumPy.
+
+Spark sends a task to its worker in two small writes. Its TCP socket keeps the second back until the first is
+acknowledged, and the worker's system takes 40 ms to acknowledge what it has no answer to. So the workers have
+it acknowledged when they read. With ``spark.python.unix.domain.socket.enabled`` there is nothing to do.
 """
 
 from __future__ import annotations
 
 import gc
+import io
+import os
+import socket
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from functools import wraps
 from importlib import import_module
+from typing import Any
 
 PRELOADED = (
     "encodings.idna",
@@ -29,6 +39,54 @@ PRELOADED = (
     "pyspark_kafkalog.columnar.decoder",
 )
 """What a reading task imports, and the codec for host names."""
+
+ACKNOWLEDGING = ("pyspark.worker", "pyspark.sql.worker.plan_data_source_read")
+"""Modules of which a worker runs ``main``, with two files of its socket."""
+_BUFFER_BYTES = 1 << 16
+
+
+class AcknowledgedInput(io.RawIOBase):
+    """*Not thread-safe.* A worker's input, of which the sender learns at once what has been read."""
+
+    def __init__(self, source: io.BufferedReader, connection: socket.socket) -> None:
+        super().__init__()
+        self._source, self._connection = source, connection
+
+    def readable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._source.fileno()
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._source.readinto1(buffer)
+        # Holds for what has arrived only. At the end of a connection there is none to acknowledge to.
+        with suppress(OSError):
+            self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        return count
+
+
+def acknowledging(main: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """``main`` of a worker, with its input acknowledged as it is read if that comes over TCP."""
+
+    @wraps(main)
+    def run(infile: io.BufferedReader, outfile: Any) -> None:
+        with socket.socket(fileno=os.dup(infile.fileno())) as connection:
+            if connection.family == socket.AF_UNIX:
+                main(infile, outfile)
+            else:
+                main(io.BufferedReader(AcknowledgedInput(infile, connection), _BUFFER_BYTES), outfile)
+
+    return run
+
+
+def acknowledge() -> None:
+    """Let the workers acknowledge what Spark sends. Only Linux can be asked to."""
+    if hasattr(socket, "TCP_QUICKACK"):
+        for name in ACKNOWLEDGING:
+            with suppress(ImportError):
+                module: Any = import_module(name)
+                module.main = acknowledging(module.main)
 
 
 def preload() -> None:
@@ -59,6 +117,7 @@ def _forget_finders() -> None:
 
 
 if __name__ == "__main__":
+    acknowledge()
     preload()
     from pyspark.daemon import manager
 

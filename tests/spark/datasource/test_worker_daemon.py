@@ -5,13 +5,15 @@ A session of Spark has it in `test_discovery`.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import struct
 import subprocess
 import sys
+import termios
 from contextlib import closing
 from pathlib import Path
-from socket import MSG_WAITALL, create_connection
+from socket import MSG_WAITALL, create_connection, create_server, socket
 from typing import Any
 
 import pyspark
@@ -81,3 +83,29 @@ def test_a_worker_is_forked_with_arrow_in_its_memory() -> None:
             assert "libarrow" in Path(f"/proc/{pid}/maps").read_text()
             assert pid != daemon.pid
         daemon.stdin.close()  # as Spark ends it
+
+
+def _unacknowledged(sender: socket) -> int:
+    (count,) = struct.unpack("i", fcntl.ioctl(sender, termios.TIOCOUTQ, bytes(4)))
+    return int(count)
+
+
+def test_input_is_acknowledged_when_it_is_read() -> None:
+    """Spark sends a task in two writes, and its system keeps the second until the first is acknowledged."""
+    seen = []
+
+    def main(infile: Any, outfile: Any) -> None:
+        for _ in range(20):  # a connection acknowledges at once as long as it is young
+            sender.sendall(b"?")
+            infile.read(1)
+            outfile.write(b"!")
+            outfile.flush()
+            sender.recv(1)
+        sender.sendall(b"a task")
+        seen.append((infile.read(6), _unacknowledged(sender)))
+
+    with create_server(("127.0.0.1", 0)) as server, create_connection(server.getsockname()) as sender:
+        receiver, _ = server.accept()
+        with receiver, receiver.makefile("rb") as infile, receiver.makefile("wb") as outfile:
+            worker_daemon.acknowledging(main)(infile, outfile)
+    assert seen == [(b"a task", 0)]
