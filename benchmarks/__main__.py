@@ -32,6 +32,7 @@ BENCHMARKS = (
     Benchmark("decode", "Decode: fetched bytes to Arrow"),
     Benchmark("protocol", "Protocol: requests and answers, without the records in them"),
     Benchmark("pipeline", "Pipeline: from the broker to record batches, and back"),
+    Benchmark("read_arrow", "Arrow without Spark"),
     Benchmark("broker", "Broker"),
     Benchmark("fairness", "Broker, one client beside another"),
     Benchmark("partitions", "Broker, 10,000 partitions"),

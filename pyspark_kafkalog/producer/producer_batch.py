@@ -50,7 +50,6 @@ class ProducerBatch:
         "headers",
         "keys",
         "last_failure",
-        "only_values",
         "order",
         "parts",
         "producer_id",
@@ -79,8 +78,6 @@ class ProducerBatch:
         self.keys: list[bytes | None] | None = None
         self.times: list[int] = []
         self.headers: list[Sequence[Header]] | None = None
-        self.only_values = True
-        """Whether no record has a key or headers, and all are in the lists."""
         self.callbacks: Callbacks = []
         self.watchers: list[Watcher] = []
         self.size = BATCH_HEADER_BYTES
@@ -104,12 +101,10 @@ class ProducerBatch:
         self.times.append(time)
         if key is not None and self.keys is None:
             self.keys = [None] * index
-            self.only_values = False
         if self.keys is not None:
             self.keys.append(key)
         if headers and self.headers is None:
             self.headers = [()] * index
-            self.only_values = False
         if self.headers is not None:
             self.headers.append(headers)
         self.size += size
@@ -131,12 +126,10 @@ class ProducerBatch:
         self.times += times
         if keys is not None and self.keys is None:
             self.keys = [None] * index
-            self.only_values = False
         if self.keys is not None:
             self.keys += keys if keys is not None else [None] * len(values)
         if headers is not None and self.headers is None:
             self.headers = [()] * index
-            self.only_values = False
         if self.headers is not None:
             self.headers += headers if headers is not None else [()] * len(values)
         self.size += size
@@ -248,7 +241,6 @@ class BlockBatch(ProducerBatch):
             return super().extend_rows(rows, size)
         if not index:
             self._blocks: list[bytes] = []
-            self.only_values = False
         self.times += rows.times()
         # The rows' Arrow batch may hold many more rows, so it is not kept alive.
         self._blocks.append(rows.encoded(self.times[0], index))
@@ -316,20 +308,18 @@ OnBulkDelivery = Callable[["BulkDelivery"], object]
 """Called once on the producer's callback thread, when every record is settled."""
 
 
-class Delivery(tuple[ProducerBatch, int]):
-    """*Thread-safe.* The result of one record, available later.
+class Delivery:
+    """*Thread-safe.* The result of one record, available later."""
 
-    Of its batch, and its index there, it is a tuple because one is made for each record: with attributes it
-    takes half as long again.
-    """
+    __slots__ = ("_batch", "_index")
 
-    __slots__ = ()
+    def __init__(self, batch: ProducerBatch, index: int) -> None:
+        self._batch, self._index = batch, index
 
     @property
     def done(self) -> bool:
         """Whether the record is settled."""
-        batch, index = self
-        return batch.part_with(index)[0].settled
+        return self._batch.part_with(self._index)[0].settled
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """The record's metadata; waits up to ``timeout`` seconds, without limit if None.
@@ -340,9 +330,8 @@ class Delivery(tuple[ProducerBatch, int]):
             KafkaError: why the record could not be delivered.
             TimeoutError: it is not settled yet.
         """
-        whole, place = self
-        whole.wait(timeout)
-        batch, index = whole.part_with(place)
+        self._batch.wait(timeout)
+        batch, index = self._batch.part_with(self._index)
         if batch.error is not None:
             raise batch.error
         return metadata_of(batch, index)

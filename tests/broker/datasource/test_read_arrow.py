@@ -32,6 +32,7 @@ from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
+from tests.support.client.scripted_broker import ScriptedBroker
 from tests.support.client.scripted_log import ScriptedLog, batches, serving
 from tests.support.datasource.spark_topics import Topic, record
 from tests.support.formats.upgraded_log import EXPECTED, expected_rows, stored_log
@@ -397,6 +398,15 @@ def test_it_reads_no_further_than_it_is_asked_to() -> None:
             most = max(most, pa.total_allocated_bytes() - before)
         assert held == 64
         assert most < 16 * len(value)
+        assert _fetch_sizes(broker)[-1] == 2 << 20
+        most_bytes = {"kafka.max.partition.fetch.bytes": 3 << 20}
+        list(kafkalog.read_arrow(broker.address, "t", options={**QUICK, **most_bytes}))
+        assert _fetch_sizes(broker)[-1] == 3 << 20
+
+
+def _fetch_sizes(broker: ScriptedBroker) -> list[int]:
+    """What was asked for at most, in order of size."""
+    return sorted(r.topics[0].partitions[0].partition_max_bytes for r in broker.received(ApiKey.FETCH))
 
 
 def _one(offset: int, value: bytes) -> bytes:
