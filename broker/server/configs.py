@@ -1,16 +1,28 @@
-"""The properties of topics and of the broker as the wire describes them: value, source, synonyms."""
+"""The properties of topics and of the broker: as the wire describes them, and how it changes them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker.config import BrokerConfig, LogConfig
 from broker.log.generations import SINCE_08
+from broker.server.dispatch import Context
 from broker.server.served_topics import GENERATION_PROPERTY
 from pyspark_kafkalog.config.definition import Property, describe
-from pyspark_kafkalog.protocol.api.describe_configs import ConfigSource, ConfigType, DescribeConfigsSynonym
+from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, InvalidRequest, KafkaError
+from pyspark_kafkalog.protocol.api import incremental_alter_configs as incremental
+from pyspark_kafkalog.protocol.api.alter_configs import AlterableConfig
+from pyspark_kafkalog.protocol.api.describe_configs import (
+    ConfigSource,
+    ConfigType,
+    DescribeConfigsSynonym,
+    ResourceType,
+)
+from pyspark_kafkalog.protocol.api.incremental_alter_configs import ConfigOperation
+from pyspark_kafkalog.steps import Steps
 
 _TYPES = {
     bool: ConfigType.BOOLEAN,
@@ -109,3 +121,105 @@ def _entry(
 
 def _text(item: Property, value: Any) -> str | None:
     return None if value is None else item.text(value)
+
+
+# --- changes
+
+Change = Callable[[Mapping[str, str]], Mapping[str, str]]
+"""The properties that a topic sets for itself, before and after. Raises `KafkaError`: it cannot be done."""
+
+
+class Altered(NamedTuple):
+    """What became of one resource, as the wire has it."""
+
+    error_code: ErrorCode
+    error_message: str | None
+    resource_type: int
+    resource_name: str
+
+
+def altered(
+    changes: Sequence[tuple[int, str, Change]], ctx: Context, *, validate_only: bool
+) -> Steps[list[Altered]]:
+    """Change each resource, given by its type and name; what came of it, in their order."""
+    times = Counter((kind, name) for kind, name, _ in changes)
+    results = []
+    for kind, name, change in changes:
+        try:
+            if times[kind, name] > 1:
+                raise InvalidRequest(f"resource {name!r} is in the request {times[kind, name]} times")
+            _alter(kind, name, change, ctx, validate_only=validate_only)
+        except KafkaError as e:
+            results.append(Altered(ctx.refused(e), str(e), kind, name))
+        else:
+            results.append(Altered(ErrorCode.NONE, None, kind, name))
+        yield None
+    return results
+
+
+def _alter(kind: int, name: str, change: Change, ctx: Context, *, validate_only: bool) -> None:
+    if kind == ResourceType.BROKER:
+        raise InvalidRequest("a broker's properties are those of its file: change them there and restart it")
+    if kind != ResourceType.TOPIC:
+        raise InvalidRequest(f"resource type {kind}; only the properties of topics (2) can be changed")
+    topics = ctx.services.topics
+    topics.alter(name, change(topics.get(name).overrides), validate_only=validate_only)
+
+
+def replaced(configs: Sequence[AlterableConfig], _: Mapping[str, str]) -> dict[str, str]:
+    """All of a topic's own properties are these. Raises `InvalidRequest`: one is null, or given twice."""
+    _check_once(config.name for config in configs)
+    return {config.name: _given(config.name, config.value) for config in configs}
+
+
+def changed(
+    configs: Sequence[incremental.AlterableConfig], defaults: LogConfig, overrides: Mapping[str, str]
+) -> dict[str, str]:
+    """A topic's own properties after changes to some of them.
+
+    Raises:
+        InvalidRequest: a value is null, a name is given twice, or an operation is unknown.
+        InvalidConfig: something is to be added to, or taken from, a property that is no list.
+    """
+    _check_once(config.name for config in configs)
+    after = dict(overrides)
+    for config in configs:
+        name = config.name
+        if config.config_operation == ConfigOperation.DELETE:
+            after.pop(name, None)
+        elif config.config_operation == ConfigOperation.SET:
+            after[name] = _given(name, config.value)
+        elif config.config_operation in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
+            words = _listed(name, defaults, overrides)
+            given = [word.strip() for word in _given(name, config.value).split(",")]
+            if config.config_operation == ConfigOperation.APPEND:
+                words += [word for word in given if word not in words]
+            else:
+                words = [word for word in words if word not in given]
+            after[name] = ",".join(words)
+        else:
+            raise InvalidRequest(
+                f"operation {config.config_operation} on {name}; there are"
+                " set (0), delete (1), append (2) and subtract (3)"
+            )
+    return after
+
+
+def _check_once(names: Iterator[str]) -> None:
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise InvalidRequest(f"property {name} is given {times} times for one resource")
+
+
+def _given(name: str, value: str | None) -> str:
+    if value is None:
+        raise InvalidRequest(f"property {name} has no value")
+    return value
+
+
+def _listed(name: str, defaults: LogConfig, overrides: Mapping[str, str]) -> list[str]:
+    """The words of a property that is a list."""
+    for item in describe(LogConfig):
+        if item.name == name and item.kind is tuple:
+            return list(getattr(defaults.overridden(overrides), item.field))
+    raise InvalidConfig(f"nothing can be appended to {name}, or subtracted from it: it is not a list")

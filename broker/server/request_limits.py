@@ -30,7 +30,14 @@ COSTLY_ELEMENTS = 1_000
 """The same for the APIs whose elements cost much more: a topic to be made, a resource to be described."""
 
 _COSTLY = frozenset(
-    {ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS, ApiKey.DESCRIBE_CONFIGS}
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    }
 )
 FEW_BYTES = 4 << 10
 """In a request of so few bytes there are never too many elements."""

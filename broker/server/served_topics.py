@@ -19,6 +19,7 @@ from broker.store.manager import LogManager
 from broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.errors import (
     ErrorCode,
+    InvalidConfig,
     InvalidPartitions,
     InvalidTopic,
     KafkaError,
@@ -234,6 +235,23 @@ class Topics:
                 raise
             except Exception as e:
                 go_on = partial(steps.throw, e)
+
+    def alter(self, name: str, overrides: Mapping[str, str], *, validate_only: bool = False) -> None:
+        """Have the topic set these properties for itself and no others; its logs follow at once.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic.
+            InvalidConfig: a property is unknown, has a value it cannot have, or can never change.
+        """
+        if GENERATION_PROPERTY in overrides:
+            raise InvalidConfig(f"{GENERATION_PROPERTY} is given when a topic is created, and is fixed then")
+        with self._changing:
+            self.get(name)
+            if validate_only:
+                self._config.log_defaults().overridden(overrides)
+                return
+            self._logs.set_overrides(name, overrides)
+            _log.info("topic %s now has the properties %s", name, dict(overrides))
 
     def delete(self, name: str) -> None:
         """Delete the topic and its logs. Raises `UnknownTopicOrPartition`, or `InvalidTopic` for our own."""

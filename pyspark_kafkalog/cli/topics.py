@@ -1,4 +1,4 @@
-"""``kafkalog topics``: create, list, describe and delete topics."""
+"""``kafkalog topics``: create, list, describe, alter and delete topics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark_kafkalog.cli.connecting import DEFAULT_SERVER, Servers, connected, 
 from pyspark_kafkalog.client import admin
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.offsets import list_offsets
-from pyspark_kafkalog.errors import UnsupportedVersion
+from pyspark_kafkalog.errors import InvalidConfig, UnsupportedVersion
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition, encode_id
 
 _EXAMPLES = """\
@@ -22,12 +22,14 @@ kafkalog topics create flights --partitions 4
 
 kafkalog topics describe flights
 
+kafkalog topics alter flights --config retention.ms=86400000
+
 kafkalog topics delete flights flights-copy
 """
 
 topics = typer.Typer(
     no_args_is_help=True,
-    help="Create, list, describe and delete topics.",
+    help="Create, list, describe, alter and delete topics.",
     epilog=_EXAMPLES,
 )
 Name = Annotated[str, typer.Argument(help="The topic.")]
@@ -104,6 +106,35 @@ def _own_properties(cluster: Cluster, name: str) -> str:
         return "properties unknown: this broker is too old to report them"
     own = ", ".join(f"{key}={entry.value}" for key, entry in configs.items() if not entry.is_default)
     return own or "no topic properties"
+
+
+@topics.command(
+    "alter",
+    epilog="Example: kafkalog topics alter flights --config retention.ms=60000 --delete-config segment.bytes",
+)
+def alter(
+    name: Name,
+    config: Annotated[
+        list[str] | None, typer.Option(help="A topic property to set, name=value; may be repeated.")
+    ] = None,
+    delete_config: Annotated[
+        list[str] | None, typer.Option(help="A property that is to be the broker's again; may be repeated.")
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="The new number of partitions; it can only grow.")
+    ] = None,
+    server: Servers = DEFAULT_SERVER,
+) -> None:
+    """Change a topic's properties, or add partitions to it."""
+    configs = properties(config, "--config")
+    if not (configs or delete_config or partitions):
+        raise InvalidConfig("nothing to change: give --config, --delete-config or --partitions")
+    with connected(server) as cluster:
+        if configs or delete_config:
+            admin.alter_topic_configs(cluster, name, set=configs, delete=delete_config or ())
+        if partitions:
+            admin.create_partitions(cluster, {name: partitions})
+    typer.echo(f"altered {name}")
 
 
 @topics.command("delete", epilog="Example: kafkalog topics delete flights flights-copy --yes")

@@ -1,4 +1,4 @@
-"""Create, delete, grow and describe topics, as requests to the cluster's controller.
+"""Create, delete, grow, change and describe topics, as requests to the cluster's controller.
 
 Every function takes a `Cluster`, or ``bootstrap.servers`` for a single call. A failure of some topics does
 not undo the others: the error is that of the first failed topic, and its message lists all of them.
@@ -26,6 +26,12 @@ from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, Del
 from pyspark_kafkalog.protocol.api.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
+)
+from pyspark_kafkalog.protocol.api.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    ConfigOperation,
+    IncrementalAlterConfigsRequest,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
 
@@ -108,6 +114,34 @@ def create_partitions(where: Cluster | str, totals: Mapping[str, int], *, timeou
         for name in totals:
             cluster.forget(name)
     _check("topic", answer.results, list(totals))
+
+
+def alter_topic_configs(
+    where: Cluster | str,
+    name: str,
+    *,
+    set: Mapping[str, str] | None = None,
+    delete: Iterable[str] = (),
+    timeout_ms: int = 30_000,
+) -> None:
+    """Set properties of a topic, and let others be the broker's again. Brokers know it since Kafka 2.3.
+
+    Raises:
+        UnknownTopicOrPartition, InvalidConfig: there is no such topic, or it cannot have these.
+    """
+    changes = [AlterableConfig(key, ConfigOperation.SET, value) for key, value in (set or {}).items()]
+    changes += [AlterableConfig(key, ConfigOperation.DELETE) for key in delete]
+    resource = AlterConfigsResource(_TOPIC_RESOURCE, name, tuple(changes))
+    request = IncrementalAlterConfigsRequest(resources=(resource,))
+    with _cluster(where) as cluster:
+        answer = _ask_controller(
+            cluster, "changing a topic", lambda _: request, timeout_ms, lambda a: a.responses
+        )
+    if not answer.responses:
+        raise InvalidRequest(f"the IncrementalAlterConfigs response lacks {name}")
+    (result,) = answer.responses
+    if result.error_code != ErrorCode.NONE:
+        raise error_for(result.error_code, _text("topic", name, result))
 
 
 def describe_configs(

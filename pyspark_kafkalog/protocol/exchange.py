@@ -113,7 +113,9 @@ class ApiKey(IntEnum):
     END_TXN = 26
     TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
     CREATE_PARTITIONS = 37
+    INCREMENTAL_ALTER_CONFIGS = 44
 
 
 class VersionRange(NamedTuple):
@@ -179,7 +181,9 @@ APIS: dict[ApiKey, Api] = {
         Api(ApiKey.END_TXN, VersionRange(0, 4), 3),
         Api(ApiKey.TXN_OFFSET_COMMIT, VersionRange(0, 4), 3),
         Api(ApiKey.DESCRIBE_CONFIGS, VersionRange(1, 4), 4),
+        Api(ApiKey.ALTER_CONFIGS, VersionRange(0, 2), 2),
         Api(ApiKey.CREATE_PARTITIONS, VersionRange(0, 3), 2),
+        Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, VersionRange(0, 1), 1),
     )
 }
 """All APIs that we can read and write. Those that a broker serves are in the broker's registry."""

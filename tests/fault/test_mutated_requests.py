@@ -20,6 +20,12 @@ from broker.server import handlers
 from broker.server.dispatch import REGISTRY
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.protocol.api import incremental_alter_configs as incremental
+from pyspark_kafkalog.protocol.api.alter_configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+)
 from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest
 from pyspark_kafkalog.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from pyspark_kafkalog.protocol.api.create_topics import (
@@ -31,6 +37,7 @@ from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, Del
 from pyspark_kafkalog.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest
 from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
+from pyspark_kafkalog.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest
 from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
 from pyspark_kafkalog.protocol.api.list_groups import ListGroupsRequest
 from pyspark_kafkalog.protocol.api.list_offsets import (
@@ -109,6 +116,20 @@ def good_requests() -> dict[ApiKey, object]:
         ApiKey.INIT_PRODUCER_ID: InitProducerIdRequest(transaction_timeout_ms=1000),
         ApiKey.DESCRIBE_CONFIGS: DescribeConfigsRequest(
             resources=(DescribeConfigsResource(resource_type=2, resource_name=ATTACKED),)
+        ),
+        ApiKey.ALTER_CONFIGS: AlterConfigsRequest(
+            resources=(
+                AlterConfigsResource(2, "made-by-mutated-requests", (AlterableConfig("retention.ms", "9"),)),
+            )
+        ),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: IncrementalAlterConfigsRequest(
+            resources=(
+                incremental.AlterConfigsResource(
+                    2,
+                    "made-by-mutated-requests",
+                    (incremental.AlterableConfig("cleanup.policy", 2, "compact"),),
+                ),
+            )
         ),
         ApiKey.CREATE_PARTITIONS: CreatePartitionsRequest(
             topics=(CreatePartitionsTopic(name="made-by-mutated-requests", count=3),)

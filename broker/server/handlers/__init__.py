@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker.server.handlers import (
+    alter_configs,
     api_versions,
     create_partitions,
     create_topics,
@@ -11,6 +12,7 @@ from broker.server.handlers import (
     describe_groups,
     fetch,
     find_coordinator,
+    incremental_alter_configs,
     init_producer_id,
     list_groups,
     list_offsets,
@@ -21,6 +23,7 @@ from broker.server.handlers import (
 )
 
 __all__ = [
+    "alter_configs",
     "api_versions",
     "create_partitions",
     "create_topics",
@@ -29,6 +32,7 @@ __all__ = [
     "describe_groups",
     "fetch",
     "find_coordinator",
+    "incremental_alter_configs",
     "init_producer_id",
     "list_groups",
     "list_offsets",

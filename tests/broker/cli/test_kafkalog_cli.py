@@ -28,6 +28,15 @@ def test_a_topic_is_made_listed_described_and_deleted(server: str, client: RawCl
     assert "retention.ms=60000" in described
     assert table(described) == [["0", "0", "0", "0", "0"], ["1", "0", "0", "3", "3"]]
 
+    altered = kafkalog(
+        *("topics", "alter", "of-the-cli", "--partitions", "3"),
+        *("--config", "segment.ms=5000", "--delete-config", "retention.ms"),
+        server=server,
+    )
+    assert altered.stdout == "altered of-the-cli\n"
+    described = kafkalog("topics", "describe", "of-the-cli", server=server).stdout.splitlines()
+    assert described[0].endswith("  segment.ms=5000")
+    assert "of-the-cli\t3" in kafkalog("topics", "list", server=server).stdout.splitlines()
     kept = kafkalog("topics", "delete", "of-the-cli", server=server, said="n\n")
     assert kept.returncode == 1
     assert kafkalog("topics", "delete", "of-the-cli", "--yes", server=server).stdout == "deleted of-the-cli\n"
@@ -39,6 +48,8 @@ def test_a_topic_is_made_listed_described_and_deleted(server: str, client: RawCl
     [
         (("topics", "describe", "not-there"), 1, "kafkalog: topic 'not-there' does not exist"),
         (("topics", "create", "bad/name"), 1, "bad/name"),
+        (("topics", "alter", "x"), 2, "--delete-config"),
+        (("topics", "alter", "not-there", "--config", "segment.ms=1"), 1, "not-there"),
         (("topics", "create", "x", "--config", "nonsense"), 2, "'nonsense' is not name=value"),
         (("topics", "create", "x", "--config", "retention.ms=soon"), 2, "retention.ms"),
         (("topics", "create", "x", "--partitions", "0"), 2, "greater than or equal to 1"),

@@ -57,6 +57,8 @@ DEFAULTS = {
     "CreatePartitionsTopic.assignments": NULL_BY_DEFAULT,
     "DescribeConfigsResource.configuration_keys": NULL_BY_DEFAULT,
     "DescribeConfigsResourceResult.documentation": NULL_BY_DEFAULT,
+    "AlterableConfig.value": NULL_BY_DEFAULT,
+    "AlterConfigsResourceResponse.error_message": NULL_BY_DEFAULT,
     "DescribeConfigsResourceResult.value": NULL_BY_DEFAULT,
     "DescribeConfigsResult.error_message": NULL_BY_DEFAULT,
     "DescribeConfigsSynonym.value": NULL_BY_DEFAULT,

@@ -31,7 +31,9 @@ TABLE = {
     26: ("END_TXN", 0, 4, 3),
     28: ("TXN_OFFSET_COMMIT", 0, 4, 3),
     32: ("DESCRIBE_CONFIGS", 1, 4, 4),
+    33: ("ALTER_CONFIGS", 0, 2, 2),
     37: ("CREATE_PARTITIONS", 0, 3, 2),
+    44: ("INCREMENTAL_ALTER_CONFIGS", 0, 1, 1),
 }
 
 

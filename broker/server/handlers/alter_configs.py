@@ -1,0 +1,29 @@
+"""AlterConfigs 0-2: replace all the properties that topics set for themselves.
+
+Left out: brokers, whose properties are those of their file until they stop.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from broker.server.configs import altered, replaced
+from broker.server.dispatch import Context, handles
+from pyspark_kafkalog.protocol.api.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.steps import Steps
+
+
+@handles(ApiKey.ALTER_CONFIGS, versions=(0, 2))
+def alter_configs(request: AlterConfigsRequest, ctx: Context) -> Steps[AlterConfigsResponse]:
+    """A result for each resource, all or nothing of it; one that is there twice is refused."""
+    changes = [
+        (each.resource_type, each.resource_name, partial(replaced, each.configs))
+        for each in request.resources
+    ]
+    results = yield from altered(changes, ctx, validate_only=request.validate_only)
+    return AlterConfigsResponse(responses=tuple(AlterConfigsResourceResponse(*result) for result in results))

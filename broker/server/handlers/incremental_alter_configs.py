@@ -1,0 +1,34 @@
+"""IncrementalAlterConfigs 0-1: set, delete, append to and subtract from properties of topics.
+
+Left out: brokers, whose properties are those of their file until they stop.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from broker.server.configs import altered, changed
+from broker.server.dispatch import Context, handles
+from pyspark_kafkalog.protocol.api.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.steps import Steps
+
+
+@handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1))
+def incremental_alter_configs(
+    request: IncrementalAlterConfigsRequest, ctx: Context
+) -> Steps[IncrementalAlterConfigsResponse]:
+    """A result for each resource, all or nothing of it; one that is there twice is refused."""
+    defaults = ctx.services.config.log_defaults()
+    changes = [
+        (each.resource_type, each.resource_name, partial(changed, each.configs, defaults))
+        for each in request.resources
+    ]
+    results = yield from altered(changes, ctx, validate_only=request.validate_only)
+    return IncrementalAlterConfigsResponse(
+        responses=tuple(AlterConfigsResourceResponse(*result) for result in results)
+    )
