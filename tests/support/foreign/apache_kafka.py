@@ -10,6 +10,7 @@ import socket
 import subprocess
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark_kafkalog.types import encode_id
@@ -25,19 +26,28 @@ _STARTED = re.compile(r"Kafka Server started|\[KafkaServer id=1\] started")
 """Without ZooKeeper, and with it."""
 
 
-def fetch() -> Path:
-    """The directory with Kafka's jars, fetched unless they are there.
+QUICK = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""Options of a Java that starts soon and takes little, for tests."""
+
+AS_SHIPPED = ("-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
+              "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent")  # fmt: skip
+"""Those of Kafka's own start script, for what is measured."""
+
+
+def fetch(version: str | None = None) -> Path:
+    """The directory with Kafka's jars, fetched unless they are there; without a version, the tests' own.
 
     Raises:
         NotAvailable: no Java, no Maven, or its repository cannot be reached.
     """
-    return with_maven("kafka", WHAT, POM)
+    if version is None:
+        return with_maven("kafka", WHAT, POM)
+    return with_maven(f"kafka-{version}", f"{WHAT} {version}", POM, f"-Dkafka.version={version}")
 
 
-def java(jars: Path, main: str, *arguments: str | Path) -> list[str]:
+def java(jars: Path, main: str, *arguments: str | Path, options: Sequence[str] = QUICK) -> list[str]:
     """The command that runs one of Kafka's programs."""
-    own = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*"]
-    return ["java", *own, main, *map(str, arguments)]
+    return ["java", *options, "-cp", f"{jars}/*", main, *map(str, arguments)]
 
 
 def run_tool(jars: Path, main: str, *arguments: str | Path) -> str:
@@ -56,10 +66,18 @@ class ApacheKafka:
     """
 
     def __init__(
-        self, jars: Path, directory: Path, *, zookeeper: str | None = None, **properties: str
+        self,
+        jars: Path,
+        directory: Path,
+        *,
+        zookeeper: str | None = None,
+        options: Sequence[str] = QUICK,
+        **properties: str,
     ) -> None:
-        """``properties`` with underscores for dots are added to those that a single node needs."""
-        self._jars = jars
+        """``properties`` with underscores for dots are added to those that a single node needs; ``options``
+        are Java's.
+        """
+        self._jars, self._options = jars, options
         self._process: subprocess.Popen[bytes] | None = None
         self.data_dir = directory / "data"
         self.log_file = directory / "kafka.log"
@@ -101,7 +119,9 @@ class ApacheKafka:
         assert self._process is None
         with self.log_file.open("wb") as log:
             self._process = subprocess.Popen(
-                java(self._jars, "kafka.Kafka", self._properties), stdout=log, stderr=log
+                java(self._jars, "kafka.Kafka", self._properties, options=self._options),
+                stdout=log,
+                stderr=log,
             )
         deadline = time.monotonic() + _START_SECONDS
         while not _STARTED.search(self.log_file.read_text(errors="replace")):
@@ -112,6 +132,12 @@ class ApacheKafka:
                 raise AssertionError(f"Apache Kafka has not started:\n{tail}")
             time.sleep(0.1)
         return self
+
+    @property
+    def pid(self) -> int:
+        """Its process; it must have been started."""
+        assert self._process is not None
+        return self._process.pid
 
     def stop(self) -> None:
         """Stop it gracefully; may be called again."""

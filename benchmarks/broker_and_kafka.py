@@ -1,0 +1,329 @@
+"""How does our broker compare with Apache Kafka 4.1, asked by the same clients?
+
+Both brokers run in processes of their own and are served in turn: Kafka with the options of its own start
+script, both with their default threads, logs in one file system. librdkafka's clients, as many as a row says,
+share one process, with a thread each; producers have sent something before they are measured. Kafka's own
+performance tool begins anew each round; what counts is the rate that it reports. Its consumer's tool joins a
+group, which our broker does not serve.
+
+Values have 100 bytes, of which a codec can make half. ``processor`` in a note is seconds of broker + clients
+for a round, ours and then Kafka's: where the clients' are nearly all that there is, they are the bound.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.harness import Measurement, Row, compare, table
+from broker.embedded import start_broker
+from pyspark_kafkalog.client.admin import NewTopic, create_topics
+from tests.support.foreign.apache_kafka import AS_SHIPPED, ApacheKafka, fetch, java
+
+KAFKA = "4.1.1"
+OURS, PEER = "ours", f"Apache Kafka {KAFKA}"
+VALUE_BYTES = 100
+GOAL = 1.0
+_TIMEOUT_SECONDS = 120
+_STARTS = 3
+_RATE = re.compile(r"([\d.]+) records/sec")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What clients do in one round, ``messages`` in all."""
+
+    kind: str
+    """``produce``, ``single`` (one record a request, each awaited) or ``consume``."""
+    clients: int
+    partitions: int
+    messages: int
+    properties: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def question(self) -> str:
+        """As the table calls it."""
+        kind = {"single": "one record a request"}.get(self.kind, self.kind)
+        more = ", ".join(f"{name}={value}" for name, value in self.properties.items())
+        clients = "1 client" if self.clients == 1 else f"{self.clients} clients"
+        partitions = "1 partition" if self.partitions == 1 else f"{self.partitions} partitions"
+        return ", ".join(part for part in (f"librdkafka {kind}", clients, partitions, more) if part)
+
+
+WORKS = (
+    *(Work("produce", clients, partitions, 1_000_000) for clients in (1, 10, 50) for partitions in (1, 100)),
+    Work("produce", 1, 1, 1_000_000, {"acks": "all"}),
+    Work("produce", 1, 1, 1_000_000, {"compression.type": "lz4"}),
+    Work("produce", 10, 100, 1_000_000, {"acks": "all", "compression.type": "lz4"}),
+    *(Work("single", clients, 1, 20_000) for clients in (1, 10)),
+    *(Work("consume", clients, partitions, 1_000_000) for clients in (1, 10, 50) for partitions in (1, 100)),
+)
+"""Everything that librdkafka is asked for; a consumer without a partition of its own reads one again."""
+
+
+def run(rounds: int = 5) -> list[Row]:
+    """All rows of this question; about a quarter of an hour with five rounds."""
+    jars = fetch(KAFKA)
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        rows = [_shown(_start_time(jars, directory))]
+        with both(jars, directory) as brokers:
+            contest = Contest(brokers, rounds)
+            rows += [_shown(contest.of_librdkafka(work)) for work in WORKS]
+            rows += [_shown(contest.of_producer_tool(jars, count)) for count in (1, 100)]
+            rows.append(_shown(contest.memory()))
+        return rows
+
+
+def _shown(row: Row) -> Row:
+    """As it is found: all of it takes long."""
+    print(table([row]).splitlines()[-1], file=sys.stderr, flush=True)
+    return row
+
+
+@dataclass(frozen=True)
+class Served:
+    """A broker that runs."""
+
+    servers: str
+    pid: int
+
+
+@contextmanager
+def both(jars: Path, directory: Path) -> Iterator[dict[str, Served]]:
+    """Both brokers, by name."""
+    kafka = ApacheKafka(jars, directory / "kafka", options=AS_SHIPPED)
+    with start_broker({"log.retention.ms": -1}, data_dir=directory / "ours") as ours:
+        kafka.start()
+        try:
+            yield {
+                OURS: Served(ours.bootstrap_servers, ours.pid),
+                PEER: Served(kafka.bootstrap_servers, kafka.pid),
+            }
+        finally:
+            kafka.stop()
+
+
+def _start_time(jars: Path, directory: Path) -> Row:
+    times: dict[str, list[float]] = {OURS: [], PEER: []}
+    for number in range(_STARTS):
+        began = time.perf_counter()
+        start_broker(data_dir=directory / f"start-{number}").stop()
+        times[OURS].append(time.perf_counter() - began)
+        kafka = ApacheKafka(jars, directory / f"start-kafka-{number}", options=AS_SHIPPED)
+        began = time.perf_counter()
+        kafka.start().stop()
+        times[PEER].append(time.perf_counter() - began)
+    ours, peer = (statistics.median(times[name]) for name in (OURS, PEER))
+    return Row("start and stop", ours, peer, peer / ours, GOAL, "s", f"peer: {PEER}")
+
+
+class Contest:
+    """*Not thread-safe.* Both brokers, and what is asked of them in turn."""
+
+    def __init__(self, brokers: Mapping[str, Served], rounds: int) -> None:
+        self._brokers = brokers
+        self._rounds = rounds
+        self._topics = 0
+
+    def of_librdkafka(self, work: Work) -> Row:
+        """One row: the clients' rate."""
+        topics = {name: self._topic(name, work.partitions) for name in self._brokers}
+        if work.kind == "consume":
+            filled = Work("produce", 1, work.partitions, work.messages)
+            for name, broker in self._brokers.items():
+                _clients(broker.servers, topics[name], filled)
+
+        def ask(name: str) -> tuple[float, float]:
+            found = _clients(self._brokers[name].servers, topics[name], work)
+            return found["seconds"], found["processor"]
+
+        return self._measured(work.question, work.messages, ask)
+
+    def of_producer_tool(self, jars: Path, partitions: int) -> Row:
+        """Kafka's own producer and its own idea of its rate."""
+        count = 1_000_000
+        topics = {name: self._topic(name, partitions) for name in self._brokers}
+
+        def ask(name: str) -> tuple[float, float]:
+            command = java(
+                jars, "org.apache.kafka.tools.ProducerPerformance", "--topic", topics[name],
+                "--num-records", str(count), "--record-size", str(VALUE_BYTES), "--throughput", "-1",
+                "--producer-props", f"bootstrap.servers={self._brokers[name].servers}", options=_TOOL,
+            )  # fmt: skip
+            out, processor = _ran(command)
+            return count / float(_RATE.findall(out)[-1]), processor
+
+        return self._measured(f"kafka-producer-perf-test, partitions: {partitions}", count, ask)
+
+    def memory(self) -> Row:
+        """What each holds after all that."""
+        held = {
+            name: psutil.Process(each.pid).memory_info().rss / 2**20 for name, each in self._brokers.items()
+        }
+        ratio = held[PEER] / held[OURS]
+        return Row("memory afterwards", held[OURS], held[PEER], ratio, GOAL, "MiB", f"peer: {PEER}")
+
+    def _measured(self, question: str, amount: int, ask: Callable[[str], tuple[float, float]]) -> Row:
+        measured = {name: Measurement(name, amount) for name in self._brokers}
+        spent: dict[str, list[tuple[float, float]]] = {name: [] for name in self._brokers}
+        for number in range(1 + self._rounds):
+            for name, broker in self._brokers.items():
+                before = _processor(broker.pid)
+                seconds, clients = ask(name)
+                if number:
+                    measured[name].seconds.append(seconds)
+                    spent[name].append((_processor(broker.pid) - before, clients))
+        medians = {
+            name: [statistics.median(each) for each in zip(*spent[name], strict=True)] for name in spent
+        }
+        note = "processor " + ", ".join(
+            f"{medians[name][0]:.2f} + {medians[name][1]:.2f} s" for name in (OURS, PEER)
+        )
+        unit, scale = "k messages/s", 1e-3
+        return compare(question, measured[OURS], measured[PEER], goal=GOAL, unit=unit, scale=scale, note=note)
+
+    def _topic(self, name: str, partitions: int) -> str:
+        self._topics += 1
+        topic = f"measured-{self._topics}"
+        create_topics(self._brokers[name].servers, [NewTopic(topic, partitions, 1)])
+        return topic
+
+
+_TOOL = ("-Xmx512m",)
+
+
+def _processor(pid: int) -> float:
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
+
+
+def _ran(command: list[str]) -> tuple[str, float]:
+    """What a tool prints, and its processor seconds."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stdout[-2000:] + done.stderr[-2000:])
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return done.stdout, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+# --- the clients, in a process of their own
+
+
+def _clients(servers: str, topic: str, work: Work) -> dict[str, float]:
+    """Seconds and processor seconds that the clients took."""
+    task = json.dumps([servers, topic, asdict(work)])
+    command = [sys.executable, "-c", "from benchmarks.broker_and_kafka import serve_clients; serve_clients()"]
+    done = subprocess.run(
+        command, input=task, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def serve_clients() -> None:
+    """Do what standard input says, and print what it took."""
+    servers, topic, given = json.loads(sys.stdin.read())
+    work = Work(**given)
+    share = work.messages // work.clients
+    make = {"produce": _producer, "single": _single_producer, "consume": _consumer}[work.kind]
+    steps = [make(servers, topic, work, number, share) for number in range(work.clients)]
+    threads = [threading.Thread(target=step) for step in steps]
+    spent = time.process_time()
+    began = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    seconds = time.perf_counter() - began
+    print(json.dumps({"seconds": seconds, "processor": time.process_time() - spent}))
+
+
+def _value() -> bytes:
+    """Random hexadecimal digits, and the same once more."""
+    digits = f"{random.Random(1).getrandbits(4 * VALUE_BYTES):0{VALUE_BYTES}x}".encode()
+    return digits[: VALUE_BYTES // 2] * 2
+
+
+def _producer(servers: str, topic: str, work: Work, number: int, share: int) -> Callable[[], None]:
+    import confluent_kafka
+
+    properties = {"bootstrap.servers": servers, "acks": 1, "linger.ms": 5, **work.properties}
+    producer = confluent_kafka.Producer({**properties, "queue.buffering.max.messages": 2_000_000})
+    value = _value()
+    producer.produce(topic, value, partition=number % work.partitions)
+    _check(producer.flush(_TIMEOUT_SECONDS))
+
+    def send() -> None:
+        for count in range(share):
+            producer.produce(topic, value, partition=(number + count) % work.partitions)
+        _check(producer.flush(_TIMEOUT_SECONDS))
+
+    return send
+
+
+def _single_producer(servers: str, topic: str, work: Work, number: int, share: int) -> Callable[[], None]:
+    import confluent_kafka
+
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": servers, "acks": 1, "linger.ms": 0, "batch.num.messages": 1}
+    )
+    value = _value()
+
+    def send() -> None:
+        for count in range(share):
+            producer.produce(topic, value, partition=(number + count) % work.partitions)
+            _check(producer.flush(_TIMEOUT_SECONDS))
+
+    producer.produce(topic, value, partition=0)
+    _check(producer.flush(_TIMEOUT_SECONDS))
+    return send
+
+
+def _consumer(servers: str, topic: str, work: Work, number: int, share: int) -> Callable[[], None]:
+    import confluent_kafka
+
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": servers, "group.id": "measured", "enable.auto.commit": False}
+    )
+    numbers = range(work.partitions)[number :: work.clients] or [number % work.partitions]
+    consumer.assign([confluent_kafka.TopicPartition(topic, each, 0) for each in numbers])
+
+    def read() -> None:
+        left = share
+        while left > 0:
+            messages = consumer.consume(min(10_000, left), _TIMEOUT_SECONDS)
+            for message in messages:
+                if message.error() is not None:
+                    raise RuntimeError(message.error())
+            left -= len(messages)
+        consumer.close()
+
+    return read
+
+
+def _check(left: int) -> None:
+    if left:
+        raise RuntimeError(f"{left} messages were not acknowledged")
+
+
+if __name__ == "__main__":
+    print(table(run()))
