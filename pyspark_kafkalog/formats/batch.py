@@ -307,8 +307,8 @@ def encode_control(
 
 
 def seal_batch(
-    block: bytes,
-    *,
+    block: Buffer,
+    *more: Buffer,
     attributes: int,
     last_offset_delta: int,
     base_timestamp: int,
@@ -318,18 +318,21 @@ def seal_batch(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytes:
-    """The batch around an encoded ``block``, compressed as ``attributes`` say; ``producer`` is id, epoch,
-    sequence.
+    """The batch around an encoded ``block``, compressed as ``attributes`` say, and ``more`` of it;
+    ``producer`` is id, epoch, sequence.
     """
     try:
         covered = COVERED.pack(
             attributes, last_offset_delta, base_timestamp, max_timestamp, *producer, record_count
         )
-        length = HEADER_SIZE - BATCH_OVERHEAD + len(block)
-        head = UNCOVERED.pack(base_offset, length, leader_epoch, MAGIC, crc32c(block, crc32c(covered)))
+        length = HEADER_SIZE - BATCH_OVERHEAD + sum(map(len, (block, *more)))
+        crc = crc32c(block, crc32c(covered))
+        for part in more:
+            crc = crc32c(part, crc)
+        head = UNCOVERED.pack(base_offset, length, leader_epoch, MAGIC, crc)
     except struct.error as e:
         raise InvalidRecord(f"batch of {record_count} records at offset {base_offset}: {e}") from None
-    return b"".join((head, covered, block))
+    return b"".join((head, covered, block, *more))
 
 
 def assign(

@@ -8,6 +8,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -35,6 +36,9 @@ ANYWHERE = -(1 << 63)
 
 _MORE_BYTES = 16
 """Added to a row's bound, it covers a record in which every number has its maximum length."""
+_FEW = 1 << 16
+"""Partition numbers below it are sorted as 16 bits."""
+
 _FARTHEST_TIME = 1 << 61
 """Times closer to 0 than this differ by at most 64 bits."""
 
@@ -109,7 +113,7 @@ class ArrowRows:
 
     ``rows`` are indexes of cells; ``times`` and ``sizes`` (bounds of the rows' bytes in a record batch)
     belong to them. ``partitions`` are the caller's choices, `ANYWHERE` for none; None if there are no choices
-    at all.
+    at all. ``one_time`` is whether all times are the same.
     """
 
     def __init__(
@@ -120,10 +124,16 @@ class ArrowRows:
         times: np.ndarray,
         sizes: np.ndarray,
         partitions: np.ndarray | None = None,
+        *,
+        one_time: bool = False,
     ) -> None:
         self.values, self.keys, self.partitions = values, keys, partitions
         self._rows, self._times, self._sizes = _frozen(rows), _frozen(times), sizes
-        self._ends = sizes.cumsum()
+        self._one_time = one_time
+
+    @cached_property
+    def _ends(self) -> np.ndarray:
+        return self._sizes.cumsum()
 
     @classmethod
     def of(
@@ -141,13 +151,13 @@ class ArrowRows:
         if keys is not None:
             content += np.maximum(keys.lengths, 0)
         sizes = content + np.where(content < SMALL_CONTENT, SMALL_OVERHEAD, BIG_OVERHEAD)
-        if isinstance(times, int):
+        if one_time := isinstance(times, int):
             times = np.full(count, times, np.int64)
         else:
             sizes += OWN_TIME_BYTES
             if count and not -_FARTHEST_TIME < int(times.min()) <= int(times.max()) < _FARTHEST_TIME:
                 return None
-        return cls(values, keys, np.arange(count), times, sizes, partitions)
+        return cls(values, keys, np.arange(count), times, sizes, partitions, one_time=one_time)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -171,6 +181,8 @@ class ArrowRows:
 
     def times(self) -> list[int]:
         """The rows' times, in milliseconds."""
+        if self._one_time:
+            return [int(self._times[0])] * len(self) if len(self) else []
         times: list[int] = self._times.tolist()
         return times
 
@@ -193,17 +205,18 @@ class ArrowRows:
             _compiled("choose_partitions")(self.keys.data, self.keys.starts, self.keys.lengths, count, chosen)
         if self.partitions is not None:
             chosen = np.where(self.partitions == ANYWHERE, chosen, self.partitions)
-        if len(self) and (chosen == chosen[0]).all():
+        if not len(self):
+            return []
+        if (chosen == chosen[0]).all():
             return [(int(chosen[0]), self)]
+        if chosen.min() >= 0 and chosen.max() < _FEW:
+            chosen = chosen.astype(np.uint16)  # sorted by counting: 0.04 instead of 0.21 ms for 10,000
         order = np.argsort(chosen, kind="stable")
-        numbers, firsts = np.unique(chosen[order], return_index=True)
-        edges = [*firsts.tolist(), len(self)]
-        return [
-            (number, self._select(order[edges[place] : edges[place + 1]]))
-            for place, number in enumerate(numbers.tolist())
-        ]
+        numbers = chosen[order]
+        edges = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(self)]
+        return [(int(numbers[start]), self._select(order[start:stop])) for start, stop in pairwise(edges)]
 
-    def encoded(self, base_time: int, delta: int) -> bytes:
+    def encoded(self, base_time: int, delta: int) -> memoryview:
         """The rows as records of a batch in which the first has offset ``delta``, uncompressed."""
         import numpy as np
 
@@ -214,10 +227,13 @@ class ArrowRows:
             keys.data, keys.starts, keys.lengths,
             self._rows, self._times, base_time, delta, out,
         )  # fmt: skip
-        return out[:written].tobytes()
+        out.resize(written, refcheck=False)  # in place: what the bound was too large by is free again
+        return out.data
 
     def _select(self, chosen: Any) -> ArrowRows:
-        return ArrowRows(self.values, self.keys, self._rows[chosen], self._times[chosen], self._sizes[chosen])
+        rows = self._rows[chosen]
+        times = self._times[: len(rows)] if self._one_time else self._times[chosen]
+        return ArrowRows(self.values, self.keys, rows, times, self._sizes[chosen], one_time=self._one_time)
 
 
 def can_stay(schema: pa.Schema) -> bool:

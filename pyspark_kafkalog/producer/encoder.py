@@ -18,7 +18,7 @@ from pyspark_kafkalog.formats.batch import HEADER_SIZE, TRANSACTIONAL_BIT, seal_
 from pyspark_kafkalog.formats.compression import Codec, compress
 from pyspark_kafkalog.formats.legacy import MIN_ENTRY_BYTES, encode_set
 from pyspark_kafkalog.formats.record import encode_record
-from pyspark_kafkalog.formats.varint import varint_bytes
+from pyspark_kafkalog.formats.varint import Buffer, varint_bytes
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import NO_TIMESTAMP, Header, NewRecord
 
@@ -145,11 +145,11 @@ def encode_batch(
     """One batch of at least one record, at base offset 0."""
     block = encode_block(values, keys, times, headers)
     identity = (producer_id, producer_epoch, base_sequence)
-    return sealed(block, times, codec=codec, level=level, producer=identity, transactional=transactional)
+    return sealed([block], times, codec=codec, level=level, producer=identity, transactional=transactional)
 
 
 def sealed(
-    block: bytes,
+    blocks: Sequence[Buffer],
     times: Sequence[int],
     *,
     codec: Codec,
@@ -157,9 +157,11 @@ def sealed(
     producer: tuple[int, int, int],
     transactional: bool,
 ) -> bytes:
-    """The batch around a ``block`` of encoded records with these times."""
+    """The batch around ``blocks`` of encoded records with these times."""
+    if codec is not Codec.NONE:
+        blocks = [compress(codec, b"".join(blocks), level)]
     return seal_batch(
-        compress(codec, block, level),
+        *blocks,
         attributes=int(codec) | (TRANSACTIONAL_BIT if transactional else 0),
         last_offset_delta=len(times) - 1,
         base_timestamp=times[0],
@@ -299,10 +301,10 @@ class RecordBatches:
             transactional=self._transactional,
         )
 
-    def sealed(self, block: bytes, times: Sequence[int], producer: tuple[int, int, int]) -> bytes:
+    def sealed(self, blocks: Sequence[Buffer], times: Sequence[int], producer: tuple[int, int, int]) -> bytes:
         """`encode` for records that are already encoded."""
         return sealed(
-            block,
+            blocks,
             times,
             codec=self._codec,
             level=self._level,

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats.record import read_fields
+from pyspark_kafkalog.formats.varint import Buffer
 from pyspark_kafkalog.producer.columns import ArrowRows
 from pyspark_kafkalog.producer.encoder import BATCH_HEADER_BYTES, Encoding, RecordBatches
 from pyspark_kafkalog.types import Header, TopicPartition
@@ -240,7 +241,7 @@ class BlockBatch(ProducerBatch):
         if self.values:
             return super().extend_rows(rows, size)
         if not index:
-            self._blocks: list[bytes] = []
+            self._blocks: list[Buffer] = []
         self.times += rows.times()
         # The rows' Arrow batch may hold many more rows, so it is not kept alive.
         self._blocks.append(rows.encoded(self.times[0], index))
@@ -260,7 +261,7 @@ class BlockBatch(ProducerBatch):
             return super().encode(encoding)
         if self.encoded is None:
             identity = (self.producer_id, self.epoch, self.base_sequence)
-            self.encoded = encoding.sealed(b"".join(self._blocks), self.times, identity)
+            self.encoded = encoding.sealed(self._blocks, self.times, identity)
         return self.encoded
 
     def _as_lists(self) -> None:

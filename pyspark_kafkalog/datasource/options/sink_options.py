@@ -40,7 +40,7 @@ REFUSED = {
 }
 _DEFAULTS = {
     "client_id": "spark-kafka-sink",
-    "batch_size": 128 << 10,
+    "batch_size": 512 << 10,
     "servers_option": "kafka.bootstrap.servers",
 }
 """What differs from Kafka's own defaults: rows come many at a time, and larger batches cost less."""

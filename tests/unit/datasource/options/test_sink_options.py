@@ -24,7 +24,7 @@ def test_a_write_is_idempotent_and_its_topic_comes_from_the_rows_by_default() ->
     assert options.producer.bootstrap_servers == "127.0.0.1:9092"
     assert options.producer.enable_idempotence
     assert options.producer.client_id == "spark-kafka-sink"
-    assert options.producer.batch_size == 131_072
+    assert options.producer.batch_size == 524_288
 
 
 def test_names_and_words_are_read_in_any_case() -> None:
