@@ -64,7 +64,7 @@ class Producer:
             words = {name: str(config[name]) for name in ("acks",) if isinstance(config.get(name), int)}
             config = parse(ProducerConfig, {**config, **words}, source="producer")
         self.config = config
-        self._clock, self._time_ms = clock, clock.time_ms
+        self._clock, self._time_ns = clock, clock.time_ns
         self._encoding = encoding_of(config)
         self._small_overhead = self._encoding.small_overhead
         self._callbacks = CallbackRunner()
@@ -144,9 +144,12 @@ class Producer:
         elif key is not None and route.by_key is not None:
             queue = route.queues[route.by_key(key)]
         else:
-            queue = route.sticky(size)
+            queue = route.current
+            if (batch := queue.open) is None or batch.size + size > route.batch_size:
+                queue = route.sticky(size)
+            route.spread_bytes += size
         if timestamp_ms is None:
-            timestamp_ms = self._time_ms()
+            timestamp_ms = self._time_ns() // 1_000_000
         return self._accumulator.append(queue, value, key, timestamp_ms, headers, size, on_delivery)
 
     def send_arrow(
@@ -167,7 +170,8 @@ class Producer:
         delivery = BulkDelivery(on_delivery)
         try:
             new = isinstance(self._encoding, RecordBatches)
-            for rows in arrow_columns(data, self._time_ms(), self._encoding.size_bound, record_batches=new):
+            now_ms = self._clock.time_ms()
+            for rows in arrow_columns(data, now_ms, self._encoding.size_bound, record_batches=new):
                 if isinstance(rows, Columns) and rows.headers is not None:
                     self._check_headers(topic)
                 if (largest := rows.largest()) > self.config.max_request_size:
@@ -328,7 +332,7 @@ class Producer:
                 queue = chosen or route.sticky(own.size(position, position + 1))
                 taken = self._append(queue, own, position, delivery)
                 if chosen is None:
-                    route.spread(own.size(position, position + taken))
+                    route.spread_bytes += own.size(position, position + taken)
                 position += taken
 
     def _append(self, queue: PartitionQueue, rows: Rows, start: int, delivery: BulkDelivery) -> int:

@@ -229,10 +229,13 @@ class Route:
         self.topic, self.version, self.queues = topic, version, queues
         self.by_key = None if config.partitioner_ignore_keys else KeyPartitioner(len(queues))
         self._sticky = sticky
-        self._batch_size = max(config.batch_size, 1)
-        self._stay_bytes = config.partitioner_sticky_bytes or self._batch_size
+        self.current = queues[sticky.current]
+        """The queue for records without a key or partition, while its open batch has room: see `sticky`."""
+        self.spread_bytes = 0
+        """What went to it since it was chosen; whoever appends to it adds here."""
+        self.batch_size = max(config.batch_size, 1)
+        self._stay_bytes = config.partitioner_sticky_bytes or self.batch_size
         self._moves_when_full = not config.partitioner_sticky_bytes
-        self._spread_bytes = 0
 
     @classmethod
     def of(
@@ -268,19 +271,13 @@ class Route:
 
         Changes only at the beginning of a batch, so that batches fill up.
         """
-        queue = self.queues[self._sticky.current]
-        batch = queue.open
-        if batch is None or batch.size + size > self._batch_size:
+        batch = self.current.open
+        if batch is None or batch.size + size > self.batch_size:
             full = batch is not None and self._moves_when_full
-            if full or self._spread_bytes >= self._stay_bytes:
-                self._spread_bytes = 0
-                queue = self.queues[self._sticky.moved()]
-        self._spread_bytes += size
-        return queue
-
-    def spread(self, size: int) -> None:
-        """``size`` more bytes went to the queue of `sticky`."""
-        self._spread_bytes += size
+            if full or self.spread_bytes >= self._stay_bytes:
+                self.spread_bytes = 0
+                self.current = self.queues[self._sticky.moved()]
+        return self.current
 
     def parts(self, rows: Rows) -> Iterator[tuple[PartitionQueue | None, Rows]]:
         """The rows of each queue, in order; None comes with rows that `sticky` decides.
@@ -294,6 +291,7 @@ class Route:
                 # They may share a partition with others and must stay in order, so all go to the same one.
                 size = numbered[0][1].size(0, len(numbered[0][1]))
                 number = self.sticky(size).tp.partition
+                self.spread_bytes += size
                 numbered = rows.by_partition(
                     len(self.queues), by_key=self.by_key is not None, otherwise=number
                 )
@@ -318,4 +316,6 @@ class Route:
             elif keys is not None and by_key is not None and (key := keys[row]) is not None:
                 yield self.queues[by_key(key)]
             else:
-                yield self.sticky(rows.size(row, row + 1))
+                size = rows.size(row, row + 1)
+                yield self.sticky(size)
+                self.spread_bytes += size

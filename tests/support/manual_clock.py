@@ -18,6 +18,9 @@ class ManualClock:
         with self._lock:
             return self._time_ms + int(self._passed_ms)
 
+    def time_ns(self) -> int:
+        return self.time_ms() * 1_000_000
+
     def monotonic(self) -> float:
         with self._lock:
             return self._started + self._passed_ms / 1000
