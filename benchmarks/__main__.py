@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks.harness import Row, table
 from benchmarks.page import chapter, renewed
@@ -22,10 +22,23 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 
 
 class Benchmark(NamedTuple):
-    """A module with ``run(rounds)``, and what the page calls it."""
+    """A module with ``run(rounds)``, or one of its ``PARTS``, and what the page calls it."""
 
     module: str
     title: str
+    part: str = ""
+
+    @property
+    def name(self) -> str:
+        """As it is named on the command line; a module's name stands for all of its parts."""
+        return f"{self.module}.{self.part}" if self.part else self.module
+
+    @property
+    def run(self) -> Callable[[int], Sequence[Row]]:
+        """Takes the rounds."""
+        module: Any = import_module(f"benchmarks.{self.module}")
+        chosen: Callable[[int], Sequence[Row]] = module.PARTS[self.part] if self.part else module.run
+        return chosen
 
 
 BENCHMARKS = (
@@ -41,7 +54,16 @@ BENCHMARKS = (
     Benchmark("view07", "Messages of Kafka 0.7 for today's clients"),
     Benchmark("old_fetch", "Clients of Kafka 0.8 to 0.10"),
     Benchmark("spark_read", "Spark"),
-    Benchmark("spark_connector", "Spark, beside its own Kafka connector"),
+    Benchmark("spark_connector", "Spark, beside its own Kafka connector", "codecs_and_streams"),
+    *(
+        Benchmark("spark_connector", f"Spark, beside its own Kafka connector: {title}", part)
+        for part, title in (
+            ("values_100", "100 B by records a batch"),
+            ("values_1000", "1000 B by records a batch"),
+            ("values_10000", "10 kB by records a batch"),
+            ("many_partitions", "many partitions"),
+        )
+    ),
     Benchmark("memory", "Memory of a worker"),
     Benchmark("loads", "Loads"),
 )
@@ -49,17 +71,16 @@ BENCHMARKS = (
 
 def main() -> int:
     arguments = _arguments()
-    chosen = [b for b in BENCHMARKS if not arguments.names or b.module in arguments.names]
+    chosen = [b for b in BENCHMARKS if not arguments.names or {b.module, b.name} & set(arguments.names)]
     chapters: dict[str, str] = {}
     missed = 0
     for number, benchmark in enumerate(chosen, 1):
         print(f"[{number}/{len(chosen)}] {benchmark.title}", flush=True)
         began = time.monotonic()
-        run: Callable[[int], Sequence[Row]] = import_module(f"benchmarks.{benchmark.module}").run
-        rows = run(arguments.rounds)
+        rows = benchmark.run(arguments.rounds)
         missed += sum(not row.met for row in rows)
         print(table(rows), f"\n{time.monotonic() - began:.0f} s\n", flush=True)
-        chapters[benchmark.title] = chapter(benchmark.title, benchmark.module, table(rows))
+        chapters[benchmark.title] = chapter(benchmark.title, benchmark.name, table(rows))
     if not arguments.dry_run:
         titles = [b.title for b in BENCHMARKS]
         PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8"), titles, chapters), encoding="utf-8")
@@ -72,11 +93,11 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(b.module for b in BENCHMARKS))
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(b.name for b in BENCHMARKS))
     parser.add_argument("--rounds", type=int, default=7, help="rounds of each contestant (default: 7)")
     parser.add_argument("--dry-run", action="store_true", help="leave docs/benchmarks.md as it is")
     arguments = parser.parse_args()
-    unknown = set(arguments.names) - {b.module for b in BENCHMARKS}
+    unknown = set(arguments.names) - {name for b in BENCHMARKS for name in (b.module, b.name)}
     if unknown:
         parser.error(f"no benchmark is called {', '.join(sorted(unknown))}")
     return arguments

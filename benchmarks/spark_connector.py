@@ -7,6 +7,11 @@ more, which every codec makes half of or less.
 
 The session has this project's Python daemon, but for one question, of the first row without it.
 
+What real topics look like is asked in parts of its own (`PARTS`), by size of the values and by records a
+batch: producers that do not linger write one. A part is a chapter of docs/benchmarks.md and can be run alone:
+``python -m benchmarks spark_connector.values_100``. `many_partitions` has a task with little to read for
+each partition; planning alone is measured at the bundled broker, which has 10,000 partitions in seconds.
+
 Batch reads go to ``noop``; where the rows of a ready-made Arrow source (benchmarks/spark_read.py) come less
 than three times as fast as the connector's, that source is what bounds us. The write's own time, which is
 taken off both loads, is what writing the ready-made rows takes beyond reading them.
@@ -29,8 +34,9 @@ from typing import Any, NamedTuple
 import psutil
 
 from benchmarks.harness import Measurement, Row, compare, interleave, table
-from benchmarks.raw_client import RawClient
+from benchmarks.raw_client import RawClient, batch, produce_request
 from benchmarks.spark_read import BATCH_BYTES, KEY, noop, session
+from broker.embedded import start_broker
 from pyspark_kafkalog.datasource import worker_daemon
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
@@ -45,6 +51,20 @@ READS = ((100, 20_000_000), (1000, 5_000_000))
 WARM_UP_ROWS = 1_000_000
 CODECS = (Codec.NONE, Codec.LZ4, Codec.SNAPPY, Codec.ZSTD)
 READ_GOAL, CEILING_GOAL, COLUMNS_GOAL, STREAM_GOAL, SINK_GOAL = 3.0, 0.8, 2.0, 2.0, 1.0
+FULL = 0
+"""Records a batch: as many as a broker takes by default, 1 MB of them."""
+FULL_BYTES = 1_000_000
+SHAPES = {
+    100: {1: 1_000_000, 10: 5_000_000, 100: 10_000_000, FULL: 10_000_000},
+    1000: {1: 1_000_000, 10: 2_000_000, 100: 2_000_000, FULL: 2_000_000},
+    10_000: {1: 200_000, 10: 200_000, FULL: 200_000},
+}
+"""Rows of a topic, by bytes of a value and records a batch; a hundred of 10 kB are full."""
+SHAPE_GOALS = {100: 3.0, 1000: 2.2, 10_000: 1.5}
+STRICT = 1000
+"""Bytes of the values whose goal does not depend on the ready-made batches."""
+MANY, MANY_GOAL, RECORDS_IN_EACH = 200, 1.5, 200
+PLANNED = (2000, 10_000)
 FIRST_ROW_MORE = 0.3
 BATCH_MORE = 0.1
 """Seconds that the first row, or a trigger, may take longer than the connector's."""
@@ -56,20 +76,65 @@ WARM_DAEMON = {"spark.python.daemon.module": worker_daemon.__name__}
 FEW = 3
 """Rounds of what takes many seconds; asked for fewer, fewer."""
 OURS, SPARKS, CEILING = "kafkalog", "Spark's connector", "ready-made Arrow batches"
+SOURCES = ((OURS, "kafkalog"), (SPARKS, "kafka"))
 
 
 def run(rounds: int = 7) -> list[Row]:
-    """All rows of this question; about forty minutes, a quarter of an hour with one round."""
-    jars = {"spark.jars": ",".join(map(str, connector_jars()))}
+    """All codecs, streams, loads and the sink; about forty minutes, a quarter of an hour with one round."""
+    with _apache_kafka() as servers:
+        with session(CORES, _jars()) as spark:
+            rows = _shown(Contest(spark, servers, rounds).with_sparks_daemon())
+        with session(CORES, _jars() | WARM_DAEMON) as spark:
+            for answer in Contest(spark, servers, rounds).answers():
+                rows += _shown(answer)
+    return rows
+
+
+def _values(value_bytes: int, rounds: int) -> list[Row]:
+    """Batches of all sizes with values of one size; about five minutes with five rounds."""
+    rows: list[Row] = []
+    with _apache_kafka() as servers, session(CORES, _jars() | WARM_DAEMON) as spark:
+        contest = Contest(spark, servers, rounds)
+        contest.warm_up(parquet=False)
+        for per_batch, count in SHAPES[value_bytes].items():
+            rows += _shown(contest.batches(value_bytes, per_batch, count))
+    return rows
+
+
+def many_partitions(rounds: int = 7) -> list[Row]:
+    """A task for each of many partitions, and planning alone; about three minutes."""
+    with _apache_kafka() as servers, session(CORES, _jars() | WARM_DAEMON) as spark:
+        rows = _shown(Contest(spark, servers, rounds).small_tasks())
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        start_broker({"log.retention.ms": -1}, data_dir=Path(directory)) as running,
+        session(CORES, _jars() | WARM_DAEMON) as spark,
+    ):
+        contest = Contest(spark, running.bootstrap_servers, rounds)
+        for count in PLANNED:
+            rows += _shown(contest.planning(count))
+    return rows
+
+
+PARTS: dict[str, Callable[[int], list[Row]]] = {
+    "codecs_and_streams": run,
+    **{f"values_{value_bytes}": partial(_values, value_bytes) for value_bytes in SHAPES},
+    "many_partitions": many_partitions,
+}
+"""Each a chapter of its own."""
+
+
+def _jars() -> dict[str, str]:
+    return {"spark.jars": ",".join(map(str, connector_jars()))}
+
+
+@contextmanager
+def _apache_kafka() -> Iterator[str]:
+    """The address of a broker of its own."""
     with tempfile.TemporaryDirectory() as directory:
         kafka = ApacheKafka(fetch(), Path(directory)).start()
         try:
-            with session(CORES, jars) as spark:
-                rows = _shown(Contest(spark, kafka.bootstrap_servers, rounds).with_sparks_daemon())
-            with session(CORES, jars | WARM_DAEMON) as spark:
-                for answer in Contest(spark, kafka.bootstrap_servers, rounds).answers():
-                    rows += _shown(answer)
-            return rows
+            yield kafka.bootstrap_servers
         finally:
             kafka.stop()
 
@@ -108,24 +173,91 @@ class Contest:
                         yield self.load(name, value_bytes, count)
         yield [self.sink()]
 
-    def warm_up(self) -> None:
+    def warm_up(self, *, parquet: bool = True) -> None:
         """Start workers, load kernels and compile, with a topic that takes seconds and not minutes."""
         with self.topic(READS[0][0], WARM_UP_ROWS, Codec.LZ4) as name, tempfile.TemporaryDirectory() as place:
             for frame in (self.frame("kafkalog", name), self.frame("kafka", name)):
                 for _ in range(2):
                     noop(frame)
-                    frame.write.mode("overwrite").parquet(place)
+                    if parquet:
+                        frame.write.mode("overwrite").parquet(place)
+
+    def batches(self, value_bytes: int, per_batch: int, count: int) -> list[Row]:
+        """A topic of so many records a batch, and the first row of it."""
+        size = per_batch or FULL_BYTES // (value_bytes + len(KEY) + 10)
+        what = f"{value_bytes} B, {f'full batches ({size})' if per_batch == FULL else f'{size} a batch'}"
+        with self.topic(value_bytes, count, Codec.NONE, per_batch=size) as name:
+            rows = self.contest(
+                what, name, value_bytes, count,
+                goal=SHAPE_GOALS[value_bytes], rounds=self.rounds, strict=value_bytes == STRICT,
+            )  # fmt: skip
+            return [*rows, self.first_row(name, goal=False, what=f"{what}: first row")]
+
+    def small_tasks(self) -> list[Row]:
+        """A task for each of many partitions with little in it."""
+        data, _ = batch(RECORDS_IN_EACH * 110 + 61, 100)
+        name = f"measured-{next(self._numbers)}"
+        with RawClient(self.port) as client:
+            client.create_topic(name, MANY)
+            _until_led(partial(client.produce, name, data, 1, partition=MANY - 1))
+            client.call(produce_request(name, data, range(MANY - 1)))
+        ready = self.spark.read.format("ready_made")
+        ready = ready.options(rows=RECORDS_IN_EACH, valuebytes=100, tasks=MANY).load()
+        calls: dict[str, Callable[[], None]] = {
+            OURS: lambda: noop(self.frame("kafkalog", name)),
+            SPARKS: lambda: noop(self.frame("kafka", name)),
+            CEILING: lambda: noop(ready),
+        }
+        took = interleave(calls, self.rounds, amounts=dict.fromkeys(calls, float(MANY)), warm_up=2)
+        what = f"{MANY} partitions of {RECORDS_IN_EACH} x 100 B"
+        note = f"{took[OURS].median / MANY * 1000:.1f} and {took[SPARKS].median / MANY * 1000:.1f} ms a task"
+        return [
+            compare(what, took[OURS], took[SPARKS], goal=MANY_GOAL, unit="tasks/s", note=note),
+            compare(what, took[OURS], took[CEILING], goal=None, unit="tasks/s"),
+        ]
+
+    def planning(self, count: int) -> list[Row]:
+        """What comes before the first task: ``count`` partitions with a record in each."""
+        name, (data, _) = f"planned-{count}", batch(200, 100)
+        with RawClient(self.port) as client:
+            client.create_topic(name, count)
+            for first in range(0, count, 500):
+                client.call(produce_request(name, data, range(first, min(count, first + 500))))
+
+        def plan(source: str, **options: str) -> None:
+            assert self.frame(source, name, **options).rdd.getNumPartitions() == count
+
+        rows = []
+        # With the option both have to know how much there is.
+        divided = {"maxRecordsPerPartition": "1000"}
+        for what, options in (("", {}), (", maxRecordsPerPartition", divided)):
+            calls = {name: partial(plan, source, **options) for name, source in SOURCES}
+            took = interleave(calls, self.rounds, amounts=dict.fromkeys(calls, float(count)))
+            note = f"{took[OURS].median:.2f} and {took[SPARKS].median:.2f} s"
+            question = f"plan {count:,} partitions{what}"
+            rows.append(
+                compare(question, took[OURS], took[SPARKS], goal=None, unit="partitions/s", note=note)
+            )
+        return rows
+
+    @property
+    def port(self) -> int:
+        return int(self.servers.rpartition(":")[2])
 
     @contextmanager
-    def topic(self, value_bytes: int, count: int, codec: Codec) -> Iterator[str]:
-        """A topic of about ``count`` records, and only for as long as it is measured."""
+    def topic(
+        self, value_bytes: int, count: int, codec: Codec, *, per_batch: int | None = None
+    ) -> Iterator[str]:
+        """A topic of about ``count`` records, and only for as long as it is measured. Batches are of 64 KiB
+        unless ``per_batch`` says how many records they have.
+        """
         name = f"measured-{next(self._numbers)}"
         digits = random.Random(value_bytes)
-        per_batch = BATCH_BYTES // (value_bytes + len(KEY) + 10)
+        per_batch = per_batch or BATCH_BYTES // (value_bytes + len(KEY) + 10)
         halves = ["".join(digits.choices("0123456789abcdef", k=value_bytes // 2)) for _ in range(per_batch)]
         rows = [NewRecord(2 * half.encode(), KEY, 1_700_000_000_000 + i) for i, half in enumerate(halves)]
         data = encode_batch(rows, codec=codec)
-        with RawClient(int(self.servers.rpartition(":")[2])) as client:
+        with RawClient(self.port) as client:
             client.create_topic(name, PARTITIONS)
             for number in range(PARTITIONS):
                 _until_led(partial(client.produce, name, data, 1, partition=number))
@@ -134,16 +266,36 @@ class Contest:
             client.delete_topic(name)
 
     def read(self, topic: str, value_bytes: int, count: int, codec: Codec) -> list[Row]:
-        """Rows per second and processor time of a whole read, against the connector and the ceiling."""
+        """The topic as its codec has it."""
+        what = f"Read {count // 10**6} M x {value_bytes} B, {codec.name.lower()}, to noop"
+        return self.contest(what, topic, value_bytes, count, goal=READ_GOAL, rounds=self.few)
+
+    def contest(
+        self,
+        what: str,
+        topic: str,
+        value_bytes: int,
+        count: int,
+        *,
+        goal: float,
+        rounds: int,
+        strict: bool = False,
+    ) -> list[Row]:
+        """Rows per second and processor time of a whole read, against the connector and the ceiling.
+
+        The goal is lower where the ceiling is, unless it is ``strict``.
+        """
         frames = {OURS: self.frame("kafkalog", topic), SPARKS: self.frame("kafka", topic)}
         frames[CEILING] = self.ready_made(value_bytes, count)
         spent: dict[str, list[Spent]] = {name: [] for name in frames}
         calls = {name: partial(_timed_cpu, partial(noop, f), spent[name]) for name, f in frames.items()}
-        took = interleave(calls, self.few, amounts=dict.fromkeys(frames, float(count)), warm_up=0)
-        what = f"Read {count // 10**6} M x {value_bytes} B, {codec.name.lower()}, to noop"
+        took = interleave(calls, rounds, amounts=dict.fromkeys(frames, float(count)), warm_up=0)
         ceiling = took[CEILING].rate / took[SPARKS].rate
-        goal = min(READ_GOAL, CEILING_GOAL * ceiling)
-        note = "" if goal == READ_GOAL else f"goal: 80 % of the ready-made batches' {ceiling:.2f}x"
+        spread = f"spread {took[OURS].spread:.1f}x and {took[SPARKS].spread:.1f}x"
+        note = f"ready-made batches: {ceiling:.2f}x; {spread}"
+        if not strict and CEILING_GOAL * ceiling < goal:
+            goal = CEILING_GOAL * ceiling
+            note = f"goal: 80 % of the ready-made batches' {ceiling:.2f}x; {spread}"
         cpu = {
             name: Spent(*(statistics.median(each) * 1e6 / count for each in zip(*rounds, strict=True)))
             for name, rounds in spent.items()
@@ -160,17 +312,22 @@ class Contest:
             ),
         ]  # fmt: skip
 
-    def first_row(self, topic: str, *, goal: bool = True) -> Row:
+    def first_row(
+        self,
+        topic: str,
+        *,
+        goal: bool = True,
+        what: str = "First row of a warm session, workers from Spark's own daemon",
+    ) -> Row:
         """One row of a warm session, everything from ``load()`` on."""
         calls = {
             name: partial(lambda source: self.frame(source, topic).limit(1).collect(), source)
-            for name, source in ((OURS, "kafkalog"), (SPARKS, "kafka"))
+            for name, source in SOURCES
         }
         took = interleave(calls, self.rounds, warm_up=2)
         if goal:
             return _not_much_later("First row of a warm session", took, FIRST_ROW_MORE)
         ours, sparks = took[OURS].median, took[SPARKS].median
-        what = "First row of a warm session, workers from Spark's own daemon"
         return Row(what, ours, sparks, sparks / ours, None, "s", f"peer: {SPARKS}")
 
     def columns(self, topic: str, count: int) -> Row:
@@ -222,7 +379,7 @@ class Contest:
         """Triggers of a stream that has all its rows before it begins."""
         triggers: dict[str, list[float]] = {OURS: [], SPARKS: []}
         sustained = {OURS: Measurement(OURS), SPARKS: Measurement(SPARKS)}
-        for name, source in ((OURS, "kafkalog"), (SPARKS, "kafka")) * self.few:
+        for name, source in SOURCES * self.few:
             small = self.progress(source, topic, TRIGGER_ROWS, TRIGGERS)
             # The first triggers start workers and compile.
             triggers[name] += [each["durationMs"]["triggerExecution"] / 1000 for each in small[3:]]
