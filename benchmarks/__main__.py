@@ -64,6 +64,7 @@ BENCHMARKS = (
             ("many_partitions", "many partitions"),
         )
     ),
+    Benchmark("stages", "Stages of a read: processor seconds for one GB"),
     Benchmark("memory", "Memory of a worker"),
     Benchmark("loads", "Loads"),
 )

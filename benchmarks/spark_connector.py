@@ -175,12 +175,13 @@ class Contest:
 
     def warm_up(self, *, parquet: bool = True) -> None:
         """Start workers, load kernels and compile, with a topic that takes seconds and not minutes."""
-        with self.topic(READS[0][0], WARM_UP_ROWS, Codec.LZ4) as name, tempfile.TemporaryDirectory() as place:
-            for frame in (self.frame("kafkalog", name), self.frame("kafka", name)):
-                for _ in range(2):
-                    noop(frame)
-                    if parquet:
-                        frame.write.mode("overwrite").parquet(place)
+        for codec in (Codec.LZ4, Codec.NONE):
+            with self.topic(READS[0][0], WARM_UP_ROWS, codec) as name, tempfile.TemporaryDirectory() as place:
+                for frame in (self.frame("kafkalog", name), self.frame("kafka", name)):
+                    for _ in range(2):
+                        noop(frame)
+                        if parquet:
+                            frame.write.mode("overwrite").parquet(place)
 
     def batches(self, value_bytes: int, per_batch: int, count: int) -> list[Row]:
         """A topic of so many records a batch, and the first row of it."""
@@ -288,7 +289,7 @@ class Contest:
         frames = {OURS: self.frame("kafkalog", topic), SPARKS: self.frame("kafka", topic)}
         frames[CEILING] = self.ready_made(value_bytes, count)
         spent: dict[str, list[Spent]] = {name: [] for name in frames}
-        calls = {name: partial(_timed_cpu, partial(noop, f), spent[name]) for name, f in frames.items()}
+        calls = {name: partial(timed_cpu, partial(noop, f), spent[name]) for name, f in frames.items()}
         took = interleave(calls, rounds, amounts=dict.fromkeys(frames, float(count)), warm_up=0)
         ceiling = took[CEILING].rate / took[SPARKS].rate
         spread = f"spread {took[OURS].spread:.1f}x and {took[SPARKS].spread:.1f}x"
@@ -480,7 +481,7 @@ class Spent(NamedTuple):
         return self.jvm + self.workers
 
 
-def _timed_cpu(work: Callable[[], object], spent: list[Spent]) -> None:
+def timed_cpu(work: Callable[[], object], spent: list[Spent]) -> None:
     """Do ``work``, and note the processor seconds that it took.
 
     Process by process: Spark ends workers that were idle for a minute, and nobody keeps what they had used.
