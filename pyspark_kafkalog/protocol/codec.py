@@ -3,34 +3,36 @@
 A message is a frozen dataclass whose fields have a wire type and versions (`wire`); names, versions and
 defaults are those of Kafka's message definitions. A struct can only contain structs defined before it, so the
 schema bounds nesting, whatever the bytes say. Neighbouring fields of fixed size are joined into one
-``struct``, which is the greatest part of the codec's speed.
+``struct``. A reader is Python source written from the tables (`ReaderSource`) and compiled at its first use;
+a writer is made of closures.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, make_dataclass
+from dataclasses import dataclass, field, fields
 from functools import cache
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from struct import Struct, calcsize, unpack_from
 from struct import error as StructError  # noqa: N812  (it is an exception class)
 from typing import Any
+from uuid import UUID
 
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest
 from pyspark_kafkalog.protocol import primitives
 from pyspark_kafkalog.protocol.primitives import (
     ZERO_UUID,
     Output,
-    Reader,
-    Values,
     Writer,
-    read_uuid,
     write_uuid,
 )
 
 _SPEC = "wire"
 _UNSET: Any = object()
+
+Reader = Callable[[memoryview, int], tuple[Any, int]]
+"""Takes ``(buffer, position)``; returns the value there and the position after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +58,27 @@ ERROR_CODE = Scalar("h", ErrorCode.NONE)
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A type with its own reader and writer; both sizes are the least it can take."""
+    """A type with its own writer; both sizes are the least it can take.
+
+    ``content`` is the Python expression of its value in a reader, from ``buf[pos:end]`` in a type with a
+    length, from ``raw`` in the others.
+    """
 
     classic_bytes: int
     flexible_bytes: int
     default: Any
-    reader: Callable[..., Reader]
+    content: str
     writer: Callable[..., Writer]
 
 
-STRING = Variable(2, 1, "", primitives.string_reader, primitives.string_writer)
-UUID_TYPE = Variable(16, 16, ZERO_UUID, lambda *_, **__: read_uuid, lambda *_, **__: write_uuid)
-BYTES = Variable(4, 1, b"", primitives.bytes_reader, primitives.bytes_writer)
-"""Small bytes: read as a copy."""
+STRING = Variable(2, 1, "", "str(buf[pos:end], 'utf-8')", primitives.string_writer)
+UUID_TYPE = Variable(
+    16, 16, ZERO_UUID, "UUID(bytes=raw) if raw != ZEROS else ZERO_UUID", lambda *_, **__: write_uuid
+)
+BYTES = Variable(4, 1, b"", "bytes(buf[pos:end])", primitives.bytes_writer)
+"""Small bytes: read as a copy, which does not keep the frame alive."""
 
-RECORDS = Variable(4, 1, None, primitives.records_reader, primitives.records_writer)
+RECORDS = Variable(4, 1, None, "buf[pos:end]", primitives.records_writer)
 """A record set: read as a slice of the frame, written as a region."""
 
 
@@ -140,7 +148,7 @@ _CODES = {int(code): code for code in ErrorCode}
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What readers and writers depend on: the version, whether it is flexible, and nested structs' codecs."""
+    """What writers depend on: the version, whether it is flexible, and nested structs' codecs."""
 
     version: int
     flexible: bool
@@ -153,108 +161,209 @@ def error_code(number: int) -> ErrorCode:
 
 
 @cache
-def constructor(cls: Any) -> Callable[..., Any]:
-    """A function that makes an object of a frozen class from the values of all its fields, in order.
+def unfrozen(cls: Any) -> Any:
+    """A class with the slots of a frozen dataclass and nothing else.
 
-    A frozen dataclass sets each field through ``object.__setattr__``. Here an unfrozen twin with the same
-    slots is filled by plain assignments and then changed to ``cls``: 285 ns instead of 1018 for the eleven
-    fields of Fetch's `PartitionData` (benchmarks/protocol.py).
+    A frozen dataclass sets each field through ``object.__setattr__``. A reader fills an object of this class
+    by plain assignments and then changes its class: 163 ns instead of 1004 for the eleven fields of Fetch's
+    `PartitionData`.
     """
-    names = [name for name, _, _ in specs(cls)]
-    twin: Any = make_dataclass(cls.__name__, names, slots=True, repr=False, eq=False)
-
-    def make(*values: Any) -> Any:
-        made = twin(*values)
-        made.__class__ = cls
-        return made
-
-    return make
+    return type(cls.__name__, (), {"__slots__": tuple(name for name, _, _ in specs(cls))})
 
 
-def struct_reader(cls: Any, form: Form) -> Reader:
-    """The reader of a message, or of a struct within one."""
-    table = list(specs(cls))
-    present = [row for row in table if row[1].exists_in(form.version)]
-    plain = [row for row in present if row[1].tag is None]
-    tagged = [row for row in present if row[1].tag is not None]
-    absent = [row for row in table if not row[1].exists_in(form.version)]
-    steps = _read_steps(cls, plain, form)
-    if tagged:
-        steps.append(_tags_reader(cls, tagged, form))
-    elif form.flexible:
-        steps.append(_skip_tags)
-    defaults = [default for _, _, default in absent]
-    read_order = [name for name, _, _ in plain + tagged + absent]
-    positions = [read_order.index(name) for name, _, _ in table]
-    arrange: Callable[[Values], Sequence[Any]] | None = None
-    if len(positions) > 1 and positions != sorted(positions):
-        arrange = itemgetter(*positions)
+class ReaderSource:
+    """*Not thread-safe: makes one reader.* The source of a function that reads a struct or a field.
 
-    make = constructor(cls)
+    What it writes for Produce's partitions, a struct in an array, in a flexible version::
 
-    def read(buf: memoryview, pos: int, out: Values) -> int:
-        values: Values = []
-        for step in steps:
-            pos = step(buf, pos, values)
-        values += defaults
-        out.append(make(*(values if arrange is None else arrange(values))))
-        return pos
-
-    return read
-
-
-def _runs(plain: list[FieldRow]) -> Iterator[tuple[bool, list[FieldRow]]]:
-    """The untagged fields in order: neighbours of fixed size (True), which share one step, or others."""
-    for fixed, rows in groupby(plain, key=lambda row: isinstance(row[1].type, Scalar)):
-        yield fixed, list(rows)
-
-
-def _read_steps(cls: Any, plain: list[FieldRow], form: Form) -> list[Reader]:
-    steps: list[Reader] = []
-    count = 0
-    for fixed, rows in _runs(plain):
-        if fixed:
-            steps.append(_run_reader([spec.type for _, spec, _ in rows], count))
+        item2 = new2()
+        item2.index, n, = unpack2(buf, pos)         # neighbours of fixed size, and the length's first byte
+        pos += 5
+        if n > 127:                                 # a longer length
+            n, pos = read_length(buf, pos - 1)
+        n -= 1
+        end = pos + n
+        if n >= 0 and end <= size:
+            item2.records = buf[pos:end]
+            pos = end
+        elif n == -1:
+            item2.records = None
         else:
-            steps += [_field_reader(f"{cls.__name__}.{name}", spec, form) for name, spec, _ in rows]
-        count += len(rows)
-    return steps
+            raise bad_length('PartitionProduceData.records', n, size - pos)
+        n = buf[pos]                                # the number of tagged fields
+        pos += 1
+        if n:
+            pos = skip_tagged_fields(buf, pos - 1)
+        item2.__class__ = class2
+
+    A length or count ends a run of neighbours, for what follows depends on it. Structs are written where they
+    stand, not called. Nothing of a message reaches the source, only the tables do.
+    """
+
+    def __init__(self, version: int, flexible: bool) -> None:
+        self._version, self._flexible = version, flexible
+        self._lines = ["def read(buf, pos):", "    size = len(buf)"]
+        self._indent = 1
+        self._run: list[tuple[str, str]] = []
+        self._after_run: list[str] = []
+        self._names: dict[str, Any] = {
+            "UUID": UUID,
+            "ZERO_UUID": ZERO_UUID,
+            "ZEROS": ZERO_UUID.bytes,
+            "bad_count": primitives.bad_count,
+            "bad_length": primitives.bad_length,
+            "error_code": error_code,
+            "NONE": ErrorCode.NONE,
+            "read_length": primitives.read_length,
+            "skip_tagged_fields": primitives.skip_tagged_fields,
+            "unpack_from": unpack_from,
+        }
+
+    def reader(self, label: str, kind: Any, *, nullable: bool = False) -> Reader:
+        """The function for a value of a type; ``label`` is its name for errors."""
+        self._value(kind, label, "value", nullable)
+        self._end_run()
+        self._write("return value, pos")
+        code = compile("\n".join(self._lines), f"<reader of {label} v{self._version}>", "exec")
+        exec(code, self._names)
+        read: Reader = self._names["read"]
+        return read
+
+    def _write(self, *lines: str) -> None:
+        self._lines += ["    " * self._indent + line for line in lines]
+
+    def _named(self, prefix: str, value: Any) -> str:
+        """The name under which the function finds a value."""
+        name = f"{prefix}{len(self._names)}"
+        self._names[name] = value
+        return name
+
+    def _constant(self, value: Any) -> str:
+        simple = value is None or value == () or type(value) in (int, str, bool)
+        return repr(value) if simple else self._named("default", value)
+
+    def _fixed(self, code: str, target: str) -> None:
+        self._run.append((code, target))
+
+    def _end_run(self) -> None:
+        """Read the neighbours of fixed size that have come together."""
+        run, self._run = self._run, []
+        if not run:
+            return
+        codes = "".join(code for code, _ in run)
+        if codes == "B":
+            self._write(f"{run[0][1]} = buf[pos]", "pos += 1")
+        else:
+            layout = Struct(">" + codes)
+            targets = "".join(f"{target}, " for _, target in run)
+            self._write(f"{targets}= {self._named('unpack', layout.unpack_from)}(buf, pos)")
+            self._write(f"pos += {layout.size}")
+        self._write(*self._after_run)
+        self._after_run.clear()
+
+    def _value(self, kind: Any, label: str, target: str, nullable: bool) -> None:
+        if isinstance(kind, Scalar):
+            self._fixed(kind.code, target)
+            if kind is ERROR_CODE:
+                self._after_run.append(f"{target} = error_code({target}) if {target} else NONE")
+        elif kind is UUID_TYPE:
+            self._end_run()
+            self._fixed("16s", "raw")
+            self._end_run()
+            self._write(f"{target} = {kind.content}")
+        elif isinstance(kind, Variable):
+            self._sized(kind, label, target, nullable)
+        elif isinstance(kind, Array):
+            self._array(kind.element, label, target, nullable)
+        else:
+            self._struct(kind, target)
+
+    def _length(self, classic_code: str) -> None:
+        """Read a length or count into ``n``: -1 is null."""
+        self._fixed("B" if self._flexible else classic_code, "n")
+        self._end_run()
+        if self._flexible:
+            self._write("if n > 127:", "    n, pos = read_length(buf, pos - 1)", "n -= 1")
+
+    def _null_or(self, refusal: str, target: str, nullable: bool) -> None:
+        if nullable:
+            self._write("elif n == -1:", f"    {target} = None")
+        self._write("else:", f"    raise {refusal}")
+
+    def _sized(self, kind: Variable, label: str, target: str, nullable: bool) -> None:
+        self._length("h" if kind is STRING else "i")
+        allowed = "n >= 0"
+        if kind is STRING and self._flexible:
+            allowed = f"0 <= n <= {primitives.MAX_STRING_BYTES}"
+        self._write("end = pos + n", f"if {allowed} and end <= size:")
+        self._write(f"    {target} = {kind.content}", "    pos = end")
+        self._null_or(f"bad_length({label!r}, n, size - pos)", target, nullable)
+
+    def _array(self, element: Any, label: str, target: str, nullable: bool) -> None:
+        """A count that the rest cannot hold is refused before memory is taken."""
+        least = _least_bytes(element, self._version, self._flexible)
+        self._length("i")
+        self._write(f"if n >= 0 and n * {least} <= size - pos:")
+        self._indent += 1
+        if isinstance(element, Scalar):
+            self._write(f"{target} = unpack_from(f'>{{n}}{element.code}', buf, pos)", f"pos += n * {least}")
+        else:
+            items, item = f"items{self._indent}", f"item{self._indent}"
+            self._write(f"{items} = []", "for _ in range(n):")
+            self._indent += 1
+            self._value(element, label, item, False)
+            self._end_run()
+            self._write(f"{items}.append({item})")
+            self._indent -= 1
+            self._write(f"{target} = tuple({items})")
+        self._indent -= 1
+        self._null_or(f"bad_count({label!r}, n, size - pos)", target, nullable)
+
+    def _struct(self, cls: Any, target: str) -> None:
+        self._end_run()
+        made = target if target.isidentifier() else f"within{len(self._names)}"
+        self._write(f"{made} = {self._named('new', unfrozen(cls))}()")
+        tagged = []
+        for name, spec, default in specs(cls):
+            if not spec.exists_in(self._version):
+                self._write(f"{made}.{name} = {self._constant(default)}")
+            elif spec.tag is not None:
+                tagged.append((name, spec, default))
+            else:
+                nullable = spec.nullable_in(self._version)
+                self._value(spec.type, f"{cls.__name__}.{name}", f"{made}.{name}", nullable)
+        if self._flexible:
+            self._tags(cls, made, tagged)
+        self._end_run()
+        self._write(f"{made}.__class__ = {self._named('class', cls)}")
+        if made != target:
+            self._write(f"{target} = {made}")
+
+    def _tags(self, cls: Any, made: str, tagged: list[FieldRow]) -> None:
+        self._fixed("B", "n")
+        self._end_run()
+        self._write("if n:")
+        if not tagged:
+            self._write("    pos = skip_tagged_fields(buf, pos - 1)")
+            return
+        targets = "".join(f"{made}.{name}, " for name, _, _ in tagged)
+        read = self._named("tags", _tags_reader(cls, tagged, self._version))
+        self._write(f"    ({targets}), pos = {read}(buf, pos - 1)", "else:")
+        for name, _, default in tagged:
+            self._write(f"    {made}.{name} = {self._constant(default)}")
 
 
-def _run_reader(run: list[Scalar], first: int = -1) -> Reader:
-    """Reads neighbours of fixed size; ``first`` is the index of the first one's value."""
-    layout = Struct(">" + "".join(scalar.code for scalar in run))
-    unpack, size = layout.unpack_from, layout.size
-    codes = [first + i for i, scalar in enumerate(run) if scalar is ERROR_CODE]
-
-    def read(buf: memoryview, pos: int, values: Values) -> int:
-        values += unpack(buf, pos)
-        return pos + size
-
-    def read_with_codes(buf: memoryview, pos: int, values: Values) -> int:
-        values += unpack(buf, pos)
-        for index in codes:
-            values[index] = error_code(values[index])
-        return pos + size
-
-    return read_with_codes if codes else read
-
-
-def _skip_tags(buf: memoryview, pos: int, values: Values) -> int:  # noqa: ARG001  (a Reader)
-    return pos + 1 if buf[pos] == 0 else primitives.skip_tagged_fields(buf, pos)
-
-
-def _tags_reader(cls: Any, tagged: list[FieldRow], form: Form) -> Reader:
-    """Appends the tagged fields in the table's order, defaults for those not sent; skips unknown ones."""
+def _tags_reader(cls: Any, tagged: list[FieldRow], version: int) -> Reader:
+    """Reads the tagged fields in the table's order, defaults for those not sent; skips unknown ones."""
     defaults = [default for _, _, default in tagged]
-    known = {
-        spec.tag: (i, f"{cls.__name__}.{name}", _field_reader(f"{cls.__name__}.{name}", spec, form))
-        for i, (name, spec, _) in enumerate(tagged)
-    }
+    known = {}
+    for i, (name, spec, _) in enumerate(tagged):
+        label = f"{cls.__name__}.{name}"
+        reader = ReaderSource(version, True).reader(label, spec.type, nullable=spec.nullable_in(version))
+        known[spec.tag] = i, label, reader
 
-    def read(buf: memoryview, pos: int, values: Values) -> int:
-        first = len(values)
-        values += defaults
+    def read(buf: memoryview, pos: int) -> tuple[list[Any], int]:
+        values = list(defaults)
         count, pos = primitives.read_tag_count(buf, pos)
         for _ in range(count):
             tag, pos = primitives.read_length(buf, pos)
@@ -263,78 +372,26 @@ def _tags_reader(cls: Any, tagged: list[FieldRow], form: Form) -> Reader:
             if end > len(buf):
                 raise InvalidRequest(f"tagged field {tag} claims {size} bytes; {len(buf) - pos} are left")
             if tag in known:
-                index, name, reader = known[tag]
-                content: Values = []
-                if reader(buf[:end], pos, content) != end:
-                    raise InvalidRequest(f"{name} does not end with its {size} bytes")
-                (values[first + index],) = content
+                index, label, reader = known[tag]
+                values[index], after = reader(buf[:end], pos)
+                if after != end:
+                    raise InvalidRequest(f"{label} does not end with its {size} bytes")
             pos = end
-        return pos
+        return values, pos
 
     return read
 
 
-def _field_reader(name: str, spec: FieldSpec, form: Form) -> Reader:
-    nullable = spec.nullable_in(form.version)
-    if not isinstance(spec.type, Array):
-        return _type_reader(name, spec.type, form, nullable)
-    element = spec.type.element
-    read_count = primitives.count_reader(
-        name,
-        flexible=form.flexible,
-        nullable=nullable,
-        element_bytes=_least_bytes(element, form),
-    )
-    if isinstance(element, Scalar):
-        return _scalar_array_reader(read_count, element)
-    read_one = _type_reader(name, element, form, False)
-
-    def read(buf: memoryview, pos: int, values: Values) -> int:
-        count, pos = read_count(buf, pos)
-        if count is None:
-            values.append(None)
-            return pos
-        items: Values = []
-        for _ in range(count):
-            pos = read_one(buf, pos, items)
-        values.append(tuple(items))
-        return pos
-
-    return read
-
-
-def _scalar_array_reader(read_count: Callable[..., tuple[int | None, int]], element: Scalar) -> Reader:
-    code, size = element.code, element.size
-
-    def read(buf: memoryview, pos: int, values: Values) -> int:
-        count, pos = read_count(buf, pos)
-        if count is None:
-            values.append(None)
-            return pos
-        values.append(unpack_from(f">{count}{code}", buf, pos))
-        return pos + count * size
-
-    return read
-
-
-def _type_reader(name: str, kind: Any, form: Form, nullable: bool) -> Reader:
-    if isinstance(kind, Variable):
-        return kind.reader(name, flexible=form.flexible, nullable=nullable)
-    if isinstance(kind, Scalar):
-        return _run_reader([kind])
-    return form.nested(kind).reader
-
-
-def _least_bytes(kind: Any, form: Form) -> int:
+def _least_bytes(kind: Any, version: int, flexible: bool) -> int:
     """The fewest bytes that a value of a type can take, to check the count of an array."""
     if isinstance(kind, Scalar):
         return kind.size
     if isinstance(kind, Variable):
-        return kind.flexible_bytes if form.flexible else kind.classic_bytes
+        return kind.flexible_bytes if flexible else kind.classic_bytes
     if isinstance(kind, Array):
-        return 1 if form.flexible else 4
-    present = (spec for _, spec, _ in specs(kind) if spec.exists_in(form.version) and spec.tag is None)
-    return sum(_least_bytes(spec.type, form) for spec in present) + form.flexible
+        return 1 if flexible else 4
+    present = (spec for _, spec, _ in specs(kind) if spec.exists_in(version) and spec.tag is None)
+    return sum(_least_bytes(spec.type, version, flexible) for spec in present) + flexible
 
 
 def struct_writer(cls: Any, form: Form) -> Writer:
@@ -362,7 +419,8 @@ def struct_writer(cls: Any, form: Form) -> Writer:
 
 def _write_steps(cls: Any, plain: list[FieldRow], form: Form) -> list[Writer]:
     steps: list[Writer] = []
-    for fixed, rows in _runs(plain):
+    for fixed, found in groupby(plain, key=lambda row: isinstance(row[1].type, Scalar)):
+        rows = list(found)
         if fixed:
             steps.append(_run_writer([name for name, _, _ in rows], "".join(s.type.code for _, s, _ in rows)))
             continue
@@ -471,25 +529,32 @@ def _type_writer(name: str, kind: Any, form: Form, nullable: bool) -> Writer:
     return form.nested(kind).writer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Codec:
-    """Reads and writes one message class in one version."""
+    """Reads and writes one message class in one version. The reader is made when it is first needed: a client
+    reads no requests, and compiling one takes up to a millisecond.
+    """
 
     cls: Any
     version: int
-    reader: Reader
+    flexible: bool
     writer: Writer
+    _reader: Reader | None = None
 
     def read(self, buf: memoryview, pos: int, *, exact: bool = True) -> Any:
         """The message at ``pos``; if ``exact``, it must end with ``buf``."""
+        reader = self._reader
+        if reader is None:
+            reader = self._reader = ReaderSource(self.version, self.flexible).reader(
+                self.cls.__name__, self.cls
+            )
         try:
-            values: Values = []
-            end = self.reader(buf, pos, values)
+            message, end = reader(buf, pos)
         except (StructError, IndexError, UnicodeDecodeError, InvalidRequest) as error:
             raise InvalidRequest(f"{self}: {error}") from None
         if exact and end != len(buf):
             raise InvalidRequest(f"{self}: {len(buf) - end} bytes after its end")
-        return values[0]
+        return message
 
     def write(self, out: Output, message: Any) -> None:
         """Append ``message``."""
@@ -502,15 +567,16 @@ class Codec:
         return f"{self.cls.__name__} v{self.version}"
 
 
-Tuning = Callable[[Codec, bool], Codec]
-"""Takes the table's codec of a struct and whether it is flexible; returns a faster one that does the same."""
+Tuning = Callable[[Writer, bool], Writer]
+"""Takes the table's writer of a struct and whether it is flexible; returns a faster one that does the same.
+"""
 
 _TUNINGS: dict[type[Any], tuple[int, int, Tuning]] = {}
 """Filled while the modules of ``api`` are imported, then constant."""
 
 
 def tuned(cls: type[Any], first: int, last: int) -> Callable[[Tuning], Tuning]:
-    """Declares a hand-written codec for a struct; the rest goes to the table's codec, its argument."""
+    """Declares a hand-written writer for a struct; the rest goes to the table's writer, its argument."""
 
     def declare(tuning: Tuning) -> Tuning:
         _TUNINGS[cls] = first, last, tuning
@@ -522,12 +588,14 @@ def tuned(cls: type[Any], first: int, last: int) -> Callable[[Tuning], Tuning]:
 @cache
 def codec(cls: Any, version: int, flexible: bool) -> Codec:
     """The codec of a message, or of a nested struct, in ``version``; created on first use."""
-    table = table_codec(cls, version, flexible)
+    made = table_codec(cls, version, flexible)
     first, last, tuning = _TUNINGS.get(cls, (0, -1, None))
-    return tuning(table, flexible) if tuning is not None and first <= version <= last else table
+    if tuning is not None and first <= version <= last:
+        made.writer = tuning(made.writer, flexible)
+    return made
 
 
 def table_codec(cls: Any, version: int, flexible: bool) -> Codec:
     """The codec made from the table, without a hand-written part for ``cls`` itself."""
     form = Form(version, flexible, lambda nested: codec(nested, version, flexible))
-    return Codec(cls, version, struct_reader(cls, form), struct_writer(cls, form))
+    return Codec(cls, version, flexible, struct_writer(cls, form))

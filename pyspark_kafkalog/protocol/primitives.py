@@ -1,11 +1,9 @@
-"""The protocol's simple types: a reader and a writer for each, classic and flexible.
+"""The protocol's simple types: their writers, classic and flexible, and what generated readers call.
 
-A reader takes ``(buffer, position, values)``, appends what it read to ``values`` and returns the position
-after it; a writer appends to an `Output`. Classic lengths are int16 or int32, -1 for null; flexible
-("compact") ones are an unsigned varint of length + 1, 0 for null. Readers check a length before they allocate
-memory. Cut input raises `InvalidRequest`, ``struct.error`` or ``IndexError``; `codec` turns the last two, and
-``UnicodeDecodeError``, into `InvalidRequest` with the message's name. Source: Kafka protocol guide, "Protocol
-Primitive Types".
+A writer appends to an `Output`. Classic lengths are int16 or int32, -1 for null; flexible ("compact") ones
+are an unsigned varint of length + 1, 0 for null. Cut input raises `InvalidRequest`, ``struct.error`` or
+``IndexError``; `codec` turns the last two, and ``UnicodeDecodeError``, into `InvalidRequest` with the
+message's name. Source: Kafka protocol guide, "Protocol Primitive Types".
 """
 
 from __future__ import annotations
@@ -18,8 +16,6 @@ from uuid import UUID
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRequest
 from pyspark_kafkalog.formats.varint import Buffer, read_uvarint, write_uvarint
 
-Values = list[Any]
-Reader = Callable[[memoryview, int, Values], int]
 Writer = Callable[["Output", Any], None]
 
 ZERO_UUID = UUID(int=0)
@@ -69,36 +65,6 @@ def write_length(out: bytearray, value: int) -> None:
         write_uvarint(out, value)
 
 
-def string_reader(name: str, *, flexible: bool, nullable: bool) -> Reader:
-    """Reads a string; ``name`` is the field's name for errors."""
-
-    def read_classic(buf: memoryview, pos: int, values: Values) -> int:
-        length: int = INT16.unpack_from(buf, pos)[0]
-        pos += 2
-        end = pos + length
-        if length >= 0 and end <= len(buf):
-            values.append(str(buf[pos:end], "utf-8"))
-            return end
-        return read_null(buf, pos, length, values)
-
-    def read_compact(buf: memoryview, pos: int, values: Values) -> int:
-        length, pos = read_length(buf, pos)
-        length -= 1
-        end = pos + length
-        if 0 <= length <= MAX_STRING_BYTES and end <= len(buf):
-            values.append(str(buf[pos:end], "utf-8"))
-            return end
-        return read_null(buf, pos, length, values)
-
-    def read_null(buf: memoryview, pos: int, length: int, values: Values) -> int:
-        if length != -1 or not nullable:
-            raise _bad_length(name, length, len(buf) - pos)
-        values.append(None)
-        return pos
-
-    return read_compact if flexible else read_classic
-
-
 def string_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
     """Writes a string; ``name`` is the field's name for errors."""
     null = (b"\x00" if flexible else b"\xff\xff") if nullable else None
@@ -121,19 +87,6 @@ def string_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
     return write
 
 
-def bytes_reader(name: str, *, flexible: bool, nullable: bool) -> Reader:
-    """Reads bytes as a copy, which does not keep the frame alive."""
-    read_slice = records_reader(name, flexible=flexible, nullable=nullable)
-
-    def read(buf: memoryview, pos: int, values: Values) -> int:
-        pos = read_slice(buf, pos, values)
-        if values[-1] is not None:
-            values[-1] = bytes(values[-1])
-        return pos
-
-    return read
-
-
 def bytes_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
     """Writes bytes in place; ``name`` is the field's name for errors."""
     write_count = count_writer(name, flexible=flexible, nullable=nullable)
@@ -144,28 +97,6 @@ def bytes_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
             out += value
 
     return write
-
-
-def records_reader(name: str, *, flexible: bool, nullable: bool) -> Reader:
-    """Reads a record set as a slice of the buffer, without a copy."""
-
-    def read(buf: memoryview, pos: int, values: Values) -> int:
-        if flexible:
-            length, pos = read_length(buf, pos)
-            length -= 1
-        else:
-            (length,) = INT32.unpack_from(buf, pos)
-            pos += 4
-        end = pos + length
-        if length >= 0 and end <= len(buf):
-            values.append(buf[pos:end])
-            return end
-        if length != -1 or not nullable:
-            raise _bad_length(name, length, len(buf) - pos)
-        values.append(None)
-        return pos
-
-    return read
 
 
 def records_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
@@ -188,40 +119,8 @@ def records_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
     return write
 
 
-def read_uuid(buf: memoryview, pos: int, values: Values) -> int:
-    """Sixteen bytes; all zero is `ZERO_UUID`."""
-    end = pos + 16
-    if end > len(buf):
-        raise _bad_length("uuid", 16, len(buf) - pos)
-    values.append(UUID(bytes=bytes(buf[pos:end])))
-    return end
-
-
 def write_uuid(out: Output, value: UUID) -> None:
     out += value.bytes
-
-
-def count_reader(
-    name: str, *, flexible: bool, nullable: bool, element_bytes: int
-) -> Callable[[memoryview, int], tuple[int | None, int]]:
-    """Reads an array's element count, None for null, and returns the position after it. A count that the rest
-    cannot hold at ``element_bytes`` or more each is refused before memory is allocated.
-    """
-
-    def read(buf: memoryview, pos: int) -> tuple[int | None, int]:
-        if flexible:
-            count, pos = read_length(buf, pos)
-            count -= 1
-        else:
-            (count,) = INT32.unpack_from(buf, pos)
-            pos += 4
-        if 0 <= count * element_bytes <= len(buf) - pos:
-            return count, pos
-        if count == -1 and nullable:
-            return None, pos
-        raise InvalidRequest(f"{name} claims {count} elements; {len(buf) - pos} bytes are left")
-
-    return read
 
 
 def count_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
@@ -256,11 +155,17 @@ def skip_tagged_fields(buf: memoryview, pos: int) -> int:
         size, pos = read_length(buf, pos)
         pos += size
         if pos > len(buf):
-            raise _bad_length("tagged field", size, len(buf) - (pos - size))
+            raise bad_length("tagged field", size, len(buf) - (pos - size))
     return pos
 
 
-def _bad_length(name: str, length: int, left: int) -> InvalidRequest:
+def bad_count(name: str, count: int, left: int) -> InvalidRequest:
+    """The refusal of an array that claims more elements than the rest can hold, or fewer than none."""
+    return InvalidRequest(f"{name} claims {count} elements; {left} bytes are left")
+
+
+def bad_length(name: str, length: int, left: int) -> InvalidRequest:
+    """The refusal of a length that the rest cannot hold, or of null where it is not allowed."""
     if length == -1:
         return InvalidRequest(f"{name} cannot be null in this version")
     return InvalidRequest(f"{name} claims {length} bytes; {left} are left")

@@ -8,7 +8,7 @@ Left out: version 13 (an error code for the whole response). Source: protocol gu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from uuid import UUID
 
 from pyspark_kafkalog.errors import ErrorCode
@@ -19,12 +19,11 @@ from pyspark_kafkalog.protocol.codec import (
     STRING,
     UUID_TYPE,
     Array,
-    Codec,
     codec,
     tuned,
     wire,
 )
-from pyspark_kafkalog.protocol.primitives import Output
+from pyspark_kafkalog.protocol.primitives import Output, Writer
 
 FLEXIBLE_SINCE = 9
 
@@ -96,14 +95,14 @@ def written_topic(topic: MetadataResponseTopic, version: int) -> WrittenTopic:
 
 
 @tuned(MetadataResponseTopic, 0, 12)
-def _with_written_topics(table: Codec, flexible: bool) -> Codec:  # noqa: ARG001
+def _with_written_topics(table: Writer, flexible: bool) -> Writer:  # noqa: ARG001
     def write(out: Output, value: MetadataResponseTopic | WrittenTopic) -> None:
         if type(value) is WrittenTopic:
             out += value.data
         else:
-            table.writer(out, value)
+            table(out, value)
 
-    return replace(table, writer=write)
+    return write
 
 
 @dataclass(frozen=True, slots=True)

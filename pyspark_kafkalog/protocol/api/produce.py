@@ -20,12 +20,10 @@ from pyspark_kafkalog.protocol.codec import (
     RECORDS,
     STRING,
     Array,
-    Codec,
-    constructor,
     tuned,
     wire,
 )
-from pyspark_kafkalog.protocol.primitives import Output, Values, read_length, write_length
+from pyspark_kafkalog.protocol.primitives import Output, Writer, write_length
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,31 +106,16 @@ _INDEX_AND_LENGTH = Struct(">ii")
 
 
 @tuned(PartitionProduceData, 0, 11)
-def _tune_partition(table: Codec, flexible: bool) -> Codec:
-    """A hand-written codec for partitions whose batch is not null.
+def _partition_writer(table: Writer, flexible: bool) -> Writer:
+    """A hand-written writer for partitions whose batch is not null.
 
-    Reads and writes 1.3 to 2 times as fast as the table: benchmarks/protocol.py.
+    Writes 1.4 times as fast as the table: benchmarks/protocol.py.
     """
-    make = constructor(PartitionProduceData)
-
-    def read(buf: memoryview, pos: int, values: Values) -> int:
-        if flexible:
-            (index,) = _INDEX.unpack_from(buf, pos)
-            length, start = read_length(buf, pos + 4)
-            length -= 1
-        else:
-            index, length = _INDEX_AND_LENGTH.unpack_from(buf, pos)
-            start = pos + 8
-        end: int = start + length
-        if length < 0 or end + flexible > len(buf) or (flexible and buf[end] != 0):
-            return table.reader(buf, pos, values)
-        values.append(make(index, buf[start:end]))
-        return end + flexible
 
     def write(out: Output, value: PartitionProduceData) -> None:
         records = value.records
         if records is None:
-            table.writer(out, value)
+            table(out, value)
         elif flexible:
             out += _INDEX.pack(value.index)
             write_length(out, len(records) + 1)
@@ -142,4 +125,4 @@ def _tune_partition(table: Codec, flexible: bool) -> Codec:
             out += _INDEX_AND_LENGTH.pack(value.index, len(records))
             out.regions.append((len(out), records))
 
-    return Codec(table.cls, table.version, read, write)
+    return write
