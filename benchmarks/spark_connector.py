@@ -209,7 +209,7 @@ class Contest:
             SPARKS: lambda: noop(self.frame("kafka", name)),
             CEILING: lambda: noop(ready),
         }
-        took = interleave(calls, self.rounds, amounts=dict.fromkeys(calls, float(MANY)), warm_up=2)
+        took = interleave(calls, self.rounds, amounts=dict.fromkeys(calls, float(MANY)))
         what = f"{MANY} partitions of {RECORDS_IN_EACH} x 100 B"
         note = f"{took[OURS].median / MANY * 1000:.1f} and {took[SPARKS].median / MANY * 1000:.1f} ms a task"
         return [

@@ -149,6 +149,15 @@ def test_r13_a_plan_that_splits_knows_the_sizes_and_keeps_the_outer_placeholders
     assert [(p.start, p.end) for p in split] == [(-2, 12), (12, 21), (21, -1)]  # type: ignore[attr-defined]
 
 
+def test_a_plan_that_splits_asks_for_each_end_of_all_logs_at_once(broker: ScriptedBroker) -> None:
+    broker.layout.leaders["t"] = dict.fromkeys(range(50), 0)
+    split = BatchReader(options(broker, maxRecordsPerPartition="9"), ("value",)).partitions()
+    assert len(split) == 150
+    assert len(broker.received(ApiKey.METADATA)) == 1
+    asked = [request.topics[0].partitions for request in broker.received(ApiKey.LIST_OFFSETS)]
+    assert [len(partitions) for partitions in asked] == [50, 50]
+
+
 def test_a_plan_of_no_topic_is_empty(broker: ScriptedBroker) -> None:
     empty = BatchReader(options(broker, subscribePattern="nothing", minPartitions="4"), ("value",))
     assert empty.partitions() == []
