@@ -123,14 +123,16 @@ def _start_time(jars: Path, directory: Path) -> Row:
     times: dict[str, list[float]] = {OURS: [], PEER: []}
     for number in range(_STARTS):
         began = time.perf_counter()
-        start_broker(data_dir=directory / f"start-{number}").stop()
+        ours = start_broker(data_dir=directory / f"start-{number}")
         times[OURS].append(time.perf_counter() - began)
+        ours.stop()
         kafka = ApacheKafka(jars, directory / f"start-kafka-{number}", options=AS_SHIPPED)
         began = time.perf_counter()
-        kafka.start().stop()
+        kafka.start()
         times[PEER].append(time.perf_counter() - began)
-    ours, peer = (statistics.median(times[name]) for name in (OURS, PEER))
-    return Row("start and stop", ours, peer, peer / ours, GOAL, "s", f"peer: {PEER}")
+        kafka.stop()
+    mine, peer = (statistics.median(times[name]) for name in (OURS, PEER))
+    return Row("start, until it serves", mine, peer, peer / mine, GOAL, "s", f"peer: {PEER}")
 
 
 class Contest:
