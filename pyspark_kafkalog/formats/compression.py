@@ -316,7 +316,7 @@ def _lz4_decompress(data: Buffer, max_bytes: int, max_pieces: int) -> bytes | me
     out = bytearray()
     pos = 0
     try:
-        step = _lz4_claim(view, max_bytes) or min(_STEP_RATIO * len(view), _MAX_STEP_BYTES)
+        step = _lz4_claim(library, view, max_bytes) or min(_STEP_RATIO * len(view), _MAX_STEP_BYTES)
         context = library.create_decompression_context()
         while True:
             # One byte more than allowed, so that reaching it shows that there is too much.
@@ -340,16 +340,9 @@ def _lz4_decompress(data: Buffer, max_bytes: int, max_pieces: int) -> bytes | me
         raise _corrupt(Codec.LZ4, e) from None
 
 
-def _lz4_claim(view: memoryview, max_bytes: int) -> int:
-    """The content size in the frame's header, 0 if it has none. The library would take longer to say so than
-    to decompress a small batch.
-    """
-    head = view[: _SIZE_POSITION + _SIZE_BYTES].tobytes()
-    if not head.startswith(_FRAME_MAGIC) or len(head) < _SIZE_POSITION + _SIZE_BYTES:
-        return 0
-    if not head[_FLAGS_POSITION] & _CONTENT_SIZE_BIT:
-        return 0
-    size = int.from_bytes(head[_SIZE_POSITION:], "little")
+def _lz4_claim(library: Any, view: memoryview, max_bytes: int) -> int:
+    """The content size in the frame's header, 0 if it has none."""
+    size = int(library.get_frame_info(view)["content_size"])
     if size > max_bytes:
         raise _too_large(Codec.LZ4, max_bytes, size)
     if size > _LZ4_MAX_RATIO * len(view):
