@@ -199,9 +199,10 @@ class _Check:
     def against_list(self, directory: Path) -> list[SegmentPlace]:
         """Compare the segments with their list; returns those that belong to the log."""
         listed, segments = None, segments_in(directory, self._files)
-        for _ in range(
-            2
-        ):  # a broker may delete a segment between the two looks, but it replaces the list then
+        path, present = directory / SEGMENT_LIST_NAME, False
+        # Twice: a broker may delete a segment between the two looks, but it replaces the list then.
+        for _ in range(2):
+            present = path.exists()  # before it is read: a broker may begin it meanwhile
             listed = self.read_list(directory, segments)
             segments = segments_in(directory, self._files)
             if listed is None:
@@ -211,9 +212,8 @@ class _Check:
             self._missing = missing_segments(listed, sizes, self._expected.end_offset, names=names)
             if not self._missing:
                 break
-        path = directory / SEGMENT_LIST_NAME
         if listed is None:
-            if path.exists():
+            if present:
                 self.find(path, None, "it is cut short or changed: the next start writes it again")
             return segments
         for missing in self._missing:
