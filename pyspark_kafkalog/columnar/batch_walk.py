@@ -117,7 +117,7 @@ class BatchWalk:
             more: Sequence[Block] = found if isinstance(found, BlockTable) else (found,)
             first = more[0]
             if group and _fits(first, group[0].kind, records, size, limits):
-                # What a table has room for after it is rare: the table ended for another reason.
+                # Rare: a table usually ends where no more fits.
                 group = list(group)
             elif isinstance(found, BlockTable):
                 if group:
@@ -281,7 +281,7 @@ class BatchWalk:
         return buffer, start, end
 
     def _check_next(self, place: Place) -> None:
-        """Compare the offset of the entry at ``place``, if that much of it is there, with the last."""
+        """Check that the offset of the entry at ``place``, if that much of it is there, is not too low."""
         head = self._data[place.position : place.position + _LENGTH_POSITION]
         base = int.from_bytes(head, "big", signed=True)
         if len(head) == _LENGTH_POSITION and base < place.lowest:

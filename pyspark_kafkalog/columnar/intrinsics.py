@@ -307,7 +307,7 @@ def _crc_of_few(tables, pos, end, crc):
 
 @_inlined
 def crc_by_tables(tables, pos, size):
-    """The CRC of ``size`` bytes at ``pos`` whose tables these are."""
+    """The CRC that ``tables`` are for, of ``size`` bytes at ``pos``."""
     return _crc_of_few(tables, pos, pos + size, np.int64(_ALL_BITS)) ^ _ALL_BITS
 
 

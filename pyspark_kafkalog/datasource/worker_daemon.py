@@ -41,12 +41,12 @@ PRELOADED = (
 """What a reading task imports, and the codec for host names."""
 
 ACKNOWLEDGING = ("pyspark.worker", "pyspark.sql.worker.plan_data_source_read")
-"""Modules of which a worker runs ``main``, with two files of its socket."""
+"""Modules whose ``main`` a worker runs, with its socket as two files."""
 _BUFFER_BYTES = 1 << 16
 
 
 class AcknowledgedInput(io.RawIOBase):
-    """*Not thread-safe.* A worker's input, of which the sender learns at once what has been read."""
+    """*Not thread-safe.* A worker's input: what has been read is acknowledged at once."""
 
     def __init__(self, source: io.BufferedReader, connection: socket.socket) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ from pyspark_kafkalog.steps import Steps
 
 @handles(ApiKey.ALTER_CONFIGS, versions=(0, 2))
 def alter_configs(request: AlterConfigsRequest, ctx: Context) -> Steps[AlterConfigsResponse]:
-    """A result for each resource, all or nothing of it; one that is there twice is refused."""
+    """A result for each resource: all of its changes are made, or none. One given twice is refused."""
     changes = [
         (each.resource_type, each.resource_name, partial(replaced, each.configs))
         for each in request.resources

@@ -22,7 +22,7 @@ from pyspark_kafkalog.steps import Steps
 def incremental_alter_configs(
     request: IncrementalAlterConfigsRequest, ctx: Context
 ) -> Steps[IncrementalAlterConfigsResponse]:
-    """A result for each resource, all or nothing of it; one that is there twice is refused."""
+    """A result for each resource: all of its changes are made, or none. One given twice is refused."""
     defaults = ctx.services.config.log_defaults()
     changes = [
         (each.resource_type, each.resource_name, partial(changed, each.configs, defaults))

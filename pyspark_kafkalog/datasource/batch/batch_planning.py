@@ -1,4 +1,4 @@
-"""What a batch reads of each partition: what the options say, what that means now, how it is cut.."""
+"""What a batch reads of each partition: what the options say, what that means now, how it is cut."""
 
 from __future__ import annotations
 
