@@ -146,7 +146,8 @@ def describe_group(cluster: Cluster, group: str, *, deadline: Deadline | None = 
         found = next((g for g in answer.groups if g.group_id == group), None)
         if found is None:
             raise InvalidRequest(f"{connection.peer}: the DescribeGroups response lacks {group!r}")
-        if found.error_code != ErrorCode.NONE:
+        # From version 6 on an unknown group is an error, and "Dead" as before.
+        if found.error_code not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
             raise error_for(found.error_code, f"{connection.peer}: group {group!r}: {found.error_code.name}")
         consumers = found.protocol_type == _CONSUMER
         members = tuple(_member(member, consumers) for member in found.members)
@@ -274,7 +275,9 @@ def _fetch_request(
     stable = stable and version >= _STABLE_VERSION
     if version >= _GROUPS_VERSION:
         groups = None if wanted is None else tuple(OffsetFetchRequestTopics(*row) for row in wanted.items())
-        return OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group, groups),), require_stable=stable)
+        return OffsetFetchRequest(
+            groups=(OffsetFetchRequestGroup(group, topics=groups),), require_stable=stable
+        )
     topics = None if wanted is None else tuple(OffsetFetchRequestTopic(*row) for row in wanted.items())
     return OffsetFetchRequest(group_id=group, topics=topics, require_stable=stable)
 

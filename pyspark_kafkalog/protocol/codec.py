@@ -274,6 +274,8 @@ class ReaderSource:
             self._sized(kind, label, target, nullable)
         elif isinstance(kind, Array):
             self._array(kind.element, label, target, nullable)
+        elif nullable:
+            self._nullable_struct(kind, target)
         else:
             self._struct(kind, target)
 
@@ -317,6 +319,15 @@ class ReaderSource:
             self._write(f"{target} = tuple({items})")
         self._indent -= 1
         self._null_or(f"bad_count({label!r}, n, size - pos)", target, nullable)
+
+    def _nullable_struct(self, cls: Any, target: str) -> None:
+        """A byte before it says whether it is there."""
+        self._fixed("b", "n")
+        self._end_run()
+        self._write("if n < 0:", f"    {target} = None", "else:")
+        self._indent += 1
+        self._struct(cls, target)
+        self._indent -= 1
 
     def _struct(self, cls: Any, target: str) -> None:
         self._end_run()
@@ -390,7 +401,12 @@ def _least_bytes(kind: Any, version: int, flexible: bool) -> int:
     if isinstance(kind, Array):
         return 1 if flexible else 4
     present = (spec for _, spec, _ in specs(kind) if spec.exists_in(version) and spec.tag is None)
-    return sum(_least_bytes(spec.type, version, flexible) for spec in present) + flexible
+    return flexible + sum(
+        1
+        if spec.nullable_in(version) and isinstance(spec.type, type)
+        else _least_bytes(spec.type, version, flexible)
+        for spec in present
+    )
 
 
 def struct_writer(cls: Any, form: Form) -> Writer:
@@ -525,7 +541,16 @@ def _type_writer(name: str, kind: Any, form: Form, nullable: bool) -> Writer:
             out += pack(value)
 
         return write
-    return form.nested(kind).writer
+    present = form.nested(kind).writer
+    if not nullable:
+        return present
+
+    def write_or_null(out: Output, value: Any) -> None:
+        out.append(1 if value is not None else 0xFF)
+        if value is not None:
+            present(out, value)
+
+    return write_or_null
 
 
 @dataclass(slots=True, eq=False)

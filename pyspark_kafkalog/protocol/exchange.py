@@ -102,6 +102,10 @@ class ApiKey(IntEnum):
     OFFSET_COMMIT = 8
     OFFSET_FETCH = 9
     FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
     API_VERSIONS = 18
@@ -115,7 +119,15 @@ class ApiKey(IntEnum):
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
     INCREMENTAL_ALTER_CONFIGS = 44
+    OFFSET_DELETE = 47
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
+
+
+NEVER_FLEXIBLE = 1 << 15
+"""In the place of the first flexible version: the API has none."""
 
 
 class VersionRange(NamedTuple):
@@ -167,11 +179,15 @@ APIS: dict[ApiKey, Api] = {
         Api(ApiKey.FETCH, VersionRange(0, 12), 12),
         Api(ApiKey.LIST_OFFSETS, VersionRange(0, 7), 6),
         Api(ApiKey.METADATA, VersionRange(0, 12), 9),
-        Api(ApiKey.OFFSET_COMMIT, VersionRange(0, 8), 8),
-        Api(ApiKey.OFFSET_FETCH, VersionRange(0, 8), 6),
+        Api(ApiKey.OFFSET_COMMIT, VersionRange(0, 9), 8),
+        Api(ApiKey.OFFSET_FETCH, VersionRange(0, 9), 6),
         Api(ApiKey.FIND_COORDINATOR, VersionRange(0, 4), 3),
-        Api(ApiKey.DESCRIBE_GROUPS, VersionRange(0, 5), 5),
-        Api(ApiKey.LIST_GROUPS, VersionRange(0, 4), 3),
+        Api(ApiKey.JOIN_GROUP, VersionRange(0, 9), 6),
+        Api(ApiKey.HEARTBEAT, VersionRange(0, 4), 4),
+        Api(ApiKey.LEAVE_GROUP, VersionRange(0, 5), 4),
+        Api(ApiKey.SYNC_GROUP, VersionRange(0, 5), 4),
+        Api(ApiKey.DESCRIBE_GROUPS, VersionRange(0, 6), 5),
+        Api(ApiKey.LIST_GROUPS, VersionRange(0, 5), 3),
         Api(ApiKey.API_VERSIONS, VersionRange(0, 4), 3),
         Api(ApiKey.CREATE_TOPICS, VersionRange(0, 7), 5),
         Api(ApiKey.DELETE_TOPICS, VersionRange(0, 6), 4),
@@ -183,12 +199,15 @@ APIS: dict[ApiKey, Api] = {
         Api(ApiKey.DESCRIBE_CONFIGS, VersionRange(1, 4), 4),
         Api(ApiKey.ALTER_CONFIGS, VersionRange(0, 2), 2),
         Api(ApiKey.CREATE_PARTITIONS, VersionRange(0, 3), 2),
+        Api(ApiKey.DELETE_GROUPS, VersionRange(0, 2), 2),
         Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, VersionRange(0, 1), 1),
+        Api(ApiKey.OFFSET_DELETE, VersionRange(0, 0), NEVER_FLEXIBLE),
+        Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, VersionRange(0, 1), 0),
+        Api(ApiKey.CONSUMER_GROUP_DESCRIBE, VersionRange(0, 1), 0),
     )
 }
 """All APIs that we can read and write. Those that a broker serves are in the broker's registry."""
 
-_NEVER = 1 << 15
 _FIRST_FLEXIBLE = {int(api.key): api.first_flexible for api in APIS.values()}
 """By number, because it is read for every request, including APIs that we do not know."""
 
@@ -228,7 +247,7 @@ def decode_header(frame: bytes | bytearray | memoryview) -> tuple[RequestHeader,
     """The header of a request and the position of its body; tagged fields of an unknown API are not read."""
     try:
         header, pos = read_request_header(frame)
-        if header.api_version >= _FIRST_FLEXIBLE.get(header.api_key, _NEVER):
+        if header.api_version >= _FIRST_FLEXIBLE.get(header.api_key, NEVER_FLEXIBLE):
             # No client sends any; this check costs less than the call.
             pos = pos + 1 if frame[pos] == 0 else primitives.skip_tagged_fields(memoryview(frame), pos)
     except (StructError, IndexError, UnicodeDecodeError, InvalidRequest) as error:

@@ -63,7 +63,7 @@ def commit(client: RawClient, offset: int) -> ErrorCode:
 
 
 def committed(client: RawClient) -> list[int]:
-    request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup("g", None),))
+    request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup("g", topics=None),))
     (group,) = client.ask(request).groups
     assert group.error_code == ErrorCode.NONE
     return [p.committed_offset for t in group.topics for p in t.partitions]

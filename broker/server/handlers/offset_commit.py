@@ -1,4 +1,4 @@
-"""OffsetCommit 0-8: store what a group has read. Groups without members only: generation -1.
+"""OffsetCommit 0-9: store what a group has read. Groups without members only: generation -1.
 
 Version 0 stores it in ZooKeeper where this broker has one, and else where the others do.
 """
@@ -32,7 +32,7 @@ _AS_COMMIT_ERROR = {
 """The log's codes as those that clients expect of a coordinator: the second makes them ask again."""
 
 
-@handles(ApiKey.OFFSET_COMMIT, versions=(0, 8))
+@handles(ApiKey.OFFSET_COMMIT, versions=(0, 9))
 def offset_commit(request: OffsetCommitRequest, ctx: Context) -> Any:
     """Store the offsets of all partitions that exist; the others get error 3."""
     codes: dict[TopicPartition, ErrorCode] = {}

@@ -1,4 +1,4 @@
-"""OffsetFetch 0-8: what groups have stored; from version 8 for several groups at once.
+"""OffsetFetch 0-9: what groups have stored; from version 8 for several groups at once.
 
 A null list of topics (2+) asks for everything. Nothing stored is offset -1 and no error; in version 0, which
 asks ZooKeeper where this broker has one, it is error 3.
@@ -39,7 +39,7 @@ class _Found(NamedTuple):
     topics: list[tuple[str, list[tuple[int, CommittedOffset]]]]
 
 
-@handles(ApiKey.OFFSET_FETCH, versions=(0, 8))
+@handles(ApiKey.OFFSET_FETCH, versions=(0, 9))
 def offset_fetch(request: OffsetFetchRequest, ctx: Context) -> Any:
     """Answered from memory; COORDINATOR_LOAD_IN_PROGRESS while the group is still being read."""
     if ctx.version == 0:

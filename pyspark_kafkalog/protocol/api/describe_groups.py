@@ -1,7 +1,7 @@
-"""DescribeGroups, versions 0-5: states and members of groups, requested from their coordinator.
+"""DescribeGroups, versions 0-6: states and members of groups, requested from their coordinator.
 
-Flexible from 5. A group that the coordinator does not know has state "Dead" and no error.
-Left out: 6 (an error for such groups, KIP-1043). Source: protocol guide, DescribeGroups; KIP-430, 345.
+Flexible from 5. A group that the coordinator does not know has state "Dead" and up to version 5 no error.
+Left out: nothing. Source: protocol guide, DescribeGroups; KIP-430, 345, 1043.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class DescribedGroup:
     """One group; ``protocol_data`` is the assignment strategy of its members."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
+    error_message: str | None = wire(STRING, 6, null_since=6)
     group_id: str = wire(STRING)
     group_state: str = wire(STRING)
     protocol_type: str = wire(STRING)

@@ -1,7 +1,7 @@
-"""ListGroups, versions 0-4: the groups that one broker coordinates.
+"""ListGroups, versions 0-5: the groups that one broker coordinates.
 
-Flexible from 3. Version 4 has states, and a filter by state. Left out: 5 (types of groups, of KIP-848).
-Source: protocol guide, ListGroups; KIP-518.
+Flexible from 3. Version 4 has states, and a filter by state, 5 the same for types. Left out: nothing.
+Source: protocol guide, ListGroups; KIP-518, 848.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from pyspark_kafkalog.protocol.codec import ERROR_CODE, INT32, STRING, Array, wi
 
 @dataclass(frozen=True, slots=True)
 class ListGroupsRequest:
-    """Without ``states_filter``: groups in any state."""
+    """Without a filter: groups in any state, of any type."""
 
     states_filter: tuple[str, ...] = wire(Array(STRING), 4)
+    types_filter: tuple[str, ...] = wire(Array(STRING), 5)
 
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
-    """One group; the protocol type is empty if it only has offsets."""
+    """One group; the protocol type is empty if it only has offsets. The type is "classic" or "consumer"."""
 
     group_id: str = wire(STRING)
     protocol_type: str = wire(STRING)
     group_state: str = wire(STRING, 4, ignorable=True)
+    group_type: str = wire(STRING, 5, ignorable=True)
 
 
 @dataclass(frozen=True, slots=True)

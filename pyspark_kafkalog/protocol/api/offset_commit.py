@@ -1,8 +1,8 @@
-"""OffsetCommit, versions 0-8: stores a group's offsets.
+"""OffsetCommit, versions 0-9: stores a group's offsets.
 
 Flexible from 8. Version 0 is meant for ZooKeeper; 1 has a timestamp for each commit, 2 to 4 a retention time.
-Left out: 9 (the group protocol of KIP-848) and 10 (topic ids).
-Source: protocol guide, OffsetCommit; KIP-211, 320, 345.
+Version 9 has the fields of 8, and the codes of the newer group protocol. Left out: 10 (topic ids).
+Source: protocol guide, OffsetCommit; KIP-211, 320, 345, 848.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""OffsetFetch, versions 0-8: committed offsets of groups.
+"""OffsetFetch, versions 0-9: committed offsets of groups.
 
-Flexible from 6. Up to version 7 for one group; version 8 has ``groups``. Null topics (from version 2) are all
-that the group has offsets of. Version 0 has the layout of 1 and reads the offsets in ZooKeeper. Left out: 9
-(the group protocol of KIP-848), 10 (topic ids). Source: protocol guide, OffsetFetch; KIP-88, 447, 709.
+Flexible from 6. Up to version 7 for one group; version 8 has ``groups``, 9 their members. Null topics (from
+version 2) are all that the group has offsets of. Version 0 has the layout of 1 and reads the offsets in
+ZooKeeper. Left out: 10 (topic ids). Source: protocol guide, OffsetFetch; KIP-88, 447, 709, 848.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ class OffsetFetchRequestTopics:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchRequestGroup:
-    """One group (version 8); null topics are all."""
+    """One group (version 8); null topics are all. Its member asks with its epoch, others with -1."""
 
     group_id: str = wire(STRING, 8)
+    member_id: str | None = wire(STRING, 9, null_since=9, ignorable=True)
+    member_epoch: int = wire(INT32, 9, default=-1, ignorable=True)
     topics: tuple[OffsetFetchRequestTopics, ...] | None = wire(
         Array(OffsetFetchRequestTopics), 8, null_since=8
     )

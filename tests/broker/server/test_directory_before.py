@@ -131,7 +131,7 @@ def test_ids_and_properties_of_topics_are_kept(restarted: Restarted, client: Raw
 
 def test_committed_offsets_are_kept(client: RawClient) -> None:
     """The client that committed them, confluent-kafka, ends metadata with a NUL."""
-    groups = tuple(OffsetFetchRequestGroup(name, None) for name in ("readers", "loaders"))
+    groups = tuple(OffsetFetchRequestGroup(name, topics=None) for name in ("readers", "loaders"))
     readers, loaders = client.ask(OffsetFetchRequest(groups=groups)).groups
     assert {
         (t.name, p.partition_index): (p.committed_offset, p.metadata)

@@ -56,7 +56,7 @@ def fetch(
     """Offsets and metadata; without ``partitions`` all that the group has."""
     if version >= 8:
         wanted = tuple(OffsetFetchRequestTopics(t, (p,)) for t, p in partitions) or None
-        request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group, wanted),))
+        request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group, topics=wanted),))
         (answer,) = client.ask(request, version).groups
     else:
         topics = tuple(OffsetFetchRequestTopic(t, (p,)) for t, p in partitions) or None
@@ -133,7 +133,7 @@ class TestOffsets:
     def test_several_groups_are_fetched_at_once(self, client: RawClient, topic: str) -> None:
         commit(client, f"one-{topic}", {(topic, 0): 1})
         commit(client, f"two-{topic}", {(topic, 0): 2})
-        groups = tuple(OffsetFetchRequestGroup(f"{g}-{topic}", None) for g in ("one", "two", "none"))
+        groups = tuple(OffsetFetchRequestGroup(f"{g}-{topic}", topics=None) for g in ("one", "two", "none"))
         answer = client.ask(OffsetFetchRequest(groups=groups), 8)
         assert [
             (g.group_id, [p.committed_offset for t in g.topics for p in t.partitions]) for g in answer.groups
@@ -259,7 +259,7 @@ def eventually(client: RawClient, group: str) -> dict[tuple[str, int], tuple[int
     """As `fetch`, after the coordinator has finished loading."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
-        request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group, None),))
+        request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group, topics=None),))
         (answer,) = client.ask(request, 8).groups
         if answer.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             break

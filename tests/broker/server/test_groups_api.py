@@ -48,7 +48,8 @@ def test_groups_with_offsets_are_listed_in_every_version(client: RawClient, vers
     answer = client.ask(ListGroupsRequest(), version)
     state = "Empty" if version >= 4 else ""
     assert answer.error_code == ErrorCode.NONE
-    assert list(answer.groups) == [ListedGroup(name, "", state) for name in "abc"]
+    kind = "classic" if version >= 5 else ""
+    assert list(answer.groups) == [ListedGroup(name, "", state, kind) for name in "abc"]
 
 
 @pytest.mark.parametrize(
@@ -58,17 +59,27 @@ def test_groups_are_listed_by_state(client: RawClient, states: tuple[str, ...], 
     assert len(client.ask(ListGroupsRequest(states), 4).groups) == count
 
 
+@pytest.mark.parametrize(
+    ("types", "count"), [(("Classic",), 3), (("consumer",), 0), (("share", "classic"), 3), ((), 3)]
+)
+def test_groups_are_listed_by_type(client: RawClient, types: tuple[str, ...], count: int) -> None:
+    assert len(client.ask(ListGroupsRequest(types_filter=types), 5).groups) == count
+
+
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_GROUPS))
 def test_a_group_with_offsets_is_empty_and_one_without_is_dead(client: RawClient, version: int) -> None:
     answer = client.ask(DescribeGroupsRequest(("b", "never-seen")), version)
+    told, unknown = ErrorCode.NONE, None
+    if version >= 6:
+        told, unknown = ErrorCode.GROUP_ID_NOT_FOUND, "there is no group 'never-seen'"
     assert list(answer.groups) == [
         DescribedGroup(group_id="b", group_state="Empty"),
-        DescribedGroup(group_id="never-seen", group_state="Dead"),
+        DescribedGroup(told, unknown, group_id="never-seen", group_state="Dead"),
     ]
 
 
 def test_the_group_without_a_name_is_a_group_as_in_kafka(client: RawClient) -> None:
-    assert client.ask(DescribeGroupsRequest(("",))).groups == (DescribedGroup(group_state="Dead"),)
+    assert client.ask(DescribeGroupsRequest(("",)), 5).groups == (DescribedGroup(group_state="Dead"),)
 
 
 def test_operations_are_answered_when_asked_for(client: RawClient) -> None:

@@ -144,7 +144,10 @@ def reference_body(message: Any, case: Case, extra_tags: dict[int, bytes] | None
         value = getattr(message, name)
         if not spec.exists_in(case.version):
             continue
-        data = _reference_value(value, spec.type, case, extra_tags)
+        if isinstance(spec.type, type) and spec.nullable_in(case.version):
+            data = b"\xff" if value is None else b"\x01" + reference_body(value, case, extra_tags)
+        else:
+            data = _reference_value(value, spec.type, case, extra_tags)
         if spec.tag is None:
             out += data
         elif value != default:

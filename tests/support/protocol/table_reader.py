@@ -77,6 +77,8 @@ class TableReader:
             if length > 0x7FFF:
                 raise InvalidRequest("string too long")
             return content.decode()
+        if nullable and self._value_of("b") < 0:
+            return None
         return self.message(kind)
 
     def _value_of(self, code: str) -> int:

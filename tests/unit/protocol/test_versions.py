@@ -9,7 +9,7 @@ import pytest
 
 import broker.server.handlers  # noqa: F401  (fills the registry)
 from broker.server.dispatch import REGISTRY
-from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, VersionRange, api_of
+from pyspark_kafkalog.protocol.exchange import APIS, NEVER_FLEXIBLE, ApiKey, VersionRange, api_of
 
 TABLE = {
     # key: (name, oldest, newest, first flexible)
@@ -17,11 +17,15 @@ TABLE = {
     1: ("FETCH", 0, 12, 12),
     2: ("LIST_OFFSETS", 0, 7, 6),
     3: ("METADATA", 0, 12, 9),
-    8: ("OFFSET_COMMIT", 0, 8, 8),
-    9: ("OFFSET_FETCH", 0, 8, 6),
+    8: ("OFFSET_COMMIT", 0, 9, 8),
+    9: ("OFFSET_FETCH", 0, 9, 6),
     10: ("FIND_COORDINATOR", 0, 4, 3),
-    15: ("DESCRIBE_GROUPS", 0, 5, 5),
-    16: ("LIST_GROUPS", 0, 4, 3),
+    11: ("JOIN_GROUP", 0, 9, 6),
+    12: ("HEARTBEAT", 0, 4, 4),
+    13: ("LEAVE_GROUP", 0, 5, 4),
+    14: ("SYNC_GROUP", 0, 5, 4),
+    15: ("DESCRIBE_GROUPS", 0, 6, 5),
+    16: ("LIST_GROUPS", 0, 5, 3),
     18: ("API_VERSIONS", 0, 4, 3),
     19: ("CREATE_TOPICS", 0, 7, 5),
     20: ("DELETE_TOPICS", 0, 6, 4),
@@ -33,7 +37,11 @@ TABLE = {
     32: ("DESCRIBE_CONFIGS", 1, 4, 4),
     33: ("ALTER_CONFIGS", 0, 2, 2),
     37: ("CREATE_PARTITIONS", 0, 3, 2),
+    42: ("DELETE_GROUPS", 0, 2, 2),
     44: ("INCREMENTAL_ALTER_CONFIGS", 0, 1, 1),
+    47: ("OFFSET_DELETE", 0, 0, NEVER_FLEXIBLE),
+    68: ("CONSUMER_GROUP_HEARTBEAT", 0, 1, 0),
+    69: ("CONSUMER_GROUP_DESCRIBE", 0, 1, 0),
 }
 
 
@@ -60,8 +68,11 @@ def test_a_version_range_holds_both_of_its_ends() -> None:
 def documented() -> dict[int, tuple[str, tuple[int, int], int]]:
     """Key to name, versions, and first flexible version."""
     text = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text("utf-8")
-    rows = re.findall(r"^\| (\d+) \| (\w+) \| (\d+)-(\d+) \| (\d+) \|", text, re.MULTILINE)
-    return {int(key): (name, (int(low), int(high)), int(flexible)) for key, name, low, high, flexible in rows}
+    rows = re.findall(r"^\| (\d+) \| (\w+) \| (\d+)-(\d+) \| (\d+|never) \|", text, re.MULTILINE)
+    return {
+        int(key): (name, (int(low), int(high)), NEVER_FLEXIBLE if flexible == "never" else int(flexible))
+        for key, name, low, high, flexible in rows
+    }
 
 
 def documented_as_ours_alone() -> set[int]:
