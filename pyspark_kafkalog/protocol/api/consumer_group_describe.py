@@ -34,8 +34,8 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """``assignment`` is what the member has, ``target_assignment`` what it is to have. ``member_type`` is 0 for
-    the classic protocol, 1 for the newer, -1 where it is not known.
+    """``assignment`` is what the member has, ``target_assignment`` what it is to have. ``member_type`` is 0
+    for the classic protocol, 1 for the newer, -1 where it is not known.
     """
 
     member_id: str = wire(STRING)

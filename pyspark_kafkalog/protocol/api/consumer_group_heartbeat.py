@@ -21,8 +21,8 @@ class TopicPartitions:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupHeartbeatRequest:
-    """Null, and -1 for the timeout, is "as before". ``member_epoch`` 0 joins, -1 leaves, -2 is a static member
-    that will be back soon. ``topic_partitions``: what the member holds.
+    """Null, and -1 for the timeout, is "as before". ``member_epoch`` 0 joins, -1 leaves, -2 is a static
+    member that will be back soon. ``topic_partitions``: what the member holds.
     """
 
     group_id: str = wire(STRING)

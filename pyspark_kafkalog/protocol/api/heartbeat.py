@@ -1,6 +1,7 @@
 """Heartbeat, versions 0-4: a member is alive, and learns that its group is changing.
 
-Flexible from 4. Version 3 has static members. Left out: nothing. Source: protocol guide, Heartbeat; KIP-62, 345.
+Flexible from 4. Version 3 has static members. Left out: nothing.
+Source: protocol guide, Heartbeat; KIP-62, 345.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """JoinGroup, versions 0-9: a member comes, or comes again after each change of its group.
 
-Flexible from 6. Version 4 answers a new member with MEMBER_ID_REQUIRED and its id, 5 has static members, 7 the
-protocol type, 8 a reason for the log, 9 lets the leader keep its assignment. Left out: nothing.
+Flexible from 6. Version 4 answers a new member with MEMBER_ID_REQUIRED and its id, 5 has static members, 7
+the protocol type, 8 a reason for the log, 9 lets the leader keep its assignment. Left out: nothing.
 Source: protocol guide, JoinGroup; KIP-62, 345, 394, 559, 800, 814.
 """
 

@@ -127,7 +127,7 @@ def test_members_are_shown_with_what_they_read() -> None:
             ApiKey.FIND_COORDINATOR,
             lambda _: FindCoordinatorResponse(coordinators=(Coordinator("g", 0, "127.0.0.1", broker.port),)),
         )
-        group = DescribedGroup(0, "g", "Stable", "consumer", "range", members)  # type: ignore[arg-type]
+        group = DescribedGroup(0, None, "g", "Stable", "consumer", "range", members)  # type: ignore[arg-type]
         broker.default(ApiKey.DESCRIBE_GROUPS, DescribeGroupsResponse(groups=(group,)))
         nothing = OffsetFetchResponse(groups=(OffsetFetchResponseGroup("g"),))
         broker.default(ApiKey.OFFSET_FETCH, nothing)

@@ -180,8 +180,8 @@ def test_members_are_described_with_what_they_read(
         DescribedGroupMember(f"m{i}", None, f"client-{i}", "/10.0.0.1", b"", data)
         for i, data in enumerate((assigned, b""))
     )
-    group = DescribedGroup(ErrorCode.NONE, "g", "Stable", "consumer", "range", members)
-    other = DescribedGroup(ErrorCode.NONE, "g", "Stable", "connect", "default", members[:1])
+    group = DescribedGroup(ErrorCode.NONE, None, "g", "Stable", "consumer", "range", members)
+    other = DescribedGroup(ErrorCode.NONE, None, "g", "Stable", "connect", "default", members[:1])
     first.script(ApiKey.DESCRIBE_GROUPS, *(DescribeGroupsResponse(groups=(g,)) for g in (group, other)))
     read = (TopicPartition("t", 7), TopicPartition("u", 0), TopicPartition("u", 1))
     assert describe_group(cluster, "g") == GroupDescription(
