@@ -47,7 +47,14 @@ BENCHMARKS = (
     Benchmark("pipeline", "Pipeline: from the broker to record batches, and back"),
     Benchmark("read_arrow", "Arrow without Spark"),
     Benchmark("broker", "Broker"),
-    Benchmark("broker_and_kafka", "Broker, beside Apache Kafka"),
+    *(
+        Benchmark("broker_and_kafka", f"Broker, beside Apache Kafka: {title}", part)
+        for part, title in (
+            ("produce", "librdkafka produces"),
+            ("consume", "librdkafka consumes"),
+            ("tools", "Kafka's own tools, start and memory"),
+        )
+    ),
     Benchmark("fairness", "Broker, one client beside another"),
     Benchmark("partitions", "Broker, 10,000 partitions"),
     Benchmark("broker07", "Broker, the listener of Kafka 0.7"),

@@ -7,7 +7,11 @@ performance tool begins anew each round; what counts is the rate that it reports
 group, which our broker does not serve.
 
 Values have 100 bytes, of which a codec can make half. ``processor`` in a note is seconds of broker + clients
-for a round, ours and then Kafka's: where the clients' are nearly all that there is, they are the bound.
+for a round, ours and then Kafka's. The goal is Kafka's own rate, and more (`FREE_GOAL`) where its clients take
+less of the processors than Kafka does, so that the broker is what is measured.
+
+Each of `PARTS` is a chapter of docs/benchmarks.md and can be run alone: ``python -m benchmarks
+broker_and_kafka.consume``.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +43,7 @@ from tests.support.foreign.apache_kafka import AS_SHIPPED, ApacheKafka, fetch, j
 KAFKA = "4.1.1"
 OURS, PEER = "ours", f"Apache Kafka {KAFKA}"
 VALUE_BYTES = 100
-GOAL = 1.0
+GOAL, FREE_GOAL = 1.0, 1.2
 _TIMEOUT_SECONDS = 120
 _STARTS = 3
 _RATE = re.compile(r"([\d.]+) records/sec")
@@ -65,29 +70,45 @@ class Work:
         return ", ".join(part for part in (f"librdkafka {kind}", clients, partitions, more) if part)
 
 
-WORKS = (
-    *(Work("produce", clients, partitions, 1_000_000) for clients in (1, 10, 50) for partitions in (1, 100)),
-    Work("produce", 1, 1, 1_000_000, {"acks": "all"}),
-    Work("produce", 1, 1, 1_000_000, {"compression.type": "lz4"}),
-    Work("produce", 10, 100, 1_000_000, {"acks": "all", "compression.type": "lz4"}),
-    *(Work("single", clients, 1, 20_000) for clients in (1, 10)),
-    *(Work("consume", clients, partitions, 1_000_000) for clients in (1, 10, 50) for partitions in (1, 100)),
-)
-"""Everything that librdkafka is asked for; a consumer without a partition of its own reads one again."""
+WORKS = {
+    "produce": (
+        *(Work("produce", clients, count, 1_000_000) for clients in (1, 10, 50) for count in (1, 100)),
+        Work("produce", 1, 1, 1_000_000, {"acks": "all"}),
+        Work("produce", 1, 1, 1_000_000, {"compression.type": "lz4"}),
+        Work("produce", 10, 100, 1_000_000, {"acks": "all", "compression.type": "lz4"}),
+        *(Work("single", clients, 1, 20_000) for clients in (1, 10)),
+    ),
+    "consume": tuple(
+        Work("consume", clients, count, 1_000_000) for clients in (1, 10, 50) for count in (1, 100)
+    ),
+}
+"""What librdkafka is asked for, by part; a consumer without a partition of its own reads one again."""
 
 
-def run(rounds: int = 5) -> list[Row]:
-    """All rows of this question; about a quarter of an hour with five rounds."""
+def _librdkafka(part: str, rounds: int) -> list[Row]:
+    with tempfile.TemporaryDirectory() as name, both(fetch(KAFKA), Path(name)) as brokers:
+        contest = Contest(brokers, rounds)
+        return [_shown(contest.of_librdkafka(work)) for work in WORKS[part]]
+
+
+def _tools(rounds: int) -> list[Row]:
+    """Kafka's own tools, how soon a broker serves, and what it holds after all that."""
     jars = fetch(KAFKA)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         rows = [_shown(_start_time(jars, directory))]
         with both(jars, directory) as brokers:
             contest = Contest(brokers, rounds)
-            rows += [_shown(contest.of_librdkafka(work)) for work in WORKS]
             rows += [_shown(contest.of_producer_tool(jars, count)) for count in (1, 100)]
             rows.append(_shown(contest.memory()))
         return rows
+
+
+PARTS: dict[str, Callable[[int], list[Row]]] = {
+    **{part: partial(_librdkafka, part) for part in WORKS},
+    "tools": _tools,
+}
+"""Each a chapter of its own, of some five minutes with five rounds."""
 
 
 def _shown(row: Row) -> Row:
@@ -197,8 +218,11 @@ class Contest:
         note = "processor " + ", ".join(
             f"{medians[name][0]:.2f} + {medians[name][1]:.2f} s" for name in (OURS, PEER)
         )
-        unit, scale = "k messages/s", 1e-3
-        return compare(question, measured[OURS], measured[PEER], goal=GOAL, unit=unit, scale=scale, note=note)
+        broker, clients = medians[PEER]
+        return compare(
+            question, measured[OURS], measured[PEER], goal=FREE_GOAL if broker > clients else GOAL,
+            unit="k messages/s", scale=1e-3, note=note,
+        )  # fmt: skip
 
     def _topic(self, name: str, partitions: int) -> str:
         self._topics += 1
@@ -304,7 +328,14 @@ def _consumer(servers: str, topic: str, work: Work, number: int, share: int) -> 
     import confluent_kafka
 
     consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": servers, "group.id": "measured", "enable.auto.commit": False}
+        {
+            "bootstrap.servers": servers,
+            "group.id": "measured",
+            "enable.auto.commit": False,
+            # By default librdkafka asks for nothing for a second once its queue is full, which is sooner the
+            # faster the broker is.
+            "fetch.queue.backoff.ms": 0,
+        }
     )
     numbers = range(work.partitions)[number :: work.clients] or [number % work.partitions]
     consumer.assign([confluent_kafka.TopicPartition(topic, each, 0) for each in numbers])
@@ -328,4 +359,4 @@ def _check(left: int) -> None:
 
 
 if __name__ == "__main__":
-    print(table(run()))
+    print(table([row for part in PARTS.values() for row in part(5)]))
