@@ -7,8 +7,8 @@ performance tool begins anew each round; what counts is the rate that it reports
 group, which our broker does not serve.
 
 Values have 100 bytes, of which a codec can make half. ``processor`` in a note is seconds of broker + clients
-for a round, ours and then Kafka's. The goal is Kafka's own rate, and more (`FREE_GOAL`) where its clients take
-less of the processors than Kafka does, so that the broker is what is measured.
+for a round, ours and then Kafka's. The goal is Kafka's own rate, and more (`FREE_GOAL`) where its clients
+take less of the processors than Kafka does, so that the broker is what is measured.
 
 Each of `PARTS` is a chapter of docs/benchmarks.md and can be run alone: ``python -m benchmarks
 broker_and_kafka.consume``.
