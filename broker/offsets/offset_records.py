@@ -105,17 +105,6 @@ def decode_value(data: bytes) -> CommittedOffset:
     return CommittedOffset(offset, leader_epoch, metadata, committed, expires)
 
 
-def partition_for(group: str, partition_count: int) -> int:
-    """The partition of ``__consumer_offsets`` that keeps ``group``: Java's ``hashCode`` modulo the count."""
-    value = 0
-    utf16 = group.encode("utf-16-be", "surrogatepass")
-    for i in range(0, len(utf16), 2):
-        value = (value * 31 + (utf16[i] << 8) + utf16[i + 1]) & 0xFFFFFFFF
-    if value == 0x80000000:  # Java cannot negate its smallest int; Kafka takes 0 for it
-        return 0
-    return (value if value < 0x80000000 else 0x100000000 - value) % partition_count
-
-
 def _string(text: str) -> bytes:
     data = text.encode("utf-8")
     if len(data) > 0x7FFF:

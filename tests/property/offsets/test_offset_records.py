@@ -11,7 +11,6 @@ from broker.offsets.offset_records import (
     decode_value,
     encode_key,
     encode_value,
-    partition_for,
 )
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.types import TopicPartition
@@ -48,8 +47,3 @@ def test_garbage_raises_kafka_errors_only(data: bytes) -> None:
             decode(data)
         except KafkaError:
             pass
-
-
-@given(texts, st.integers(1, 10_000))
-def test_every_group_has_a_partition(group: str, count: int) -> None:
-    assert 0 <= partition_for(group, count) < count

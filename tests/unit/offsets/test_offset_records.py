@@ -9,7 +9,6 @@ from broker.offsets.offset_records import (
     decode_value,
     encode_key,
     encode_value,
-    partition_for,
 )
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.types import TopicPartition
@@ -82,28 +81,3 @@ def test_text_that_is_not_utf8_is_refused() -> None:
 def test_a_group_name_longer_than_its_length_field_is_refused() -> None:
     with pytest.raises(CorruptMessage, match="32768 bytes"):
         encode_key(OffsetKey("g" * 32768, TopicPartition("t", 0)))
-
-
-@pytest.mark.parametrize(
-    ("group", "count", "partition"),
-    [
-        # Java's hashCode: "" 0, "a" 97, "test" 3556498, "hello" 99162322.
-        ("", 50, 0),
-        ("a", 50, 47),
-        ("test", 50, 3556498 % 50),
-        ("hello", 50, 99162322 % 50),
-        ("polygenelubricants", 50, 0),  # the known string whose hash is Java's smallest int
-        ("\U0001f600", 50, (0xD83D * 31 + 0xDE00) % 50),  # two UTF-16 units, as in Java
-    ],
-)
-def test_a_groups_partition_follows_javas_hash(group: str, count: int, partition: int) -> None:
-    assert partition_for(group, count) == partition
-
-
-def test_a_negative_hash_counts_without_its_sign() -> None:
-    # "consumer-group".hashCode() is negative; the value comes from the definition s[0]*31^(n-1) + ...
-    text = "consumer-group"
-    full = sum(ord(c) * 31 ** (len(text) - 1 - i) for i, c in enumerate(text)) % (1 << 32)
-    signed = full - (1 << 32) if full >= 1 << 31 else full
-    assert signed < 0
-    assert partition_for(text, 50) == -signed % 50

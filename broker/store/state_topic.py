@@ -1,0 +1,234 @@
+"""A compacted topic that keeps a coordinator's state: read once, then written, and answered from memory."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from broker.log.log import Log
+from broker.store.manager import LogManager
+from pyspark_kafkalog.errors import CoordinatorLoading, KafkaError
+from pyspark_kafkalog.formats.base import Frame
+from pyspark_kafkalog.formats.batch import (
+    MAGIC,
+    ControlType,
+    control_type,
+    decode_records,
+    encode_batch,
+    read_header,
+)
+from pyspark_kafkalog.formats.message_set import ENTRIES, frames, magic_at
+from pyspark_kafkalog.types import NewRecord, TopicPartition
+
+_LOAD_BYTES = 1 << 20
+"""Read so much of the log at a time while loading."""
+
+_BATCH_BYTES = 512 << 10
+"""Records above this go into the log as several batches, each below the default ``max.message.bytes``."""
+
+_RECORD_OVERHEAD = 32
+"""A bound of a record's own bytes beside its key and value."""
+
+_log = logging.getLogger(__name__)
+
+Appended = Callable[[TopicPartition, int], None]
+"""Called with each append and its size in bytes, so that fetches of the topic wake up."""
+
+LastValues = dict[bytes, tuple[int, "bytes | None"]]
+"""The last record of each key: its offset, and its value or None where the key was deleted."""
+
+S = TypeVar("S")
+
+
+@dataclass(slots=True)
+class Stored:
+    """What one partition holds once it is read. Values in open transactions are not in ``last``.
+
+    ``open`` has them by producer id: a commit marker that comes later lets those count whose offset is above
+    that of the key in ``last`` (`settle`), an abort marker drops them.
+    """
+
+    last: LastValues = field(default_factory=dict)
+    open: dict[int, LastValues] = field(default_factory=dict)
+
+    def values(self) -> Iterator[tuple[int, bytes, bytes]]:
+        """Offset, key and value of the keys that are not deleted."""
+        for key, (offset, value) in self.last.items():
+            if value is not None:
+                yield offset, key, value
+
+    def settle(self, producer_id: int, *, committed: bool) -> None:
+        """The transaction of ``producer_id`` has ended."""
+        for key, found in self.open.pop(producer_id, {}).items():
+            if committed and found[0] > self.last.get(key, (-1, None))[0]:
+                self.last[key] = found
+
+
+class Shard(Generic[S]):
+    """*Thread-safe: ``lock`` guards all.* One partition of the topic and the ``state`` that it keeps.
+
+    The lock is held over append and state, so that the state has the order of the log.
+    """
+
+    def __init__(self, partition: TopicPartition, state: S) -> None:
+        self.partition = partition
+        self.lock = threading.Lock()
+        self.loaded = False
+        self.state = state
+
+    def check_loaded(self) -> None:
+        """Caller holds the lock.
+        Raises `CoordinatorLoading`: what earlier runs stored has not been read yet.
+        """
+        if not self.loaded:
+            raise CoordinatorLoading(f"{self.partition} is still being loaded")
+
+
+class StateTopic(Generic[S]):
+    """*Thread-safe.* The partitions of one internal topic, each with its share of a coordinator's state.
+
+    ``_shards`` is replaced as a whole, under ``_opening``, when the topic is made or found.
+    """
+
+    def __init__(
+        self,
+        logs: LogManager,
+        name: str,
+        *,
+        new: Callable[[TopicPartition], S],
+        build: Callable[[Shard[S], Stored], None],
+        create: Callable[[], int],
+        appended: Appended,
+    ) -> None:
+        """``new`` makes a partition's state without anything in it; ``build`` fills it with what was stored,
+        the shard's lock held. ``create`` makes the topic and returns its partition count; it is called on
+        first need.
+        """
+        self._logs = logs
+        self._name = name
+        self._new = new
+        self._build = build
+        self._create = create
+        self._appended = appended
+        self._opening = threading.Lock()
+        self._shards: tuple[Shard[S], ...] = ()
+
+    @property
+    def shards(self) -> tuple[Shard[S], ...]:
+        """By partition; none while the topic has not been made."""
+        return self._shards
+
+    def start(self) -> None:
+        """Find the topic if an earlier run made it. `load` then reads it; until then error 14."""
+        topic = self._logs.topics().get(self._name)
+        if topic is not None:
+            self._shards = tuple(self._shard(p) for p in topic.partitions)
+
+    def load(self) -> None:
+        """Read every partition into memory; returns when all that can be are loaded."""
+        for shard in self._shards:
+            try:
+                with shard.lock:
+                    self._build(shard, _read(self._logs.log(shard.partition)))
+                    shard.loaded = True
+            except KafkaError as e:
+                _log.error("%s cannot be loaded, what it keeps stays unavailable: %s", shard.partition, e)
+            except Exception:
+                _log.exception("%s cannot be loaded, what it keeps stays unavailable", shard.partition)
+
+    def open(self) -> None:
+        """Make the topic if there is none yet. Raises `KafkaError`: it cannot be made."""
+        with self._opening:
+            if not self._shards:
+                shards = tuple(self._shard(p) for p in range(self._create()))
+                for shard in shards:
+                    shard.loaded = True
+                self._shards = shards
+
+    def shard_of(self, key: str) -> Shard[S]:
+        """The shard of a group or transactional id, the topic made if need be.
+        Raises `KafkaError`: it cannot be made.
+        """
+        if not self._shards:
+            self.open()
+        return self._shards[partition_for(key, len(self._shards))]
+
+    def append(self, shard: Shard[S], records: Sequence[NewRecord]) -> None:
+        """Append all of ``records``, or none. They are in the log, and so survive the process, when this
+        returns. Caller holds the shard's lock.
+
+        Raises:
+            KafkaError: the log refused the append.
+        """
+        if not records:
+            return
+        data = bytearray()
+        for batch in _batches(records):
+            data += encode_batch(batch)
+        self._logs.log(shard.partition).append(data, internal=True)
+        self._appended(shard.partition, len(data))
+
+    def _shard(self, partition: int) -> Shard[S]:
+        where = TopicPartition(self._name, partition)
+        return Shard(where, self._new(where))
+
+
+def partition_for(key: str, partition_count: int) -> int:
+    """The partition that keeps a group or a transactional id: Java's ``hashCode`` modulo the count."""
+    value = 0
+    utf16 = key.encode("utf-16-be", "surrogatepass")
+    for i in range(0, len(utf16), 2):
+        value = (value * 31 + (utf16[i] << 8) + utf16[i + 1]) & 0xFFFFFFFF
+    if value == 0x80000000:  # Java cannot negate its smallest int; Kafka takes 0 for it
+        return 0
+    return (value if value < 0x80000000 else 0x100000000 - value) % partition_count
+
+
+def _batches(records: Sequence[NewRecord]) -> Iterator[list[NewRecord]]:
+    """The records in pieces that fit a batch each."""
+    batch: list[NewRecord] = []
+    size = 0
+    for record in records:
+        added = len(record.key or b"") + len(record.value or b"") + _RECORD_OVERHEAD
+        if batch and size + added > _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(record)
+        size += added
+    if batch:
+        yield batch
+
+
+def _read(log: Log) -> Stored:
+    stored, offset = Stored(), log.start_offset
+    while offset < log.end_offset:
+        piece = log.read(offset, _LOAD_BYTES, at_least_one=True)
+        try:
+            data = memoryview(piece.read())
+        finally:
+            piece.close()
+        next_offset = log.end_offset
+        for frame in frames(data, start_offset=offset):
+            _take(data, frame, stored)
+            next_offset = frame.next_offset
+        offset = next_offset
+    return stored
+
+
+def _take(data: memoryview, frame: Frame, stored: Stored) -> None:
+    """Note the records of one entry of the log, or the end of a transaction."""
+    largest, into = _LOAD_BYTES + len(data), stored.last
+    if magic_at(data, frame.position) == MAGIC:
+        header = read_header(data, frame.position)
+        if header.is_control:
+            for marker in decode_records(data, frame.position, header, largest):
+                stored.settle(header.producer_id, committed=control_type(marker) is ControlType.COMMIT)
+            return
+        if header.is_transactional:
+            into = stored.open.setdefault(header.producer_id, {})
+    for record in ENTRIES.records(data, frame, max_bytes=largest):
+        if record.key is not None:
+            into[record.key] = record.offset, record.value

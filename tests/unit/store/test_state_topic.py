@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from broker.config import LogConfig
+from broker.store.manager import LogManager
+from broker.store.state_topic import Shard, StateTopic, Stored, partition_for
+from pyspark_kafkalog.errors import StorageError
+from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
+from pyspark_kafkalog.steps import run_steps
+from pyspark_kafkalog.types import NewRecord, TopicPartition
+from tests.support.log.faulty_files import FaultyFiles
+from tests.support.manual_clock import ManualClock
+
+_NAME = "__state"
+
+_State = dict[bytes, "bytes | None"]
+
+
+class Bench:
+    """State topics of one partition, one after the other over one log manager."""
+
+    def __init__(self, directory: Path) -> None:
+        self.files = FaultyFiles()
+        self.logs = LogManager(
+            [directory],
+            defaults=LogConfig(),
+            clock=ManualClock(),
+            files=self.files,
+            producer_expiration_ms=1000,
+        )
+        self.logs.start()
+        self.open: dict[int, dict[bytes, tuple[int, bytes | None]]] = {}
+
+    def create(self) -> int:
+        run_steps(self.logs.creating_topic(_NAME, uuid4(), 1, {"cleanup.policy": "compact"}))
+        return 1
+
+    def build(self, shard: Shard[_State], stored: Stored) -> None:
+        shard.state.update((key, value) for _, key, value in stored.values())
+        self.open = stored.open
+
+    def topic(self) -> StateTopic[_State]:
+        """As a broker that starts now has it."""
+        made: StateTopic[_State] = StateTopic(
+            self.logs,
+            _NAME,
+            new=lambda _: {},
+            build=self.build,
+            create=self.create,
+            appended=lambda *_: None,
+        )
+        made.start()
+        made.load()
+        return made
+
+    def state(self) -> _State:
+        return self.topic().shards[0].state
+
+    def transactional(self, producer_id: int, *records: tuple[bytes, bytes | None]) -> None:
+        self._append(
+            encode_batch(
+                [NewRecord(value, key) for key, value in records],
+                producer_id=producer_id,
+                producer_epoch=0,
+                base_sequence=0,
+                transactional=True,
+            )
+        )
+
+    def marker(self, producer_id: int, kind: ControlType) -> None:
+        self._append(encode_control(kind, producer_id=producer_id, producer_epoch=0, timestamp=0))
+
+    def _append(self, batch: bytes) -> None:
+        self.logs.log(TopicPartition(_NAME, 0)).append(bytearray(batch), internal=True)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.files.space_bytes = None
+    made.logs.close()
+
+
+def _put(topic: StateTopic[_State], *records: tuple[bytes, bytes | None]) -> None:
+    shard = topic.shard_of("any")
+    with shard.lock:
+        topic.append(shard, [NewRecord(value, key) for key, value in records])
+
+
+def test_the_last_value_of_each_key_is_what_is_stored(bench: Bench) -> None:
+    topic = bench.topic()
+    _put(topic, (b"a", b"1"), (b"b", b"1"), (b"c", b"1"))
+    _put(topic, (b"b", None), (b"a", b"2"))
+    assert bench.state() == {b"a": b"2", b"c": b"1"}
+
+
+def test_more_than_a_batch_holds_is_appended_whole_or_not_at_all(bench: Bench) -> None:
+    topic = bench.topic()
+    _put(topic, *((b"%d" % n, bytes(100_000)) for n in range(12)))
+    log = bench.logs.log(TopicPartition(_NAME, 0))
+    assert (len(bench.state()), log.end_offset) == (12, 12)
+    bench.files.space_bytes = 800_000
+    with pytest.raises(StorageError):
+        _put(topic, *((b"more %d" % n, bytes(100_000)) for n in range(12)))
+    assert log.end_offset == 12
+
+
+def test_values_of_a_transaction_count_from_its_commit(bench: Bench) -> None:
+    topic = bench.topic()
+    _put(topic, (b"a", b"before"), (b"b", b"before"))
+    bench.transactional(7, (b"a", b"in 7"))
+    bench.transactional(8, (b"b", b"in 8"))
+    assert bench.state() == {b"a": b"before", b"b": b"before"}
+    assert bench.open == {7: {b"a": (2, b"in 7")}, 8: {b"b": (3, b"in 8")}}
+    bench.marker(7, ControlType.COMMIT)
+    bench.marker(8, ControlType.ABORT)
+    assert bench.state() == {b"a": b"in 7", b"b": b"before"}
+    assert bench.open == {}
+
+
+def test_a_later_value_outside_a_transaction_wins_over_its_commit(bench: Bench) -> None:
+    topic = bench.topic()
+    _put(topic, (b"a", b"before"), (b"b", b"before"))
+    bench.transactional(7, (b"a", b"in 7"), (b"b", b"in 7"))
+    _put(topic, (b"a", b"later"), (b"b", None))
+    bench.marker(7, ControlType.COMMIT)
+    assert bench.state() == {b"a": b"later"}
+
+
+@pytest.mark.parametrize(
+    ("group", "count", "partition"),
+    [
+        # Java's hashCode: "" 0, "a" 97, "test" 3556498, "hello" 99162322.
+        ("", 50, 0),
+        ("a", 50, 47),
+        ("test", 50, 3556498 % 50),
+        ("hello", 50, 99162322 % 50),
+        ("polygenelubricants", 50, 0),  # the known string whose hash is Java's smallest int
+        ("\U0001f600", 50, (0xD83D * 31 + 0xDE00) % 50),  # two UTF-16 units, as in Java
+    ],
+)
+def test_a_groups_partition_follows_javas_hash(group: str, count: int, partition: int) -> None:
+    assert partition_for(group, count) == partition
+
+
+def test_a_negative_hash_counts_without_its_sign() -> None:
+    # "consumer-group".hashCode() is negative; the value comes from the definition s[0]*31^(n-1) + ...
+    text = "consumer-group"
+    full = sum(ord(c) * 31 ** (len(text) - 1 - i) for i, c in enumerate(text)) % (1 << 32)
+    signed = full - (1 << 32) if full >= 1 << 31 else full
+    assert signed < 0
+    assert partition_for(text, 50) == -signed % 50
