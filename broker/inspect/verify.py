@@ -94,7 +94,7 @@ class Expected:
     """What is known of a log besides its files.
 
     ``stopped_cleanly``: the broker has closed the logs, and nothing may be torn; None when that is not known.
-    ``clean_state`` is the end offset, the last segment's base offset and its size, where that was noted.
+    ``clean_state`` begins with the end offset, the last segment's base offset and its size, where noted.
     ``durable_offset``: what is below was forced to the disk. ``gaps_allowed``: the topic is to be compacted:
     where no list of segments says how far a cleaner came, it may have taken offsets out.
     """
@@ -107,7 +107,7 @@ class Expected:
     @property
     def end_offset(self) -> int:
         """What is below it was on the disk when the broker was there last."""
-        closed = self.clean_state[0] if len(self.clean_state) == 3 else 0
+        closed = self.clean_state[0] if len(self.clean_state) >= 3 else 0
         return max(closed, self.durable_offset)
 
     @classmethod
@@ -279,10 +279,10 @@ class _Check:
                 f"{_missing(self._next_offset, end_offset)} at its end: {why}",
             )  # fmt: skip
             return
-        if len(state) != 3 or not segments or self._missing:
+        if len(state) < 3 or not segments or self._missing:
             return
         found = (self._next_offset, segments[-1].base_offset, segments[-1].size)
-        if found != state:
+        if found != state[:3]:
             self.find(
                 segments[-1].path, None,
                 f"it was closed at offset {state[0]}, in segment {state[1]} of {state[2]} bytes; found are"

@@ -14,12 +14,13 @@ from typing import NamedTuple, Protocol
 
 from broker.config import LogConfig
 from broker.disk.filesystem import FileSystem, OpenFiles
+from broker.log.aborted import AbortedTransaction
 from broker.log.batch_times import BatchTimes
 from broker.log.offset_scheme import LoadedSchemes, OffsetScheme
 from broker.log.walk import Scan
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.formats.base import Frame, MessageFormat
-from pyspark_kafkalog.formats.batch import MAGIC, BatchHeader
+from pyspark_kafkalog.formats.batch import MAGIC, BatchHeader, ControlType
 from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 
@@ -34,7 +35,8 @@ class AppendResult(NamedTuple):
     ``log_append_time_ms`` is -1 where records keep their producer's time. A ``duplicate`` was appended by
     an earlier request, and the offsets are those it got then; it adds no ``record_count``.
     ``converted_count`` of the records were rewritten, into ``converted_bytes``: in the topic's format, or
-    because compressed sets of v0 and v1 hold offsets.
+    because compressed sets of v0 and v1 hold offsets. Unless ``stable`` a transaction keeps them from those
+    who read committed data.
     """
 
     base_offset: int
@@ -45,6 +47,7 @@ class AppendResult(NamedTuple):
     duplicate: bool = False
     converted_count: int = 0
     converted_bytes: int = 0
+    stable: bool = True
 
 
 class Unnumbered(NamedTuple):
@@ -80,6 +83,16 @@ def rewritten(batches: Sequence[CheckedBatch]) -> tuple[int, int]:
     return sum(batch.record_count for batch in again), sum(batch.size for batch in again)
 
 
+class KnownProducer(NamedTuple):
+    """What a log knows of a producer; -1 for no sequence, and where no transaction of it is open."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    open_offset: int
+
+
 Checked = tuple[memoryview, list[CheckedBatch]]
 
 Check = Callable[[memoryview, LogConfig, int, bool], Checked]
@@ -105,12 +118,27 @@ class Producers(Protocol):
     loaded: bool
     """Whether `restore` and `replay` are done; set by the log."""
 
+    @property
+    def first_open(self) -> int | None:
+        """The smallest first offset of an open transaction; None when none is open."""
+        ...
+
+    def known(self) -> list[KnownProducer]:
+        """All producers, by id."""
+        ...
+
     def check(self, batches: Sequence[CheckedBatch]) -> tuple[int, int] | None:
         """First and last offset of the batch that is repeated; None when all are new."""
         ...
 
-    def record(self, batches: Sequence[CheckedBatch], base_offset: int, now_ms: int) -> None:
-        """The batches were appended from ``base_offset`` on."""
+    def record(
+        self,
+        batches: Sequence[CheckedBatch],
+        base_offset: int,
+        now_ms: int,
+        marker: ControlType | None = None,
+    ) -> AbortedTransaction | None:
+        """The batches were appended from ``base_offset`` on; a ``marker`` is alone. What it aborts."""
         ...
 
     def forget_before(self, now_ms: int) -> None:
@@ -123,8 +151,10 @@ class Producers(Protocol):
         """
         ...
 
-    def replay(self, heads: Iterable[tuple[Frame, bytes]], now_ms: int) -> None:
-        """Learn from frames of the log, each with its first bytes. Raises as ``heads``."""
+    def replay(self, heads: Iterable[tuple[Frame, bytes]], now_ms: int) -> list[AbortedTransaction]:
+        """Learn from frames of the log, each with its first bytes; what their markers abort.
+        Raises as ``heads``.
+        """
         ...
 
     def save(self, end_offset: int) -> None:

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 from broker.disk.filesystem import OpenFile, OpenFiles
+from broker.log.aborted import AbortedTransaction
 from pyspark_kafkalog.formats.batch import MAGIC
 
 
@@ -17,9 +19,10 @@ class FileSlice:
 
     Keeps its file open until it is closed or collected, also when the segment's name is long gone.
     ``len()`` is the whole size, however much of it has been sent. ``formats`` are those of its segment.
+    ``aborted`` are the transactions that a reader of committed data must leave out, in their markers' order.
     """
 
-    __slots__ = ("_file", "_formats", "_pool", "_sent", "position", "size")
+    __slots__ = ("_file", "_formats", "_pool", "_sent", "aborted", "position", "size")
 
     def __init__(
         self,
@@ -35,6 +38,7 @@ class FileSlice:
         self._sent = 0
         self.position = position
         self.size = size
+        self.aborted: Sequence[AbortedTransaction] = ()
         self._formats = formats
 
     @classmethod
@@ -150,9 +154,13 @@ class KnownFormats:
 
 
 class MemorySlice:
-    """*Not thread-safe: one owner at a time.* Entries in memory, of formats up to ``newest_magic``."""
+    """*Not thread-safe: one owner at a time.* Entries in memory, of formats up to ``newest_magic``: no reader
+    of those knows of transactions.
+    """
 
     __slots__ = ("_data", "_sent", "newest_magic")
+
+    aborted: Sequence[AbortedTransaction] = ()
 
     def __init__(self, data: bytes, newest_magic: int) -> None:
         self._data = data

@@ -39,11 +39,14 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CleanState:
-    """What a clean stop notes about a log: its end, and the last segment's base offset and size."""
+    """What a clean stop notes about a log: its end, the last segment's base offset and size, and whether a
+    transaction is open.
+    """
 
     end_offset: int
     last_base_offset: int
     last_size: int
+    in_transaction: bool = False
 
 
 @dataclass(frozen=True, slots=True)

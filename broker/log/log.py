@@ -6,13 +6,21 @@ import logging
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
 from broker.config import LogConfig
 from broker.disk.data_directory import DataDirectory
-from broker.log.family import AppendResult, CheckedBatch, LogFamily, LogTools, rewritten
+from broker.log.aborted import AbortedTransaction
+from broker.log.family import (
+    AppendResult,
+    CheckedBatch,
+    KnownProducer,
+    LogFamily,
+    LogTools,
+    rewritten,
+)
 from broker.log.file_slice import FileSlice
 from broker.log.loading import CleanState, new_segment
 from broker.log.retention import RetentionPolicy, SegmentFacts, count_expired, just_written
@@ -26,11 +34,14 @@ from pyspark_kafkalog.errors import (
     StorageError,
     UnknownTopicOrPartition,
 )
-from pyspark_kafkalog.formats.batch import HEADER_SIZE
+from pyspark_kafkalog.formats.batch import MARKER_HEAD_BYTES, ControlType, encode_control
 from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType, TopicPartition
 
 _logger = logging.getLogger(__name__)
+
+Guard = AbstractContextManager[object]
+"""Entered around the part of an append that writes."""
 
 _NUMBERINGS = 3
 """How often a set is numbered in steps for a log's end that others move; then it is done at once."""
@@ -68,6 +79,10 @@ class Log:
         self._producers = tools.family.producers(path, tools.files, tools.producer_expiration_ms)
         self._segments: tuple[Segment, ...] = tuple(segments)
         self._end_offset = segments[-1].next_offset
+        self._first_open: int | None = None
+        """First offset of the oldest open transaction. What an append changes of it is shown before its end,
+        and readers look at the end first: so no open transaction is below the offset that they stop at.
+        """
         self._flushed_offset = min(flushed_offset, self._end_offset)
         # What a crash left is in the page cache at best, and is synced as if it had just been appended.
         lost_track = self._flushed_offset < self._end_offset
@@ -109,8 +124,10 @@ class Log:
 
     @property
     def last_stable_offset(self) -> int:
-        """Where a reader of committed data stops: the end, as no transaction can be open here."""
-        return self._end_offset
+        """Where a reader of committed data stops: at the oldest open transaction, else at the end."""
+        end_offset = self._end_offset
+        first_open = self._first_open
+        return end_offset if first_open is None else min(end_offset, max(first_open, self.start_offset))
 
     @property
     def flushed_offset(self) -> int:
@@ -127,29 +144,54 @@ class Log:
         """Number of segment files."""
         return len(self._segments)
 
-    def append(self, data: bytearray | memoryview | bytes, *, internal: bool = False) -> AppendResult:
+    def append(
+        self, data: bytearray | memoryview | bytes, *, internal: bool = False, guard: Guard | None = None
+    ) -> AppendResult:
         """Append what the family lets in: whole batches, which get their offsets in place; 0.7's messages.
 
-        ``internal`` is for the broker's own. Readers see the records when this returns, in a log of 0.7
-        after the next flush.
+        ``internal`` is for the broker's own, which follow no sequence. A ``guard`` is entered before the
+        log's lock is taken and left once all is written: it refuses by raising. Readers see the records when
+        this returns, in a log of 0.7 after the next flush.
 
         Raises:
             CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge, UnsupportedCompression: a batch
                 may not be appended, so none of them was.
-            OutOfOrderSequence, InvalidProducerEpoch: as `ProducerState.check`.
+            OutOfOrderSequence, InvalidProducerEpoch, InvalidTxnState: as `ProducerState.check`.
             StorageError: the disk is full or failed; nothing was appended.
         """
         given = memoryview(bytearray(data) if isinstance(data, bytes) else data)
         config = self.config
         now_ms = self._tools.clock.time_ms()
         view, batches = self._family.check(given, config, now_ms, internal)
-        return self._append(given, view, batches, config, now_ms, None)
+        return self._append(given, view, batches, config, now_ms, None, guard=guard, in_sequence=not internal)
+
+    def end_transaction(self, producer_id: int, producer_epoch: int, *, commit: bool) -> AppendResult:
+        """Append the marker that ends a producer's transaction here; its epoch is the producer's from now on.
+        Raises as `append`.
+        """
+        config, now_ms = self.config, self._tools.clock.time_ms()
+        kind = ControlType.COMMIT if commit else ControlType.ABORT
+        marker = bytearray(
+            encode_control(kind, producer_id=producer_id, producer_epoch=producer_epoch, timestamp=now_ms)
+        )
+        view, batches = self._family.check(memoryview(marker), config, now_ms, True)
+        return self._append(view, view, batches, config, now_ms, None, in_sequence=False, marker=kind)
+
+    def known_producers(self) -> list[KnownProducer]:
+        """The producers that the log knows, by id. Raises `StorageError`."""
+        with self._lock:
+            self._check_open()
+            if not self._producers.loaded:
+                self.load_producers()
+            return self._producers.known()
 
     def takes_long(self, data: memoryview) -> bool:
         """Whether `append` would take more than some ms with ``data``: `append_in_steps` does the same."""
         return self._family.takes_long(data, self.config)
 
-    def append_in_steps(self, data: bytearray | memoryview) -> Steps[AppendResult]:
+    def append_in_steps(
+        self, data: bytearray | memoryview, *, guard: Guard | None = None
+    ) -> Steps[AppendResult]:
         """`append`, whose last step alone holds the lock and changes the log. Raises the same.
 
         What is checked and numbered in the steps before is numbered once more where others have appended
@@ -167,7 +209,7 @@ class Log:
             now_ms = self._tools.clock.time_ms()
             append_time = now_ms if config.timestamp_type is TimestampType.LOG_APPEND_TIME else None
             view, batches = yield from self._family.number_in_steps(view, batches, numbered_from, append_time)
-        return self._append(given, view, batches, config, now_ms, numbered_from)
+        return self._append(given, view, batches, config, now_ms, numbered_from, guard=guard)
 
     def _append(
         self,
@@ -177,22 +219,32 @@ class Log:
         config: LogConfig,
         now_ms: int,
         numbered_from: int | None,
+        *,
+        guard: Guard | None = None,
+        in_sequence: bool = True,
+        marker: ControlType | None = None,
     ) -> AppendResult:
-        """Append what was checked, in one go. ``numbered_from``: the offset that its first record has."""
+        """Append what was checked, in one go. ``numbered_from``: the offset that its first record has;
+        ``in_sequence``: it must follow what its producer has sent; ``marker``: it is one.
+        """
         count = batches[0].record_count if len(batches) == 1 else sum(b.record_count for b in batches)
         append_time = now_ms if config.timestamp_type is TimestampType.LOG_APPEND_TIME else None
-        with self._lock:
+        with guard or nullcontext(), self._lock:
             self._check_open()
             if not self._producers.loaded:
                 self.load_producers()
-            duplicate = self._producers.check(batches)
+            duplicate = self._producers.check(batches) if in_sequence else None
             if duplicate is not None:
                 return AppendResult(*duplicate, NO_TIMESTAMP, self.start_offset, 0, duplicate=True)
             base_offset = self._end_offset
             if base_offset != numbered_from:
                 view, batches = self._family.number(view, batches, base_offset, append_time)
-            self._end_offset = self._write(view, batches, now_ms)
-            self._producers.record(batches, base_offset, now_ms)
+            end_offset = self._write(view, batches, now_ms)
+            aborted = self._producers.record(batches, base_offset, now_ms, marker)
+            if aborted is not None:
+                self._segments[-1].aborted.add(aborted)
+            first_open = self._first_open = self._producers.first_open
+            self._end_offset = end_offset
             if self._unflushed_since is None and count:  # 0.7's sets may be empty; such bytes just go along
                 self._unflushed_since = self._tools.clock.monotonic()
             self._unflushed_count += count
@@ -202,7 +254,9 @@ class Log:
             self.flush()
         time_ms = NO_TIMESTAMP if append_time is None else append_time
         converted = rewritten(batches) if view is not given else (0, 0)
-        return AppendResult(base_offset, last_offset, time_ms, start_offset, count, False, *converted)
+        return AppendResult(
+            base_offset, last_offset, time_ms, start_offset, count, False, *converted, first_open is None
+        )
 
     def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False
@@ -220,17 +274,20 @@ class Log:
         """
         while True:
             self._check_open()
-            end_offset = self.readable_end  # before the segments: what is below it is in them
+            # Before the segments: what is below these is in them, and so are the markers before it.
+            end_offset = self.readable_end
+            limit = self.last_stable_offset if committed_only else end_offset
             segments = self._segments
             if not segments[0].base_offset <= offset <= end_offset:
                 raise OffsetOutOfRange(str(self.topic_partition), offset, segments[0].base_offset, end_offset)
-            limit = self.last_stable_offset if committed_only else end_offset
             if offset >= limit:
                 return FileSlice.empty()
             first = bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
             for segment in segments[first:]:
                 try:
                     found = segment.slice(offset, limit, max_bytes, at_least_one=at_least_one)
+                    if found is not None and committed_only:
+                        found.aborted = self._aborted(segments, first, offset, segment, found)
                 except OSError as e:
                     if segment.deleted:
                         break  # by retention, just now: the start has moved
@@ -239,6 +296,21 @@ class Log:
                     return found  # else its last batches were compacted away
             else:
                 return FileSlice.empty()
+
+    def _aborted(
+        self, segments: Sequence[Segment], first: int, offset: int, holder: Segment, found: FileSlice
+    ) -> list[AbortedTransaction]:
+        """What readers of ``found`` must leave out; it is a slice of ``holder`` that was read at ``offset``,
+        which segment number ``first`` may have. Raises `OSError`, `CorruptMessage`.
+        """
+        end_offset = holder.offset_after(found.position + found.size)
+        aborted: list[AbortedTransaction] = []
+        for segment in segments[first:]:
+            rows, complete = segment.aborted.touching(offset, end_offset)
+            aborted += rows
+            if complete:
+                break
+        return aborted
 
     def read_in_steps(
         self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False
@@ -384,9 +456,14 @@ class Log:
                     continue  # an append came in between
                 active = self._segments[-1]
                 active.save_index()
-                self._producers.save(self._end_offset)
+                try:
+                    self._save_producers()
+                except OSError as e:
+                    raise self.directory.refused(f"closing {self.path.name}", e) from e
                 self._closed = lambda: StorageError(f"{self.topic_partition}: the log is closed")
-                return CleanState(self._end_offset, active.base_offset, active.size)
+                return CleanState(
+                    self._end_offset, active.base_offset, active.size, self._first_open is not None
+                )
 
     def drop(self) -> None:
         """Close the log of a deleted topic: every later call raises `UnknownTopicOrPartition`."""
@@ -403,15 +480,29 @@ class Log:
                 offset = self._producers.restore(self._end_offset)
                 for segment in self._segments:
                     if segment.next_offset <= offset:
+                        if segment.growing:  # which may have been cut since its rows were written
+                            segment.aborted.replace(offset, ())
                         continue
                     try:
-                        self._producers.replay(segment.heads(offset, HEADER_SIZE), now_ms)
+                        aborted = self._producers.replay(segment.heads(offset, MARKER_HEAD_BYTES), now_ms)
                     except CorruptMessage as e:
                         # The log goes on: at worst a batch that is sent again is appended again.
                         _logger.error("%s: producers after the damage are not known: %s", segment.path, e)
+                    else:
+                        segment.aborted.replace(offset, aborted)
             except OSError as e:
                 raise self.directory.refused(f"reading {self.path.name}", e) from e
             self._producers.loaded = True
+            self._first_open = self._producers.first_open
+
+    def _save_producers(self) -> None:
+        """Note what is known of producers; before that, as `AbortedIndex` has it, what they have aborted.
+        Raises `OSError`.
+        """
+        if self._producers.loaded:
+            for segment in self._segments:
+                segment.aborted.save()
+            self._producers.save(self._end_offset)
 
     def _flush(self) -> int:
         """`flush`, its lock held. Returns by how much there is more to read, in bytes of a log of 0.7."""
@@ -497,7 +588,7 @@ class Log:
         self._segments = (*self._segments, fresh)
         self._list_due = True
         self._list_if_due()
-        self._producers.save(self._end_offset)
+        self._save_producers()
 
     def _list_if_due(self) -> None:
         """Write down which segments there are since the last one was begun. Raises `OSError`.

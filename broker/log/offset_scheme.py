@@ -15,7 +15,7 @@ import struct
 import sys
 import threading
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -108,6 +108,11 @@ class SparseIndex:
         """The second column of the last row whose first one is ``<= first``."""
         row = self.row_at(first)
         return row[1] if row is not None else None
+
+    def first_from(self, second: int) -> int | None:
+        """The first column of the first row whose second one is ``>= second``."""
+        found = bisect_left(self._second, second)
+        return self._first[found] if found < len(self._first) else None
 
     def second_up_to(self, second: int) -> int | None:
         """The last value of the second column that is ``<= second``."""
@@ -216,6 +221,10 @@ class OffsetScheme(Protocol):
         """Position from which to look for the frame with ``offset``."""
         ...
 
+    def offset_from(self, position: int) -> int | None:
+        """The offset of a frame at ``position`` or after it; None where that is not known."""
+        ...
+
     def start_of_end(self, size: int) -> int:
         """Position from which to look for the last frame of the segment, which has ``size`` bytes."""
         ...
@@ -290,6 +299,10 @@ class LogicalOffsets:
 
     def start_for_offset(self, offset: int) -> int:
         return self._offsets.second_at(offset - self._base_offset) or 0
+
+    def offset_from(self, position: int) -> int | None:
+        relative = self._offsets.first_from(position)
+        return None if relative is None else self._base_offset + relative
 
     def start_of_end(self, size: int) -> int:  # noqa: ARG002
         last = self._offsets.last()
@@ -411,6 +424,9 @@ class ByteOffsets:
 
     def start_for_offset(self, offset: int) -> int:
         return offset - self._base_offset
+
+    def offset_from(self, position: int) -> int | None:
+        return self._base_offset + position
 
     def start_of_end(self, size: int) -> int:
         return size

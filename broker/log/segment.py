@@ -10,6 +10,7 @@ from pathlib import Path
 
 from broker.config import LogConfig
 from broker.disk.filesystem import write_all
+from broker.log.aborted import AbortedIndex
 from broker.log.batch_times import Rises, rises_of
 from broker.log.family import MAX_DECOMPRESSED_BYTES, CheckedBatch, LogFamily, LogTools
 from broker.log.file_slice import FileSlice, KnownFormats
@@ -80,6 +81,7 @@ class Segment:
         self._format = tools.family.format
         self._make_scheme = make_scheme
         self._scheme = make_scheme() if size == 0 else None
+        self.aborted = AbortedIndex(path, tools.files, is_new=size == 0)
         self._saved_size = -1  # of the segment, when its indexes were last saved or loaded
         self._load_lock = threading.Lock()
         self._first_timestamp: int | None = None
@@ -192,6 +194,12 @@ class Segment:
             self._pool.release(held)
             return FileSlice.empty()
         return FileSlice(self._pool, held, start, end - start, self._formats)
+
+    def offset_after(self, position: int) -> int:
+        """An offset that nothing before byte ``position`` of the file reaches. Raises as `slice`."""
+        next_offset = self.next_offset
+        found = self._index().offset_from(position)
+        return next_offset if found is None else min(found, next_offset)
 
     def frames(
         self, start: int, end: int | None = None, *, chunk_bytes: int = CHUNK_BYTES
@@ -314,6 +322,7 @@ class Segment:
         """Let the indexes leave memory; threads that use them at the moment keep them."""
         if not self.growing:
             self._scheme = None
+            self.aborted.unload()
 
     def sync(self) -> None:
         """Make what is in the file durable. Raises `OSError`."""
@@ -328,7 +337,7 @@ class Segment:
         self.deleted = True
         self._tools.schemes.discard(self)
         gone = []
-        for path in (self.path, *self._make_scheme().files()):
+        for path in self._files():
             target = path.with_name(path.name + DELETED_SUFFIX)
             try:
                 self._tools.files.rename(path, target)
@@ -348,7 +357,7 @@ class Segment:
             number += 1
             suffix = f".{number}"
         self.forget_files()
-        for path in (self.path, *self._make_scheme().files()):
+        for path in self._files():
             try:
                 self._tools.files.rename(path, directory / (path.name + suffix))
             except FileNotFoundError:
@@ -359,8 +368,11 @@ class Segment:
         """Close its descriptors: the directory is about to be renamed or removed."""
         self.deleted = True
         self._tools.schemes.discard(self)
-        for path in (self.path, *self._make_scheme().files()):
+        for path in self._files():
             self._pool.forget(path)
+
+    def _files(self) -> tuple[Path, ...]:
+        return (self.path, *self._make_scheme().files(), self.aborted.path)
 
     def _in_order(self, frames: Iterator[Frame], first: int = -1, *, wanted: int = 0) -> Iterator[Frame]:
         """The frames; the first has offset ``first``, -1 where that is not known."""

@@ -21,12 +21,13 @@ class ParkedFetch:
     """*Not thread-safe: guarded by the lock of its `DelayedFetches`.* One fetch that waits.
 
     No two ``partitions`` are the same. ``missing_bytes`` counts down as they grow; ``complete`` reads again
-    and answers.
+    and answers. One of ``committed`` data waits for the last stable offset.
     """
 
     partitions: Collection[TopicPartition]
     missing_bytes: int
     complete: Callable[[], None]
+    committed: bool = False
     timeout: Handle | None = None
     done: bool = False
 
@@ -69,18 +70,32 @@ class DelayedFetches:
         elif closed:
             self.wake(fetch)
 
-    def appended(self, partition: TopicPartition, size_bytes: int) -> None:
-        """``size_bytes`` more can be read from ``partition``: complete the fetches that now have enough."""
+    def appended(self, partition: TopicPartition, size_bytes: int, *, stable: bool = True) -> None:
+        """``size_bytes`` more can be read from ``partition``: complete the fetches that now have enough.
+        Unless they are ``stable`` readers of committed data cannot see them yet.
+        """
         if partition not in self._watchers:
             return
         with self._lock:
             ready = []
             for fetch in self._watchers.get(partition, ()):
+                if fetch.committed and not stable:
+                    continue
                 fetch.missing_bytes -= size_bytes
                 if fetch.missing_bytes <= 0:
                     ready.append(fetch)
             self._unlink(ready)
         _complete(ready)
+
+    def transaction_ended(self, partition: TopicPartition, size_bytes: int) -> None:
+        """A marker of ``size_bytes`` was appended: readers of committed data may see more than that."""
+        if partition not in self._watchers:
+            return
+        with self._lock:
+            ready = [fetch for fetch in self._watchers.get(partition, ()) if fetch.committed]
+            self._unlink(ready)
+        _complete(ready)
+        self.appended(partition, size_bytes, stable=False)
 
     def changed(self, topic: str) -> None:
         """The topic was deleted: complete what waits for it, so that it gets its error now."""

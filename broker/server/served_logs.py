@@ -5,10 +5,11 @@ serves others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
+from broker.log.aborted import AbortedTransaction
 from broker.log.family import LogFamily
 from broker.log.log import Log
 from broker.log.retention import SegmentFacts
@@ -154,6 +155,10 @@ class Allowance:
 
 class Entries(Region, Protocol):
     """What is read of a log: whole entries."""
+
+    @property
+    def aborted(self) -> Sequence[AbortedTransaction]:
+        """Transactions whose records in them a reader of committed data must leave out."""
 
     @property
     def newest_magic(self) -> int | None:

@@ -346,6 +346,7 @@ class LogManager:
                 if state is not None:
                     tables[log.directory][log.path.name] = (
                         state.end_offset, state.last_base_offset, state.last_size,
+                        *((1,) if state.in_transaction else ()),
                     )  # fmt: skip
             self._pool.close()
             for directory, table in tables.items():

@@ -10,6 +10,7 @@ from pathlib import Path
 from broker.config import LogConfig
 from broker.disk.data_directory import DataDirectory
 from broker.disk.filesystem import FileSystem, remove_tree
+from broker.log.aborted import ABORTED_SUFFIX
 from broker.log.append.producers import SNAPSHOT_NAME
 from broker.log.family import LogTools
 from broker.log.loading import CleanState, MissingSegments, load_segments
@@ -33,7 +34,7 @@ DELETED_PREFIX = ".deleted~"
 """Directories of deleted partitions, until their files are removed too; no topic's name has a tilde."""
 
 _OUR_NAMES = (PARTITION_METADATA, SNAPSHOT_NAME, SEGMENT_LIST_NAME)
-_OUR_SUFFIXES = (".index", ".timeindex", ".deleted", ".tmp")
+_OUR_SUFFIXES = (".index", ".timeindex", ABORTED_SUFFIX, ".deleted", ".tmp")
 
 _logger = logging.getLogger(__name__)
 
@@ -71,7 +72,9 @@ class _Contents:
         clean = self.clean.get(name, ()) if self.clean is not None else ()
         number, point = self.points.get(name, (0, 0))
         # A number from before the topic was deleted and made again says nothing.
-        return CleanState(*clean) if len(clean) == 3 else None, point if number == topic.topic_id.int else 0
+        # Three numbers where no transaction was open, a fourth where one was.
+        state = CleanState(clean[0], clean[1], clean[2], len(clean) == 4) if len(clean) in (3, 4) else None
+        return state, point if number == topic.topic_id.int else 0
 
 
 class Startup:
@@ -269,7 +272,7 @@ def open_partition(
         partition, path, loaded.segments, config, directory, tools,
         flushed_offset=loaded.flushed_offset, listed=loaded.listed,
     )  # fmt: skip
-    if clean is None:
+    if clean is None or clean.in_transaction:
         log.load_producers()
     if log.readable_end < log.end_offset:
         # A reader that was here before the crash must find its place again.

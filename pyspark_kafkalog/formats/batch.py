@@ -27,7 +27,7 @@ from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.compression import Codec, compress, decompress_in_steps
 from pyspark_kafkalog.formats.record import encode_record, parse_records, read_times
-from pyspark_kafkalog.formats.varint import Buffer
+from pyspark_kafkalog.formats.varint import Buffer, read_varint, read_varlong
 from pyspark_kafkalog.steps import Steps, run_steps
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, Record, TimestampType
 
@@ -231,6 +231,25 @@ def control_type(record: Record) -> ControlType:
         return ControlType(number)
     except ValueError:
         return ControlType.UNKNOWN
+
+
+MARKER_HEAD_BYTES = HEADER_SIZE + 32
+"""So many bytes from the start of a control batch `marker_type` wants at most."""
+
+
+def marker_type(head: Buffer) -> ControlType:
+    """The transaction marker in the control batch that begins with ``head``, `MARKER_HEAD_BYTES` of it."""
+    try:
+        _, pos = read_varint(head, HEADER_SIZE)
+        _, pos = read_varlong(head, pos + 1)
+        _, pos = read_varint(head, pos)
+        length, pos = read_varint(head, pos)
+        version, number = _CONTROL_KEY.unpack_from(head, pos)
+    except (struct.error, IndexError) as e:
+        raise CorruptMessage(f"control batch of {len(head)} bytes: {e}") from None
+    if length < _CONTROL_KEY.size or version < 0 or number not in (ControlType.ABORT, ControlType.COMMIT):
+        return ControlType.UNKNOWN
+    return ControlType(number)
 
 
 def encode_batch(

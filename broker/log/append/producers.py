@@ -1,9 +1,11 @@
-"""What a log knows of its idempotent producers: asked before an append, loaded when first needed, saved when
-a segment is full.
+"""What a log knows of its idempotent producers and their transactions: asked before an append, loaded when
+first needed, saved when a segment is full.
 
 The rules are Kafka's (KIP-98, KIP-360): a batch follows its producer's last one without a gap, a batch that
 is one of the last five is answered with its old offsets, an older epoch is refused, a newer epoch begins at
 sequence 0. A producer of whom nothing is known (new, expired, or its records deleted) may begin anywhere.
+A producer's first transactional batch opens a transaction in the partition; the marker closes it, and raises
+the producer's epoch to its own. A producer with an open transaction is never forgotten.
 
 ``producers.snapshot``: version:1 = 1, offset:8, crc32c:4 of the rest and of the fields before, then what
 `ProducerState.dump` gave. It is a shortcut: when it is missing or damaged the log itself is read.
@@ -19,10 +21,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from broker.disk.filesystem import FileSystem, read_file, replace_file
-from broker.log.family import CheckedBatch
-from pyspark_kafkalog.errors import CorruptMessage, InvalidProducerEpoch, OutOfOrderSequence
+from broker.log.aborted import AbortedTransaction
+from broker.log.family import CheckedBatch, KnownProducer
+from pyspark_kafkalog.errors import (
+    CorruptMessage,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequence,
+)
 from pyspark_kafkalog.formats.base import Frame
-from pyspark_kafkalog.formats.batch import MAGIC, BatchHeader, read_header
+from pyspark_kafkalog.formats.batch import MAGIC, BatchHeader, ControlType, marker_type, read_header
 from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.message_set import magic_at
 
@@ -32,9 +40,11 @@ REMEMBERED_BATCHES = 5
 MAX_SEQUENCE = (1 << 31) - 1
 """After this sequence comes 0."""
 
-_SNAPSHOT_VERSION = 1
+_NONE_OPEN = -1
+_SNAPSHOT_VERSION = 2
 _SNAPSHOT_HEAD = struct.Struct(">bI")
-_SNAPSHOT_PRODUCER = struct.Struct(">qhqB")
+_SNAPSHOT_PRODUCER = {1: struct.Struct(">qhqB"), 2: struct.Struct(">qhqBq")}
+"""By version; before 2 there were no transactions."""
 _SNAPSHOT_BATCH = struct.Struct(">iiqq")
 
 
@@ -67,6 +77,13 @@ class ProducerState:
     def __init__(self, expiration_ms: int) -> None:
         self._expiration_ms = expiration_ms
         self._producers: dict[int, _Producer] = {}
+        self._open: dict[int, int] = {}
+        """First offset of each open transaction by producer id, in the order of the offsets."""
+
+    @property
+    def first_open(self) -> int | None:
+        """The smallest first offset of an open transaction; None when none is open."""
+        return next(iter(self._open.values()), None)
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -77,6 +94,7 @@ class ProducerState:
         Raises:
             InvalidProducerEpoch: a newer instance of the producer has written already.
             OutOfOrderSequence: the batch does not follow the producer's last one.
+            InvalidTxnState: a batch outside the transaction that its producer has open here.
         """
         if header.producer_id < 0 or header.is_control:
             return None
@@ -89,6 +107,10 @@ class ProducerState:
             raise InvalidProducerEpoch(
                 f"producer {header.producer_id}: epoch {known.epoch}; the batch has {header.producer_epoch}"
             )
+        if header.producer_id in self._open and not header.is_transactional:
+            raise InvalidTxnState(
+                f"producer {header.producer_id} sent a batch outside the transaction that it has open"
+            )
         if header.producer_epoch > known.epoch:
             if header.base_sequence != 0:
                 raise OutOfOrderSequence(
@@ -100,17 +122,17 @@ class ProducerState:
         for batch in known.batches:
             if batch.base_sequence == header.base_sequence and batch.last_sequence == last_sequence:
                 return batch.base_offset, batch.last_offset
-        if known.batches:
-            expected = next_sequence(known.batches[-1].last_sequence)
-            if header.base_sequence != expected:
-                raise OutOfOrderSequence(
-                    f"producer {header.producer_id} epoch {known.epoch}: expected sequence {expected}, "
-                    f"got {header.base_sequence}"
-                )
+        # After a marker that raised its epoch a producer has no batches: it begins at 0 there too.
+        expected = next_sequence(known.batches[-1].last_sequence) if known.batches else 0
+        if header.base_sequence != expected:
+            raise OutOfOrderSequence(
+                f"producer {header.producer_id} epoch {known.epoch}: expected sequence {expected}, "
+                f"got {header.base_sequence}"
+            )
         return None
 
     def record(self, header: BatchHeader, base_offset: int, last_offset: int, timestamp: int) -> None:
-        """Remember an appended batch. ``timestamp`` in ms decides when the producer is forgotten.
+        """Remember an appended batch of data. ``timestamp`` in ms decides when the producer is forgotten.
 
         Also called for every batch when a log is recovered, so it takes what the log holds, unchecked.
         """
@@ -121,30 +143,75 @@ class ProducerState:
             producer = self._producers[header.producer_id] = _Producer(header.producer_epoch, timestamp)
         producer.last_timestamp_ms = max(producer.last_timestamp_ms, timestamp)
         producer.batches.append(_Batch(header.base_sequence, header.last_sequence, base_offset, last_offset))
+        if header.is_transactional:
+            self._open.setdefault(header.producer_id, base_offset)
+
+    def end(
+        self, header: BatchHeader, kind: ControlType, offset: int, timestamp: int
+    ) -> AbortedTransaction | None:
+        """Close the transaction that the marker at ``offset`` ends; what readers must know if that aborts it.
+
+        A marker of a later epoch forgets the producer's sequences. One that ends nothing is harmless.
+        """
+        producer = self._producers.get(header.producer_id)
+        if producer is None or producer.epoch < header.producer_epoch:
+            producer = self._producers[header.producer_id] = _Producer(header.producer_epoch, timestamp)
+        producer.last_timestamp_ms = max(producer.last_timestamp_ms, timestamp)
+        first_offset = self._open.pop(header.producer_id, None)
+        if first_offset is None or kind is not ControlType.ABORT:
+            return None
+        first_open = self.first_open
+        stable = offset + 1 if first_open is None else first_open
+        return AbortedTransaction(header.producer_id, first_offset, offset, stable)
+
+    def known(self) -> list[KnownProducer]:
+        """All producers, by id."""
+        return [
+            KnownProducer(
+                producer_id,
+                producer.epoch,
+                producer.batches[-1].last_sequence if producer.batches else -1,
+                producer.last_timestamp_ms,
+                self._open.get(producer_id, _NONE_OPEN),
+            )
+            for producer_id, producer in sorted(self._producers.items())
+        ]
 
     def clear(self) -> None:
         """Forget everything: the log is about to replay its batches."""
         self._producers.clear()
+        self._open.clear()
 
     def forget_before(self, now_ms: int) -> None:
-        """Forget the producers whose last append is ``expiration_ms`` or more before ``now_ms``."""
+        """Forget the producers whose last append is ``expiration_ms`` or more before ``now_ms``, unless they
+        have a transaction open.
+        """
         limit = now_ms - self._expiration_ms
-        expired = [pid for pid, p in self._producers.items() if p.last_timestamp_ms <= limit]
+        expired = [
+            producer_id
+            for producer_id, producer in self._producers.items()
+            if producer.last_timestamp_ms <= limit and producer_id not in self._open
+        ]
         for producer_id in expired:
             del self._producers[producer_id]
 
     def dump(self) -> bytes:
         """The state as bytes for `restore`: ``version:1 count:4`` then each producer; empty for no producers.
 
-        A producer is ``id:8 epoch:2 last_timestamp_ms:8 batches:1`` and its batches, oldest first, each
-        ``base_sequence:4 last_sequence:4 base_offset:8 last_offset:8``. The log adds a checksum.
+        A producer is ``id:8 epoch:2 last_timestamp_ms:8 batches:1 open:8`` and its batches, oldest first,
+        each ``base_sequence:4 last_sequence:4 base_offset:8 last_offset:8``; ``open`` is the first offset of
+        its open transaction, else -1, and not there in version 1. The log adds a checksum.
         """
         if not self._producers:
             return b""
         out = bytearray(_SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, len(self._producers)))
         for producer_id, producer in self._producers.items():
-            out += _SNAPSHOT_PRODUCER.pack(
-                producer_id, producer.epoch, producer.last_timestamp_ms, len(producer.batches)
+            out += _SNAPSHOT_PRODUCER[_SNAPSHOT_VERSION].pack(
+                producer_id,
+                producer.epoch,
+                producer.last_timestamp_ms,
+                len(producer.batches),
+                self._open.get(producer_id, _NONE_OPEN),
             )
             for batch in producer.batches:
                 out += _SNAPSHOT_BATCH.pack(*batch)
@@ -157,7 +224,7 @@ class ProducerState:
         self.clear()
         if data:
             try:
-                self._producers = _parse(data)
+                self._producers, self._open = _parse(data)
             except struct.error as e:
                 raise CorruptMessage(f"producer snapshot of {len(data)} bytes: {e}") from e
 
@@ -167,22 +234,25 @@ def next_sequence(sequence: int) -> int:
     return 0 if sequence == MAX_SEQUENCE else sequence + 1
 
 
-def _parse(data: bytes) -> dict[int, _Producer]:
+def _parse(data: bytes) -> tuple[dict[int, _Producer], dict[int, int]]:
     version, count = _SNAPSHOT_HEAD.unpack_from(data)
-    if version != _SNAPSHOT_VERSION:
-        raise CorruptMessage(f"producer snapshot of version {version}; known is {_SNAPSHOT_VERSION}")
+    layout = _SNAPSHOT_PRODUCER.get(version)
+    if layout is None:
+        raise CorruptMessage(f"producer snapshot of version {version}; known are 1 to {_SNAPSHOT_VERSION}")
     producers: dict[int, _Producer] = {}
+    opened: list[tuple[int, int]] = []
     pos = _SNAPSHOT_HEAD.size
     for _ in range(count):
-        producer_id, epoch, timestamp, batches = _SNAPSHOT_PRODUCER.unpack_from(data, pos)
-        pos += _SNAPSHOT_PRODUCER.size
+        producer_id, epoch, timestamp, batches, *first_open = layout.unpack_from(data, pos)
+        pos += layout.size
+        opened += [(offset, producer_id) for offset in first_open if offset != _NONE_OPEN]
         producer = producers[producer_id] = _Producer(epoch, timestamp)
         for _ in range(batches):
             producer.batches.append(_Batch(*_SNAPSHOT_BATCH.unpack_from(data, pos)))
             pos += _SNAPSHOT_BATCH.size
     if pos != len(data):
         raise CorruptMessage(f"producer snapshot has {len(data) - pos} bytes after its end")
-    return producers
+    return producers, {producer_id: offset for offset, producer_id in sorted(opened)}
 
 
 SNAPSHOT_NAME = "producers.snapshot"
@@ -198,12 +268,23 @@ class NoProducers:
     """For messages that name none. *Thread-safe: it holds nothing.*"""
 
     loaded = True
+    first_open: int | None = None
 
     def check(self, batches: Sequence[CheckedBatch]) -> None:
         """No batch repeats an earlier one."""
 
-    def record(self, batches: Sequence[CheckedBatch], base_offset: int, now_ms: int) -> None:
+    def record(
+        self,
+        batches: Sequence[CheckedBatch],
+        base_offset: int,
+        now_ms: int,
+        marker: ControlType | None = None,
+    ) -> None:
         """Nothing to learn."""
+
+    def known(self) -> list[KnownProducer]:
+        """None."""
+        return []
 
     def forget_before(self, now_ms: int) -> None:
         """No producer to forget."""
@@ -212,8 +293,13 @@ class NoProducers:
         """Nothing was saved, and nothing is missing."""
         return end_offset
 
-    def replay(self, heads: Iterable[tuple[Frame, bytes]], now_ms: int) -> None:
+    def replay(
+        self,
+        heads: Iterable[tuple[Frame, bytes]],  # noqa: ARG002
+        now_ms: int,  # noqa: ARG002
+    ) -> list[AbortedTransaction]:
         """No producer to find."""
+        return []
 
     def save(self, end_offset: int) -> None:
         """No producer to save."""
@@ -241,32 +327,60 @@ class GuardedProducers:
                     return duplicate
         return None
 
-    def record(self, batches: Sequence[CheckedBatch], base_offset: int, now_ms: int) -> None:
-        """The batches were appended from ``base_offset`` on."""
+    @property
+    def first_open(self) -> int | None:
+        """The smallest first offset of an open transaction; None when none is open."""
+        return self._state.first_open
+
+    def known(self) -> list[KnownProducer]:
+        """All producers, by id."""
+        return self._state.known()
+
+    def record(
+        self,
+        batches: Sequence[CheckedBatch],
+        base_offset: int,
+        now_ms: int,
+        marker: ControlType | None = None,
+    ) -> AbortedTransaction | None:
+        """The batches were appended from ``base_offset`` on; a ``marker`` is alone. What it aborts."""
         if batches[0].magic != MAGIC:
-            return
+            return None
+        if marker is not None and batches[0].header is not None:
+            return self._state.end(batches[0].header, marker, base_offset, now_ms)
         for batch in batches:
             last_offset = base_offset + batch.offset_count - 1
             if batch.header is not None and batch.header.producer_id >= 0:
                 self._state.record(batch.header, base_offset, last_offset, now_ms)
             base_offset = last_offset + 1
+        return None
 
     def forget_before(self, now_ms: int) -> None:
         """Forget those who have been silent for too long."""
         if self.loaded:
             self._state.forget_before(now_ms)
 
-    def replay(self, heads: Iterable[tuple[Frame, bytes]], now_ms: int) -> None:
-        """Learn the producers of these batches from their headers.
+    def replay(self, heads: Iterable[tuple[Frame, bytes]], now_ms: int) -> list[AbortedTransaction]:
+        """Learn the producers of these batches from their headers, and of markers which ones abort.
 
         They count as seen at ``now_ms``, so that none is forgotten because its records are old.
         """
+        aborted = []
         for frame, head in heads:
             if magic_at(head, 0) != MAGIC:
                 continue  # message sets of v0 and v1 name no producer
             header = read_header(head)
-            if header.producer_id >= 0:
+            if header.producer_id < 0:
+                continue
+            if not header.is_control:
                 self._state.record(header, frame.first_offset, frame.last_offset, now_ms)
+            elif header.record_count:
+                kind = marker_type(head)
+                if kind is not ControlType.UNKNOWN:
+                    ended = self._state.end(header, kind, frame.first_offset, now_ms)
+                    if ended is not None:
+                        aborted.append(ended)
+        return aborted
 
     def save(self, end_offset: int) -> None:
         """Note what is known of everything before ``end_offset``.

@@ -16,14 +16,7 @@ from typing import NamedTuple
 from broker.config import LogConfig
 from broker.log.append.message_sets import check_count, check_sets_in_steps, number_sets_in_steps
 from broker.log.family import MAX_DECOMPRESSED_BYTES, Checked, CheckedBatch
-from pyspark_kafkalog.errors import (
-    CorruptMessage,
-    ErrorCode,
-    InvalidRecord,
-    InvalidTimestamp,
-    MessageTooLarge,
-    ServerError,
-)
+from pyspark_kafkalog.errors import CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge
 from pyspark_kafkalog.formats.batch import (
     ATTRIBUTES_POSITION,
     BATCH_OVERHEAD,
@@ -102,7 +95,6 @@ def check_batches_in_steps(
         MessageTooLarge: a batch is larger than ``max.message.bytes``, or decompresses to too much.
         InvalidRecord: it is well formed, but nothing that a client may send; its records are not.
         InvalidTimestamp: its times are outside what the topic allows.
-        ServerError: INVALID_TXN_STATE for a transactional batch.
         UnsupportedCompression: its codec is unknown.
     """
     batches, closed = _check_headers(data, config, now_ms, internal=internal)
@@ -232,12 +224,8 @@ def _check_sender(header: BatchHeader) -> None:
         raise InvalidRecord(f"the base offset of a batch to append must be 0, not {header.base_offset}")
     if header.is_control:
         raise InvalidRecord("clients may not write control records")
-    if header.is_transactional:
-        if header.producer_id < 0:
-            raise InvalidRecord("a transactional batch without a producer id")
-        raise ServerError(
-            ErrorCode.INVALID_TXN_STATE, "a transactional batch, and no transaction is open in this partition"
-        )
+    if header.is_transactional and header.producer_id < 0:
+        raise InvalidRecord("a transactional batch without a producer id")
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise InvalidRecord(
             f"producer {header.producer_id}: epoch {header.producer_epoch}, sequence {header.base_sequence}"

@@ -17,12 +17,14 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, cast
 
+from broker.log.aborted import AbortedTransaction as Aborted
 from broker.server.delayed_fetch import ParkedFetch
 from broker.server.dispatch import LATER, Context, handles
 from broker.server.served_logs import Allowance, Entries, ReadableLog, check_leader_epoch
 from broker.server.views.old_fetch import ZSTD_SINCE, OlderReader
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from pyspark_kafkalog.protocol.api.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -111,9 +113,15 @@ def _park(request: FetchRequest, ctx: Context, seen: _Answer, deadline: float) -
     """
     fetches, clock = ctx.services.fetches, ctx.services.clock
 
+    committed = _is_committed(request)
+
     def again() -> Steps[Any]:
         answer = yield from _read(request, ctx)
-        if answer.unfinished and clock.monotonic() < deadline and not fetches.closed:
+        # The end of a transaction says nothing of how many bytes others keep from being read.
+        waits_on = answer.unfinished or (committed and not answer.suffices(request.min_bytes))
+        if waits_on and clock.monotonic() < deadline and not fetches.closed:
+            if not answer.unfinished:
+                answer.drop()
             _park(request, ctx, answer, deadline)
             return LATER
         return _response(answer, ctx)
@@ -128,13 +136,21 @@ def _park(request: FetchRequest, ctx: Context, seen: _Answer, deadline: float) -
             ctx.reply.close()
 
     partitions = {TopicPartition(t.topic, want.partition) for t in request.topics for want in t.partitions}
-    parked = ParkedFetch(partitions, request.min_bytes - seen.size_bytes, complete)
+    parked = ParkedFetch(partitions, request.min_bytes - seen.size_bytes, complete, committed)
     left = max(0.0, deadline - clock.monotonic())
     fetches.park(parked, min(left, _SOON_SECONDS) if seen.unfinished else left)
     ctx.reply.on_close(lambda: fetches.drop(parked))
     # What was appended between the read and the parking has not woken it.
-    if any(log.readable_end != end for log, end in seen.ends):
+    if any(_end_of(log, committed=committed) != end for log, end in seen.ends):
         fetches.wake(parked)
+
+
+def _is_committed(request: FetchRequest) -> bool:
+    return request.isolation_level == IsolationLevel.READ_COMMITTED
+
+
+def _end_of(log: ReadableLog, *, committed: bool) -> int:
+    return log.last_stable_offset if committed else log.readable_end
 
 
 def _read(request: FetchRequest, ctx: Context) -> Steps[_Answer]:
@@ -188,11 +204,11 @@ def _read_partition(
     ctx: Context,
     answer: _Answer,
 ) -> Steps[PartitionData]:
-    committed = request.isolation_level == IsolationLevel.READ_COMMITTED
+    committed = _is_committed(request)
     try:
         check_leader_epoch(partition, want.current_leader_epoch)
         log = ctx.services.logs.readable(partition, answer.allowance)
-        answer.ends.append((log, log.readable_end))
+        answer.ends.append((log, _end_of(log, committed=committed)))
         limit = want.partition_max_bytes
         at_least_one = answer.size_bytes == 0
         if not answer.files_left or not (left or at_least_one or ctx.version < ZSTD_SINCE):
@@ -213,14 +229,14 @@ def _read_partition(
         if len(piece):
             answer.slices.append(piece)
             answer.files_left -= 1
-        elif not at_least_one and want.fetch_offset < log.readable_end:
+        elif not at_least_one and want.fetch_offset < _end_of(log, committed=committed):
             answer.left_out = answer.left_out or partition
     except OffsetOutOfRange as e:
         # Kafka leaves the range out; with it a client can say what there is.
         return _failed(partition, ctx.refused(e), log_start_offset=e.start, high_watermark=e.end)
     except KafkaError as e:
         return _failed(partition, ctx.refused(e))
-    return _partition_data(partition, log, piece, committed=committed)
+    return _partition_data(partition, log, piece, piece.aborted, committed=committed)
 
 
 def _without_room(
@@ -230,13 +246,18 @@ def _without_room(
     start, end, offset = log.start_offset, log.readable_end, want.fetch_offset
     if not start <= offset <= end:
         raise OffsetOutOfRange(str(partition), offset, start, end)
-    if offset < end:
+    if offset < _end_of(log, committed=committed):
         answer.left_out = answer.left_out or partition
-    return _partition_data(partition, log, b"", committed=committed)
+    return _partition_data(partition, log, b"", (), committed=committed)
 
 
 def _partition_data(
-    partition: TopicPartition, log: ReadableLog, records: Any, *, committed: bool
+    partition: TopicPartition,
+    log: ReadableLog,
+    records: Any,
+    aborted: Sequence[Aborted],
+    *,
+    committed: bool,
 ) -> PartitionData:
     return PartitionData(
         partition_index=partition.partition,
@@ -244,7 +265,11 @@ def _partition_data(
         last_stable_offset=log.last_stable_offset,
         log_start_offset=log.start_offset,
         # librdkafka complains of a list where no isolation was asked for.
-        aborted_transactions=() if committed else None,
+        aborted_transactions=(
+            tuple(AbortedTransaction(each.producer_id, each.first_offset) for each in aborted)
+            if committed
+            else None
+        ),
         records=records,
     )
 

@@ -21,11 +21,19 @@ from pyspark_kafkalog.errors import (
     ErrorCode,
     InvalidRecord,
     InvalidTopic,
+    InvalidTxnState,
     KafkaError,
     ServerError,
     UnsupportedCompression,
 )
-from pyspark_kafkalog.formats.batch import BATCH_OVERHEAD, CODEC_BITS, HEADER_SIZE, MAGIC
+from pyspark_kafkalog.formats.batch import (
+    BATCH_OVERHEAD,
+    CODEC_BITS,
+    CONTROL_BIT,
+    HEADER_SIZE,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+)
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.message_set import magic_at
 from pyspark_kafkalog.protocol.api.produce import (
@@ -142,7 +150,7 @@ def _counted(log: Log, result: AppendResult, size: int, ctx: Context) -> AppendR
         if result.converted_count:
             metrics.converted_messages.inc(result.converted_count)
             metrics.converted_bytes.inc(result.converted_bytes)
-        services.fetches.appended(log.topic_partition, size)
+        services.fetches.appended(log.topic_partition, size, stable=result.stable)
     return result
 
 
@@ -188,6 +196,8 @@ def check_batch(partition: TopicPartition, records: memoryview | None, version: 
     size = BATCH_OVERHEAD + length
     if HEADER_SIZE <= size < len(records):
         raise InvalidRecord(f"{partition}: Produce {version} takes exactly one record batch for a partition")
+    if attributes & (TRANSACTIONAL_BIT | CONTROL_BIT) == TRANSACTIONAL_BIT:
+        raise InvalidTxnState(f"{partition}: no transaction is open in this partition")
     if version < _ZSTD_SINCE and attributes & CODEC_BITS == Codec.ZSTD:
         raise UnsupportedCompression(f"{partition}: zstd needs Produce {_ZSTD_SINCE} or later, not {version}")
     return records

@@ -20,9 +20,14 @@ class Bench:
         self.completed: list[str] = []
 
     def park(
-        self, name: str, *partitions: TopicPartition, missing: int = 1, wait: float = 1.0
+        self,
+        name: str,
+        *partitions: TopicPartition,
+        missing: int = 1,
+        wait: float = 1.0,
+        committed: bool = False,
     ) -> ParkedFetch:
-        fetch = ParkedFetch(partitions, missing, lambda: self.completed.append(name))
+        fetch = ParkedFetch(partitions, missing, lambda: self.completed.append(name), committed)
         self.fetches.park(fetch, wait)
         return fetch
 
@@ -137,3 +142,17 @@ def test_every_fetch_is_completed_exactly_once_by_racing_threads() -> None:
         thread.join()
     bench.fetches.appended(A, 1)
     assert sorted(bench.completed) == sorted(names)
+
+
+def test_readers_of_committed_data_wait_for_the_end_of_the_transaction() -> None:
+    bench = Bench()
+    bench.park("committed", A, committed=True)
+    bench.park("all", A)
+    bench.fetches.appended(A, 10, stable=False)
+    assert bench.completed == ["all"]
+    bench.park("marker too", A, missing=11)
+    bench.fetches.transaction_ended(A, 10)
+    assert bench.completed == ["all", "committed"]
+    bench.park("plain", A, committed=True)
+    bench.fetches.appended(A, 10)
+    assert sorted(bench.completed) == ["all", "committed", "marker too", "plain"]

@@ -33,7 +33,7 @@ def ctx(tmp_path: Path) -> Any:
         clock=ManualClock(),
         metrics=Metrics(),
         logs=ServedLogs(manager, SINCE_08),
-        fetches=SimpleNamespace(appended=lambda _partition, _size: None),
+        fetches=SimpleNamespace(appended=lambda _partition, _size, stable: None),
     )
     yield SimpleNamespace(services=services, version=2, refused=lambda error: error.code)
     crash_all()

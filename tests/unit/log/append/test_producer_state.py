@@ -1,10 +1,19 @@
 from __future__ import annotations
 
+import struct
+from dataclasses import replace
+
 import pytest
 
 from broker.log.append.producers import MAX_SEQUENCE, ProducerState, next_sequence
-from pyspark_kafkalog.errors import CorruptMessage, InvalidProducerEpoch, OutOfOrderSequence
-from pyspark_kafkalog.formats.batch import BatchHeader, read_header
+from broker.log.family import KnownProducer
+from pyspark_kafkalog.errors import (
+    CorruptMessage,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequence,
+)
+from pyspark_kafkalog.formats.batch import TRANSACTIONAL_BIT, BatchHeader, ControlType, read_header
 from tests.support.protocol.raw_client import batch
 
 DAY_MS = 86_400_000
@@ -184,6 +193,72 @@ def test_a_dump_of_another_version_or_with_trailing_bytes_is_refused() -> None:
     log = Log()
     log.append(header(0))
     data = log.state.dump()
-    for bad in (b"\x02" + data[1:], data + b"\x00"):
+    for bad in (b"\x03" + data[1:], data + b"\x00"):
         with pytest.raises(CorruptMessage, match="snapshot"):
             ProducerState(DAY_MS).restore(bad)
+
+
+def in_transaction(sequence: int, *, epoch: int = 0, producer: int = 7) -> BatchHeader:
+    return replace(header(sequence, epoch=epoch, producer=producer), attributes=TRANSACTIONAL_BIT)
+
+
+def marker(*, epoch: int = 0) -> BatchHeader:
+    return replace(in_transaction(0, epoch=epoch), base_sequence=-1)
+
+
+def test_a_producer_sends_nothing_plain_while_its_transaction_is_open() -> None:
+    log = Log()
+    log.append(in_transaction(0))
+    with pytest.raises(InvalidTxnState):
+        log.append(header(1))
+    log.state.end(marker(), ControlType.COMMIT, 1, 1000)
+    log.append(header(1))
+
+
+def test_a_marker_of_the_same_epoch_keeps_the_sequences_and_a_later_one_begins_them_at_0() -> None:
+    log = Log()
+    log.append(in_transaction(0))
+    log.state.end(marker(), ControlType.ABORT, 1, 1000)
+    log.append(in_transaction(1))
+    log.state.end(marker(epoch=1), ControlType.ABORT, 3, 1000)
+    with pytest.raises(InvalidProducerEpoch):
+        log.append(in_transaction(2))
+    with pytest.raises(OutOfOrderSequence, match="expected sequence 0, got 2"):
+        log.append(in_transaction(2, epoch=1))
+    log.append(in_transaction(0, epoch=1))
+
+
+def test_a_second_marker_ends_nothing() -> None:
+    log = Log()
+    log.append(in_transaction(0))
+    assert log.state.end(marker(), ControlType.ABORT, 1, 1000) == (7, 0, 1, 2)
+    assert log.state.end(marker(), ControlType.ABORT, 2, 1000) is None
+    assert log.state.first_open is None
+
+
+def test_a_producer_with_an_open_transaction_is_never_forgotten() -> None:
+    log = Log()
+    log.append(in_transaction(0))
+    log.append(header(0, producer=8))
+    log.state.forget_before(1000 + 10 * DAY_MS)
+    assert log.state.known() == [KnownProducer(7, 0, 0, 1000, 0)]
+
+
+def test_open_transactions_are_dumped_and_restored_in_their_order() -> None:
+    log = Log()
+    log.append(in_transaction(0, producer=9))
+    log.append(in_transaction(0, producer=8))
+    log.append(in_transaction(1, producer=9))
+    restored = ProducerState(DAY_MS)
+    restored.restore(log.state.dump())
+    assert restored.known() == log.state.known()
+    assert restored.first_open == 0
+    assert restored.end(replace(marker(), producer_id=9), ControlType.ABORT, 3, 1000) == (9, 0, 3, 1)
+
+
+def test_a_dump_of_version_1_is_read() -> None:
+    dump = struct.pack(">bIqhqBiiqq", 1, 1, 7, 2, 1000, 1, 5, 6, 10, 11)
+    state = ProducerState(DAY_MS)
+    state.restore(dump)
+    assert state.known() == [KnownProducer(7, 2, 6, 1000, -1)]
+    assert state.check(header(5, 2, epoch=2)) == (10, 11)
