@@ -333,8 +333,8 @@ def _consumer(servers: str, topic: str, work: Work, number: int, share: int) -> 
             "group.id": "measured",
             "enable.auto.commit": False,
             # By default librdkafka asks for nothing for a second once its queue is full, which is sooner the
-            # faster the broker is.
-            "fetch.queue.backoff.ms": 0,
+            # faster the broker is; without any pause it spins.
+            "fetch.queue.backoff.ms": 10,
         }
     )
     numbers = range(work.partitions)[number :: work.clients] or [number % work.partitions]
