@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from broker.disk.process_lock import hold_directory
 from broker.inspect.inspection import PartitionPlace, SegmentPlace, segments_in
 from broker.log.offset_scheme import MAX_RELATIVE
 from broker.log.scan import Damage, FoundBatch, scan
+from broker.log.segment_list import read_segment_list
 from broker.log.walk import MESSAGES_PER_BYTE, Found
 from broker.store.topic_store import PARTITION_METADATA
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, StorageError
@@ -78,8 +79,11 @@ def export(
     target = target.absolute()
     done = []
     with _staging(target, writing) as staging:
+        starts: dict[str, int] = {}
         for source in sources:
-            done.append(_partition(source, staging, reading, writing, progress))
+            done.append(_partition(source, staging, reading, writing, progress, starts))
+        if starts:
+            _write(writing, staging / START_OFFSETS, start_offsets(starts))
         writing.sync_directory(staging)
         check_target(target)
         # Over an empty directory as well as to a free name, at once.
@@ -127,15 +131,26 @@ def _staging(target: Path, files: FileSystem) -> Iterator[Path]:
 
 
 def _partition(
-    source: Source, staging: Path, reading: FileSystem, writing: FileSystem, progress: Callable[[int], object]
+    source: Source,
+    staging: Path,
+    reading: FileSystem,
+    writing: FileSystem,
+    progress: Callable[[int], object],
+    starts: dict[str, int],
 ) -> Exported:
-    directory = staging / kafka_directory_name(source.place.partition)
+    """Copy one; ``starts`` gets where it begins, by its directory, unless that is with its first segment."""
+    partition = source.place.partition
+    directory = staging / kafka_directory_name(partition)
     for _ in range(_MOST_TRIES):
         copy = _Copy(source, directory, reading, writing, progress)
         try:
-            return copy.run()
+            exported = copy.run()
         except _Vanished:
             remove_tree(writing, directory)
+            continue
+        if copy.starts_within:
+            starts[f"{partition.topic} {partition.partition}"] = exported.start_offset
+        return exported
     raise StorageError(f"{source.place.path}: its segments are removed faster than they can be copied")
 
 
@@ -162,16 +177,22 @@ class _Copy:
         self._epochs = LeaderEpochs()
         self._next_offset = 0
         self._left_bytes = 0
+        self.starts_within = False
+        """Whether the log begins within its first segment, as records were deleted."""
 
     def run(self) -> Exported:
         """Raises `_Vanished`, and as `export`."""
         place = self._source.place
+        # Before the segments: a broker that runs may delete records meanwhile.
+        listed = read_segment_list(self._reading, place.path)
         segments = segments_in(place.path, self._reading)
         if not segments:
             raise CorruptMessage(f"{place.path}: there is no segment in it")
         self._writing.make_directory(self._directory)
-        start, size = segments[0].base_offset, 0
-        self._next_offset = start
+        self._next_offset = segments[0].base_offset
+        start = max(self._next_offset, listed.start_offset if listed is not None else 0)
+        self.starts_within = start > self._next_offset
+        size = 0
         for segment in segments:
             size += self._segment(segment, last=segment is segments[-1])
         self._write(LEADER_EPOCHS, self._epochs.content())
@@ -240,15 +261,20 @@ class _Copy:
             target.close()
 
     def _write(self, name: str, data: bytes) -> None:
-        target = self._writing.open(self._directory / name, create=True)
-        try:
-            write_all(target, 0, data)
-            target.sync()
-        finally:
-            target.close()
+        _write(self._writing, self._directory / name, data)
+
+
+def _write(files: FileSystem, path: Path, data: bytes) -> None:
+    target = files.open(path, create=True)
+    try:
+        write_all(target, 0, data)
+        target.sync()
+    finally:
+        target.close()
 
 
 LEADER_EPOCHS = "leader-epoch-checkpoint"
+START_OFFSETS = "log-start-offset-checkpoint"
 
 _INTERVAL_BYTES = 4096
 """Kafka's default of ``index.interval.bytes``."""
@@ -270,6 +296,12 @@ def kafka_segment_name(base_offset: int, suffix: str = ".log") -> str:
 def partition_metadata(topic_id: UUID) -> bytes:
     """The content of ``partition.metadata``."""
     return f"version: 0\ntopic_id: {encode_id(topic_id)}\n".encode("ascii")
+
+
+def start_offsets(starts: Mapping[str, int]) -> bytes:
+    """The content of ``log-start-offset-checkpoint``: offsets by topic and number."""
+    lines = ["0", str(len(starts)), *(f"{partition} {offset}" for partition, offset in starts.items())]
+    return ("\n".join(lines) + "\n").encode("ascii")
 
 
 class KafkaIndexes:

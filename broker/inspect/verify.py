@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from broker.disk.data_directory import META_NAME
@@ -179,6 +179,7 @@ class _Check:
         self._gap_explained = False
         self._segment_end = LAST_OFFSET
         self._cleaned_offset = 0
+        self._start_offset = 0
         self._missing: list[Missing] = []
 
     def find(self, path: Path, position: int | None, what: str, *, damage: bool = True) -> None:
@@ -186,10 +187,12 @@ class _Check:
         self.report.findings.append(Finding(path, position, what, damage))
 
     def read_list(self, directory: Path, segments: list[SegmentPlace]) -> SegmentList | None:
-        """The list of segments, and with it below which offset gaps are legal."""
+        """The list of segments, and with it below which offset gaps are legal, and where the log begins."""
         listed = read_segment_list(self._files, directory)
         if listed is not None:
-            self._cleaned_offset = listed.cleaned_offset
+            self._cleaned_offset, self._start_offset = listed.cleaned_offset, listed.start_offset
+            durable_offset = max(self._expected.durable_offset, listed.start_offset)
+            self._expected = replace(self._expected, durable_offset=durable_offset)
         elif segments and not all(segment.is_ours for segment in segments):
             self._cleaned_offset = LAST_OFFSET
         elif segments and self._expected.gaps_allowed:
@@ -239,7 +242,8 @@ class _Check:
         """Check one segment and the indexes beside it; nothing in it can be at ``end_offset`` or above."""
         report = self.report
         if first:
-            report.start_offset = self._next_offset = segment.base_offset
+            self._next_offset = segment.base_offset
+            report.start_offset = max(segment.base_offset, self._start_offset)
         else:
             self._pass_missing()
             if segment.base_offset != self._next_offset:

@@ -35,6 +35,10 @@ class Rises:
         place = bisect_left(self._times, timestamp)
         return (self._times[place], self._offsets[place]) if place < len(self._times) else None
 
+    def newest(self) -> tuple[int, int] | None:
+        """The largest time in ms and the offset of the first record that has it; None without any."""
+        return (self._times[-1], self._offsets[-1]) if self._times else None
+
 
 def rises_of(records: Iterator[tuple[int, int]]) -> Steps[Rises]:
     """What the (time, offset) of a batch's ``records`` come to. The first of them is a job: it has the batch

@@ -180,6 +180,7 @@ class _Loading:
                 )
         if self._listed is not None:
             self._cleaned_offset = self._listed.cleaned_offset
+            self._durable_offset = max(self._durable_offset, self._listed.start_offset)
         elif "compact" in self._config.cleanup_policy and found:
             self._cleaned_offset = found[-1][0]  # nothing says where no cleaner has been
         return self._segments(self._known(found))
@@ -364,9 +365,13 @@ class _Loading:
     def _finish(self, kept: list[Segment]) -> None:
         """Write the list where it has changed, and only then move aside what is in it no more."""
         tools = self._tools
-        listed = SegmentList.of(kept, cleaned_offset=min(self._cleaned_offset, kept[-1].base_offset))
-        needed = self._had_list or len(kept) > 1 or kept[0].base_offset > 0
         before = self._on_disk
+        listed = SegmentList.of(
+            kept,
+            cleaned_offset=min(self._cleaned_offset, kept[-1].base_offset),
+            start_offset=before.start_offset if before is not None else 0,
+        )
+        needed = self._had_list or len(kept) > 1 or kept[0].base_offset > 0
         same = before is not None and (before.full, before.active) == (listed.full, listed.active)
         if before is not None and before.active > kept[-1].base_offset and not self._stray:
             _logger.warning(
@@ -375,9 +380,10 @@ class _Loading:
                 self._directory, segment_name(before.active), kept[-1].next_offset,
             )  # fmt: skip
         if needed and not same:
-            durable = bool(self._stray) or self._truncated
-            if durable:
+            fewer = bool(self._stray) or self._truncated
+            if fewer:
                 tools.files.sync_directory(self._directory)
+            durable = fewer or listed.start_offset > 0
             write_segment_list(tools.files, self._directory, listed, durable=durable)
             self._on_disk = listed
         if self._stray:

@@ -78,6 +78,8 @@ class Log:
         self._family = tools.family
         self._producers = tools.family.producers(path, tools.files, tools.producer_expiration_ms)
         self._segments: tuple[Segment, ...] = tuple(segments)
+        self._start_offset = max(segments[0].base_offset, listed.start_offset if listed is not None else 0)
+        """Set before the segments are replaced: a reader takes these first, and then finds its start."""
         self._end_offset = segments[-1].next_offset
         self._first_open: int | None = None
         """First offset of the oldest open transaction. What an append changes of it is shown before its end,
@@ -104,8 +106,8 @@ class Log:
 
     @property
     def start_offset(self) -> int:
-        """First offset that can be read."""
-        return self._segments[0].base_offset
+        """First offset that can be read; it may be within the first segment."""
+        return self._start_offset
 
     @property
     def end_offset(self) -> int:
@@ -249,7 +251,7 @@ class Log:
                 self._unflushed_since = self._tools.clock.monotonic()
             self._unflushed_count += count
             must_flush = self._unflushed_count >= config.flush_messages
-            last_offset, start_offset = self._end_offset - 1, self._segments[0].base_offset
+            last_offset, start_offset = self._end_offset - 1, self._start_offset
         if must_flush:
             self.flush()
         time_ms = NO_TIMESTAMP if append_time is None else append_time
@@ -278,8 +280,9 @@ class Log:
             end_offset = self.readable_end
             limit = self.last_stable_offset if committed_only else end_offset
             segments = self._segments
-            if not segments[0].base_offset <= offset <= end_offset:
-                raise OffsetOutOfRange(str(self.topic_partition), offset, segments[0].base_offset, end_offset)
+            start_offset = self._start_offset
+            if not start_offset <= offset <= end_offset:
+                raise OffsetOutOfRange(str(self.topic_partition), offset, start_offset, end_offset)
             if offset >= limit:
                 return FileSlice.empty()
             first = bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
@@ -331,12 +334,13 @@ class Log:
         check_timed(self.topic_partition, self.config)
         while True:
             self._check_open()
-            end_offset = self._end_offset
-            for segment in self._segments:
+            end_offset, segments = self._end_offset, self._segments
+            start_offset = self._start_offset
+            for segment in segments:
                 try:
                     if segment.largest[0] < timestamp_ms:
                         continue
-                    found = yield from segment.first_at_or_after(timestamp_ms, end_offset)
+                    found = yield from segment.first_at_or_after(timestamp_ms, end_offset, start_offset)
                 except OSError as e:
                     if segment.deleted:
                         break
@@ -352,18 +356,28 @@ class Log:
         while True:
             self._check_open()
             segments = self._segments
+            first, start_offset = segments[0], self._start_offset
+            rest, found = segments, None
             try:
-                newest = max(segments, key=lambda segment: segment.largest[0])
-                if newest.largest[0] == NO_TIMESTAMP:
-                    return None
+                if start_offset > first.base_offset:
+                    # The largest time of its index may be that of a deleted record.
+                    rest, found = segments[1:], (yield from first.newest_record_from(start_offset))
+                newest = max(rest, key=lambda segment: segment.largest[0], default=None)
+                if newest is None or newest.largest[0] <= (NO_TIMESTAMP if found is None else found[0]):
+                    return found
                 return (yield from newest.newest_record())
             except OSError as e:
-                if segments[0] is self._segments[0]:
+                if first is self._segments[0]:
                     raise self.directory.refused(f"reading {self.path.name}", e) from e
 
     def facts(self) -> list[SegmentFacts]:
         """What is known of each segment, oldest first."""
-        return [SegmentFacts(s.base_offset, s.size, s.age_timestamp, s.modified_ms) for s in self._segments]
+        segments = self._segments
+        start_offset = self._start_offset
+        return [
+            SegmentFacts(max(s.base_offset, start_offset), s.size, s.age_timestamp, s.modified_ms)
+            for s in segments
+        ]
 
     def flush_due(self, monotonic_now: float) -> bool:
         """Whether the oldest record that may not be on the disk is older than ``flush.ms``."""
@@ -411,18 +425,74 @@ class Log:
                         self._roll()
                     expired, kept = self._segments[:count], self._segments[count:]
                     self._list_without(expired, kept)
-                    self._segments = kept
-                    self._flushed_offset = max(self._flushed_offset, self.start_offset)
-                # What is gone but still in the list would look like lost data.
-                self._sync_list()
-                self._tools.files.sync_directory(self.path)
-                gone = [path for segment in expired for path in segment.rename_deleted()]
-                self._tools.files.sync_directory(self.path)
+                    self._begin_with(kept, kept[0].base_offset)
+                gone = self._rename_deleted(expired)
             except OSError as e:
                 raise self.directory.refused(f"deleting segments of {self.path.name}", e) from e
             self._warn_of(just_written(policy, facts, count, now_ms))
             _logger.info("%s: %d segments expired, log starts at %d", self.path, count, self.start_offset)
             return gone
+
+    def delete_before(self, offset: int) -> list[Path]:
+        """Have the log begin at ``offset``, durably, unless it begins there or later already. Segments that
+        are wholly before it are dropped, the files that are to be removed returned as by `retire`.
+
+        Raises:
+            OffsetOutOfRange: the log ends before ``offset``.
+            StorageError: the disk is full, and nothing was changed; or it failed.
+        """
+        grown = 0
+        try:
+            with self._maintenance:
+                self._check_open()
+                if offset > self.readable_end:
+                    raise OffsetOutOfRange(
+                        str(self.topic_partition), offset, self._start_offset, self.readable_end
+                    )
+                if offset <= self._start_offset:
+                    return []
+                # A start beyond the end that a power cut leaves would have offsets given twice.
+                grown = self._flush()
+                try:
+                    return self._delete_flushed_before(offset)
+                except OSError as e:
+                    raise self.directory.refused(f"deleting records of {self.path.name}", e) from e
+        finally:
+            self._report(grown)
+
+    def _delete_flushed_before(self, offset: int) -> list[Path]:
+        with self._lock:
+            count = bisect_right(self._segments, offset, key=lambda segment: segment.next_offset)
+            if count == len(self._segments):
+                if self._segments[-1].size:
+                    self._roll()
+                else:
+                    count -= 1
+            expired, kept = self._segments[:count], self._segments[count:]
+            self._list(kept, retired=tuple(segment.base_offset for segment in expired), start_offset=offset)
+            self._begin_with(kept, offset)
+        gone = self._rename_deleted(expired)
+        _logger.info("%s: records before offset %d deleted, with %d segments", self.path, offset, count)
+        return gone
+
+    def _begin_with(self, kept: tuple[Segment, ...], start_offset: int) -> None:
+        """Show the log without its first segments."""
+        self._start_offset = max(self._start_offset, start_offset)
+        self._segments = kept
+        self._flushed_offset = max(self._flushed_offset, self._start_offset)
+
+    def _rename_deleted(self, expired: Sequence[Segment]) -> list[Path]:
+        """Put the list on the disk, then take the names of the segments that it retires; the files to remove.
+        Raises `OSError`.
+        """
+        # What is gone but still in the list would look like lost data.
+        self._sync_list()
+        self._tools.files.sync_directory(self.path)
+        if not expired:
+            return []
+        gone = [path for segment in expired for path in segment.rename_deleted()]
+        self._tools.files.sync_directory(self.path)
+        return gone
 
     def _warn_of(self, fresh: list[SegmentFacts]) -> None:
         """Say that records which have just been written are gone, and how to keep such."""
@@ -603,17 +673,29 @@ class Log:
                     raise
                 _logger.warning("%s could not be replaced: %s", self.path / SEGMENT_LIST_NAME, e)
 
-    def _list(self, segments: Sequence[Segment], retired: tuple[int, ...] = ()) -> None:
-        """Write down which segments there are; a flush puts that on the disk. Raises `OSError`."""
-        cleaned = self._listed.cleaned_offset if self._listed is not None else 0
-        listed = SegmentList.of(segments, cleaned_offset=cleaned, retired=retired)
-        write_segment_list(self._tools.files, self.path, listed)
-        self._listed, self._list_unsynced, self._list_due = listed, True, False
+    def _list(
+        self, segments: Sequence[Segment], retired: tuple[int, ...] = (), *, start_offset: int = 0
+    ) -> None:
+        """Write down which segments there are, and where the log begins; a flush puts that on the disk.
+        Raises `OSError`.
+
+        A list that is torn by a power cut says no start: one within a segment is put on the disk at once.
+        """
+        listed = SegmentList.of(
+            segments,
+            cleaned_offset=self._listed.cleaned_offset if self._listed is not None else 0,
+            retired=retired,
+            start_offset=max(start_offset, self._start_offset),
+        )
+        durable = listed.start_offset > 0
+        write_segment_list(self._tools.files, self.path, listed, durable=durable)
+        self._listed, self._list_unsynced, self._list_due = listed, not durable, False
 
     def _list_without(self, expired: Sequence[Segment], kept: Sequence[Segment]) -> None:
         """The same before segments are deleted. Raises `OSError`.
 
-        A full disk has no room even for the list: then there is none for a while, as this makes room.
+        A full disk has no room even for the list: then there is none for a while, as this makes room. The
+        log's start does not get lost with it: that is not within a segment that is kept.
         """
         try:
             self._list(kept, retired=tuple(segment.base_offset for segment in expired))

@@ -3,6 +3,7 @@
 ``segments.list``, a sealed table (`checkpoint`) in the partition's directory::
 
     cleaned <offset>                   gaps between offsets are legal below it: a cleaner has been there
+    start <offset>                     the log begins here, within its first segment: records were deleted
     retired <base offset> ...          segments that are being deleted; a start finishes that
     <segment file> <next> <bytes>      a full segment: the offset after its last one, and its size
     <segment file>                     the segment that is written, the last row
@@ -26,7 +27,7 @@ from broker.log.segment import Segment, base_offset_of, segment_name
 
 SEGMENT_LIST_NAME = "segments.list"
 
-_CLEANED, _RETIRED = "cleaned", "retired"
+_CLEANED, _START, _RETIRED = "cleaned", "start", "retired"
 
 
 class FullSegment(NamedTuple):
@@ -39,24 +40,34 @@ class FullSegment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SegmentList:
-    """What ``segments.list`` says; ``active`` is the base offset of the segment that is written."""
+    """What ``segments.list`` says; ``active`` is the base offset of the segment that is written. Everything
+    below ``start_offset`` was deleted, and was on the disk before; 0 where the log begins with a segment.
+    """
 
     full: tuple[FullSegment, ...]
     active: int
     cleaned_offset: int = 0
     retired: tuple[int, ...] = ()
+    start_offset: int = 0
 
     @classmethod
     def of(
-        cls, segments: Iterable[Segment], *, cleaned_offset: int, retired: tuple[int, ...] = ()
+        cls,
+        segments: Iterable[Segment],
+        *,
+        cleaned_offset: int,
+        retired: tuple[int, ...] = (),
+        start_offset: int = 0,
     ) -> SegmentList:
         """The list for these segments; the last one is written."""
         *full, active = segments
+        first = full[0] if full else active
         return cls(
             tuple(FullSegment(s.base_offset, s.next_offset, s.size) for s in full),
             active.base_offset,
             cleaned_offset,
             retired,
+            start_offset if start_offset > first.base_offset else 0,
         )
 
 
@@ -114,6 +125,8 @@ def write_segment_list(
 ) -> None:
     """Replace the list. Raises `OSError`; the old one then stays."""
     rows: dict[str, tuple[int, ...]] = {_CLEANED: (segments.cleaned_offset,)}
+    if segments.start_offset:
+        rows[_START] = (segments.start_offset,)
     if segments.retired:
         rows[_RETIRED] = segments.retired
     for segment in segments.full:
@@ -137,4 +150,5 @@ def read_segment_list(files: FileSystem, directory: Path) -> SegmentList | None:
     if active is None:
         return None
     (cleaned_offset,) = rows.get(_CLEANED, (0,))
-    return SegmentList(tuple(full), active, cleaned_offset, rows.get(_RETIRED, ()))
+    (start_offset,) = rows.get(_START, (0,))
+    return SegmentList(tuple(full), active, cleaned_offset, rows.get(_RETIRED, ()), start_offset)

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -45,6 +46,15 @@ _MANY_LOGS = 16
 _T = TypeVar("_T")
 
 _logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryContents:
+    """A data directory, whether it can be used, and the bytes of each partition's segments in it."""
+
+    path: Path
+    online: bool
+    sizes: Mapping[TopicPartition, int]
 
 
 class LogManager:
@@ -170,6 +180,15 @@ class LogManager:
         if log is None:
             raise UnknownTopicOrPartition(f"{partition} does not exist")
         return log
+
+    def directories(self) -> list[DirectoryContents]:
+        """Every directory of ``log.dirs`` with the sizes of the logs in it."""
+        sizes: dict[DataDirectory, dict[TopicPartition, int]] = {each: {} for each in self._directories}
+        for partition, log in list(self._logs.items()):
+            sizes[log.directory][partition] = log.size_bytes
+        return [
+            DirectoryContents(each.path, each.held and each.online, sizes[each]) for each in self._directories
+        ]
 
     def files_per_answer(self) -> int:
         """Files that one answer may keep open, at least one: half of ``max_open_files``, and no more than
@@ -329,6 +348,14 @@ class LogManager:
                 continue
             self._doomed.add_files(gone, config.file_delete_delay_ms)
         self._doomed.purge()
+
+    def delete_records(self, partition: TopicPartition, offset: int) -> int:
+        """Delete a partition's records below ``offset``, durably; returns where its log begins then.
+        Raises as `log` and `Log.delete_before`.
+        """
+        log = self.log(partition)
+        self._doomed.add_files(log.delete_before(offset), log.config.file_delete_delay_ms)
+        return log.start_offset
 
     def expire_producers(self) -> None:
         """Forget idempotent producers that have been silent for too long."""

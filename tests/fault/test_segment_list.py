@@ -48,6 +48,19 @@ def retire_all(_manager: LogManager, log: Log) -> None:
     append(log, 3)
 
 
+def delete_some(manager: LogManager, log: Log) -> None:
+    manager.delete_records(log.topic_partition, 3)
+    append(log, 3)
+    assert log.start_offset == 3
+
+
+def delete_all(manager: LogManager, log: Log) -> None:
+    append(log, 1)
+    manager.delete_records(log.topic_partition, 8)
+    append(log, 3)
+    manager.remove_deleted()
+
+
 def whole(log: Log) -> bool:
     return values(log) == [b"%03d" % number for number in range(log.start_offset, log.end_offset)]
 
@@ -61,6 +74,10 @@ def on_disk(root: Path) -> tuple[VolatileFiles, LogManager, Log]:
     clock.advance(10)
     manager.flush_due()
     return files, manager, log
+
+
+STARTS = {delete_some: 3, delete_all: 8}
+"""Where a log begins after a deletion of records; before it the log begins at 0."""
 
 
 def interrupted(
@@ -85,12 +102,13 @@ def interrupted(
             return
 
 
-@pytest.mark.parametrize("act", [roll, retire, retire_all])
+@pytest.mark.parametrize("act", [roll, retire, retire_all, delete_some, delete_all])
 def test_a_killed_broker_finds_every_segment(tmp_path: Path, act: Callable[[LogManager, Log], None]) -> None:
     for root, _, _, end in interrupted(tmp_path, act):
         manager, log = open_log(root, **CONFIG)
         assert whole(log)
         assert log.end_offset >= end
+        assert act not in STARTS or log.start_offset in (0, STARTS[act])
         assert not (log.path / STRAY_NAME).exists()
         append(log, 3)
         crash(manager)
@@ -99,7 +117,7 @@ def test_a_killed_broker_finds_every_segment(tmp_path: Path, act: Callable[[LogM
         crash(manager)
 
 
-@pytest.mark.parametrize("act", [roll, retire, retire_all])
+@pytest.mark.parametrize("act", [roll, retire, retire_all, delete_some, delete_all])
 @pytest.mark.parametrize("seed", [None, 1, 2])
 def test_after_a_power_cut_the_log_is_there_as_far_as_it_was_on_the_disk(
     tmp_path: Path, act: Callable[[LogManager, Log], None], seed: int | None
@@ -112,6 +130,7 @@ def test_after_a_power_cut_the_log_is_there_as_far_as_it_was_on_the_disk(
             manager, log = open_log(after, **CONFIG)
             assert whole(log)
             assert flushed <= log.end_offset <= end + 3
+            assert act not in STARTS or log.start_offset in (0, STARTS[act])
             append(log, 1)
             crash(manager)
 
@@ -147,6 +166,21 @@ def test_a_start_that_goes_on_after_a_hole_may_be_interrupted_anywhere(
         if done:
             assert step > 5
             break
+
+
+@pytest.mark.parametrize("offset", [1, 2, 3, 7, 8])
+@pytest.mark.parametrize("seed", [None, 1])
+def test_what_was_deleted_when_that_was_answered_stays_deleted_after_a_power_cut(
+    tmp_path: Path, offset: int, seed: int | None
+) -> None:
+    files, manager, log = on_disk(tmp_path / "disk")
+    append(log, 1)
+    manager.delete_records(log.topic_partition, offset)
+    files.power_cut(tmp_path / "after", None if seed is None else random.Random(seed))
+    crash(manager)
+    manager, log = open_log(tmp_path / "after", **CONFIG)
+    assert (log.start_offset, log.end_offset) == (offset, 8)
+    assert whole(log)
 
 
 def test_a_full_disk_stops_neither_new_segments_nor_deletion_for_the_lists_sake(tmp_path: Path) -> None:

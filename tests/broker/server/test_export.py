@@ -72,6 +72,18 @@ def test_the_topic_keeps_its_id_and_epochs_begin_at_the_first_offset(partition: 
     assert (found / "leader-epoch-checkpoint").read_text() == "0\n1\n0 0\n"
 
 
+def test_where_records_were_deleted_the_export_says_it_as_kafka_does(tmp_path: Path, target: Path) -> None:
+    manager, log = open_log(tmp_path / "data", segment_bytes=200)
+    for number in range(5):
+        log.append(batch(b"%d" % number, b"%d" % number))
+    first = log.facts()[1].base_offset
+    manager.delete_records(log.topic_partition, first + 1)
+    manager.close()
+    assert export(tmp_path / "data", target) == 0
+    assert (target / "log-start-offset-checkpoint").read_text() == f"0\n1\nmy_topic 0 {first + 1}\n"
+    assert min(path.name for path in (target / "my_topic-0").glob("*.log")) == f"{first:020d}.log"
+
+
 def test_indexes_are_kafkas(tmp_path: Path, target: Path) -> None:
     manager, log = open_log(tmp_path / "data", segment_bytes=40_000)
     times = [START_MS + 7 * number % 101 for number in range(300)]

@@ -26,7 +26,7 @@ from tests.support.log.data_directories import (
     segments,
     write_log,
 )
-from tests.support.log.logs import crash, open_log, values
+from tests.support.log.logs import batch, crash, open_log, values
 
 FILES = ReadOnlyFiles()
 
@@ -55,6 +55,19 @@ def test_a_log_that_was_closed_is_sound(clean: Path, deep: bool) -> None:
     assert report.entry_count == RECORDS // 2
     assert report.segment_count == len(segments(clean)) >= 3
     assert report.size_bytes == sum(path.stat().st_size for path in segments(clean))
+
+
+def test_a_log_begins_where_its_records_were_deleted(tmp_path: Path) -> None:
+    manager, log = open_log(tmp_path / "data")
+    log.append(batch(b"0", b"1", b"2", b"3"))
+    manager.delete_records(log.topic_partition, 3)
+    crash(manager)
+    report = checked(log.path)
+    assert (report.findings, report.start_offset, report.end_offset) == ([], 3, 4)
+    segments(log.path)[0].write_bytes(b"")
+    assert [what for _, _, what in damages(checked(log.path))] == [
+        "offsets 0 to 2 are missing at its end: they had been forced to the disk"
+    ]
 
 
 def test_a_log_that_a_crash_left_whole_is_sound(crashed: Path) -> None:
