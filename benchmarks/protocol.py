@@ -41,8 +41,8 @@ def messages(partitions: int) -> list[Any]:
     return [
         produce.ProduceRequest(acks=-1, topic_data=(produce.TopicProduceData("flights", to_append),)),
         produce.ProduceResponse((produce.TopicProduceResponse("flights", appended),)),
-        fetch.FetchRequest(topics=(fetch.FetchTopic("flights", to_fetch),)),
-        fetch.FetchResponse(responses=(fetch.FetchableTopicResponse("flights", fetched),)),
+        fetch.FetchRequest(topics=(fetch.FetchTopic(topic="flights", partitions=to_fetch),)),
+        fetch.FetchResponse(responses=(fetch.FetchableTopicResponse(topic="flights", partitions=fetched),)),
         metadata.MetadataResponse(topics=(metadata.MetadataResponseTopic(name="flights", partitions=known),)),
     ]
 

@@ -27,13 +27,14 @@ MAX_ELEMENTS = 20_000
 """Most elements of a request's arrays, nested ones included: each costs its handler up to 0.1 ms."""
 
 COSTLY_ELEMENTS = 1_000
-"""The same for the APIs whose elements cost much more: a topic to be made, a resource to be described."""
+"""The same for the APIs whose elements cost much more: a topic is made, a resource described."""
 
 _COSTLY = frozenset(
     {
         ApiKey.CREATE_TOPICS,
         ApiKey.CREATE_PARTITIONS,
         ApiKey.DELETE_TOPICS,
+        ApiKey.DELETE_RECORDS,
         ApiKey.DESCRIBE_CONFIGS,
         ApiKey.ALTER_CONFIGS,
         ApiKey.INCREMENTAL_ALTER_CONFIGS,

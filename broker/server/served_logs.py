@@ -6,6 +6,7 @@ serves others.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol
 
@@ -14,7 +15,7 @@ from broker.log.family import LogFamily
 from broker.log.log import Log
 from broker.log.retention import SegmentFacts
 from broker.network.reply import Region
-from broker.store.manager import LogManager
+from broker.store.manager import DirectoryContents, LogManager
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.steps import Steps
@@ -255,9 +256,23 @@ class ServedLogs:
             raise self._foreign(log)
         return view(log, allowance.part())
 
+    def delete_records(self, partition: TopicPartition, offset: int) -> int:
+        """As `LogManager.delete_records`, of a log that `log` gives."""
+        self.log(partition)
+        return self._logs.delete_records(partition, offset)
+
     def check_exists(self, partition: TopicPartition) -> None:
         """Refuse a partition that is not there, or whose disk is not; any family will do."""
         self._logs.log(partition)
+
+    def directories(self, wanted: set[TopicPartition] | None) -> list[DirectoryContents]:
+        """The data directories with those of the partitions ``wanted`` that they have; None is all."""
+        found = self._logs.directories()
+        if wanted is None:
+            return found
+        return [
+            replace(each, sizes={p: size for p, size in each.sizes.items() if p in wanted}) for each in found
+        ]
 
     def files_per_answer(self) -> int:
         """Files that one answer may keep open now: `LogManager.files_per_answer`."""

@@ -25,6 +25,9 @@ _FIRST_API_VERSIONS = 3
 _SPOKEN_SINCE = {ApiKey.PRODUCE: 3}
 """The oldest version chosen by default. Older ones carry message sets; callers must name them."""
 
+_SPOKEN_UP_TO = {ApiKey.FETCH: 12}
+"""The newest version chosen by default. Later ones name topics by their ids."""
+
 
 @dataclass(slots=True, eq=False)
 class Ticket:
@@ -84,7 +87,7 @@ class Connection:
     def version(self, key: ApiKey) -> int:
         """The highest version of an API that both sides support; `UnsupportedVersion` without one."""
         low, high = APIS[key].versions
-        low = _SPOKEN_SINCE.get(key, low)
+        low, high = _SPOKEN_SINCE.get(key, low), _SPOKEN_UP_TO.get(key, high)
         if key not in self._versions:
             raise UnsupportedVersion(f"{self.peer}: the broker does not serve {key.name}")
         least, most = self._versions[key]

@@ -52,6 +52,7 @@ INT8 = Scalar("b", 0)
 INT16 = Scalar("h", 0)
 INT32 = Scalar("i", 0)
 INT64 = Scalar("q", 0)
+FLOAT64 = Scalar("d", 0.0)
 ERROR_CODE = Scalar("h", ErrorCode.NONE)
 """An int16 read as `ErrorCode`."""
 

@@ -111,17 +111,22 @@ class ApiKey(IntEnum):
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
     ADD_PARTITIONS_TO_TXN = 24
     ADD_OFFSETS_TO_TXN = 25
     END_TXN = 26
     TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    DESCRIBE_LOG_DIRS = 35
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     INCREMENTAL_ALTER_CONFIGS = 44
     OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    DESCRIBE_CLUSTER = 60
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
 
@@ -176,7 +181,7 @@ APIS: dict[ApiKey, Api] = {
     api.key: api
     for api in (
         Api(ApiKey.PRODUCE, VersionRange(0, 11), 9),
-        Api(ApiKey.FETCH, VersionRange(0, 12), 12),
+        Api(ApiKey.FETCH, VersionRange(0, 13), 12),
         Api(ApiKey.LIST_OFFSETS, VersionRange(0, 7), 6),
         Api(ApiKey.METADATA, VersionRange(0, 12), 9),
         Api(ApiKey.OFFSET_COMMIT, VersionRange(0, 9), 8),
@@ -191,17 +196,22 @@ APIS: dict[ApiKey, Api] = {
         Api(ApiKey.API_VERSIONS, VersionRange(0, 4), 3),
         Api(ApiKey.CREATE_TOPICS, VersionRange(0, 7), 5),
         Api(ApiKey.DELETE_TOPICS, VersionRange(0, 6), 4),
+        Api(ApiKey.DELETE_RECORDS, VersionRange(0, 2), 2),
         Api(ApiKey.INIT_PRODUCER_ID, VersionRange(0, 4), 2),
+        Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, VersionRange(2, 4), 4),
         Api(ApiKey.ADD_PARTITIONS_TO_TXN, VersionRange(0, 3), 3),
         Api(ApiKey.ADD_OFFSETS_TO_TXN, VersionRange(0, 4), 3),
         Api(ApiKey.END_TXN, VersionRange(0, 4), 3),
         Api(ApiKey.TXN_OFFSET_COMMIT, VersionRange(0, 4), 3),
         Api(ApiKey.DESCRIBE_CONFIGS, VersionRange(1, 4), 4),
         Api(ApiKey.ALTER_CONFIGS, VersionRange(0, 2), 2),
+        Api(ApiKey.DESCRIBE_LOG_DIRS, VersionRange(1, 4), 2),
         Api(ApiKey.CREATE_PARTITIONS, VersionRange(0, 3), 2),
         Api(ApiKey.DELETE_GROUPS, VersionRange(0, 2), 2),
         Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, VersionRange(0, 1), 1),
         Api(ApiKey.OFFSET_DELETE, VersionRange(0, 0), NEVER_FLEXIBLE),
+        Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, VersionRange(0, 1), 1),
+        Api(ApiKey.DESCRIBE_CLUSTER, VersionRange(0, 1), 0),
         Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, VersionRange(0, 1), 0),
         Api(ApiKey.CONSUMER_GROUP_DESCRIBE, VersionRange(0, 1), 0),
     )

@@ -33,9 +33,17 @@ from pyspark_kafkalog.protocol.api.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from pyspark_kafkalog.protocol.api.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from pyspark_kafkalog.protocol.api.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from pyspark_kafkalog.protocol.api.describe_cluster import DescribeClusterRequest
 from pyspark_kafkalog.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest
+from pyspark_kafkalog.protocol.api.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
 from pyspark_kafkalog.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest
 from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
@@ -56,6 +64,11 @@ from pyspark_kafkalog.protocol.api.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
+)
+from pyspark_kafkalog.protocol.api.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey, encode_request
 from tests.support.formats.batch_bytes import resealed
@@ -113,6 +126,19 @@ def good_requests() -> dict[ApiKey, object]:
             )
         ),
         ApiKey.DELETE_TOPICS: DeleteTopicsRequest(topic_names=("made-by-mutated-requests",)),
+        ApiKey.DELETE_RECORDS: DeleteRecordsRequest(
+            topics=(
+                DeleteRecordsTopic(
+                    name="made-by-mutated-requests", partitions=(DeleteRecordsPartition(0, -1),)
+                ),
+            )
+        ),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochRequest(
+            topics=(OffsetForLeaderTopic(topic=ATTACKED, partitions=(OffsetForLeaderPartition(0, 0, 0),)),)
+        ),
+        ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirsRequest((DescribableLogDirTopic(ATTACKED, (0, 1)),)),
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: DescribeClientQuotasRequest((ComponentData("user", 0, "u"),)),
+        ApiKey.DESCRIBE_CLUSTER: DescribeClusterRequest(),
         ApiKey.INIT_PRODUCER_ID: InitProducerIdRequest(transaction_timeout_ms=1000),
         ApiKey.DESCRIBE_CONFIGS: DescribeConfigsRequest(
             resources=(DescribeConfigsResource(resource_type=2, resource_name=ATTACKED),)

@@ -1,4 +1,4 @@
-"""Fetch 0-12: slices of the logs, sent from the files without being read; logs of 0.7 through a view.
+"""Fetch 0-13: slices of the logs, sent from the files without being read; logs of 0.7 through a view.
 
 What a version before 10 may not see is `old_fetch`'s work.
 
@@ -22,13 +22,14 @@ from broker.server.delayed_fetch import ParkedFetch
 from broker.server.dispatch import LATER, Context, handles
 from broker.server.served_logs import Allowance, Entries, ReadableLog, check_leader_epoch
 from broker.server.views.old_fetch import ZSTD_SINCE, OlderReader
-from pyspark_kafkalog.errors import ErrorCode, KafkaError, OffsetOutOfRange
+from pyspark_kafkalog.errors import ErrorCode, KafkaError, OffsetOutOfRange, UnknownTopicId
 from pyspark_kafkalog.protocol.api.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    FetchTopic,
     PartitionData,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
@@ -39,6 +40,7 @@ _WHOLE_FIRST_SINCE = 3
 """Before that a first entry that is larger than the partition's limit comes cut, which is how a client learns
 that its limit is too small for it.
 """
+_IDS_SINCE = 13
 _LONGEST_WAIT_MS = 60_000
 """A client may ask to wait for weeks, but each wait keeps a timer: it gets an empty answer and asks again."""
 
@@ -85,7 +87,7 @@ class _Answer:
             piece.close()
 
 
-@handles(ApiKey.FETCH, versions=(0, 12))
+@handles(ApiKey.FETCH, versions=(0, 13))
 def fetch(request: FetchRequest, ctx: Context) -> Steps[Any]:
     """Answer now if there is enough, an error, or no time to wait; else park the request."""
     if request.session_id != 0 or request.session_epoch > 0:
@@ -135,7 +137,12 @@ def _park(request: FetchRequest, ctx: Context, seen: _Answer, deadline: float) -
             _log.exception("fetch of %s (%s)", ctx.header.client_id, ctx.reply.peer)
             ctx.reply.close()
 
-    partitions = {TopicPartition(t.topic, want.partition) for t in request.topics for want in t.partitions}
+    partitions = {
+        TopicPartition(name, want.partition)
+        for name, topic in _named(request, ctx)
+        for want in topic.partitions
+        if name is not None
+    }
     parked = ParkedFetch(partitions, request.min_bytes - seen.size_bytes, complete, committed)
     left = max(0.0, deadline - clock.monotonic())
     fetches.park(parked, min(left, _SOON_SECONDS) if seen.unfinished else left)
@@ -158,15 +165,18 @@ def _read(request: FetchRequest, ctx: Context) -> Steps[_Answer]:
 
     They are read from the one on that the last answer left out, and answered in the order of the request.
     """
-    wanted = [(topic.topic, want) for topic in request.topics for want in topic.partitions]
+    wanted = [(name, want) for name, topic in _named(request, ctx) for want in topic.partitions]
     answer = _Answer(ctx.services.logs.files_per_answer())
     left = min(request.max_bytes, ctx.services.config.fetch_max_bytes)
     found: list[PartitionData | None] = [None] * len(wanted)
     try:
         for done, number in enumerate(_in_turn(wanted, ctx.services.turns.first_of(ctx.reply.peer)), 1):
             topic, want = wanted[number]
-            partition = TopicPartition(topic, want.partition)
-            data = yield from _read_partition(partition, want, left, request, ctx, answer)
+            if topic is None:
+                data = _failed(want.partition, ctx.refused(UnknownTopicId("no topic has the id asked for")))
+            else:
+                partition = TopicPartition(topic, want.partition)
+                data = yield from _read_partition(partition, want, left, request, ctx, answer)
             if data.error_code is not ErrorCode.NONE:
                 answer.failed = True
             size = len(data.records or b"")
@@ -181,11 +191,29 @@ def _read(request: FetchRequest, ctx: Context) -> Steps[_Answer]:
     each = iter(found)
     for asked in request.topics:
         partitions = tuple(cast("PartitionData", next(each)) for _ in asked.partitions)
-        answer.topics.append(FetchableTopicResponse(topic=asked.topic, partitions=partitions))
+        answer.topics.append(
+            FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=partitions)
+        )
     return answer
 
 
-def _in_turn(wanted: Sequence[tuple[str, FetchPartition]], first: TopicPartition | None) -> Iterable[int]:
+def _named(request: FetchRequest, ctx: Context) -> list[tuple[str | None, FetchTopic]]:
+    """The topics asked for with their names, None where an id is none of ours."""
+    if ctx.version < _IDS_SINCE:
+        return [(topic.topic, topic) for topic in request.topics]
+    topics, found = ctx.services.topics, []
+    for topic in request.topics:
+        try:
+            name: str | None = topics.name_of(topic.topic_id)
+        except UnknownTopicId:
+            name = None
+        found.append((name, topic))
+    return found
+
+
+def _in_turn(
+    wanted: Sequence[tuple[str | None, FetchPartition]], first: TopicPartition | None
+) -> Iterable[int]:
     """The numbers of what is wanted, from ``first`` on if it is among them, wrapping around."""
     numbers = range(len(wanted))
     if first is None:
@@ -233,9 +261,9 @@ def _read_partition(
             answer.left_out = answer.left_out or partition
     except OffsetOutOfRange as e:
         # Kafka leaves the range out; with it a client can say what there is.
-        return _failed(partition, ctx.refused(e), log_start_offset=e.start, high_watermark=e.end)
+        return _failed(partition.partition, ctx.refused(e), log_start_offset=e.start, high_watermark=e.end)
     except KafkaError as e:
-        return _failed(partition, ctx.refused(e))
+        return _failed(partition.partition, ctx.refused(e))
     return _partition_data(partition, log, piece, piece.aborted, committed=committed)
 
 
@@ -275,10 +303,10 @@ def _partition_data(
 
 
 def _failed(
-    partition: TopicPartition, code: ErrorCode, *, log_start_offset: int = -1, high_watermark: int = -1
+    partition: int, code: ErrorCode, *, log_start_offset: int = -1, high_watermark: int = -1
 ) -> PartitionData:
     return PartitionData(
-        partition_index=partition.partition,
+        partition_index=partition,
         error_code=code,
         high_watermark=high_watermark,
         last_stable_offset=-1,

@@ -30,7 +30,7 @@ from pyspark_kafkalog.steps import Steps, run_steps
 _NO_ID = UUID(int=0)
 _FEW = 100
 _TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 """Kafka's ``AclOperation`` numbers as bits: without an authorizer everybody may do everything."""
 
 
@@ -69,7 +69,7 @@ def _in_steps(request: MetadataRequest, ctx: Context) -> Steps[MetadataResponse]
         controller_id=node_id,
         topics=cast("tuple[MetadataResponseTopic, ...]", tuple(topics)),  # written ones are as good
         cluster_authorized_operations=(
-            _CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
 

@@ -1,9 +1,10 @@
-"""Fetch, versions 0-12: read message sets and record batches from partitions.
+"""Fetch, versions 0-13: read message sets and record batches from partitions.
 
 Flexible from 12. ``records`` is not decoded: read as a slice of the frame, sent unchanged.
 Version 1 added the throttle time, 2 messages v1, 3 a limit for the whole response, 4 record batches v2 and
-isolation levels, 7 sessions, 9 leader epochs, 11 racks, 12 epochs of the last fetch.
-Left out: 13 and later (topic ids). Source: protocol guide, Fetch; KIP-32, 74, 98, 227, 320.
+isolation levels, 7 sessions, 9 leader epochs, 11 racks, 12 epochs of the last fetch, 13 topic ids instead of
+names. Left out: 14 and later (tiered storage, replicas). Source: protocol guide, Fetch; KIP-32, 74, 98, 227,
+320, 516.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any
+from uuid import UUID
 
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.codec import (
@@ -20,6 +22,7 @@ from pyspark_kafkalog.protocol.codec import (
     INT64,
     RECORDS,
     STRING,
+    UUID_TYPE,
     Array,
     tuned,
     wire,
@@ -39,13 +42,15 @@ class FetchPartition:
 
 @dataclass(frozen=True, slots=True)
 class FetchTopic:
-    topic: str = wire(STRING)
+    topic: str = wire(STRING, 0, 12, ignorable=True)
+    topic_id: UUID = wire(UUID_TYPE, 13, ignorable=True)
     partitions: tuple[FetchPartition, ...] = wire(Array(FetchPartition))
 
 
 @dataclass(frozen=True, slots=True)
 class ForgottenTopic:
-    topic: str = wire(STRING, 7)
+    topic: str = wire(STRING, 7, 12, ignorable=True)
+    topic_id: UUID = wire(UUID_TYPE, 13, ignorable=True)
     partitions: tuple[int, ...] = wire(Array(INT32), 7)
 
 
@@ -125,7 +130,8 @@ class PartitionData:
 
 @dataclass(frozen=True, slots=True)
 class FetchableTopicResponse:
-    topic: str = wire(STRING)
+    topic: str = wire(STRING, 0, 12, ignorable=True)
+    topic_id: UUID = wire(UUID_TYPE, 13, ignorable=True)
     partitions: tuple[PartitionData, ...] = wire(Array(PartitionData))
 
 
@@ -145,7 +151,7 @@ _REPLICA = Struct(">i")
 _TAIL = Struct(">ii")
 
 
-@tuned(PartitionData, 11, 12)
+@tuned(PartitionData, 11, 13)
 def _partition_writer(table: Writer, flexible: bool) -> Writer:
     """A hand-written writer for partitions with records and without aborted transactions or tagged fields.
 

@@ -11,7 +11,7 @@ from tests.support.protocol.raw_client import RawClient, versions
 ASK = ApiVersionsRequest(client_software_name="raw-client", client_software_version="1.0")
 SERVED = {
     0: (0, 11),
-    1: (0, 12),
+    1: (0, 13),
     2: (0, 7),
     3: (0, 12),
     8: (0, 9),
@@ -22,11 +22,16 @@ SERVED = {
     18: (0, 4),
     19: (0, 7),
     20: (0, 6),
+    21: (0, 2),
     22: (0, 4),
+    23: (2, 4),
     32: (1, 4),
     33: (0, 2),
+    35: (1, 4),
     37: (0, 3),
     44: (0, 1),
+    48: (0, 1),
+    60: (0, 1),
 }
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
+from uuid import UUID
 
 import pytest
 
@@ -44,6 +45,34 @@ class TestReading:
         assert data.aborted_transactions is None
         assert [(r.offset, r.value) for r in decode(data)] == [(i, b"v%d" % i) for i in range(4, 10)]
 
+    def test_an_id_that_no_topic_has_any_more_is_refused_and_the_others_are_served(
+        self, client: RawClient, filled: str, topic_name: str
+    ) -> None:
+        client.create_topic(f"{topic_name}-again")
+        client.produce(f"{topic_name}-again", batch(b"old"))
+        gone, served = client.topic_id(f"{topic_name}-again"), client.topic_id(filled)
+        client.ask(DeleteTopicsRequest(topics=(DeleteTopicState(topic_id=gone),)))
+        client.create_topic(f"{topic_name}-again")
+        wanted = tuple(
+            FetchTopic(topic_id=each, partitions=(FetchPartition(partition=0, partition_max_bytes=1000),))
+            for each in (gone, served, UUID(int=0))
+        )
+        answer = client.ask(FetchRequest(topics=wanted), 13).responses
+        assert [(each.topic_id, each.partitions[0].error_code) for each in answer] == [
+            (gone, ErrorCode.UNKNOWN_TOPIC_ID),
+            (served, ErrorCode.NONE),
+            (UUID(int=0), ErrorCode.UNKNOWN_TOPIC_ID),
+        ]
+        assert len(decode(answer[1].partitions[0])) == 10
+
+    def test_a_fetch_by_id_waits_for_records(self, client: RawClient, filled: str) -> None:
+        want = FetchPartition(partition=0, fetch_offset=10, partition_max_bytes=1000)
+        topics = (FetchTopic(topic_id=client.topic_id(filled), partitions=(want,)),)
+        client.send(FetchRequest(max_wait_ms=10_000, min_bytes=1, topics=topics), 13)
+        with RawClient(client.socket.getpeername()[1]) as writer:
+            writer.produce(filled, batch(b"new"))
+        assert [r.value for r in decode(client.receive().responses[0].partitions[0])] == [b"new"]
+
     def test_a_fetch_inside_a_batch_gets_the_whole_batch(self, client: RawClient, filled: str) -> None:
         assert [r.offset for r in decode(client.fetch(filled, 5))] == [4, 5, 6, 7, 8, 9]
 
@@ -80,7 +109,7 @@ class TestReading:
         want = FetchPartition(
             partition=0, fetch_offset=0, partition_max_bytes=1000, current_leader_epoch=epoch
         )
-        response = client.ask(FetchRequest(topics=(FetchTopic(filled, (want,)),)))
+        response = client.ask(FetchRequest(topics=(FetchTopic(topic=filled, partitions=(want,)),)))
         assert response.responses[0].partitions[0].error_code == code
 
     def test_there_are_no_sessions(self, client: RawClient, filled: str) -> None:

@@ -246,5 +246,5 @@ def test_a_topic_of_07_is_read_by_old_clients_too(with_07: EmbeddedBroker) -> No
 
 def test_a_request_without_an_array_of_topics_is_answered(client: RawClient) -> None:
     assert client.ask(FetchRequest(topics=()), 0).responses == ()
-    empty = FetchTopic("never-made", (FetchPartition(partition=0, partition_max_bytes=9),))
+    empty = FetchTopic(topic="never-made", partitions=(FetchPartition(partition=0, partition_max_bytes=9),))
     assert client.ask(FetchRequest(topics=(empty,)), 1).responses[0].partitions[0].error_code == 3

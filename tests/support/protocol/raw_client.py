@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
+from uuid import UUID
 
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
@@ -23,6 +25,7 @@ from pyspark_kafkalog.protocol.api.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
 from pyspark_kafkalog.protocol.api.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -33,6 +36,9 @@ from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, api_of, decode_resp
 from pyspark_kafkalog.types import NewRecord, Record
 
 TIMEOUT_SECONDS = 20.0
+
+NEWEST_BY_NAME = {ApiKey.FETCH: 12}
+"""The newest version that names topics, where later ones have their ids."""
 
 
 class RawClient:
@@ -45,14 +51,14 @@ class RawClient:
         self._waiting: list[tuple[int, ApiKey, int]] = []
 
     def ask(self, request: Any, version: int | None = None) -> Any:
-        """The answer to ``request``, in the newest version that we know unless told."""
+        """The answer to ``request``, in the newest version we know, and that names topics, unless told."""
         self.send(request, version)
         return self.receive()
 
     def send(self, request: Any, version: int | None = None) -> None:
         """Send a request; its answer is for a later `receive`, in order."""
         api = api_of(type(request))
-        version = api.versions.max if version is None else version
+        version = NEWEST_BY_NAME.get(api.key, api.versions.max) if version is None else version
         parts = encode_request(request, version=version, correlation_id=self._next_id, client_id="raw")
         self._waiting.append((self._next_id, api.key, version))
         self._next_id += 1
@@ -133,9 +139,19 @@ class RawClient:
         version: int | None = None,
         **fields: Any,
     ) -> PartitionData:
-        """Fetch from one partition, without waiting unless told."""
-        response = self.ask(fetch_request({(topic, partition): offset}, max_bytes, **fields), version)
+        """Fetch from one partition, without waiting unless told; by the topic's id where that is asked."""
+        request = fetch_request({(topic, partition): offset}, max_bytes, **fields)
+        if version is not None and version > NEWEST_BY_NAME[ApiKey.FETCH]:
+            wanted = replace(request.topics[0], topic_id=self.topic_id(topic))
+            request = replace(request, topics=(wanted,))
+        response = self.ask(request, version)
         return response.responses[0].partitions[0]
+
+    def topic_id(self, topic: str) -> UUID:
+        """The id of a topic; the one that none has if there is no such topic."""
+        (found,) = self.ask(MetadataRequest((MetadataRequestTopic(name=topic),))).topics
+        wanted: UUID = found.topic_id
+        return wanted
 
     def read(self, topic: str, offset: int = 0, partition: int = 0) -> list[Record]:
         """Every record from ``offset`` to the end."""

@@ -140,7 +140,9 @@ def test_record_sets_go_out_as_the_objects_they_are(version: int) -> None:
 @pytest.mark.parametrize("version", [4, 10, 11, 12])
 def test_an_empty_region_is_a_part_too_so_that_somebody_closes_it(version: int) -> None:
     region = Region(0)
-    answer = FetchResponse(responses=(FetchableTopicResponse("t", (PartitionData(records=region),)),))
+    answer = FetchResponse(
+        responses=(FetchableTopicResponse(topic="t", partitions=(PartitionData(records=region),)),)
+    )
     parts = encode_response(answer, version=version, correlation_id=1)
     assert sum(part is region for part in parts) == 1
 
@@ -173,7 +175,9 @@ def test_partitions_with_everything_set_take_the_long_way(version: int) -> None:
         aborted_transactions=(AbortedTransaction(8, 9),),
         records=b"batch",
     )
-    answer = FetchResponse(responses=(FetchableTopicResponse("t", (full, PartitionData(records=b"x"))),))
+    answer = FetchResponse(
+        responses=(FetchableTopicResponse(topic="t", partitions=(full, PartitionData(records=b"x"))),)
+    )
     frame = joined(encode_response(answer, version=version, correlation_id=1))[4:]
     assert decode_response(ApiKey.FETCH, version, frame) == (1, answer)
 
@@ -184,7 +188,7 @@ def test_what_a_version_cannot_say_is_refused_unless_it_may_be_left_out() -> Non
     with pytest.raises(InvalidRequest, match="no field for coordinator_keys"):
         asked(FindCoordinatorRequest("g", coordinator_keys=("a",)), 3)
     partition = PartitionData(current_leader=LeaderIdAndEpoch(1, 1), records=b"")
-    answer = FetchResponse(responses=(FetchableTopicResponse("t", (partition,)),))
+    answer = FetchResponse(responses=(FetchableTopicResponse(topic="t", partitions=(partition,)),))
     with pytest.raises(InvalidRequest, match="no field for current_leader"):
         encode_response(answer, version=11, correlation_id=1)
     by_id = MetadataRequest((MetadataRequestTopic(UUID(int=5), "t"),))

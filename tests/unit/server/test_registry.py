@@ -6,21 +6,7 @@ import pytest
 
 import broker.server.handlers
 from broker.server.dispatch import REGISTRY, handles
-from pyspark_kafkalog.protocol.exchange import APIS, ApiKey
-
-OF_TRANSACTIONS = {
-    ApiKey.ADD_PARTITIONS_TO_TXN,
-    ApiKey.ADD_OFFSETS_TO_TXN,
-    ApiKey.END_TXN,
-    ApiKey.TXN_OFFSET_COMMIT,
-}
-"""What our clients ask of Apache Kafka, and our broker does not serve."""
-
-
-def test_every_api_of_the_tables_is_served_in_every_version_of_them() -> None:
-    assert {key: entry.versions for key, entry in REGISTRY.items()} == {
-        key: tuple(api.versions) for key, api in APIS.items() if key not in OF_TRANSACTIONS
-    }
+from pyspark_kafkalog.protocol.exchange import ApiKey
 
 
 def test_every_handler_has_a_file_of_its_own_name() -> None:

@@ -1,0 +1,42 @@
+"""DescribeCluster 0-1: the cluster's id and this broker, which is its controller.
+
+Left out: the addresses of controllers (KRaft's), racks.
+"""
+
+from __future__ import annotations
+
+from broker.server.dispatch import Context, handles
+from broker.server.handlers.metadata import CLUSTER_OPERATIONS
+from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
+from pyspark_kafkalog.protocol.api.describe_cluster import (
+    BROKERS,
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
+from pyspark_kafkalog.protocol.exchange import ApiKey
+
+
+@handles(ApiKey.DESCRIBE_CLUSTER, versions=(0, 1))
+def describe_cluster(request: DescribeClusterRequest, ctx: Context) -> DescribeClusterResponse:
+    """As Metadata says it, without topics."""
+    services = ctx.services
+    try:
+        if request.endpoint_type != BROKERS:
+            raise ServerError(
+                ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+                f"endpoint type {request.endpoint_type} was asked for; this is one of brokers ({BROKERS})",
+            )
+    except KafkaError as e:
+        return DescribeClusterResponse(error_code=ctx.refused(e), error_message=str(e))
+    host, port = services.endpoint()
+    node_id = services.config.node_id
+    asked = request.include_cluster_authorized_operations
+    return DescribeClusterResponse(
+        error_code=ErrorCode.NONE,
+        cluster_id=services.cluster_id,
+        controller_id=node_id,
+        brokers=(DescribeClusterBroker(broker_id=node_id, host=host, port=port),),
+        cluster_authorized_operations=CLUSTER_OPERATIONS if asked else NOT_ASKED,
+    )
