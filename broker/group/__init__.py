@@ -1,0 +1,1 @@
+"""Consumer groups: their members, and who has which partitions."""

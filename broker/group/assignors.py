@@ -1,0 +1,173 @@
+"""The assignors of the newer group protocol: which member is to have which partitions. Pure.
+
+Both are deterministic. `uniform` moves as few partitions as it can; `range_` gives each member the same range
+of every topic. Source: KIP-848; Kafka's ``UniformAssignor`` and ``RangeAssignor``.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from types import MappingProxyType
+from uuid import UUID
+
+TopicIdPartition = tuple[UUID, int]
+
+Assignment = frozenset[TopicIdPartition]
+
+EMPTY: Assignment = frozenset()
+
+_BALANCE_ROUNDS = 16
+"""So often are all topics looked at to even out unequal subscriptions; one or two rounds are usual."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriber:
+    """What an assignor knows of a member: its subscription, and what the last assignment gave it."""
+
+    instance_id: str | None
+    topic_ids: frozenset[UUID]
+    previous: Assignment
+
+
+Subscribers = Mapping[str, Subscriber]
+"""The members by id."""
+
+PartitionCounts = Mapping[UUID, int]
+"""The topics that somebody subscribes to and that exist."""
+
+Assignor = Callable[[Subscribers, PartitionCounts], dict[str, Assignment]]
+"""Gives each member its assignment; every partition that has a subscriber goes to exactly one."""
+
+
+def by_topic(assignment: Assignment) -> list[tuple[UUID, tuple[int, ...]]]:
+    """The assignment's topics in order, each with its partitions in order."""
+    return [
+        (topic, tuple(partition for _, partition in found))
+        for topic, found in groupby(sorted(assignment), key=lambda where: where[0])
+    ]
+
+
+def uniform(subscribers: Subscribers, topics: PartitionCounts) -> dict[str, Assignment]:
+    """As many partitions for each member as for the others, give or take one, if all subscribe to the same.
+
+    Where they do not, partitions move from the fullest to the emptiest subscriber of a topic for a bounded
+    number of rounds.
+    """
+    if not subscribers:
+        return {}
+    wanted = {s.topic_ids for s in subscribers.values()}
+    if len(wanted) == 1:
+        (common,) = wanted
+        partitions = [(t, p) for t in sorted(common & topics.keys()) for p in range(topics[t])]
+        return _uniform_equal(subscribers, partitions)
+    return _uniform_unequal(subscribers, topics)
+
+
+def _uniform_equal(subscribers: Subscribers, partitions: list[TopicIdPartition]) -> dict[str, Assignment]:
+    order = sorted(subscribers)
+    least, extra = divmod(len(partitions), len(order))
+    free = set(partitions)
+    kept: dict[str, list[TopicIdPartition]] = {}
+    for member in order:
+        kept[member] = sorted(free & subscribers[member].previous)
+        free.difference_update(kept[member])
+    # One more goes to those who have it already, then to the first ones.
+    quota = dict.fromkeys(order, least)
+    for member in sorted(order, key=lambda m: len(kept[m]) <= least)[:extra]:
+        quota[member] += 1
+    for member in order:
+        free.update(kept[member][quota[member] :])
+        del kept[member][quota[member] :]
+    rest = iter([p for p in partitions if p in free])
+    for member in order:
+        kept[member] += [next(rest) for _ in range(quota[member] - len(kept[member]))]
+    return {member: frozenset(found) for member, found in kept.items()}
+
+
+def _uniform_unequal(subscribers: Subscribers, topics: PartitionCounts) -> dict[str, Assignment]:
+    by_topic = {
+        topic: [m for m in sorted(subscribers) if topic in subscribers[m].topic_ids]
+        for topic in sorted(topics)
+    }
+    owned: dict[str, dict[UUID, set[int]]] = {m: {} for m in subscribers}
+    size = dict.fromkeys(subscribers, 0)
+    owners: dict[TopicIdPartition, str] = {}
+    for member in sorted(subscribers):
+        subscriber = subscribers[member]
+        for topic, partition in sorted(subscriber.previous):
+            where = topic, partition
+            known = partition < topics.get(topic, 0)
+            if known and topic in subscriber.topic_ids and where not in owners:
+                owners[where] = member
+                owned[member].setdefault(topic, set()).add(partition)
+                size[member] += 1
+    # Topics with few subscribers first: the others' partitions can go to more members.
+    for topic in sorted(by_topic, key=lambda t: (len(by_topic[t]), t)):
+        heap = [(size[m], m) for m in by_topic[topic]]
+        heapq.heapify(heap)
+        for partition in range(topics[topic]) if heap else ():
+            if (topic, partition) not in owners:
+                count, member = heap[0]
+                owned[member].setdefault(topic, set()).add(partition)
+                size[member] = count + 1
+                heapq.heapreplace(heap, (count + 1, member))
+    for _ in range(_BALANCE_ROUNDS):
+        if not sum(_even_out(topic, members, owned, size) for topic, members in by_topic.items()):
+            break
+    return {m: frozenset((t, p) for t, found in owned[m].items() for p in found) for m in subscribers}
+
+
+def _even_out(
+    topic: UUID, members: list[str], owned: dict[str, dict[UUID, set[int]]], size: dict[str, int]
+) -> int:
+    """Move this topic's partitions from its fullest to its emptiest subscriber; returns how many moved."""
+    moved = 0
+    givers = [m for m in members if owned[m].get(topic)]
+    takers = [(size[m], m) for m in members]
+    heapq.heapify(takers)
+    for giver in sorted(givers, key=lambda m: (-size[m], m)):
+        here = owned[giver][topic]
+        while here:
+            count, taker = takers[0]
+            if count != size[taker]:  # it gave meanwhile: its place in the heap is too low or too high
+                heapq.heapreplace(takers, (size[taker], taker))
+                continue
+            if size[giver] - count <= 1:
+                break
+            partition = max(here)
+            here.remove(partition)
+            owned[taker].setdefault(topic, set()).add(partition)
+            size[giver] -= 1
+            size[taker] += 1
+            heapq.heapreplace(takers, (count + 1, taker))
+            moved += 1
+    return moved
+
+
+def range_(subscribers: Subscribers, topics: PartitionCounts) -> dict[str, Assignment]:
+    """A contiguous range of each topic for each subscriber, the first ones one partition longer.
+
+    Static members come first, by instance id, then the others by member id, so that a member has the same
+    range in topics with equally many partitions.
+    """
+    found: dict[str, set[TopicIdPartition]] = {m: set() for m in subscribers}
+    order = sorted(subscribers, key=lambda m: _range_order(m, subscribers[m].instance_id))
+    for topic, count in topics.items():
+        members = [m for m in order if topic in subscribers[m].topic_ids]
+        first = 0
+        for i, member in enumerate(members):
+            length = count // len(members) + (i < count % len(members))
+            found[member].update((topic, p) for p in range(first, first + length))
+            first += length
+    return {m: frozenset(partitions) for m, partitions in found.items()}
+
+
+def _range_order(member: str, instance_id: str | None) -> tuple[bool, str]:
+    return instance_id is None, member if instance_id is None else instance_id
+
+
+ASSIGNORS: Mapping[str, Assignor] = MappingProxyType({"uniform": uniform, "range": range_})
+"""By the names that clients and ``group.consumer.assignors`` use."""

@@ -1,0 +1,52 @@
+"""Regular expressions over the names of topics, as members of the newer group protocol send them.
+
+RE2 takes time linear in the text, whatever the expression; Python's ``re`` can be held for ever by one of
+them. Without its library no expression is valid.
+Source: KIP-848; RE2's syntax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from pyspark_kafkalog.errors import ErrorCode, ServerError
+
+try:
+    import re2
+except ImportError:
+    re2 = None
+
+_MAX_COMPILED_BYTES = 1 << 20
+"""RE2 refuses an expression whose program would be larger."""
+
+
+def check_pattern(pattern: str) -> None:
+    """Raises `ServerError` INVALID_REGULAR_EXPRESSION: RE2 does not take it."""
+    _compiled(pattern)
+
+
+def matching(pattern: str, names: Iterable[str]) -> frozenset[str]:
+    """The names that the pattern matches from the first to the last character. Raises as `check_pattern`."""
+    matches = _compiled(pattern).fullmatch
+    return frozenset(name for name in names if matches(name) is not None)
+
+
+@lru_cache(maxsize=128)
+def _compiled(pattern: str) -> Any:
+    if re2 is None:
+        raise ServerError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            "regular expressions need the package google-re2; pip install pyspark-kafkalog[regex]",
+        )
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _MAX_COMPILED_BYTES
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as e:
+        reason = e.args[0].decode("utf-8", "replace") if e.args else ""
+        raise ServerError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION, f"{pattern!r} is not an expression of RE2: {reason}"
+        ) from None
