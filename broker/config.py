@@ -40,7 +40,7 @@ from pyspark_kafkalog.config.properties import load_properties
 from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
 from pyspark_kafkalog.errors import InvalidConfig
 
-__all__ = ["BrokerConfig", "LogConfig"]
+__all__ = ["DYNAMIC", "BrokerConfig", "LogConfig"]
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 60 * _MINUTE_MS
@@ -332,3 +332,9 @@ class BrokerConfig(Config):
             count, unit_ms = (hours, _HOUR_MS) if minutes is None else (minutes, _MINUTE_MS)
             values["retention_ms"] = -1 if count < 0 else min(count * unit_ms, LONG_MAX)
         return LogConfig(**values)
+
+
+DYNAMIC = frozenset(item.inherits for item in describe(LogConfig)) - {"", "log.message.format.version"}
+"""The broker's properties that can be changed while it runs: the defaults of its topics.
+Source: Kafka 3.9 ``DynamicLogConfig.ReconfigurableConfigs``.
+"""

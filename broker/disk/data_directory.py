@@ -28,8 +28,12 @@ from pyspark_kafkalog.types import encode_id
 
 LOCK_NAME = ".lock"
 META_NAME = "meta.properties"
+SETTINGS_NAME = "broker.properties"
 CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
 RECOVERY_POINTS_NAME = "recovery-points"
+
+_CHANGE = "change"
+"""How often the settings were changed: of two directories the one with the larger number is right."""
 
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _PASSING = _NO_DESCRIPTOR | {errno.ENOSPC, errno.EDQUOT}
@@ -214,6 +218,27 @@ class DataDirectory:
         """Replace ``meta.properties``, durably. Raises `OSError`."""
         text = format_properties(meta)
         replace_file(self.files, self.path / META_NAME, text.encode("utf-8"), durable=True)
+
+    def read_settings(self) -> tuple[int, dict[str, str]]:
+        """How often the broker's properties were changed while it ran, and those that were; 0 if none were.
+        Raises `OSError`, and `InvalidConfig` for a file that is damaged.
+        """
+        path = self.path / SETTINGS_NAME
+        try:
+            fields = parse_properties(read_file(self.files, path).decode("utf-8"))
+            return int(fields.pop(_CHANGE)), fields
+        except FileNotFoundError:
+            return 0, {}
+        except (InvalidConfig, KeyError, ValueError) as e:
+            raise InvalidConfig(
+                f"{path} is damaged: {e!r}. Remove it: the broker then starts without the properties that"
+                " were changed while it ran, or with what the other log.dirs say of them"
+            ) from e
+
+    def write_settings(self, change: int, fields: Mapping[str, str]) -> None:
+        """Replace them, durably. Raises `OSError`."""
+        text = format_properties({_CHANGE: str(change), **fields})
+        replace_file(self.files, self.path / SETTINGS_NAME, text.encode("utf-8"), durable=True)
 
     def take_clean_shutdown(self) -> dict[str, tuple[int, ...]] | None:
         """What was written at a clean stop, once: it is gone before anything is appended.

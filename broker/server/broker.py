@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
-from broker.config import BrokerConfig
+from broker.config import BrokerConfig, LogConfig
 from broker.disk.data_directory import keep_or_make
 from broker.disk.filesystem import FileSystem, OsFileSystem
 from broker.endpoint import KAFKA07, PLAINTEXT
@@ -26,6 +26,7 @@ from broker.offsets.coordinator import OffsetCoordinator
 from broker.offsets.offset_records import OFFSETS_TOPIC
 from broker.scheduler import Scheduler
 from broker.server import handlers as _handlers  # noqa: F401  (importing them fills the registry)
+from broker.server.broker_settings import BrokerSettings
 from broker.server.delayed_fetch import DelayedFetches, FetchTurns
 from broker.server.dispatch import Dispatcher, Services
 from broker.server.handlers07 import Dispatcher07
@@ -75,7 +76,7 @@ class Broker:
         self._fetches = DelayedFetches(self._timers)
         self._logs = LogManager(
             config.directories(),
-            defaults=config.log_defaults(),
+            defaults=self._topic_defaults,
             clock=clock,
             files=files,
             producer_expiration_ms=config.producer_id_expiration_ms,
@@ -86,6 +87,7 @@ class Broker:
             grown=self._fetches.appended,
             truncate_missing=config.log_missing_segments == "truncate",
         )
+        self._settings = BrokerSettings(config, self._logs)
         self._topics = Topics(self._logs, config, self._registration)
         self._disk = Scheduler(clock)
         self._flushes = Scheduler(clock)
@@ -173,6 +175,9 @@ class Broker:
             found[listening.protocol] = (endpoint.host, endpoint.port)
         return found
 
+    def _topic_defaults(self, kept: Mapping[str, str]) -> LogConfig:
+        return self._settings.defaults(kept)
+
     def _make_registration(self) -> Registration | None:
         if self.config.zookeeper_connect is None:
             return None
@@ -200,6 +205,7 @@ class Broker:
         ownership = self._registration.ownership if self._registration else None
         services = Services(
             config=config,
+            settings=self._settings,
             clock=self._clock,
             metrics=self.metrics,
             logs=ServedLogs(self._logs, SINCE_08, ownership=ownership),

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from broker.config import BrokerConfig, LogConfig
+from broker.config import DYNAMIC, BrokerConfig, LogConfig
 from broker.log.generations import SINCE_08
+from broker.server.broker_settings import BrokerSettings
 from broker.server.dispatch import Context
 from broker.server.served_topics import GENERATION_PROPERTY
-from pyspark_kafkalog.config.definition import Property, describe
+from pyspark_kafkalog.config.definition import Config, Property, describe
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, InvalidRequest, KafkaError
 from pyspark_kafkalog.protocol.api import incremental_alter_configs as incremental
 from pyspark_kafkalog.protocol.api.alter_configs import AlterableConfig
@@ -64,10 +65,10 @@ class ConfigEntry:
 
 
 def topic_entries(
-    config: BrokerConfig, overrides: Mapping[str, str], generation: str
+    settings: BrokerSettings, overrides: Mapping[str, str], generation: str
 ) -> Iterator[ConfigEntry]:
     """Every property of a topic that sets ``overrides`` for itself, with what it would be without."""
-    from_broker = config.log_defaults()
+    given, from_broker = settings.given.log_defaults(), settings.config.log_defaults()
     values = from_broker.overridden(overrides)
     for item in describe(LogConfig):
         value = _text(item, getattr(values, item.field))
@@ -76,16 +77,20 @@ def topic_entries(
             if item.name in overrides
             else []
         )
-        synonyms += _static(item, item.inherits or item.name, getattr(from_broker, item.field))
+        synonyms += _of_broker(item, item.inherits or item.name, getattr(given, item.field), settings)
         yield _entry(item, value, synonyms, read_only=False)
     yield _generation(generation)
 
 
-def broker_entries(config: BrokerConfig) -> Iterator[ConfigEntry]:
-    """Every property of the broker. None can be changed while it runs."""
+def broker_entries(settings: BrokerSettings, name: str) -> Iterator[ConfigEntry]:
+    """Every property of the broker; with an empty ``name`` only those that were changed for all brokers."""
     for item in describe(BrokerConfig):
-        value = getattr(config, item.field)
-        yield _entry(item, _text(item, value), _static(item, item.name, value), read_only=True)
+        synonyms = _of_broker(item, item.name, getattr(settings.given, item.field), settings)
+        if not name:
+            of_all = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+            synonyms = [each for each in synonyms if each.source == of_all]
+        if synonyms:
+            yield _entry(item, synonyms[0].value, synonyms, read_only=item.name not in DYNAMIC)
 
 
 def _generation(value: str) -> ConfigEntry:
@@ -99,12 +104,24 @@ def _generation(value: str) -> ConfigEntry:
     )  # fmt: skip
 
 
-def _static(item: Property, name: str, value: Any) -> list[DescribeConfigsSynonym]:
-    """What the broker's own property ``name`` gives: its file's value, if any, before the default."""
-    default = DescribeConfigsSynonym(name, _text(item, item.default), ConfigSource.DEFAULT_CONFIG)
-    if value == item.default:
-        return [default]
-    return [DescribeConfigsSynonym(name, _text(item, value), ConfigSource.STATIC_BROKER_CONFIG), default]
+def _of_broker(
+    item: Property, name: str, given: Any, settings: BrokerSettings
+) -> list[DescribeConfigsSynonym]:
+    """What the broker's own property ``name`` gives, best first: what was changed for this broker, for all,
+    its file's value where that is not the default, and the default.
+    """
+    found = []
+    for source, changed in (
+        (ConfigSource.DYNAMIC_BROKER_CONFIG, settings.changed.for_this),
+        (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, settings.changed.for_all),
+    ):
+        if name in changed:
+            value = _text(item, item.read(changed[name], "broker"))
+            found.append(DescribeConfigsSynonym(name, value, source))
+    if given != item.default:
+        found.append(DescribeConfigsSynonym(name, _text(item, given), ConfigSource.STATIC_BROKER_CONFIG))
+    found.append(DescribeConfigsSynonym(name, _text(item, item.default), ConfigSource.DEFAULT_CONFIG))
+    return found
 
 
 def _entry(
@@ -126,7 +143,9 @@ def _text(item: Property, value: Any) -> str | None:
 # --- changes
 
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]
-"""The properties that a topic sets for itself, before and after. Raises `KafkaError`: it cannot be done."""
+"""The properties that a topic or broker sets for itself, before and after.
+Raises `KafkaError`: it cannot be done.
+"""
 
 
 class Altered(NamedTuple):
@@ -159,23 +178,26 @@ def altered(
 
 def _alter(kind: int, name: str, change: Change, ctx: Context, *, validate_only: bool) -> None:
     if kind == ResourceType.BROKER:
-        raise InvalidRequest("a broker's properties are those of its file: change them there and restart it")
+        settings = ctx.services.settings
+        settings.check_name(name)
+        settings.alter(name, change(settings.own(name)), validate_only=validate_only)
+        return
     if kind != ResourceType.TOPIC:
-        raise InvalidRequest(f"resource type {kind}; only the properties of topics (2) can be changed")
+        raise InvalidRequest(f"resource type {kind}; those of topics (2) and brokers (4) can be changed")
     topics = ctx.services.topics
     topics.alter(name, change(topics.get(name).overrides), validate_only=validate_only)
 
 
 def replaced(configs: Sequence[AlterableConfig], _: Mapping[str, str]) -> dict[str, str]:
-    """All of a topic's own properties are these. Raises `InvalidRequest`: one is null, or given twice."""
+    """All of a resource's own properties are these. Raises `InvalidRequest`: one is null, or given twice."""
     _check_once(config.name for config in configs)
     return {config.name: _given(config.name, config.value) for config in configs}
 
 
 def changed(
-    configs: Sequence[incremental.AlterableConfig], defaults: LogConfig, overrides: Mapping[str, str]
+    configs: Sequence[incremental.AlterableConfig], defaults: Config, overrides: Mapping[str, str]
 ) -> dict[str, str]:
-    """A topic's own properties after changes to some of them.
+    """A resource's own properties after changes to some of them; ``defaults`` are in force without them.
 
     Raises:
         InvalidRequest: a value is null, a name is given twice, or an operation is unknown.
@@ -217,9 +239,10 @@ def _given(name: str, value: str | None) -> str:
     return value
 
 
-def _listed(name: str, defaults: LogConfig, overrides: Mapping[str, str]) -> list[str]:
+def _listed(name: str, defaults: Config, overrides: Mapping[str, str]) -> list[str]:
     """The words of a property that is a list."""
-    for item in describe(LogConfig):
+    for item in describe(type(defaults)):
         if item.name == name and item.kind is tuple:
-            return list(getattr(defaults.overridden(overrides), item.field))
+            value = item.read(overrides[name], name) if name in overrides else getattr(defaults, item.field)
+            return list(value)
     raise InvalidConfig(f"nothing can be appended to {name}, or subtracted from it: it is not a list")

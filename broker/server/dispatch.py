@@ -14,6 +14,7 @@ from broker.config import BrokerConfig
 from broker.metrics import Metrics
 from broker.network.reply import Part, Reply
 from broker.offsets.coordinator import OffsetCoordinator
+from broker.server.broker_settings import BrokerSettings
 from broker.server.delayed_fetch import DelayedFetches, FetchTurns
 from broker.server.request_limits import FEW_BYTES, NARROW_BYTES, check_elements, check_width
 from broker.server.served_logs import Ownership, ServedLogs
@@ -48,10 +49,12 @@ class Services:
     """*Thread-safe: every part is.* The broker's parts, as the handlers see them.
 
     ``endpoint`` returns the host and port that clients use; it is a call because port 0 becomes a number only
-    when the socket is bound. With a ZooKeeper there are ``zookeeper_offsets`` and an ``ownership``.
+    when the socket is bound. ``config`` is what the broker was started with, ``settings`` what is in force of
+    it now. With a ZooKeeper there are ``zookeeper_offsets`` and an ``ownership``.
     """
 
     config: BrokerConfig
+    settings: BrokerSettings
     clock: Clock
     metrics: Metrics
     logs: ServedLogs

@@ -121,7 +121,7 @@ class Topics:
         if name in topics:
             raise TopicAlreadyExists(f"topic {name!r} already exists")
         check_partition_count(partition_count)
-        self._config.log_defaults().overridden(properties)
+        self._logs.defaults.overridden(properties)
 
     def create(
         self, name: str, partition_count: int | None = None, overrides: Mapping[str, str] | None = None
@@ -248,7 +248,7 @@ class Topics:
         with self._changing:
             self.get(name)
             if validate_only:
-                self._config.log_defaults().overridden(overrides)
+                self._logs.defaults.overridden(overrides)
                 return
             self._logs.set_overrides(name, overrides)
             _log.info("topic %s now has the properties %s", name, dict(overrides))

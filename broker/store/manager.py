@@ -69,7 +69,7 @@ class LogManager:
         self,
         dirs: Sequence[Path],
         *,
-        defaults: LogConfig,
+        defaults: LogConfig | Callable[[Mapping[str, str]], LogConfig],
         producer_expiration_ms: int,
         clock: Clock = SYSTEM_CLOCK,
         files: FileSystem | None = None,
@@ -81,13 +81,16 @@ class LogManager:
         grown: Grown = lambda _partition, _size: None,
         truncate_missing: bool = False,
     ) -> None:
-        """``retention`` makes a topic's policy; ``flushed`` gets the seconds of each flush,
+        """``defaults`` are those of topics; a function gets the settings that the directories have kept for
+        `set_defaults`. ``retention`` makes a topic's policy; ``flushed`` gets the seconds of each flush,
         ``grown`` the bytes that it made readable where readers see only what is on the disk. With
         ``truncate_missing`` a log with missing segments goes on after them; without, it is offline.
         """
         self._files = files if files is not None else OsFileSystem()
         self._directories = [DataDirectory(Path(path).absolute(), self._files, clock) for path in dirs]
-        self._defaults = defaults
+        self._make_defaults = defaults
+        self._defaults = LogConfig()
+        self._settings_change = 0
         self._clock = clock
         self._agree = partial(agree_on_meta, node_id=node_id, name_cluster=name_cluster)
         self._retention = retention
@@ -134,6 +137,7 @@ class LogManager:
                     self._meta = self._agree(opened)
                 except OSError as e:
                     raise StorageError(f"meta.properties: {e}") from e
+                self._defaults = self._read_defaults(opened)
                 found = Startup(
                     list(opened), self._defaults, self._files, self._tools,
                     truncate_missing=self._truncate_missing,
@@ -231,6 +235,8 @@ class LogManager:
         try:
             logs = yield from self._make_partitions(name, topic, topic.partitions, config)
             with self._lock:
+                for log in logs.values():
+                    log.config = self._defaults.overridden(topic.overrides)
                 self._commit(name, topic, store, logs)
         finally:
             with self._lock:
@@ -268,6 +274,43 @@ class LogManager:
         finally:
             with self._lock:
                 self._making.discard(name)
+
+    @property
+    def defaults(self) -> LogConfig:
+        """What a topic that sets nothing has."""
+        return self._defaults
+
+    def set_defaults(self, defaults: LogConfig, settings: Mapping[str, str]) -> None:
+        """Have all topics follow other ``defaults``; every directory keeps the ``settings`` they come from.
+
+        Raises `StorageError`: a disk refused; the defaults are as they were, until the next start if another
+        disk did not refuse.
+        """
+        with self._lock:
+            change = self._settings_change + 1
+            for directory in self._online():
+                try:
+                    directory.write_settings(change, settings)
+                except OSError as e:
+                    raise directory.refused("writing the broker's properties", e) from e
+            self._settings_change, self._defaults = change, defaults
+            for partition, log in self._logs.items():
+                log.config = defaults.overridden(self._topics[partition.topic].overrides)
+
+    def _read_defaults(self, opened: Iterable[DataDirectory]) -> LogConfig:
+        """As the directory says that was written last. Raises `InvalidConfig`."""
+        if isinstance(self._make_defaults, LogConfig):
+            return self._make_defaults
+        newest: dict[str, str] = {}
+        for directory in opened:
+            try:
+                change, found = directory.read_settings()
+            except OSError as e:
+                directory.failed("reading the broker's properties", e)
+                continue
+            if change > self._settings_change:
+                self._settings_change, newest = change, found
+        return self._make_defaults(newest)
 
     def set_overrides(self, name: str, overrides: Mapping[str, str]) -> None:
         """Replace the properties that a topic sets for itself.

@@ -1,6 +1,6 @@
-"""AlterConfigs 0-2: replace all the properties that topics set for themselves.
+"""AlterConfigs 0-2: replace all the properties that topics, or the broker while it runs, set for themselves.
 
-Left out: brokers, whose properties are those of their file until they stop.
+Left out: the broker's properties that are read when it starts; loggers, client metrics, groups.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def _create(
                 config_source=entry.source,
                 is_sensitive=False,
             )
-            for entry in topic_entries(ctx.services.config, properties, family.generation)
+            for entry in topic_entries(ctx.services.settings, properties, family.generation)
         ),
     )
     return result if topic_id is None else replace(result, topic_id=topic_id)

@@ -54,12 +54,10 @@ def _entries(resource: DescribeConfigsResource, ctx: Context) -> Iterator[Config
         if name not in services.topics.all():
             check_name(name)
         topic = services.topics.get(name)
-        return topic_entries(services.config, topic.overrides, topic.generation)
+        return topic_entries(services.settings, topic.overrides, topic.generation)
     if resource.resource_type == ResourceType.BROKER:
-        # The empty name asks for the dynamic defaults of all brokers; there are none.
-        if name not in ("", str(services.config.node_id)):
-            raise InvalidRequest(f"this is broker {services.config.node_id}, not {name!r}")
-        return iter(()) if name == "" else broker_entries(services.config)
+        services.settings.check_name(name)
+        return broker_entries(services.settings, name)
     raise InvalidRequest(f"resource type {resource.resource_type}; known are topics (2) and brokers (4)")
 
 

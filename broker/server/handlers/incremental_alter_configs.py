@@ -1,6 +1,6 @@
-"""IncrementalAlterConfigs 0-1: set, delete, append to and subtract from properties of topics.
+"""IncrementalAlterConfigs 0-1: set, delete, append to and subtract from properties of topics and the broker.
 
-Left out: brokers, whose properties are those of their file until they stop.
+Left out: the broker's properties that are read when it starts; loggers, client metrics, groups.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from functools import partial
 
 from broker.server.configs import altered, changed
 from broker.server.dispatch import Context, handles
+from pyspark_kafkalog.protocol.api.describe_configs import ResourceType
 from pyspark_kafkalog.protocol.api.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
@@ -23,9 +24,18 @@ def incremental_alter_configs(
     request: IncrementalAlterConfigsRequest, ctx: Context
 ) -> Steps[IncrementalAlterConfigsResponse]:
     """A result for each resource: all of its changes are made, or none. One given twice is refused."""
-    defaults = ctx.services.config.log_defaults()
+    config = ctx.services.settings.config
+    topic_defaults = config.log_defaults()
     changes = [
-        (each.resource_type, each.resource_name, partial(changed, each.configs, defaults))
+        (
+            each.resource_type,
+            each.resource_name,
+            partial(
+                changed,
+                each.configs,
+                config if each.resource_type == ResourceType.BROKER else topic_defaults,
+            ),
+        )
         for each in request.resources
     ]
     results = yield from altered(changes, ctx, validate_only=request.validate_only)

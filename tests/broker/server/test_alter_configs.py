@@ -114,8 +114,6 @@ def test_of_a_resource_with_a_wrong_change_nothing_changes(
 def test_what_is_no_topic_is_refused_with_the_reason(client: RawClient, topic: str) -> None:
     missing = change(client, "no-such-topic", ("retention.ms", SET, "1"))
     assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    ours = change(client, "0", ("log.retention.ms", SET, "1"), kind=ResourceType.BROKER)
-    assert (ours.error_code, "file" in (ours.error_message or "")) == (ErrorCode.INVALID_REQUEST, True)
     logger = change(client, "0", ("a", SET, "DEBUG"), kind=8)
     assert (logger.error_code, "type 8" in (logger.error_message or "")) == (ErrorCode.INVALID_REQUEST, True)
     twice = incremental.AlterConfigsResource(
@@ -142,3 +140,92 @@ def test_a_change_is_in_force_at_once_and_after_a_restart(tmp_path: Path) -> Non
     with start_broker(data_dir=tmp_path) as broker, RawClient(broker.port) as client:
         assert own(client, "t") == {"max.message.bytes": "100"}
         assert client.produce("t", batch(b"x" * 200)).error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+ALL, THIS = "", "0"
+"""The names of all brokers together, and of the one that is asked."""
+
+
+def in_force(client: RawClient, kind: int, name: str, key: str) -> list[tuple[str, str | None, int]]:
+    """The value of a property and what it would be without, best first: name, value, source."""
+    resource = DescribeConfigsResource(kind, name, (key,))
+    (result,) = client.ask(DescribeConfigsRequest((resource,), include_synonyms=True), 4).results
+    if not result.configs:
+        return []
+    (found,) = result.configs
+    assert (found.value, found.config_source) == (found.synonyms[0].value, found.synonyms[0].source)
+    return [(each.name, each.value, each.source) for each in found.synonyms]
+
+
+def test_the_brokers_properties_are_changed_at_once_and_after_a_restart(tmp_path: Path) -> None:
+    key, topic_key = "message.max.bytes", "max.message.bytes"
+    with start_broker({key: 5000}, data_dir=tmp_path) as broker, RawClient(broker.port) as client:
+        client.create_topic("t")
+        client.create_topic("own", configs={topic_key: "9000"})
+        assert client.produce("t", batch(b"x" * 1000)).error_code == ErrorCode.NONE
+        for name, value in ((ALL, "700"), (THIS, "800")):
+            assert change(client, name, (key, SET, value), kind=ResourceType.BROKER).error_code == 0
+        for _ in range(2):
+            assert in_force(client, ResourceType.BROKER, THIS, key) == [
+                (key, "800", ConfigSource.DYNAMIC_BROKER_CONFIG),
+                (key, "700", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+                (key, "5000", ConfigSource.STATIC_BROKER_CONFIG),
+                (key, "1048588", ConfigSource.DEFAULT_CONFIG),
+            ]
+            assert in_force(client, ResourceType.BROKER, ALL, key) == [
+                (key, "700", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
+            ]
+            assert in_force(client, ResourceType.TOPIC, "own", topic_key)[:2] == [
+                (topic_key, "9000", ConfigSource.TOPIC_CONFIG),
+                (key, "800", ConfigSource.DYNAMIC_BROKER_CONFIG),
+            ]
+            assert client.produce("t", batch(b"x" * 1000)).error_code == ErrorCode.MESSAGE_TOO_LARGE
+            assert client.produce("own", batch(b"x" * 1000)).error_code == ErrorCode.NONE
+            client.create_topic("later")
+            assert client.produce("later", batch(b"x" * 1000)).error_code == ErrorCode.MESSAGE_TOO_LARGE
+            client.close()
+            broker.stop()
+            broker.start()
+            client = RawClient(broker.port)
+        assert change(client, THIS, (key, DELETE, None), kind=ResourceType.BROKER).error_code == 0
+        assert client.produce("t", batch(b"x" * 700)).error_code == ErrorCode.MESSAGE_TOO_LARGE
+        replaced = AlterConfigsRequest((AlterConfigsResource(ResourceType.BROKER, ALL),))
+        assert client.ask(replaced, 2).responses[0].error_code == ErrorCode.NONE
+        assert client.produce("t", batch(b"x" * 1000)).error_code == ErrorCode.NONE
+        client.close()
+
+
+def test_words_are_appended_to_the_brokers_list(tmp_path: Path) -> None:
+    with start_broker(data_dir=tmp_path) as broker, RawClient(broker.port) as client:
+        client.create_topic("t")
+        appended = change(client, ALL, ("log.cleanup.policy", APPEND, "compact"), kind=ResourceType.BROKER)
+        assert appended.error_code == ErrorCode.NONE
+        assert in_force(client, ResourceType.TOPIC, "t", "cleanup.policy")[0] == (
+            "log.cleanup.policy",
+            "delete,compact",
+            ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "code", "words"),
+    [
+        (THIS, "num.partitions", "3", ErrorCode.INVALID_REQUEST, "restart"),
+        (THIS, "log.retention.hours", "3", ErrorCode.INVALID_REQUEST, "restart"),
+        (THIS, "log.retention.mss", "3", ErrorCode.INVALID_CONFIG, "did you mean log.retention.ms"),
+        (ALL, "log.retention.ms", "soon", ErrorCode.INVALID_CONFIG, "log.retention.ms=soon"),
+        ("1", "log.retention.ms", "3", ErrorCode.INVALID_REQUEST, "this is broker 0"),
+    ],
+)
+def test_a_wrong_change_of_the_broker_is_refused_with_the_reason(
+    client: RawClient, name: str, key: str, value: str, code: ErrorCode, words: str
+) -> None:
+    changes = (("log.segment.bytes", SET, "7777"), (key, SET, value))
+    result = change(client, name, *changes, kind=ResourceType.BROKER)
+    assert result.error_code == code
+    assert words in (result.error_message or "")
+    valid = change(client, THIS, changes[0], kind=ResourceType.BROKER, validate_only=True)
+    assert valid.error_code == ErrorCode.NONE
+    assert (
+        in_force(client, ResourceType.BROKER, THIS, "log.segment.bytes")[0][2] == ConfigSource.DEFAULT_CONFIG
+    )

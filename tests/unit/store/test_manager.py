@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import re
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import count, islice
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
 
+from broker.config import LogConfig
+from broker.disk.data_directory import SETTINGS_NAME
+from broker.store.manager import LogManager
 from broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.errors import (
     InvalidConfig,
@@ -382,3 +385,37 @@ def test_many_partitions_work_with_few_descriptors(tmp_path: Path) -> None:
     manager = open_manager(tmp_path, max_open_files=16)
     assert [values(manager.log(TopicPartition("t", number))) for number in range(400)] == [[b"0", b"1"]] * 400
     assert len(manager._pool) <= 16
+
+
+def test_of_settings_that_directories_kept_the_newest_count(tmp_path: Path) -> None:
+    kept: list[dict[str, str]] = []
+
+    def defaults(settings: Mapping[str, str]) -> LogConfig:
+        kept.append(dict(settings))
+        return LogConfig(retention_ms=int(settings.get("retention", -1)))
+
+    def open_both() -> LogManager:
+        manager = LogManager(
+            [tmp_path / "a", tmp_path / "b"],
+            defaults=defaults,
+            producer_expiration_ms=1,
+            clock=ManualClock(0),
+        )
+        manager.start()
+        return manager
+
+    manager = open_both()
+    run_steps(manager.creating_topic("t", ID, 1, {}))
+    manager.set_defaults(LogConfig(retention_ms=1), {"retention": "1"})
+    older = (tmp_path / "a" / SETTINGS_NAME).read_bytes()
+    manager.set_defaults(LogConfig(retention_ms=2), {"retention": "2"})
+    assert manager.log(TopicPartition("t", 0)).config.retention_ms == 2
+    manager.close()
+    (tmp_path / "a" / SETTINGS_NAME).write_bytes(older)
+    manager = open_both()
+    assert kept == [{}, {"retention": "2"}]
+    assert manager.log(TopicPartition("t", 0)).config.retention_ms == 2
+    manager.close()
+    (tmp_path / "b" / SETTINGS_NAME).write_bytes(b"retention=2\n")
+    with pytest.raises(InvalidConfig, match=r"broker.properties is damaged: .* Remove it"):
+        open_both()
