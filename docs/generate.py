@@ -9,6 +9,7 @@ from docs.command_line import command_line
 from pyspark_kafkalog.config.client import ClientConfig, ConsumerConfig
 from pyspark_kafkalog.config.consumer07 import ConnectorConfig
 from pyspark_kafkalog.config.definition import Config, Property, describe
+from pyspark_kafkalog.config.group_consumer import GroupConsumerConfig
 from pyspark_kafkalog.config.mirror import (
     SOURCE,
     SOURCE_LEFT_OUT,
@@ -120,6 +121,13 @@ CHAPTERS: list[tuple[str, str, type[Config], type[Config] | None]] = [
     ),
     ("Producer", "In addition to those of *Clients*.", ProducerConfig, ClientConfig),
     ("Consumer", "In addition to those of *Clients*.", ConsumerConfig, ClientConfig),
+    (
+        "Consumer groups",
+        "Of [`Consumer`](clients.md#reading-with-a-group-consumer), in addition to those of *Clients* and "
+        "*Consumer*.",
+        GroupConsumerConfig,
+        ConsumerConfig,
+    ),
     (
         "ClassicProducer",
         "In `conf/producer.properties`. `AsyncProducer` and `SyncProducer` take those of one broker, "

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.classic.producer.classic_producer import ClassicProducer, ProducerData
     from pyspark_kafkalog.classic.producer.sync_producer import ProducerRequest, SyncProducer
     from pyspark_kafkalog.client.admin import NewTopic, create_partitions, create_topics, delete_topics
+    from pyspark_kafkalog.consumer.consumer import Consumer
+    from pyspark_kafkalog.consumer.record_fetcher import ConsumerRecord
     from pyspark_kafkalog.datasource.read_arrow import read_arrow
     from pyspark_kafkalog.datasource.source import DefaultSource
     from pyspark_kafkalog.datasource.stream.lag_listener import LagListener, SourceLag
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.loads.sql.reconcile import audit_sql
     from pyspark_kafkalog.producer.producer import Producer
     from pyspark_kafkalog.protocol.v07 import FetchRequest
+    from pyspark_kafkalog.types import TopicPartition
 
 __version__ = "0.1.0"
 
@@ -43,7 +46,9 @@ __all__ = [
     "CallbackHandler",
     "ClassicProducer",
     "Commit",
+    "Consumer",
     "ConsumerConnector",
+    "ConsumerRecord",
     "ConsumerTimeout",
     "DefaultSource",
     "EventHandler",
@@ -59,6 +64,7 @@ __all__ = [
     "SimpleConsumer",
     "SourceLag",
     "SyncProducer",
+    "TopicPartition",
     "Whitelist",
     "__version__",
     "audit",
@@ -79,7 +85,9 @@ _HOMES = {
     "CallbackHandler": "classic.producer.async_producer",
     "ClassicProducer": "classic.producer.classic_producer",
     "Commit": "ledger.commit",
+    "Consumer": "consumer.consumer",
     "ConsumerConnector": "classic.consumer.consumer_connector",
+    "ConsumerRecord": "consumer.record_fetcher",
     "ConsumerTimeout": "classic.consumer.stream",
     "DefaultSource": "datasource.source",
     "EventHandler": "classic.producer.async_producer",
@@ -95,6 +103,7 @@ _HOMES = {
     "SimpleConsumer": "classic.consumer.simple_consumer",
     "SourceLag": "datasource.stream.lag_listener",
     "SyncProducer": "classic.producer.sync_producer",
+    "TopicPartition": "types",
     "Whitelist": "classic.consumer.stream",
     "audit": "loads.reading",
     "audit_sql": "loads.sql.reconcile",

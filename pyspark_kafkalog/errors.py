@@ -313,6 +313,16 @@ class CoordinatorLoading(KafkaError):
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
+class CommitFailed(ServerError):
+    """The member is not in its group any more, or not in this generation; nothing was committed."""
+
+
+class NoOffset(KafkaError):
+    """The group has no offset for a partition, and ``auto.offset.reset`` is none."""
+
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+
 class StorageError(KafkaError):
     """The disk failed or is full; what was acknowledged before is kept."""
 

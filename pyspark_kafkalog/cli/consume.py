@@ -34,9 +34,8 @@ from pyspark_kafkalog.cli.terminal_output import counted, progress, size
 from pyspark_kafkalog.client.corrupt_batches import CORRUPT, Detour
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.fetcher import POLL_TIMEOUT_MS, Fetched, PartitionFetcher
-from pyspark_kafkalog.columnar import message_walk
-from pyspark_kafkalog.columnar.batch_walk import BatchWalk
-from pyspark_kafkalog.columnar.engine import AbortedTransactions, Answer, Block, Kind
+from pyspark_kafkalog.columnar.batch_walk import BatchWalk, block_records
+from pyspark_kafkalog.columnar.engine import AbortedTransactions, Answer, Block
 from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.errors import (
     CorruptMessage,
@@ -47,7 +46,6 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.formats import message_set
 from pyspark_kafkalog.formats.message_set import MAX_BATCH_BYTES, ExpectedOffsets
-from pyspark_kafkalog.formats.record import parse_records
 from pyspark_kafkalog.types import IsolationLevel, Record, TopicPartition
 
 Ranges = Mapping[TopicPartition, tuple[int, int]]
@@ -396,16 +394,11 @@ class _Partition:
                 yield self._around(self.faults[0])
 
     def _batches(self, fetched: Fetched) -> Batches:
-        data, held = fetched.data.cast("B"), None
+        data = fetched.data.cast("B")
         answer = self._answer(data, self.reached, self._aborted(fetched.aborted), fetched.expected)
         try:
-            for block in answer.blocks():
-                # The offsets of a block are verified only once the next one has been walked.
-                if held is not None:
-                    yield from self._given(held)
-                held = block
-            if held is not None:
-                yield from self._given(held)
+            for block in answer.verified_blocks():
+                yield from self._given(block)
             self.reached = answer.next_offset
         except CORRUPT as e:
             if self.on_skip is None:
@@ -413,7 +406,7 @@ class _Partition:
             self.faults.append(e)
 
     def _given(self, block: Block) -> Batches:
-        yield _records(block)
+        yield block_records(block)
         self.reached = block.base_offset + block.last_delta + 1
 
     def _around(self, fault: KafkaError) -> Batches:
@@ -431,7 +424,7 @@ class _Partition:
         broker: int,  # noqa: ARG002  (not part of a record)
     ) -> tuple[list[list[Record]], int]:
         answer = self._answer(entry, start, aborted if self._committed else None, expected)
-        return [_records(block) for block in answer.blocks()], answer.next_offset
+        return [block_records(block) for block in answer.blocks()], answer.next_offset
 
     def _skip(self, start: int, end: int) -> None:
         if self.on_skip is not None:
@@ -450,23 +443,6 @@ class _Partition:
     @property
     def _committed(self) -> bool:
         return self.config.isolation is IsolationLevel.READ_COMMITTED
-
-
-def _records(block: Block) -> list[Record]:
-    if block.kind is Kind.MESSAGES:
-        return message_walk.records(block)
-    records = parse_records(
-        bytes(block.buffer[block.start : block.end]),
-        block.record_count,
-        base_offset=block.base_offset,
-        last_offset_delta=block.last_delta,
-        base_timestamp=block.timestamp,
-        append_timestamp=block.timestamp if block.append_time else None,
-    )
-    low, high = block.base_offset + block.low, block.base_offset + block.high
-    if records and low <= records[0].offset and records[-1].offset < high:
-        return records
-    return [record for record in records if low <= record.offset < high]
 
 
 def _check_gap(tp: TopicPartition, position: int, fetched: Fetched) -> None:

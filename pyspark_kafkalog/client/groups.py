@@ -7,19 +7,15 @@ coordinator may have moved.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.retry import Deadline
-from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, error_for
-from pyspark_kafkalog.protocol.api.describe_groups import (
-    Assignment,
-    DescribedGroupMember,
-    DescribeGroupsRequest,
-)
+from pyspark_kafkalog.errors import CommitFailed, ErrorCode, InvalidRequest, KafkaError, error_for
+from pyspark_kafkalog.protocol.api.describe_groups import DescribedGroupMember, DescribeGroupsRequest
 from pyspark_kafkalog.protocol.api.find_coordinator import CoordinatorType, FindCoordinatorRequest
 from pyspark_kafkalog.protocol.api.list_groups import ListGroupsRequest
 from pyspark_kafkalog.protocol.api.offset_commit import (
@@ -33,7 +29,7 @@ from pyspark_kafkalog.protocol.api.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from pyspark_kafkalog.protocol.codec import codec
+from pyspark_kafkalog.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
 
@@ -49,16 +45,16 @@ _ALL_VERSION, _GROUPS_VERSION = 2, 8
 _STABLE_VERSION = 7
 """Since this version OffsetFetch can wait for offsets in open transactions."""
 
-_CONSUMER = "consumer"
-"""The protocol type of consumer groups: the layout of their assignments is known."""
-
-_VERSION_BYTES = 2
-"""Size of the version before an assignment."""
-
-_HAS_MEMBERS = frozenset(
-    {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
+_NOT_A_MEMBER = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.STALE_MEMBER_EPOCH,
+    }
 )
-"""How a coordinator refuses a commit from outside of a group that is being used."""
+"""How a coordinator refuses a commit by one who is not a member, or not any more."""
 
 
 def coordinator(cluster: Cluster, kind: CoordinatorType, key: str, deadline: Deadline) -> Connection:
@@ -99,6 +95,18 @@ class CommittedOffset:
     offset: int
     leader_epoch: int
     metadata: str
+
+
+@dataclass(frozen=True, slots=True)
+class Committer:
+    """Who commits; by default somebody from outside. The generation of the newer protocol is its epoch."""
+
+    member_id: str = ""
+    generation: int = -1
+    instance_id: str | None = None
+
+
+OUTSIDE = Committer()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +157,7 @@ def describe_group(cluster: Cluster, group: str, *, deadline: Deadline | None = 
         # From version 6 on an unknown group is an error, and "Dead" as before.
         if found.error_code not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
             raise error_for(found.error_code, f"{connection.peer}: group {group!r}: {found.error_code.name}")
-        consumers = found.protocol_type == _CONSUMER
+        consumers = found.protocol_type == PROTOCOL_TYPE
         members = tuple(_member(member, consumers) for member in found.members)
         return GroupDescription(group, found.group_state, found.protocol_type, found.protocol_data, members)
 
@@ -191,31 +199,35 @@ def committed_offsets(
 def commit_offsets(
     cluster: Cluster,
     group: str,
-    offsets: Mapping[TopicPartition, int],
+    offsets: Mapping[TopicPartition, int | CommittedOffset],
     *,
     metadata: str = "",
+    member: Committer = OUTSIDE,
     deadline: Deadline | None = None,
 ) -> None:
-    """Commit ``offsets`` (the next to read) for a group without members: only those may commit otherwise.
+    """Commit ``offsets`` (the next to read) for a group without members, or as one of its members.
 
     Retried until the deadline, by default ``request.timeout.ms``. If a partition does not exist, the others
-    are stored.
+    are stored. ``metadata`` goes with offsets that are numbers.
     """
-    for tp, offset in offsets.items():
-        if offset < 0:
-            raise InvalidRequest(f"{tp}: offset {offset} cannot be committed for group {group!r}")
-    left = dict(offsets)
+    left = {
+        tp: one if isinstance(one, CommittedOffset) else CommittedOffset(one, -1, metadata)
+        for tp, one in offsets.items()
+    }
+    for tp, one in left.items():
+        if one.offset < 0:
+            raise InvalidRequest(f"{tp}: offset {one.offset} cannot be committed for group {group!r}")
     if not left:
         return
 
     def ask(connection: Connection, limit: Deadline) -> None:
-        answer = connection.request(_commit_request(group, left, metadata), deadline=limit)
+        answer = connection.request(_commit_request(group, left, member), deadline=limit)
         failed = _failures(answer, left, connection.peer)
         for tp in [tp for tp in left if tp not in failed]:
             del left[tp]
         # A final error has precedence: it ends the whole commit.
         for tp, code in sorted(failed.items(), key=lambda item: item[1].retriable):
-            raise error_for(code, f"{connection.peer}: committing {tp} for group {group!r}: {_reason(code)}")
+            raise _commit_failure(code, f"{connection.peer}: committing {tp} for group {group!r}", member)
 
     _at_coordinator(cluster, group, "committing for", ask, deadline)
 
@@ -234,19 +246,8 @@ def _listed(cluster: Cluster, deadline: Deadline) -> list[GroupListing]:
 
 
 def _member(member: DescribedGroupMember, consumer: bool) -> MemberDescription:
-    partitions: tuple[TopicPartition, ...] = ()
-    data = member.member_assignment
-    # During a rebalance members have no assignment.
-    if consumer and len(data) > _VERSION_BYTES:
-        assigned = codec(Assignment, 0, False).read(memoryview(data), _VERSION_BYTES, exact=False)
-        partitions = tuple(
-            TopicPartition(row.topic, number)
-            for row in assigned.assigned_partitions
-            for number in row.partitions
-        )
-    return MemberDescription(
-        member.member_id, member.client_id, member.client_host, tuple(sorted(partitions))
-    )
+    partitions = decode_assignment(bytes(member.member_assignment)) if consumer else ()
+    return MemberDescription(member.member_id, member.client_id, member.client_host, partitions)
 
 
 def _at_coordinator(
@@ -310,19 +311,26 @@ def _taken(answer: Any, version: int, group: str, peer: str) -> dict[TopicPartit
     return found
 
 
-def _commit_request(group: str, offsets: Mapping[TopicPartition, int], metadata: str) -> OffsetCommitRequest:
+def _commit_request(
+    group: str, offsets: Mapping[TopicPartition, CommittedOffset], member: Committer
+) -> OffsetCommitRequest:
     topics: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
-    for tp, offset in offsets.items():
+    for tp, one in offsets.items():
         topics[tp.topic].append(
-            OffsetCommitRequestPartition(tp.partition, offset, committed_metadata=metadata)
+            OffsetCommitRequestPartition(
+                tp.partition, one.offset, one.leader_epoch, committed_metadata=one.metadata
+            )
         )
     return OffsetCommitRequest(
         group_id=group,
+        generation_id_or_member_epoch=member.generation,
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
         topics=tuple(OffsetCommitRequestTopic(name, tuple(parts)) for name, parts in topics.items()),
     )
 
 
-def _failures(answer: Any, asked: Mapping[TopicPartition, int], peer: str) -> dict[TopicPartition, ErrorCode]:
+def _failures(answer: Any, asked: Collection[TopicPartition], peer: str) -> dict[TopicPartition, ErrorCode]:
     """The error of each partition that was not stored."""
     codes = {
         TopicPartition(topic.name, part.partition_index): part.error_code
@@ -335,7 +343,15 @@ def _failures(answer: Any, asked: Mapping[TopicPartition, int], peer: str) -> di
     return {tp: codes[tp] for tp in asked if codes[tp] != ErrorCode.NONE}
 
 
-def _reason(code: ErrorCode) -> str:
-    if code in _HAS_MEMBERS:
-        return "the group has members, and only they may commit for it: stop them, or use another group"
-    return "no such topic or partition" if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else code.name
+def _commit_failure(code: ErrorCode, doing: str, member: Committer) -> KafkaError:
+    if code in _NOT_A_MEMBER and member != OUTSIDE:
+        return CommitFailed(
+            code,
+            f"{doing}: {code.name}: the group has rebalanced, and the partitions may be another member's by "
+            "now. Records since the last commit will be read again",
+        )
+    if code in _NOT_A_MEMBER:
+        why = "the group has members, and only they may commit for it: stop them, or use another group"
+    else:
+        why = "no such topic or partition" if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else code.name
+    return error_for(code, f"{doing}: {why}")

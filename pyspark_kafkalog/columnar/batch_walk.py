@@ -25,6 +25,7 @@ from pyspark_kafkalog.columnar.engine import (
     Walks,
 )
 from pyspark_kafkalog.columnar.message_walk import Step, step, walk_messages
+from pyspark_kafkalog.columnar.message_walk import records as message_records
 from pyspark_kafkalog.errors import CorruptMessage, InvalidTimestamp, KafkaError
 from pyspark_kafkalog.formats.batch import (
     ATTRIBUTES_POSITION,
@@ -45,7 +46,8 @@ from pyspark_kafkalog.formats.batch import (
 from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.compression import Codec, decompress
 from pyspark_kafkalog.formats.message_set import ExpectedOffsets, frames
-from pyspark_kafkalog.formats.record import MIN_RECORD_BYTES
+from pyspark_kafkalog.formats.record import MIN_RECORD_BYTES, parse_records
+from pyspark_kafkalog.types import Record
 
 _LENGTH_POSITION = 8
 _MAGIC_POSITION = 16
@@ -167,6 +169,18 @@ class BatchWalk:
         for found in self._found(PlainWalks(), Limits(0, 0, 0)):
             assert isinstance(found, Block)
             yield found
+
+    def verified_blocks(self) -> Iterator[Block]:
+        """As `blocks`, each given out when the entry after it, or the end, was looked at: the offsets there
+        may show that its own are damaged.
+        """
+        held = None
+        for block in self.blocks():
+            if held is not None:
+                yield held
+            held = block
+        if held is not None:
+            yield held
 
     def _found(self, walks: Walks, limits: Limits) -> Iterator[Block | BlockTable]:
         """Blocks with records in the range asked for, one by one or many at a time.
@@ -318,3 +332,21 @@ class BatchWalk:
                 self._aborted.end(producer_id)
             return False
         return not (attributes & TRANSACTIONAL_BIT and producer_id in self._aborted)
+
+
+def block_records(block: Block) -> list[Record]:
+    """The records of a block that are wanted, one by one."""
+    if block.kind is Kind.MESSAGES:
+        return message_records(block)
+    records = parse_records(
+        bytes(block.buffer[block.start : block.end]),
+        block.record_count,
+        base_offset=block.base_offset,
+        last_offset_delta=block.last_delta,
+        base_timestamp=block.timestamp,
+        append_timestamp=block.timestamp if block.append_time else None,
+    )
+    low, high = block.base_offset + block.low, block.base_offset + block.high
+    if records and low <= records[0].offset and records[-1].offset < high:
+        return records
+    return [record for record in records if low <= record.offset < high]

@@ -1,1 +1,1 @@
-"""The former place of `pyspark_kafkalog.classic.consumer` and `pyspark_kafkalog.classic.mirror`."""
+"""`Consumer`, its fetches, and its membership in a group; and the former place of two classic modules."""

@@ -21,7 +21,9 @@ class DescribeGroupsRequest:
 
 @dataclass(frozen=True, slots=True)
 class DescribedGroupMember:
-    """One member. Metadata and assignment are the client's own bytes; a consumer's are an `Assignment`."""
+    """One member. Metadata and assignment are the client's own bytes; a consumer's are
+    those of `protocol.consumer_protocol`.
+    """
 
     member_id: str = wire(STRING)
     group_instance_id: str | None = wire(STRING, 4, null_since=4, ignorable=True)
@@ -49,16 +51,3 @@ class DescribedGroup:
 class DescribeGroupsResponse:
     throttle_time_ms: int = wire(INT32, 1, ignorable=True)
     groups: tuple[DescribedGroup, ...] = wire(Array(DescribedGroup))
-
-
-@dataclass(frozen=True, slots=True)
-class AssignedPartitions:
-    topic: str = wire(STRING)
-    partitions: tuple[int, ...] = wire(Array(INT32))
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """A consumer's ``member_assignment`` after its int16 version, in all of them; user data follows."""
-
-    assigned_partitions: tuple[AssignedPartitions, ...] = wire(Array(AssignedPartitions))

@@ -72,5 +72,5 @@ def test_public_names_are_those_listed_and_others_are_refused() -> None:
     assert dir(kafkalog) == sorted(kafkalog.__all__)
     for name in kafkalog.__all__:
         assert getattr(kafkalog, name) is not None
-    with pytest.raises(AttributeError, match="has no attribute 'Consumer'"):
-        _ = kafkalog.Consumer
+    with pytest.raises(AttributeError, match="has no attribute 'Reader'"):
+        _ = kafkalog.Reader

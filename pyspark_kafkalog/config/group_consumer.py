@@ -1,0 +1,120 @@
+"""The properties of `Consumer`: its group, its polls, its offsets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark_kafkalog.config.client import ConsumerConfig
+from pyspark_kafkalog.config.definition import INT_MAX, Check, between, not_empty, one_of, positive_int, prop
+from pyspark_kafkalog.errors import InvalidConfig
+
+CLASSIC, CONSUMER = "classic", "consumer"
+"""Values of ``group.protocol``."""
+
+EARLIEST, LATEST, NONE = "earliest", "latest", "none"
+"""Values of ``auto.offset.reset``."""
+
+RANGE, ROUNDROBIN, STICKY, COOPERATIVE = "range", "roundrobin", "sticky", "cooperative-sticky"
+"""Strategies by which members of a classic group share the partitions."""
+
+_JAVA = "org.apache.kafka.clients.consumer."
+_STRATEGIES = {
+    RANGE: RANGE, f"{_JAVA}RangeAssignor": RANGE,
+    ROUNDROBIN: ROUNDROBIN, f"{_JAVA}RoundRobinAssignor": ROUNDROBIN,
+    STICKY: STICKY, f"{_JAVA}StickyAssignor": STICKY,
+    COOPERATIVE: COOPERATIVE, f"{_JAVA}CooperativeStickyAssignor": COOPERATIVE,
+}  # fmt: skip
+
+_strategies = Check(
+    f"one or more of {', '.join(_STRATEGIES[name] for name in list(_STRATEGIES)[::2])}",
+    lambda names: len(names) > 0 and all(name in _STRATEGIES for name in names),
+)
+
+
+@dataclass(frozen=True)
+class GroupConsumerConfig(ConsumerConfig):
+    """The consumer's properties; Kafka's names and defaults."""
+
+    group_id: str | None = prop(
+        "group.id", None, str, check=not_empty, section="The group",
+        doc="Consumers with the same group share the partitions of their topics. Not set: only assign(), "
+            "and nothing is committed.",
+    )  # fmt: skip
+    group_instance_id: str | None = prop(
+        "group.instance.id", None, str, check=not_empty,
+        doc="Name that makes this a static member: after a restart within session.timeout.ms it has its "
+            "partitions again, without a rebalance. Each member needs a name of its own.",
+    )  # fmt: skip
+    group_protocol: str = prop(
+        "group.protocol", CLASSIC, str, check=one_of(CLASSIC, CONSUMER),
+        doc="classic: the members share the partitions among themselves. consumer: the broker does "
+            "(KIP-848; Kafka 4.0 or later, the bundled broker). A group has members of one protocol.",
+    )  # fmt: skip
+    partition_assignment_strategy: tuple[str, ...] = prop(
+        "partition.assignment.strategy", (RANGE, COOPERATIVE), tuple, check=_strategies,
+        doc="How members of a classic group share partitions, the preferred first; members need one in "
+            "common. range: neighbouring partitions of each topic; roundrobin: one after the other; sticky: "
+            "evenly, with as few moves as possible; cooperative-sticky: the same, and what does not move is "
+            "read on during a rebalance, if all listed are cooperative. Class names of Java are accepted.",
+    )  # fmt: skip
+    group_remote_assignor: str | None = prop(
+        "group.remote.assignor", None, str, check=not_empty,
+        doc="With group.protocol=consumer: the broker's assignor, uniform or range. Not set: the broker "
+            "chooses.",
+    )  # fmt: skip
+    session_timeout_ms: int = prop(
+        "session.timeout.ms", 45_000, int, check=positive_int, unit="ms",
+        doc="Time without a heartbeat after which the broker removes the member. With "
+            "group.protocol=consumer the broker has its own.",
+    )  # fmt: skip
+    heartbeat_interval_ms: int = prop(
+        "heartbeat.interval.ms", 3_000, int, check=positive_int, unit="ms",
+        doc="Time between two heartbeats, below session.timeout.ms; usually a third. With "
+            "group.protocol=consumer the broker says it.",
+    )  # fmt: skip
+    max_poll_interval_ms: int = prop(
+        "max.poll.interval.ms", 300_000, int, check=positive_int, unit="ms",
+        doc="Time without a poll() after which the consumer leaves the group, so that others get its "
+            "partitions. It joins again with the next poll().",
+    )  # fmt: skip
+    max_poll_records: int = prop(
+        "max.poll.records", 500, int, check=positive_int, unit="records",
+        doc="Most records that one poll() returns.",
+    )  # fmt: skip
+    auto_offset_reset: str = prop(
+        "auto.offset.reset", LATEST, str, check=one_of(EARLIEST, LATEST, NONE), section="Offsets",
+        doc="Where to start if the group has committed no offset, or one that the log does not have: the "
+            "log's start, its end, or (none) an error.",
+    )  # fmt: skip
+    enable_auto_commit: bool = prop(
+        "enable.auto.commit", True, bool,
+        doc="Commit the positions in poll(), before partitions are revoked, and in close(). A record is "
+            "committed only when a later poll() shows that it was processed.",
+    )  # fmt: skip
+    auto_commit_interval_ms: int = prop(
+        "auto.commit.interval.ms", 5_000, int, check=between(0, INT_MAX), unit="ms",
+        doc="Time between two automatic commits.",
+    )  # fmt: skip
+    default_api_timeout_ms: int = prop(
+        "default.api.timeout.ms", 60_000, int, check=positive_int, unit="ms",
+        doc="Time limit of commits and look-ups, retries included.",
+    )  # fmt: skip
+    exclude_internal_topics: bool = prop(
+        "exclude.internal.topics", True, bool,
+        doc="Whether a pattern leaves out topics such as __consumer_offsets.",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.group_protocol == CLASSIC and self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise InvalidConfig(
+                f"heartbeat.interval.ms={self.heartbeat_interval_ms} is not allowed; allowed: below "
+                f"session.timeout.ms, here {self.session_timeout_ms}"
+            )
+        if self.group_instance_id is not None and self.group_id is None:
+            raise InvalidConfig("group.instance.id needs group.id, which is not set")
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """`partition_assignment_strategy` by the names that members tell each other."""
+        return tuple(dict.fromkeys(_STRATEGIES[name] for name in self.partition_assignment_strategy))

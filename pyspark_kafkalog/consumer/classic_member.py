@@ -1,0 +1,373 @@
+"""A member of a classic group: join, sync, heartbeat. Pure.
+
+Eager strategies give up all partitions before they join, cooperative ones only what goes elsewhere, after
+the sync, and then join again. Source: protocol guide, Group membership; KIP-62, 345, 394, 429.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+from pyspark_kafkalog.client.discovery import TopicMetadata
+from pyspark_kafkalog.client.groups import Committer
+from pyspark_kafkalog.config.group_consumer import COOPERATIVE, STICKY, GroupConsumerConfig
+from pyspark_kafkalog.consumer.assignors import ASSIGNORS, Subscriber
+from pyspark_kafkalog.consumer.member import (
+    COORDINATOR_MOVED,
+    NEVER,
+    Backoff,
+    Change,
+    Rebalance,
+    refused,
+)
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError
+from pyspark_kafkalog.protocol.api.heartbeat import HeartbeatRequest
+from pyspark_kafkalog.protocol.api.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+)
+from pyspark_kafkalog.protocol.api.leave_group import LeaveGroupRequest
+from pyspark_kafkalog.protocol.api.leave_group import MemberIdentity as Leaver
+from pyspark_kafkalog.protocol.api.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+from pyspark_kafkalog.protocol.consumer_protocol import (
+    PROTOCOL_TYPE,
+    Subscription,
+    decode_assignment,
+    decode_previous,
+    decode_subscription,
+    encode_assignment,
+    encode_previous,
+    encode_subscription,
+    flat,
+    grouped,
+)
+from pyspark_kafkalog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+class _State(Enum):
+    OUTSIDE = "outside"
+    """No subscription, or failed."""
+    REVOKING = "revoking"
+    """The program gives up partitions before the next join."""
+    JOINING = "joining"
+    ASSIGNING = "assigning"
+    """The leader waits for the topics' metadata."""
+    SYNCING = "syncing"
+    STABLE = "stable"
+    EXPIRED = "expired"
+    """The program does not poll."""
+
+
+class ClassicMember:
+    """See `member.Member`. Its partitions are `_owned`: what the program was told, not what is pending."""
+
+    def __init__(self, config: GroupConsumerConfig) -> None:
+        assert config.group_id is not None
+        self.pending: deque[Rebalance] = deque()
+        self.failure: KafkaError | None = None
+        self.wanted_topics: tuple[str, ...] = ()
+        self._config, self._group, self._instance = config, config.group_id, config.group_instance_id
+        self._cooperative = all(name == COOPERATIVE for name in config.strategies)
+        self._state = _State.OUTSIDE
+        self._topics: frozenset[str] = frozenset()
+        self._joined_for: frozenset[str] = frozenset()
+        """The topics of the last JoinGroup."""
+        self._member_id, self._generation, self._protocol = "", -1, ""
+        self._owned: frozenset[TopicPartition] = frozenset()
+        self._previous: tuple[frozenset[TopicPartition], int] = frozenset(), -1
+        """The last assignment and its generation: what `sticky` keeps although it was revoked."""
+        self._join: JoinGroupResponse | None = None
+        self._assignments: tuple[SyncGroupRequestAssignment, ...] = ()
+        self._again = False
+        """Whether to join again as soon as the program has done what is pending."""
+        self._led: dict[str, int] | None = None
+        """As leader: the number of partitions of each topic of the group at the assignment."""
+        self._not_before = self._heartbeat_at = 0.0
+        self._backoff = Backoff(config)
+
+    @property
+    def identity(self) -> Committer:
+        return Committer(self._member_id, self._generation, self._instance)
+
+    @property
+    def joined(self) -> bool:
+        return self._state not in (_State.OUTSIDE, _State.EXPIRED)
+
+    @property
+    def watched_topics(self) -> frozenset[str]:
+        """As leader: the topics whose new partitions make a rebalance."""
+        return frozenset(self._led or ())
+
+    def subscribe(self, topics: frozenset[str], now: float) -> None:
+        if topics == self._topics and self._state is not _State.OUTSIDE:
+            return
+        self._topics = topics
+        if self._state in (_State.OUTSIDE, _State.STABLE):
+            self.failure = None
+            self._rejoin(now)
+
+    def request(self, now: float) -> Any | None:
+        if now < self._not_before:
+            return None
+        if self._state is _State.JOINING:
+            return self._join_request()
+        if self._state is _State.SYNCING:
+            return self._sync_request()
+        if self._generation >= 0 and self.joined and now >= self._heartbeat_at:
+            self._heartbeat_at = now + self._config.heartbeat_interval_ms / 1000
+            return HeartbeatRequest(self._group, self._generation, self._member_id, self._instance)
+        return None
+
+    def due(self) -> float:
+        if self._state in (_State.JOINING, _State.SYNCING):
+            return self._not_before
+        if self._generation >= 0 and self.joined:
+            return max(self._heartbeat_at, self._not_before)
+        return NEVER
+
+    def answered(self, request: Any, answer: Any, now: float) -> None:
+        code = answer.error_code
+        if code == ErrorCode.NONE:
+            self._backoff.reset()
+        if isinstance(request, JoinGroupRequest):
+            if self._state is _State.JOINING:
+                self._after_join(answer, now)
+        elif isinstance(request, SyncGroupRequest):
+            if self._state is _State.SYNCING:
+                self._after_sync(answer, now)
+        elif code == ErrorCode.REBALANCE_IN_PROGRESS:
+            if self._state is _State.STABLE:
+                self._rejoin(now)
+        elif code != ErrorCode.NONE:
+            self._refused(code, now)
+
+    def failed(self, request: Any, now: float) -> None:  # noqa: ARG002  (part of `Member`)
+        self._not_before = now + self._backoff.next()
+
+    def learn(self, topics: Mapping[str, TopicMetadata], now: float) -> None:
+        counts = {name: len(topic.partitions) for name, topic in topics.items() if topic.partitions}
+        self.wanted_topics = ()
+        if self._state is _State.ASSIGNING and self._join is not None:
+            self._assign(self._join, counts, now)
+        elif self._led is not None and self._state is _State.STABLE:
+            now_there = {name: counts.get(name, 0) for name in self._led if name in topics}
+            if any(count != self._led[name] for name, count in now_there.items()):
+                logger.info("group %r: partitions of its topics have changed: joining again", self._group)
+                self._rejoin(now)
+
+    def done(self, rebalance: Rebalance, now: float) -> None:
+        if not self.pending or self.pending[0] is not rebalance:
+            return  # all was lost meanwhile, and that is pending
+        self._owned = self.pending.popleft().owned
+        if self.pending:
+            return
+        if self._state is _State.REVOKING:
+            self._state = _State.JOINING
+        elif self._again or self._state is _State.EXPIRED:
+            self._rejoin(now)
+
+    def resume(self, now: float) -> None:
+        if self.failure is None or self.failure.code == ErrorCode.FENCED_INSTANCE_ID:
+            return
+        self.failure = None
+        self._not_before = now + self._backoff.next()
+        self._rejoin(now)
+
+    def expire(self, now: float) -> Any | None:  # noqa: ARG002  (part of `Member`)
+        goodbye = self.leave()
+        self._forget_membership(forget_id=self._instance is None)
+        self._state = _State.EXPIRED
+        self._lose()
+        return goodbye
+
+    def leave(self) -> Any | None:
+        if not self._member_id or self._instance is not None or not self.joined:
+            return None
+        return LeaveGroupRequest(self._group, self._member_id, (Leaver(self._member_id),))
+
+    def _rejoin(self, now: float) -> None:
+        """Give up what must be given up, then join. Waits until the program has done what is pending."""
+        self._again = False
+        if self.pending:
+            self._again = True
+            return
+        keeps = (
+            frozenset(tp for tp in self._owned if tp.topic in self._topics)
+            if self._cooperative
+            else frozenset()
+        )
+        self._heartbeat_at = min(self._heartbeat_at, now + self._config.heartbeat_interval_ms / 1000)
+        if self._owned - keeps:
+            self._state = _State.REVOKING
+            gone = tuple(sorted(self._owned - keeps))
+            self.pending.append(Rebalance(Change.REVOKED, gone, frozenset(keeps)))
+        else:
+            self._state = _State.JOINING
+
+    def _join_request(self) -> JoinGroupRequest:
+        config, self._joined_for = self._config, self._topics
+        return JoinGroupRequest(
+            self._group,
+            config.session_timeout_ms,
+            config.max_poll_interval_ms,
+            self._member_id,
+            self._instance,
+            PROTOCOL_TYPE,
+            tuple(JoinGroupRequestProtocol(name, self._metadata(name)) for name in config.strategies),
+        )
+
+    def _metadata(self, strategy: str) -> bytes:
+        user_data = None
+        if strategy == STICKY:
+            user_data = encode_previous(*self._previous)
+        elif strategy == COOPERATIVE:
+            user_data = self._generation_known.to_bytes(4, "big", signed=True)
+        owned = grouped(sorted(self._owned))
+        topics = tuple(sorted(self._topics))
+        return encode_subscription(Subscription(topics, user_data, owned, self._generation_known))
+
+    @property
+    def _generation_known(self) -> int:
+        return self._previous[1]
+
+    def _after_join(self, answer: JoinGroupResponse, now: float) -> None:
+        code = answer.error_code
+        if code == ErrorCode.MEMBER_ID_REQUIRED:
+            self._member_id = answer.member_id
+            return
+        if code == ErrorCode.REBALANCE_IN_PROGRESS:
+            self._not_before = now + self._backoff.next()
+            return
+        if code != ErrorCode.NONE:
+            self._refused(code, now)
+            return
+        self._member_id, self._generation = answer.member_id, answer.generation_id
+        self._protocol, self._join, self._assignments = answer.protocol_name or "", answer, ()
+        self._heartbeat_at = now + self._config.heartbeat_interval_ms / 1000
+        self._led = None
+        if answer.leader != self._member_id:
+            self._state = _State.SYNCING
+            return
+        try:
+            subscribers = self._subscribers(answer.members)
+        except InvalidRequest as e:
+            self._fail(e)
+            return
+        self._state = _State.ASSIGNING
+        topics = {name for one in subscribers for name in one.topics} | self._topics
+        self.wanted_topics = tuple(sorted(topics))
+
+    def _subscribers(self, members: tuple[JoinGroupResponseMember, ...]) -> list[Subscriber]:
+        found = []
+        for member in members:
+            told = decode_subscription(member.metadata)
+            owned, generation = flat(told.owned_partitions), told.generation_id
+            if self._protocol == STICKY:
+                owned, generation = decode_previous(told.user_data)
+            elif generation < 0 and told.user_data is not None and len(told.user_data) == 4:
+                generation = int.from_bytes(told.user_data, "big", signed=True)
+            found.append(
+                Subscriber(
+                    member.member_id, frozenset(told.topics), member.group_instance_id, owned, generation
+                )
+            )
+        return found
+
+    def _assign(self, join: JoinGroupResponse, counts: Mapping[str, int], now: float) -> None:
+        assignor = ASSIGNORS.get(self._protocol)
+        if assignor is None:
+            text = f"group {self._group!r} uses the strategy {self._protocol!r}, which this member lacks"
+            self._fail(InvalidRequest(text))
+            return
+        subscribers = self._subscribers(join.members)
+        wanted = {name for one in subscribers for name in one.topics}
+        self._led = {name: counts.get(name, 0) for name in wanted | self._topics}
+        # v9: a static leader that came back; what was assigned before stays, and the broker has it.
+        if not join.skip_assignment:
+            shares = assignor(subscribers, {name: n for name, n in counts.items() if name in wanted})
+            self._assignments = tuple(
+                SyncGroupRequestAssignment(member, encode_assignment(held)) for member, held in shares.items()
+            )
+        self._state, self._not_before = _State.SYNCING, now
+
+    def _sync_request(self) -> SyncGroupRequest:
+        return SyncGroupRequest(
+            self._group,
+            self._generation,
+            self._member_id,
+            self._instance,
+            PROTOCOL_TYPE,
+            self._protocol,
+            self._assignments,
+        )
+
+    def _after_sync(self, answer: SyncGroupResponse, now: float) -> None:
+        code = answer.error_code
+        if code == ErrorCode.REBALANCE_IN_PROGRESS:
+            self._rejoin(now)
+            return
+        if code != ErrorCode.NONE:
+            self._refused(code, now)
+            return
+        try:
+            assigned = frozenset(decode_assignment(answer.assignment))
+        except InvalidRequest as e:
+            self._fail(e)
+            return
+        self._state = _State.STABLE
+        self._heartbeat_at = now + self._config.heartbeat_interval_ms / 1000
+        self._previous = assigned, self._generation
+        revoked = tuple(sorted(self._owned - assigned))
+        if revoked:
+            # The partitions go to others in the next round.
+            self.pending.append(Rebalance(Change.REVOKED, revoked, self._owned & assigned))
+        self._again = bool(revoked) or self._joined_for != self._topics
+        self.pending.append(
+            Rebalance(Change.ASSIGNED, tuple(sorted(assigned - self._owned)), frozenset(assigned))
+        )
+
+    def _refused(self, code: ErrorCode, now: float) -> None:
+        if code in COORDINATOR_MOVED or code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS or code.retriable:
+            self._not_before = now + self._backoff.next()
+        elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+            logger.info("group %r: %s: joining again", self._group, code.name)
+            self._forget_membership(forget_id=code == ErrorCode.UNKNOWN_MEMBER_ID)
+            self._lose()
+            if not self.pending:
+                self._rejoin(now)
+        else:
+            self._fail(refused(self._group, code))
+
+    def _forget_membership(self, *, forget_id: bool) -> None:
+        self._generation, self._join, self._led, self.wanted_topics = -1, None, None, ()
+        if forget_id:
+            self._member_id = ""
+
+    def _lose(self) -> None:
+        """All partitions are lost, also those that the program was yet to get. It joins again after that."""
+        something = bool(self._owned or self.pending) or self._state is _State.EXPIRED
+        self.pending.clear()
+        self._again = False
+        if self._state is not _State.EXPIRED:
+            self._state = _State.REVOKING
+        self._previous = frozenset(), -1
+        if something:
+            self.pending.append(Rebalance(Change.LOST, tuple(sorted(self._owned)), frozenset()))
+
+    def _fail(self, error: KafkaError) -> None:
+        self._forget_membership(forget_id=False)
+        self._lose()
+        self._state = _State.OUTSIDE
+        self.failure = error

@@ -1,0 +1,351 @@
+"""The thread that keeps a consumer in its group: it joins, sends heartbeats, and leaves.
+
+It has connections of its own, so that a JoinGroup which the broker holds back delays neither fetches nor
+commits. What the program must do it finds in `GroupThread.pending`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark_kafkalog.client.connection import Connection, Ticket
+from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.client.groups import Committer, coordinator
+from pyspark_kafkalog.client.retry import Deadline
+from pyspark_kafkalog.client.transport import Poller
+from pyspark_kafkalog.clock import Clock
+from pyspark_kafkalog.config.group_consumer import CLASSIC, GroupConsumerConfig
+from pyspark_kafkalog.consumer.classic_member import ClassicMember
+from pyspark_kafkalog.consumer.epoch_member import EpochMember
+from pyspark_kafkalog.consumer.member import COORDINATOR_MOVED, Member, Rebalance
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, RequestTimedOut, UnsupportedVersion
+from pyspark_kafkalog.protocol.api.find_coordinator import CoordinatorType
+from pyspark_kafkalog.protocol.api.join_group import JoinGroupRequest
+from pyspark_kafkalog.protocol.api.leave_group import LeaveGroupRequest
+from pyspark_kafkalog.protocol.exchange import ApiKey
+
+logger = logging.getLogger(__name__)
+
+Topics = Callable[[Cluster, Deadline], frozenset[str]]
+"""Looks up which topics are subscribed to: those that match a pattern now, or the names."""
+
+_LOOK_UP_SECONDS = 5.0
+"""Most time for one look-up of the coordinator or of topics; the thread tries again after that."""
+
+_LATE_JOIN_SECONDS = 5.0
+"""Beyond the rebalance timeout: how late the answer to a JoinGroup may be. Java's consumer has the same."""
+
+_MISSING_TOPIC_SECONDS = 1.0
+"""How often topics are looked up while one of them does not exist."""
+
+_IDLE_SECONDS = 5.0
+
+_MEMBERS_VERSION = 3
+"""Since this version LeaveGroup has a list of members."""
+
+
+@dataclass(slots=True)
+class _InFlight:
+    request: Any
+    connection: Connection
+    ticket: Ticket
+    deadline: Deadline
+
+
+class GroupThread:
+    """*Thread-safe: the lock guards `_member` and the times.* The program's thread and its own use it."""
+
+    def __init__(
+        self,
+        config: GroupConsumerConfig,
+        topics: Topics,
+        clock: Clock,
+        *,
+        notify: Callable[[], None],
+    ) -> None:
+        """``notify`` is called by the thread when there is something to do, or a failure."""
+        self._config, self._topics, self._clock = config, topics, clock
+        self._notify = notify
+        classic = config.group_protocol == CLASSIC
+        self._member: Member = ClassicMember(config) if classic else EpochMember(config)
+        self._lock = threading.Lock()
+        self._poller = Poller()
+        self._cluster = Cluster(config, clock=clock)
+        self._coordinator: Connection | None = None
+        self._in_flight: _InFlight | None = None
+        self._watched: Connection | None = None
+        self._not_before = self._look_at = clock.monotonic()
+        self._failures = 0
+        self._polled_at = clock.monotonic()
+        self._polling = self._stopping = self._leaving = False
+        self._failure: KafkaError | None = None
+        self._thread = threading.Thread(target=self._run, name="kafkalog-consumer-group", daemon=True)
+        self._thread.start()
+
+    @property
+    def identity(self) -> Committer:
+        """Who commits."""
+        with self._lock:
+            return self._member.identity
+
+    def resubscribe(self, topics: Topics) -> None:
+        """From now on these topics."""
+        with self._lock:
+            self._topics, self._look_at = topics, self._clock.monotonic()
+        self._poller.wake()
+
+    def poll_begins(self) -> None:
+        """The program polls: it is alive."""
+        with self._lock:
+            self._polled_at, self._polling = self._clock.monotonic(), True
+
+    def poll_ends(self) -> None:
+        with self._lock:
+            self._polled_at, self._polling = self._clock.monotonic(), False
+
+    def pending(self) -> Rebalance | None:
+        """What the program must do now; raises what ended the membership, and then tries again."""
+        with self._lock:
+            if self._member.pending:
+                return self._member.pending[0]
+            failure, self._failure = self._failure, None
+            if failure is None and self._member.failure is not None:
+                failure = self._member.failure
+                self._member.resume(self._clock.monotonic())
+        if failure is not None:
+            self._poller.wake()
+            raise failure
+        return None
+
+    def done(self, rebalance: Rebalance) -> None:
+        """The program has done it."""
+        with self._lock:
+            self._member.done(rebalance, self._clock.monotonic())
+        self._poller.wake()
+
+    def stop(self, deadline: Deadline, *, leave: bool = True) -> None:
+        """Leave the group and end the thread, within the deadline if it can be."""
+        with self._lock:
+            self._stopping, self._leaving = True, leave
+        self._poller.wake()
+        self._thread.join(deadline.left)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                try:
+                    self._step()
+                except KafkaError as e:
+                    self._lost_coordinator(e)
+                except Exception as e:  # a mistake in here must not look like an empty topic
+                    logger.exception("the consumer's group thread failed")
+                    with self._lock:
+                        self._failure = InvalidRequest(f"group {self._config.group_id!r}: {e!r}")
+                    self._not_before = self._clock.monotonic() + 1
+                    self._notify()
+            if self._leaving:
+                self._leave()
+        finally:
+            self._cluster.close()
+            self._poller.close()
+
+    def _step(self) -> None:
+        now = self._clock.monotonic()
+        goodbye = self._expired(now)
+        if goodbye is not None:
+            self._say_goodbye(goodbye)
+        if now >= max(self._look_at, self._not_before):
+            self._look_up()
+            now = self._clock.monotonic()
+        request = None
+        with self._lock:
+            wanted = self._member.wanted_topics
+            if self._in_flight is None and now >= self._not_before and not wanted:
+                request = self._member.request(now)
+                wanted = self._member.wanted_topics
+        if wanted and now >= self._not_before:
+            self._learn(wanted)
+            return
+        if request is not None:
+            self._send(request)
+        self._wait()
+
+    def _wait(self) -> None:
+        now = self._clock.monotonic()
+        with self._lock:
+            until = [now + _IDLE_SECONDS, max(self._look_at, self._not_before)]
+            if self._in_flight is not None:
+                until.append(now + self._in_flight.deadline.left)
+            else:
+                until.append(max(self._member.due(), self._not_before))
+            if self._member.joined and not self._polling:
+                until.append(self._polled_at + self._config.max_poll_interval_ms / 1000)
+        ready = self._poller.wait(max(min(until) - now, 0.0))
+        if any(one.writable for one in ready) and self._in_flight is not None:
+            self._in_flight.connection.flush_now()
+            self._watch(self._in_flight.connection)
+        if any(one.readable for one in ready):
+            self._read()
+        flight = self._in_flight
+        if flight is not None and flight.deadline.passed:
+            raise RequestTimedOut(f"{flight.connection.peer}: no answer to {flight.ticket.key.name} in time")
+
+    def _expired(self, now: float) -> Any | None:
+        """The program has not polled for too long: the request that says goodbye, if there is one to send."""
+        most = self._config.max_poll_interval_ms / 1000
+        with self._lock:
+            if self._polling or not self._member.joined or now < self._polled_at + most:
+                return None
+            logger.warning(
+                "group %r: no poll() for max.poll.interval.ms=%d: leaving the group until the next one. "
+                "Process records faster, or poll fewer: max.poll.records",
+                self._config.group_id,
+                self._config.max_poll_interval_ms,
+            )
+            return self._member.expire(now)
+
+    def _send(self, request: Any) -> None:
+        config = self._config
+        seconds = config.request_timeout_ms / 1000
+        if isinstance(request, JoinGroupRequest):
+            seconds = max(seconds, config.max_poll_interval_ms / 1000 + _LATE_JOIN_SECONDS)
+        deadline = Deadline.after(seconds, self._clock)
+        try:
+            connection = self._connected()
+            ticket = connection.send_now(request)
+        except UnsupportedVersion as e:
+            with self._lock:
+                self._failure = e
+                self._member.failed(request, self._clock.monotonic())
+            self._notify()
+            self._not_before = self._clock.monotonic() + _LOOK_UP_SECONDS
+            return
+        except KafkaError:
+            with self._lock:
+                self._member.failed(request, self._clock.monotonic())
+            raise
+        self._in_flight = _InFlight(request, connection, ticket, deadline)
+        self._watch(connection)
+
+    def _read(self) -> None:
+        flight = self._in_flight
+        if self._watched is not None:
+            for ticket, answer in self._watched.receive_now():
+                if flight is not None and ticket is flight.ticket:
+                    self._in_flight = None
+                    self._answered(flight.request, answer)
+
+    def _answered(self, request: Any, answer: Any) -> None:
+        self._failures = 0
+        if answer.error_code in COORDINATOR_MOVED:
+            self._forget_coordinator()
+        with self._lock:
+            self._member.answered(request, answer, self._clock.monotonic())
+            news = bool(self._member.pending) or self._member.failure is not None
+        if news:
+            self._notify()
+
+    def _look_up(self) -> None:
+        """Which topics there are to subscribe to; and the leader must learn of new partitions."""
+        deadline = Deadline.after(_LOOK_UP_SECONDS, self._clock)
+        topics = self._topics(self._cluster, deadline)
+        with self._lock:
+            watched = self._member.watched_topics
+        names = sorted(topics | watched)
+        there = self._cluster.metadata(names, refresh=True, deadline=deadline).topics if names else {}
+        now = self._clock.monotonic()
+        whole = bool(names) and all(there[name].partitions for name in names)
+        age = self._config.metadata_max_age_ms / 1000
+        self._look_at = now + (age if whole else min(age, _MISSING_TOPIC_SECONDS))
+        with self._lock:
+            self._member.subscribe(topics, now)
+            if watched:
+                self._member.learn(there, now)
+
+    def _learn(self, names: tuple[str, ...]) -> None:
+        deadline = Deadline.after(_LOOK_UP_SECONDS, self._clock)
+        topics = self._cluster.metadata(list(names), refresh=True, deadline=deadline).topics
+        with self._lock:
+            self._member.learn(topics, self._clock.monotonic())
+            news = bool(self._member.pending)
+        if news:
+            self._notify()
+
+    def _connected(self) -> Connection:
+        if self._coordinator is None or self._coordinator.broken:
+            group = self._config.group_id or ""
+            deadline = Deadline.after(_LOOK_UP_SECONDS, self._clock)
+            self._coordinator = coordinator(self._cluster, CoordinatorType.GROUP, group, deadline)
+        return self._coordinator
+
+    def _watch(self, connection: Connection) -> None:
+        if self._watched is not connection:
+            self._unwatch()
+            self._watched = connection
+        self._poller.watch(connection.transport, connection, writing=connection.transport.unsent)
+
+    def _unwatch(self) -> None:
+        watched, self._watched = self._watched, None
+        if watched is not None:
+            self._poller.forget(watched.transport)
+
+    def _forget_coordinator(self) -> None:
+        self._unwatch()
+        self._coordinator = None
+
+    def _lost_coordinator(self, error: KafkaError) -> None:
+        """A connection failed, or nobody can be asked: again after a while."""
+        logger.info("group %r: %s", self._config.group_id, error)
+        flight, self._in_flight = self._in_flight, None
+        self._failures += 1
+        wait = self._cluster.retry.backoff(self._failures)
+        self._unwatch()
+        # Its other requests are of no use either: what was asked for is asked again.
+        self._cluster.close()
+        self._coordinator = None
+        now = self._clock.monotonic()
+        self._not_before = now + wait
+        with self._lock:
+            if flight is not None:
+                self._member.failed(flight.request, now)
+            if not error.retriable:
+                self._failure = error
+        if not error.retriable:
+            self._notify()
+
+    def _leave(self) -> None:
+        with self._lock:
+            goodbye = self._member.leave()
+        if goodbye is None:
+            return
+        try:
+            # A request that the broker holds back would delay it.
+            if self._in_flight is not None:
+                self._unwatch()
+                self._cluster.close()
+                self._coordinator = None
+            self._say_goodbye(goodbye)
+        except KafkaError as e:
+            logger.info("group %r: leaving it failed: %s", self._config.group_id, e)
+
+    def _say_goodbye(self, goodbye: Any) -> None:
+        """Send it, and wait for the answer: the group knows by then."""
+        if self._in_flight is not None:
+            self._in_flight.connection.drop(self._in_flight.ticket)
+            self._in_flight = None
+        connection = self._connected()
+        if isinstance(goodbye, LeaveGroupRequest):
+            many = connection.version(ApiKey.LEAVE_GROUP) >= _MEMBERS_VERSION
+            goodbye = LeaveGroupRequest(
+                goodbye.group_id,
+                "" if many else goodbye.member_id,
+                goodbye.members if many else (),
+            )
+        deadline = Deadline.after(_LOOK_UP_SECONDS, self._clock)
+        answer = connection.request(goodbye, deadline=deadline)
+        if answer.error_code != ErrorCode.NONE:
+            logger.info("group %r: leaving it: %s", self._config.group_id, answer.error_code.name)

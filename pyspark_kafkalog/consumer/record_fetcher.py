@@ -1,0 +1,419 @@
+"""Fetches from many partitions at once, without a thread: one request to each leader, and the records of the
+answers, decoded as they are taken.
+
+While the program takes the records of an answer, the next one is on its way. So at most two answers of a
+partition are in memory.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pyspark_kafkalog.client.connection import Connection, ConnectionPool, Ticket
+from pyspark_kafkalog.client.discovery import Cluster, Leader
+from pyspark_kafkalog.client.retry import Deadline
+from pyspark_kafkalog.client.transport import Poller
+from pyspark_kafkalog.clock import Clock
+from pyspark_kafkalog.columnar.batch_walk import BatchWalk, block_records
+from pyspark_kafkalog.columnar.engine import AbortedTransactions, Answer
+from pyspark_kafkalog.config.group_consumer import GroupConsumerConfig
+from pyspark_kafkalog.errors import ErrorCode, KafkaError, MessageTooLarge, RequestTimedOut, error_for
+from pyspark_kafkalog.formats.message_set import (
+    MAX_BATCH_BYTES,
+    ExpectedOffsets,
+    first_entry_is_whole,
+    next_offset_after,
+)
+from pyspark_kafkalog.protocol.api.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from pyspark_kafkalog.types import Header, IsolationLevel, Record, TimestampType, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+_CONSUMER = -1
+_NO_END = (1 << 63) - 1
+_ANSWERS = 2
+"""Answers of one partition: one being taken, one on its way or here."""
+
+_CONNECT_SECONDS, _LOOK_UP_SECONDS = 2.0, 2.0
+"""Most time for a connection, and to look up a leader, so that a poll() is not held up for long."""
+
+_LOST_LEADER = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    }
+)
+"""Errors that pass when the partition is looked up again."""
+
+
+class ConsumerRecord(NamedTuple):
+    """A record as `Consumer` returns it.
+
+    ``timestamp`` is in milliseconds since the epoch, -1 if it has none. A value of None is a tombstone.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: TimestampType
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] = ()
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+class _Fetched:
+    """*Not thread-safe.* One answer of a partition: records that are decoded as they are taken."""
+
+    def __init__(self, tp: TopicPartition, walk: BatchWalk, next_offset: int) -> None:
+        """``next_offset``: where the fetch after this answer begins."""
+        self.next_offset = next_offset
+        self._tp, self._walk = tp, walk
+        self._blocks = walk.verified_blocks()
+        self._records: list[Record] = []
+        self._taken = 0
+
+    def take(self, most: int) -> tuple[list[ConsumerRecord], int]:
+        """At most so many of the next records, and the offset after them. None are left where it is empty.
+
+        Raises `CorruptMessage`, `MessageTooLarge`, `UnsupportedCompression`.
+        """
+        while self._taken == len(self._records):
+            self._records, self._taken = [], 0
+            block = next(self._blocks, None)
+            if block is None:
+                return [], self._walk.next_offset
+            self._records = block_records(block)
+        topic, partition, _ = self._tp
+        part = self._records[self._taken : self._taken + most]
+        self._taken += len(part)
+        return [
+            ConsumerRecord(
+                topic, partition, r.offset, r.timestamp, r.timestamp_type, r.key, r.value, r.headers
+            )
+            for r in part
+        ], part[-1].offset + 1
+
+
+@dataclass(slots=True, eq=False)
+class Reading:
+    """*Not thread-safe.* A partition of the consumer. ``position``: the next offset for the program."""
+
+    tp: TopicPartition
+    size: int
+    position: int | None = None
+    reset: int | None = None
+    """ListOffsets' timestamp by which the position is to be found."""
+    paused: bool = False
+    fetched: deque[_Fetched] = field(default_factory=deque)
+    fetch_from: int = -1
+    """Where the next fetch begins: after what is in ``fetched``."""
+    follows: bool = False
+    not_before: float = 0.0
+    high_watermark: int = -1
+    in_flight: bool = False
+    fault: KafkaError | None = None
+    """Why the records at the position cannot be read."""
+
+    def seek(self, offset: int) -> None:
+        """Go on at ``offset``."""
+        self._drop()
+        self.position = self.fetch_from = offset
+
+    def seek_time(self, timestamp: int) -> None:
+        """Go on where ListOffsets says, at the next poll."""
+        self._drop()
+        self.position, self.reset = None, timestamp
+
+    def take(self, most: int) -> list[ConsumerRecord]:
+        """At most so many of the records that are here."""
+        if self.fault is not None:
+            raise self.fault
+        found: list[ConsumerRecord] = []
+        while self.fetched and len(found) < most:
+            answer = self.fetched[0]
+            try:
+                records, self.position = answer.take(most - len(found))
+            except KafkaError as e:
+                self.fault = e
+                if not found:
+                    raise
+                break
+            found += records
+            if not records:
+                self.fetched.popleft()
+                if self.position != answer.next_offset:
+                    self.seek(self.position)
+        return found
+
+    def _drop(self) -> None:
+        self.reset, self.follows, self.fault = None, False, None
+        self.fetched.clear()
+
+
+class _Asked(NamedTuple):
+    reading: Reading
+    offset: int
+
+
+@dataclass(slots=True, eq=False)
+class _Flight:
+    """A fetch without an answer yet."""
+
+    node_id: int
+    connection: Connection
+    ticket: Ticket
+    deadline: Deadline
+    asked: dict[TopicPartition, _Asked]
+
+
+class RecordFetcher:
+    """*Not thread-safe: the program's thread*, except `wake`. ``readings`` are the partitions to read."""
+
+    def __init__(self, cluster: Cluster, config: GroupConsumerConfig, clock: Clock) -> None:
+        """``cluster`` looks up leaders; the connections for fetches are this object's own."""
+        self.readings: dict[TopicPartition, Reading] = {}
+        self.out_of_range: Callable[[Reading, KafkaError], None] = lambda _, error: _raise(error)
+        """Called for a partition whose log does not have the position."""
+        self._cluster, self._config, self._clock = cluster, config, clock
+        self._pool = ConnectionPool(config, clock=clock)
+        self._poller = Poller()
+        self._flights: dict[int, _Flight] = {}
+        self._turns: deque[Reading] = deque()
+        self._failures = 0
+        self.wake = self._poller.wake
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these from now on; the others are dropped, and those that stay keep their state."""
+        size = min(self._config.max_partition_fetch_bytes, self._config.fetch_max_bytes)
+        self.readings = {tp: self.readings.get(tp) or Reading(tp, size) for tp in sorted(set(partitions))}
+        self._turns = deque(self.readings.values())
+
+    def take(self, most: int) -> list[ConsumerRecord]:
+        """At most so many records that have arrived, partition by partition in turn.
+
+        Raises what is wrong with the data of a partition, each time until `Reading.seek`.
+        """
+        found: list[ConsumerRecord] = []
+        for _ in range(len(self._turns)):
+            reading = self._turns[0]
+            if not reading.paused and (reading.fault is None or not found):
+                found += reading.take(most - len(found))
+            if len(found) >= most:
+                break
+            self._turns.rotate(-1)
+        return found
+
+    def wait(self, seconds: float) -> None:
+        """Send what can be fetched, and wait for answers so long, or until `wake`.
+
+        Raises what the broker refuses for good, and `KafkaError` for data that cannot be read.
+        """
+        now = self._clock.monotonic()
+        self._send(now)
+        later = [r.not_before for r in self.readings.values() if r.not_before > now and not r.in_flight]
+        until = min([now + seconds, *later, *(now + f.deadline.left for f in self._flights.values())])
+        for ready in self._poller.wait(max(until - now, 0.0)):
+            flight: _Flight = ready.data
+            try:
+                if ready.writable:
+                    flight.connection.flush_now()
+                    self._watch(flight)
+                answers = flight.connection.receive_now() if ready.readable else []
+            except KafkaError as e:
+                self._lost(flight, e)
+                continue
+            for ticket, answer in answers:
+                if ticket is flight.ticket:
+                    self._flights.pop(flight.node_id, None)
+                    self._poller.forget(flight.connection.transport)
+                    self._answered(flight, answer)
+        for flight in [f for f in self._flights.values() if f.deadline.passed]:
+            self._lost(flight, RequestTimedOut(f"{flight.connection.peer}: no answer to a fetch in time"))
+
+    def send_ahead(self) -> None:
+        """Send what can be fetched, before the program works on what it has."""
+        self._send(self._clock.monotonic())
+
+    def close(self) -> None:
+        self._pool.close()
+        self._poller.close()
+
+    def _send(self, now: float) -> None:
+        wanted = [
+            r
+            for r in self.readings.values()
+            if r.position is not None
+            and not (r.paused or r.in_flight or r.fault)
+            and len(r.fetched) < _ANSWERS
+            and r.not_before <= now
+        ]
+        if not wanted:
+            return
+        deadline = Deadline.after(self._config.request_timeout_ms / 1000, self._clock)
+        nodes: dict[int, dict[TopicPartition, tuple[Reading, Leader]]] = defaultdict(dict)
+        for reading in wanted:
+            try:
+                leader = self._leader(reading.tp)
+            except KafkaError as e:
+                self._postpone(reading, e)
+                continue
+            nodes[leader.node_id][reading.tp] = reading, leader
+        for node_id, asked in nodes.items():
+            if node_id in self._flights:
+                continue  # asked for when that answer is here
+            try:
+                connection = self._pool.get(self._cluster.address(node_id), deadline.within(_CONNECT_SECONDS))
+                ticket = connection.send_now(self._request(asked))
+            except KafkaError as e:
+                for reading, _ in asked.values():
+                    self._postpone(reading, e)
+                continue
+            flight = _Flight(
+                node_id,
+                connection,
+                ticket,
+                deadline,
+                {tp: _Asked(reading, reading.fetch_from) for tp, (reading, _) in asked.items()},
+            )
+            for reading, _ in asked.values():
+                reading.in_flight = True
+            self._flights[node_id] = flight
+            self._watch(flight)
+
+    def _leader(self, tp: TopicPartition) -> Leader:
+        return self._cluster.leader(tp, deadline=Deadline.after(_LOOK_UP_SECONDS, self._clock))
+
+    def _request(self, asked: dict[TopicPartition, tuple[Reading, Leader]]) -> FetchRequest:
+        topics: dict[str, list[FetchPartition]] = defaultdict(list)
+        for tp, (reading, leader) in asked.items():
+            topics[tp.topic].append(
+                FetchPartition(
+                    partition=tp.partition,
+                    current_leader_epoch=leader.epoch,
+                    fetch_offset=reading.fetch_from,
+                    partition_max_bytes=reading.size,
+                )
+            )
+        config = self._config
+        return FetchRequest(
+            replica_id=_CONSUMER,
+            max_wait_ms=config.fetch_max_wait_ms,
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=max(config.fetch_max_bytes, *(reading.size for reading, _ in asked.values())),
+            isolation_level=int(config.isolation),
+            topics=tuple(FetchTopic(name, tuple(parts)) for name, parts in topics.items()),
+        )
+
+    def _watch(self, flight: _Flight) -> None:
+        transport = flight.connection.transport
+        self._poller.watch(transport, flight, writing=transport.unsent)
+
+    def _answered(self, flight: _Flight, answer: FetchResponse) -> None:
+        for asked in flight.asked.values():
+            asked.reading.in_flight = False
+        peer = flight.connection.peer
+        if answer.error_code != ErrorCode.NONE:
+            error = error_for(answer.error_code, f"{peer}: fetch: {answer.error_code.name}")
+            for asked in flight.asked.values():
+                self._postpone(asked.reading, error)
+            return
+        self._failures = 0
+        for topic in answer.responses:
+            for part in topic.partitions:
+                tp = TopicPartition(topic.topic, part.partition_index)
+                found = flight.asked.get(tp)
+                # The program may have sought elsewhere, or lost the partition.
+                if (
+                    found is not None
+                    and self.readings.get(tp) is found.reading
+                    and found.reading.position is not None
+                    and found.reading.fetch_from == found.offset
+                ):
+                    self._take_in(found.reading, part, peer)
+
+    def _take_in(self, reading: Reading, part: PartitionData, peer: str) -> None:
+        offset = reading.fetch_from
+        if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            text = f"{peer}: {reading.tp} has no offset {offset}"
+            self.out_of_range(reading, error_for(part.error_code, text))
+            return
+        if part.error_code != ErrorCode.NONE:
+            text = f"{peer}: {reading.tp} at offset {offset}: {part.error_code.name}"
+            self._postpone(reading, error_for(part.error_code, text))
+            return
+        reading.high_watermark = part.high_watermark
+        data = memoryview(part.records) if part.records is not None else memoryview(b"")
+        if not first_entry_is_whole(data):
+            if len(data) > 0:
+                self._enlarge(reading, len(data))
+            return
+        aborted = None
+        if self._config.isolation is IsolationLevel.READ_COMMITTED:
+            listed = part.aborted_transactions or ()
+            aborted = AbortedTransactions(tuple((t.producer_id, t.first_offset) for t in listed))
+        expected = ExpectedOffsets.of_answer(offset, -1, follows=reading.follows)
+        walk = BatchWalk(
+            Answer(
+                data.cast("B"),
+                reading.tp,
+                offset,
+                _NO_END,
+                MAX_BATCH_BYTES,
+                aborted=aborted,
+                expected=expected,
+            )
+        )
+        reading.fetch_from, reading.follows = next_offset_after(data, offset, expected), True
+        reading.fetched.append(_Fetched(reading.tp, walk, reading.fetch_from))
+
+    def _enlarge(self, reading: Reading, received: int) -> None:
+        """An old broker cut even the first batch."""
+        limit = self._config.fetch_max_bytes
+        if reading.size >= limit:
+            raise MessageTooLarge(
+                f"{reading.tp}: the batch at offset {reading.fetch_from} does not fit {received} bytes; "
+                f"fetch.max.bytes is {limit}"
+            )
+        reading.size = min(2 * reading.size, limit)
+
+    def _postpone(self, reading: Reading, error: KafkaError) -> None:
+        """Try again a little later, if that may help; else raise ``error``."""
+        if not (error.retriable or error.code in _LOST_LEADER):
+            raise error
+        logger.info("%s: %s; trying again", reading.tp, error)
+        self._cluster.forget(reading.tp.topic)
+        self._failures += 1
+        reading.not_before = self._clock.monotonic() + self._cluster.retry.backoff(self._failures)
+
+    def _lost(self, flight: _Flight, error: KafkaError) -> None:
+        self._flights.pop(flight.node_id, None)
+        self._poller.forget(flight.connection.transport)
+        flight.connection.close()
+        for asked in flight.asked.values():
+            asked.reading.in_flight = False
+            self._postpone(asked.reading, error)
+
+
+def _raise(error: KafkaError) -> None:
+    raise error

@@ -1,0 +1,131 @@
+"""What members of a classic consumer group tell each other, inside JoinGroup and SyncGroup.
+
+An int16 version, then the fields that it has. A reader takes what it knows of a newer version; so what
+follows is not read. Subscription: 1 has owned partitions, 2 the generation, 3 the rack.
+Source: Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment; KIP-429, 792, 881.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark_kafkalog.errors import InvalidRequest
+from pyspark_kafkalog.protocol.codec import BYTES, INT32, STRING, Array, codec, wire
+from pyspark_kafkalog.protocol.primitives import Output
+from pyspark_kafkalog.types import TopicPartition
+
+PROTOCOL_TYPE = "consumer"
+"""The protocol type of groups whose members speak this."""
+
+_SUBSCRIPTION_VERSION, _ASSIGNMENT_VERSION = 3, 3
+_VERSION_BYTES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPartitions:
+    topic: str = wire(STRING)
+    partitions: tuple[int, ...] = wire(Array(INT32))
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a member joins with. Generation -1: it has not been in the group, or does not say."""
+
+    topics: tuple[str, ...] = wire(Array(STRING))
+    user_data: bytes | None = wire(BYTES, null_since=0)
+    owned_partitions: tuple[TopicPartitions, ...] = wire(Array(TopicPartitions), 1, ignorable=True)
+    generation_id: int = wire(INT32, 2, default=-1, ignorable=True)
+    rack_id: str | None = wire(STRING, 3, null_since=3, ignorable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What the leader gives a member."""
+
+    assigned_partitions: tuple[TopicPartitions, ...] = wire(Array(TopicPartitions))
+    user_data: bytes | None = wire(BYTES, null_since=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Previous:
+    """User data of the strategy "sticky", without a version: what a member had, and when (KIP-54, 341)."""
+
+    previous_assignment: tuple[TopicPartitions, ...] = wire(Array(TopicPartitions))
+    generation: int = wire(INT32, 1, default=-1)
+
+
+def encode_previous(partitions: Iterable[TopicPartition], generation: int) -> bytes:
+    """The user data of a member with the strategy "sticky"."""
+    return _fields(Previous(grouped(sorted(partitions)), generation), 1)
+
+
+def decode_previous(data: bytes | None) -> tuple[tuple[TopicPartition, ...], int]:
+    """What `encode_previous` wrote; nothing, where that is missing or something else."""
+    for version in (1, 0):
+        try:
+            found: Previous = codec(Previous, version, False).read(memoryview(data or b""), 0)
+        except InvalidRequest:
+            continue
+        return flat(found.previous_assignment), found.generation
+    return (), -1
+
+
+def encode_subscription(subscription: Subscription) -> bytes:
+    """The metadata of a JoinGroup."""
+    return _written(subscription, _SUBSCRIPTION_VERSION)
+
+
+def decode_subscription(data: bytes) -> Subscription:
+    """A member's metadata, of any version. Raises `InvalidRequest`."""
+    found: Subscription = _read(Subscription, data, _SUBSCRIPTION_VERSION)
+    return found
+
+
+def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
+    """The assignment of a SyncGroup."""
+    return _written(Assignment(grouped(partitions)), _ASSIGNMENT_VERSION)
+
+
+def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
+    """A member's partitions, sorted; none in no bytes, which a member has before the leader gave any.
+
+    Raises `InvalidRequest`.
+    """
+    if not data:
+        return ()
+    return flat(_read(Assignment, data, _ASSIGNMENT_VERSION).assigned_partitions)
+
+
+def grouped(partitions: Iterable[TopicPartition]) -> tuple[TopicPartitions, ...]:
+    """Partitions by topic, in their order."""
+    topics: dict[str, list[int]] = {}
+    for tp in partitions:
+        topics.setdefault(tp.topic, []).append(tp.partition)
+    return tuple(TopicPartitions(name, tuple(numbers)) for name, numbers in topics.items())
+
+
+def flat(topics: Iterable[TopicPartitions]) -> tuple[TopicPartition, ...]:
+    """The reverse of `grouped`, sorted."""
+    return tuple(sorted(TopicPartition(row.topic, number) for row in topics for number in row.partitions))
+
+
+def _written(message: Any, version: int) -> bytes:
+    return version.to_bytes(_VERSION_BYTES, "big") + _fields(message, version)
+
+
+def _fields(message: Any, version: int) -> bytes:
+    out = Output()
+    cls: Any = type(message)
+    codec(cls, version, False).write(out, message)
+    return bytes(out)
+
+
+def _read(cls: Any, data: bytes, newest: int) -> Any:
+    if len(data) < _VERSION_BYTES:
+        raise InvalidRequest(f"{cls.__name__}: {len(data)} bytes have no version")
+    version = int.from_bytes(data[:_VERSION_BYTES], "big", signed=True)
+    if version < 0:
+        raise InvalidRequest(f"{cls.__name__}: version {version} is below 0")
+    return codec(cls, min(version, newest), False).read(memoryview(data), _VERSION_BYTES, exact=False)

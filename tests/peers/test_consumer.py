@@ -1,0 +1,35 @@
+"""`Consumer` in groups of Apache Kafka, in both protocols; the bundled broker's are in tests/broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.client.consumer_cases import QUICK_GROUPS, ConsumerCases
+from tests.support.foreign.apache_kafka import ApacheKafka, fetch
+from tests.support.foreign.fetched import NotAvailable
+
+
+@pytest.fixture(scope="module", params=[None, "4.1.1"], ids=["3.9", "4.1"])
+def group_kafka(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ApacheKafka]:
+    try:
+        jars = fetch(request.param)
+    except NotAvailable as e:
+        pytest.skip(f"Apache Kafka is not here: {e}")
+    settings = {name.replace(".", "_"): value for name, value in QUICK_GROUPS.items()}
+    if request.param is None:
+        settings |= {"group_coordinator_rebalance_protocols": "classic,consumer"}
+    kafka = ApacheKafka(jars, tmp_path_factory.mktemp("kafka-groups"), **settings)
+    try:
+        yield kafka.start()
+    finally:
+        kafka.stop()
+
+
+class TestAtApacheKafka(ConsumerCases):
+    @pytest.fixture
+    def servers(self, group_kafka: ApacheKafka) -> str:
+        return group_kafka.bootstrap_servers
