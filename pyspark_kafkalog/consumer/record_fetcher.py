@@ -322,7 +322,7 @@ class RecordFetcher:
             min_bytes=config.fetch_min_bytes,
             max_bytes=max(config.fetch_max_bytes, *(reading.size for reading, _ in asked.values())),
             isolation_level=int(config.isolation),
-            topics=tuple(FetchTopic(name, tuple(parts)) for name, parts in topics.items()),
+            topics=tuple(FetchTopic(topic=name, partitions=tuple(parts)) for name, parts in topics.items()),
         )
 
     def _watch(self, flight: _Flight) -> None:
