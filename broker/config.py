@@ -269,6 +269,40 @@ class BrokerConfig(Config):
         doc="How often forgotten producers are looked for.",
     )  # fmt: skip
 
+    transaction_state_log_num_partitions: int = prop(
+        "transaction.state.log.num.partitions", 1, int, check=between(1, 10_000), unit="partitions",
+        section="Transactions",
+        doc="Partitions of the transactions' topic, when it is first created (Kafka: 50, to spread over "
+            "brokers).",
+    )  # fmt: skip
+    transaction_state_log_segment_bytes: int = prop(
+        "transaction.state.log.segment.bytes", 100 << 20, int, check=between(14, INT_MAX), unit="bytes",
+        doc="Size of a segment of the transactions' topic, when it is first created.",
+    )  # fmt: skip
+    transaction_max_timeout_ms: int = prop(
+        "transaction.max.timeout.ms", 900_000, int, check=positive_int, unit="ms",
+        doc="Largest transaction.timeout.ms of a producer: for so long one may keep readers of "
+            "committed data waiting.",
+    )  # fmt: skip
+    transaction_abort_interval_ms: int = prop(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms", 10_000, int, check=positive_int,
+        unit="ms", doc="How often transactions are looked for that have been open for too long.",
+    )  # fmt: skip
+    transactional_id_expiration_ms: int = prop(
+        "transactional.id.expiration.ms", 604_800_000, int, check=positive_int, unit="ms",
+        doc="How long a transactional id that is not used is remembered.",
+    )  # fmt: skip
+    transaction_remove_interval_ms: int = prop(
+        "transaction.remove.expired.transaction.cleanup.interval.ms", 3_600_000, int, check=positive_int,
+        unit="ms", doc="How often unused transactional ids are looked for.",
+    )  # fmt: skip
+    transaction_flush_before_end: bool = prop(
+        "transaction.flush.before.end", False, bool,
+        doc="Whether a transaction's records and its commit or abort are forced to disk before any partition "
+            "shows it as ended. Then not even a power cut leaves half of a transaction; without, the flush "
+            "settings hold for each partition by itself, as in Kafka.",
+    )  # fmt: skip
+
     zookeeper_connect: str | None = prop_of(ZooKeeperConfig, "zookeeper_connect")
     zookeeper_session_timeout_ms: int = prop_of(ZooKeeperConfig, "zookeeper_session_timeout_ms")
     zookeeper_connection_timeout_ms: int = prop_of(ZooKeeperConfig, "zookeeper_connection_timeout_ms")

@@ -167,9 +167,9 @@ class Log:
         view, batches = self._family.check(given, config, now_ms, internal)
         return self._append(given, view, batches, config, now_ms, None, guard=guard, in_sequence=not internal)
 
-    def end_transaction(self, producer_id: int, producer_epoch: int, *, commit: bool) -> AppendResult:
+    def end_transaction(self, producer_id: int, producer_epoch: int, *, commit: bool) -> int:
         """Append the marker that ends a producer's transaction here; its epoch is the producer's from now on.
-        Raises as `append`.
+        Returns its size in bytes. Raises as `append`.
         """
         config, now_ms = self.config, self._tools.clock.time_ms()
         kind = ControlType.COMMIT if commit else ControlType.ABORT
@@ -177,7 +177,14 @@ class Log:
             encode_control(kind, producer_id=producer_id, producer_epoch=producer_epoch, timestamp=now_ms)
         )
         view, batches = self._family.check(memoryview(marker), config, now_ms, True)
-        return self._append(view, view, batches, config, now_ms, None, in_sequence=False, marker=kind)
+        self._append(view, view, batches, config, now_ms, None, in_sequence=False, marker=kind)
+        return len(view)
+
+    def open_transactions(self) -> list[KnownProducer]:
+        """The producers that have a transaction open. Raises `StorageError`."""
+        if self._first_open is None:
+            return []
+        return [producer for producer in self.known_producers() if producer.open_offset >= 0]
 
     def known_producers(self) -> list[KnownProducer]:
         """The producers that the log knows, by id. Raises `StorageError`."""

@@ -21,7 +21,8 @@ from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.types import TopicPartition
 
 OFFSETS_TOPIC = "__consumer_offsets"
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC})
+TRANSACTIONS_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 NO_EXPIRY = -1
 

@@ -23,7 +23,7 @@ from broker.network.channel import RequestMemory
 from broker.network.processor import Handler
 from broker.network.socket_server import NetworkConfig, SocketServer
 from broker.offsets.coordinator import OffsetCoordinator
-from broker.offsets.offset_records import OFFSETS_TOPIC
+from broker.offsets.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.scheduler import Scheduler
 from broker.server import handlers as _handlers  # noqa: F401  (importing them fills the registry)
 from broker.server.broker_settings import BrokerSettings
@@ -34,6 +34,7 @@ from broker.server.served_logs import ServedLogs, Views
 from broker.server.served_topics import Topics, WrittenTopics
 from broker.server.views.view07 import View07
 from broker.store.manager import LogManager
+from broker.transaction.coordinator import TransactionCoordinator
 from broker.transaction.producer_ids import ProducerIds
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 
@@ -56,7 +57,8 @@ class Broker:
 
     Threads: the socket server's, one scheduler for flushes, one for the rest of the disk (retention, expiry),
     so that deleting many segments delays no flush, one for the ends of delayed fetches, so that a slow fsync
-    delays no answer, and one that loads stored offsets and then ends.
+    delays no answer, one that ends transactions, and one that loads what coordinators have stored and then
+    ends.
     """
 
     def __init__(
@@ -99,7 +101,20 @@ class Broker:
             appended=self._fetches.appended,
         )
         self._producer_ids = ProducerIds(config.directories(), files)
-        self._loader = threading.Thread(target=self._offsets.load, name="offsets-loader", daemon=True)
+        self._transaction_work = Scheduler(clock)
+        self._transactions = TransactionCoordinator(
+            self._logs,
+            clock,
+            self._producer_ids,
+            max_timeout_ms=config.transaction_max_timeout_ms,
+            expiration_ms=config.transactional_id_expiration_ms,
+            flush_before_markers=config.transaction_flush_before_end,
+            create=self._create_transactions_topic,
+            appended=self._fetches.appended,
+            end_offsets=self._offsets.end_transaction,
+            ended=self._fetches.transaction_ended,
+        )
+        self._loader = threading.Thread(target=self._load, name="state-loader", daemon=True)
         self._listeners: Listeners | None = None
         self._zookeeper_offsets = self._registration.group_offsets() if self._registration else None
         self._machine_name = socket.gethostname()
@@ -139,12 +154,14 @@ class Broker:
             raise
         try:
             self._offsets.start()
+            self._transactions.start()
             self._schedule()
             listeners = self._make_listeners()
             self._listeners = listeners
             self._timers.start()
             self._disk.start()
             self._flushes.start()
+            self._transaction_work.start()
             self._loader.start()
             listeners.start()
             self._register(listeners)
@@ -215,6 +232,8 @@ class Broker:
             written_topics=WrittenTopics(config.node_id, ownership),
             offsets=self._offsets,
             producer_ids=self._producer_ids,
+            transactions=self._transactions,
+            transaction_work=self._transaction_work,
             cluster_id=self.cluster_id,
             endpoint=lambda: self.advertised()[PLAINTEXT],
             zookeeper_offsets=self._zookeeper_offsets,
@@ -234,6 +253,28 @@ class Broker:
             config.producer_id_expiration_check_interval_ms / 1000,
             self._logs.expire_producers,
         )
+        transactions = self._transaction_work.every
+        transactions(
+            "abort transactions", config.transaction_abort_interval_ms / 1000, self._transactions.end_overdue
+        )
+        transactions(
+            "forget transactional ids",
+            config.transaction_remove_interval_ms / 1000,
+            self._transactions.forget_idle,
+        )
+
+    def _load(self) -> None:
+        """What groups and transactions have stored. The second ends transactions in the logs of the first."""
+        self._offsets.load()
+        self._transactions.load()
+
+    def _create_transactions_topic(self) -> int:
+        count = self.config.transaction_state_log_num_partitions
+        overrides = {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(self.config.transaction_state_log_segment_bytes),
+        }
+        return len(self._topics.create(TRANSACTIONS_TOPIC, count, overrides).partitions)
 
     def _create_offsets_topic(self) -> int:
         count = self.config.offsets_topic_num_partitions
@@ -245,6 +286,7 @@ class Broker:
         self._timers.stop()
         self._disk.stop()
         self._flushes.stop()
+        self._transaction_work.stop()
         if self._loader.is_alive():
             self._loader.join(_LOADER_STOP_SECONDS)
 

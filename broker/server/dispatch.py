@@ -14,11 +14,13 @@ from broker.config import BrokerConfig
 from broker.metrics import Metrics
 from broker.network.reply import Part, Reply
 from broker.offsets.coordinator import OffsetCoordinator
+from broker.scheduler import Scheduler
 from broker.server.broker_settings import BrokerSettings
 from broker.server.delayed_fetch import DelayedFetches, FetchTurns
 from broker.server.request_limits import FEW_BYTES, NARROW_BYTES, check_elements, check_width
 from broker.server.served_logs import Ownership, ServedLogs
 from broker.server.served_topics import Topics, WrittenTopics
+from broker.transaction.coordinator import TransactionCoordinator
 from broker.transaction.producer_ids import ProducerIds
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, UnsupportedVersion
@@ -38,6 +40,10 @@ _OLDER_CODES = {
     (ApiKey.PRODUCE, ErrorCode.INVALID_RECORD): (3, ErrorCode.CORRUPT_MESSAGE),
     (ApiKey.PRODUCE, ErrorCode.KAFKA_STORAGE_ERROR): (4, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     (ApiKey.FETCH, ErrorCode.KAFKA_STORAGE_ERROR): (6, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    (ApiKey.INIT_PRODUCER_ID, ErrorCode.PRODUCER_FENCED): (4, ErrorCode.INVALID_PRODUCER_EPOCH),
+    (ApiKey.ADD_PARTITIONS_TO_TXN, ErrorCode.PRODUCER_FENCED): (2, ErrorCode.INVALID_PRODUCER_EPOCH),
+    (ApiKey.ADD_OFFSETS_TO_TXN, ErrorCode.PRODUCER_FENCED): (2, ErrorCode.INVALID_PRODUCER_EPOCH),
+    (ApiKey.END_TXN, ErrorCode.PRODUCER_FENCED): (2, ErrorCode.INVALID_PRODUCER_EPOCH),
 }
 """Codes younger than the API: the first version whose clients know it, and the code for those before."""
 
@@ -50,7 +56,8 @@ class Services:
 
     ``endpoint`` returns the host and port that clients use; it is a call because port 0 becomes a number only
     when the socket is bound. ``config`` is what the broker was started with, ``settings`` what is in force of
-    it now. With a ZooKeeper there are ``zookeeper_offsets`` and an ``ownership``.
+    it now. ``transaction_work`` has a thread of its own. With a ZooKeeper there are ``zookeeper_offsets`` and
+    an ``ownership``.
     """
 
     config: BrokerConfig
@@ -64,6 +71,8 @@ class Services:
     written_topics: WrittenTopics
     offsets: OffsetCoordinator
     producer_ids: ProducerIds
+    transactions: TransactionCoordinator
+    transaction_work: Scheduler
     cluster_id: str
     endpoint: Callable[[], tuple[str, int]]
     zookeeper_offsets: ZooKeeperOffsets | None = None

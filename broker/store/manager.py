@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 from broker.config import LogConfig
 from broker.disk.data_directory import DataDirectory, Meta, agree_on_meta, keep_or_make
 from broker.disk.filesystem import FileSystem, OpenFiles, OsFileSystem, remove_tree
-from broker.log.family import Grown
+from broker.log.family import Grown, KnownProducer
 from broker.log.generations import SINCE_08, family_of, tools_of_all
 from broker.log.log import Log
 from broker.log.retention import RetentionPolicy, policy_of
@@ -193,6 +193,16 @@ class LogManager:
         return [
             DirectoryContents(each.path, each.held and each.online, sizes[each]) for each in self._directories
         ]
+
+    def open_transactions(self) -> list[tuple[TopicPartition, KnownProducer]]:
+        """The partitions in which a transaction is open, and whose it is."""
+        found = []
+        for partition, log in self._logs.items():
+            try:
+                found += [(partition, producer) for producer in log.open_transactions()]
+            except KafkaError as e:
+                _logger.warning("%s: its transactions are not known: %s", partition, e)
+        return found
 
     def files_per_answer(self) -> int:
         """Files that one answer may keep open, at least one: half of ``max_open_files``, and no more than

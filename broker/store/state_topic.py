@@ -156,20 +156,37 @@ class StateTopic(Generic[S]):
             self.open()
         return self._shards[partition_for(key, len(self._shards))]
 
-    def append(self, shard: Shard[S], records: Sequence[NewRecord]) -> None:
+    def append(
+        self, shard: Shard[S], records: Sequence[NewRecord], producer: tuple[int, int] | None = None
+    ) -> int:
         """Append all of ``records``, or none. They are in the log, and so survive the process, when this
-        returns. Caller holds the shard's lock.
+        returns; the offset of the first. With a ``producer``, id and epoch, they are part of its transaction.
+        Caller holds the shard's lock.
 
         Raises:
             KafkaError: the log refused the append.
         """
+        log = self._logs.log(shard.partition)
         if not records:
-            return
+            return log.end_offset
         data = bytearray()
         for batch in _batches(records):
-            data += encode_batch(batch)
-        self._logs.log(shard.partition).append(data, internal=True)
+            if producer is None:
+                data += encode_batch(batch)
+            else:
+                data += encode_batch(
+                    batch, producer_id=producer[0], producer_epoch=producer[1], base_sequence=0,
+                    transactional=True,
+                )  # fmt: skip
+        result = log.append(data, internal=True)
         self._appended(shard.partition, len(data))
+        return result.base_offset
+
+    def end_transaction(self, shard: Shard[S], producer_id: int, epoch: int, *, commit: bool) -> int:
+        """Append the marker of a producer's transaction; its size in bytes. Caller holds the shard's lock.
+        Raises `KafkaError`: the log refused it.
+        """
+        return self._logs.log(shard.partition).end_transaction(producer_id, epoch, commit=commit)
 
     def _shard(self, partition: int) -> Shard[S]:
         where = TopicPartition(self._name, partition)

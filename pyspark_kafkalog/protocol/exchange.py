@@ -127,6 +127,9 @@ class ApiKey(IntEnum):
     OFFSET_DELETE = 47
     DESCRIBE_CLIENT_QUOTAS = 48
     DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
 
@@ -212,6 +215,9 @@ APIS: dict[ApiKey, Api] = {
         Api(ApiKey.OFFSET_DELETE, VersionRange(0, 0), NEVER_FLEXIBLE),
         Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, VersionRange(0, 1), 1),
         Api(ApiKey.DESCRIBE_CLUSTER, VersionRange(0, 1), 0),
+        Api(ApiKey.DESCRIBE_PRODUCERS, VersionRange(0, 0), 0),
+        Api(ApiKey.DESCRIBE_TRANSACTIONS, VersionRange(0, 0), 0),
+        Api(ApiKey.LIST_TRANSACTIONS, VersionRange(0, 1), 0),
         Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, VersionRange(0, 1), 0),
         Api(ApiKey.CONSUMER_GROUP_DESCRIBE, VersionRange(0, 1), 0),
     )

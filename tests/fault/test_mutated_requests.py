@@ -21,6 +21,11 @@ from broker.server.dispatch import REGISTRY
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.protocol.api import incremental_alter_configs as incremental
+from pyspark_kafkalog.protocol.api.add_offsets_to_txn import AddOffsetsToTxnRequest
+from pyspark_kafkalog.protocol.api.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
 from pyspark_kafkalog.protocol.api.alter_configs import (
     AlterableConfig,
     AlterConfigsRequest,
@@ -44,6 +49,9 @@ from pyspark_kafkalog.protocol.api.describe_cluster import DescribeClusterReques
 from pyspark_kafkalog.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest
 from pyspark_kafkalog.protocol.api.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from pyspark_kafkalog.protocol.api.describe_producers import DescribeProducersRequest, TopicRequest
+from pyspark_kafkalog.protocol.api.describe_transactions import DescribeTransactionsRequest
+from pyspark_kafkalog.protocol.api.end_txn import EndTxnRequest
 from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
 from pyspark_kafkalog.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest
 from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
@@ -53,6 +61,7 @@ from pyspark_kafkalog.protocol.api.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from pyspark_kafkalog.protocol.api.list_transactions import ListTransactionsRequest
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
 from pyspark_kafkalog.protocol.api.offset_commit import (
     OffsetCommitRequest,
@@ -69,6 +78,11 @@ from pyspark_kafkalog.protocol.api.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
+)
+from pyspark_kafkalog.protocol.api.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey, encode_request
 from tests.support.formats.batch_bytes import resealed
@@ -136,6 +150,21 @@ def good_requests() -> dict[ApiKey, object]:
         ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochRequest(
             topics=(OffsetForLeaderTopic(topic=ATTACKED, partitions=(OffsetForLeaderPartition(0, 0, 0),)),)
         ),
+        ApiKey.ADD_PARTITIONS_TO_TXN: AddPartitionsToTxnRequest(
+            "t", 0, 0, (AddPartitionsToTxnTopic(ATTACKED, (0, 1)),)
+        ),
+        ApiKey.ADD_OFFSETS_TO_TXN: AddOffsetsToTxnRequest("t", 0, 0, "g"),
+        ApiKey.END_TXN: EndTxnRequest("t", 0, 0, True),
+        ApiKey.TXN_OFFSET_COMMIT: TxnOffsetCommitRequest(
+            "t",
+            "g",
+            0,
+            0,
+            topics=(TxnOffsetCommitRequestTopic(ATTACKED, (TxnOffsetCommitRequestPartition(0, 5),)),),
+        ),
+        ApiKey.DESCRIBE_PRODUCERS: DescribeProducersRequest((TopicRequest(ATTACKED, (0, 1)),)),
+        ApiKey.DESCRIBE_TRANSACTIONS: DescribeTransactionsRequest(("t",)),
+        ApiKey.LIST_TRANSACTIONS: ListTransactionsRequest(("Empty",), (0,)),
         ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirsRequest((DescribableLogDirTopic(ATTACKED, (0, 1)),)),
         ApiKey.DESCRIBE_CLIENT_QUOTAS: DescribeClientQuotasRequest((ComponentData("user", 0, "u"),)),
         ApiKey.DESCRIBE_CLUSTER: DescribeClusterRequest(),

@@ -1,9 +1,4 @@
-"""FindCoordinator 0-4: this broker coordinates every group. Left out: transactions and share groups.
-
-For a transactional id the answer is TRANSACTIONAL_ID_AUTHORIZATION_FAILED. Only this code and
-CLUSTER_AUTHORIZATION_FAILED end the search in librdkafka (``rd_kafka_txn_handle_FindCoordinator``): after any
-other it asks again, forever. Kafka's own client takes this code as final as well.
-"""
+"""FindCoordinator 0-4: this broker coordinates every group and transactional id. Left out: share groups."""
 
 from __future__ import annotations
 
@@ -39,16 +34,12 @@ def find_coordinator(request: FindCoordinatorRequest, ctx: Context) -> FindCoord
 def _find(key: str, key_type: int, ctx: Context) -> Coordinator:
     services = ctx.services
     try:
-        if key_type == CoordinatorType.TRANSACTION:
-            raise ServerError(
-                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                f"transactional.id {key!r}: this broker has no transactions; leave transactional.id out, or "
-                "use Apache Kafka",
+        if key_type not in (CoordinatorType.GROUP, CoordinatorType.TRANSACTION):
+            raise InvalidRequest(
+                f"key type {key_type}: this broker coordinates groups (0) and transactions (1) only"
             )
-        if key_type != CoordinatorType.GROUP:
-            raise InvalidRequest(f"key type {key_type}: this broker coordinates groups (0) only")
         try:
-            services.offsets.open()
+            (services.offsets if key_type == CoordinatorType.GROUP else services.transactions).open()
         except StorageError as e:
             # Clients ask again after this code; a storage error they take for final.
             raise ServerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(e)) from e

@@ -1,28 +1,43 @@
-"""InitProducerId 0-4: a fresh producer id for an idempotent producer.
+"""InitProducerId 0-4: a producer id and epoch.
 
 As in Kafka, a producer without a transactional id always gets a new id with epoch 0, also when it names the
-one it had. Left out: transactional ids.
+one it had. With one it fences who had the id before, and whose transaction is aborted first.
 """
 
 from __future__ import annotations
 
 from broker.server.dispatch import Context, handles
-from pyspark_kafkalog.errors import ErrorCode, KafkaError
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError
 from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
+
+_NONE = -1
 
 
 @handles(ApiKey.INIT_PRODUCER_ID, versions=(0, 4))
 def init_producer_id(request: InitProducerIdRequest, ctx: Context) -> InitProducerIdResponse:
-    """A new id; INVALID_REQUEST for a transactional id, which no client retries."""
-    if request.transactional_id is not None:
-        return _failed(ErrorCode.INVALID_REQUEST)
+    """The id and epoch; CONCURRENT_TRANSACTIONS where the client is to ask again."""
+    services = ctx.services
+    transactional_id = request.transactional_id
+    if transactional_id is None:
+        try:
+            return InitProducerIdResponse(producer_id=services.producer_ids.next(), producer_epoch=0)
+        except KafkaError as e:
+            ctx.refused(e)
+            # As Kafka where it has no ids to give: the one code after which every client asks again.
+            return _failed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     try:
-        return InitProducerIdResponse(producer_id=ctx.services.producer_ids.next(), producer_epoch=0)
+        if not transactional_id:
+            raise InvalidRequest("the transactional id is empty")
+        has = (request.producer_id, request.producer_epoch)
+        if (has[0] == _NONE) != (has[1] == _NONE):
+            raise InvalidRequest(f"{transactional_id!r}: producer {has[0]} with epoch {has[1]}")
+        producer_id, epoch = services.transactions.initialize(
+            transactional_id, request.transaction_timeout_ms, None if has[0] == _NONE else has
+        )
     except KafkaError as e:
-        ctx.refused(e)
-        # As Kafka where it has no ids to give: the one code after which every client asks again.
-        return _failed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return _failed(ctx.refused(e))
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
 
 
 def _failed(code: ErrorCode) -> InitProducerIdResponse:

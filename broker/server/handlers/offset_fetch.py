@@ -6,7 +6,7 @@ asks ZooKeeper where this broker has one, it is error 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -37,6 +37,8 @@ class _Found(NamedTuple):
 
     error: ErrorCode
     topics: list[tuple[str, list[tuple[int, CommittedOffset]]]]
+    unstable: Collection[TopicPartition] = ()
+    """Offsets of open transactions, which the client wants to wait for."""
 
 
 @handles(ApiKey.OFFSET_FETCH, versions=(0, 9))
@@ -48,14 +50,14 @@ def offset_fetch(request: OffsetFetchRequest, ctx: Context) -> Any:
         groups = []
         for group in request.groups:
             wanted = None if group.topics is None else [(t.name, t.partition_indexes) for t in group.topics]
-            found = _look_up(group.group_id, wanted, ctx)
+            found = _look_up(group.group_id, wanted, request.require_stable, ctx)
             topics = _topics(found, OffsetFetchResponseTopics, OffsetFetchResponsePartitions)
             groups.append(
                 OffsetFetchResponseGroup(group_id=group.group_id, error_code=found.error, topics=topics)
             )
         return OffsetFetchResponse(groups=tuple(groups))
     wanted = None if request.topics is None else [(t.name, t.partition_indexes) for t in request.topics]
-    found = _look_up(request.group_id, wanted, ctx)
+    found = _look_up(request.group_id, wanted, request.require_stable, ctx)
     in_partitions = found.error if ctx.version < _GROUP_ERROR_SINCE else ErrorCode.NONE
     return OffsetFetchResponse(
         error_code=found.error if ctx.version >= _GROUP_ERROR_SINCE else ErrorCode.NONE,
@@ -121,6 +123,13 @@ def _topics(
                     metadata=stored.metadata,
                     error_code=code,
                 )
+                if TopicPartition(name, partition) not in found.unstable
+                else partition_type(
+                    partition_index=partition,
+                    committed_offset=_NOTHING.offset,
+                    metadata=_NOTHING.metadata,
+                    error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT,
+                )
                 for partition, stored in partitions
             ),
         )
@@ -128,7 +137,7 @@ def _topics(
     )
 
 
-def _look_up(group_id: str, wanted: _Wanted | None, ctx: Context) -> _Found:
+def _look_up(group_id: str, wanted: _Wanted | None, require_stable: bool, ctx: Context) -> _Found:
     error, stored = ErrorCode.NONE, {}
     try:
         stored = dict(ctx.services.offsets.fetch(group_id))
@@ -136,13 +145,15 @@ def _look_up(group_id: str, wanted: _Wanted | None, ctx: Context) -> _Found:
         error = ctx.refused(e)
     if wanted is None:
         wanted = _everything(stored)
-    return _Found(
-        error,
-        [
-            (name, [(p, stored.get(TopicPartition(name, p), _NOTHING)) for p in partitions])
-            for name, partitions in wanted
-        ],
-    )
+    topics = [
+        (name, [(p, stored.get(TopicPartition(name, p), _NOTHING)) for p in partitions])
+        for name, partitions in wanted
+    ]
+    unstable: Collection[TopicPartition] = ()
+    if require_stable and not error:
+        named = [TopicPartition(name, p) for name, partitions in topics for p, _ in partitions]
+        unstable = ctx.services.offsets.unstable(group_id, named)
+    return _Found(error, topics, unstable)
 
 
 def _everything(stored: Mapping[TopicPartition, CommittedOffset]) -> _Wanted:

@@ -2,7 +2,7 @@
 
 acks 0 has no answer, and an error then closes the connection, as in Kafka, because nothing else can tell
 the producer. acks 1 and -1 are the same here: there is one copy, and the answer comes after it is written.
-Left out: transactions.
+A transactional batch is appended only while its partition is in the producer's open transaction.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import struct
 from collections.abc import Sequence
 
 from broker.log.family import AppendResult
-from broker.log.log import Log
+from broker.log.log import Guard, Log
 from broker.network.reply import Part
 from broker.offsets.offset_records import INTERNAL_TOPICS
 from broker.server.dispatch import CloseConnection, Context, handles
@@ -21,18 +21,18 @@ from pyspark_kafkalog.errors import (
     ErrorCode,
     InvalidRecord,
     InvalidTopic,
-    InvalidTxnState,
     KafkaError,
     ServerError,
     UnsupportedCompression,
 )
 from pyspark_kafkalog.formats.batch import (
+    ATTRIBUTES_POSITION,
     BATCH_OVERHEAD,
     CODEC_BITS,
-    CONTROL_BIT,
     HEADER_SIZE,
     MAGIC,
     TRANSACTIONAL_BIT,
+    read_header,
 )
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.message_set import magic_at
@@ -50,6 +50,7 @@ from pyspark_kafkalog.types import NO_TIMESTAMP, TopicPartition
 _BATCHES_SINCE = 3
 _ZSTD_SINCE = 7
 _ERROR_MESSAGE_SINCE = 8
+_ABORTABLE_SINCE = 11
 _BATCH_START = struct.Struct(">8xi4xb4xh")
 """Of a batch's header its length, magic and attributes."""
 
@@ -70,9 +71,10 @@ def produce_single(frame: bytearray, pos: int, ctx: Context) -> Sequence[Part] |
     try:
         log = _log_of(partition, request.acks, ctx)
         records = check_batch(partition, request.records, version)
+        guard = _guard(partition, records, None, ctx)  # refuses: such a request has no transactional id
         if log.takes_long(records):
             return None
-        result = _counted(log, log.append(records), len(records), ctx)
+        result = _counted(log, log.append(records, guard=guard), len(records), ctx)
     except KafkaError as e:
         refused = _refused(partition, e, ctx)
         topic = TopicProduceResponse(name=request.topic, partition_responses=(refused,))
@@ -99,7 +101,7 @@ def produce(request: ProduceRequest, ctx: Context) -> Steps[ProduceResponse | No
             partition = TopicPartition(topic.name, data.index)
             try:
                 time.check()
-                result = yield from _append(partition, data.records, request.acks, ctx)
+                result = yield from _append(partition, data.records, request, ctx)
             except KafkaError as e:
                 partitions.append(_refused(partition, e, ctx))
                 failed = True
@@ -115,19 +117,21 @@ def produce(request: ProduceRequest, ctx: Context) -> Steps[ProduceResponse | No
 
 
 def _append(
-    partition: TopicPartition, records: memoryview | None, acks: int, ctx: Context
+    partition: TopicPartition, records: memoryview | None, request: ProduceRequest, ctx: Context
 ) -> Steps[AppendResult]:
-    log = _log_of(partition, acks, ctx)
+    log = _log_of(partition, request.acks, ctx)
+    guard = None
     if ctx.version >= _BATCHES_SINCE:
         whole = check_batch(partition, records, ctx.version)
+        guard = _guard(partition, whole, request.transactional_id, ctx)
     elif records is None or not len(records):
         return AppendResult(-1, -1, NO_TIMESTAMP, log.start_offset, 0)  # clients of that time sent such
     else:
         whole = check_set(partition, records, ctx.version)
     if log.takes_long(whole):
-        result = yield from log.append_in_steps(whole)
+        result = yield from log.append_in_steps(whole, guard=guard)
     else:
-        result = log.append(whole)
+        result = log.append(whole, guard=guard)
     return _counted(log, result, len(whole), ctx)
 
 
@@ -138,6 +142,29 @@ def _log_of(partition: TopicPartition, acks: int, ctx: Context) -> Log:
     if partition.topic in INTERNAL_TOPICS:
         raise InvalidTopic(f"topic {partition.topic!r} is internal: clients cannot write to it")
     return ctx.services.logs.log(partition)
+
+
+def _guard(
+    partition: TopicPartition, batch: memoryview, transactional_id: str | None, ctx: Context
+) -> Guard | None:
+    """What must be held while a transactional batch is appended; None for any other."""
+    if not batch[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_BIT:
+        return None
+    header = read_header(batch)
+    if header.is_control:
+        return None  # which the log refuses
+    if transactional_id is None:
+        raise ServerError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            f"{partition}: a transactional batch in a request without a transactional id",
+        )
+    return ctx.services.transactions.writing(
+        transactional_id,
+        header.producer_id,
+        header.producer_epoch,
+        partition,
+        abortable=ctx.version >= _ABORTABLE_SINCE,
+    )
 
 
 def _counted(log: Log, result: AppendResult, size: int, ctx: Context) -> AppendResult:
@@ -196,8 +223,6 @@ def check_batch(partition: TopicPartition, records: memoryview | None, version: 
     size = BATCH_OVERHEAD + length
     if HEADER_SIZE <= size < len(records):
         raise InvalidRecord(f"{partition}: Produce {version} takes exactly one record batch for a partition")
-    if attributes & (TRANSACTIONAL_BIT | CONTROL_BIT) == TRANSACTIONAL_BIT:
-        raise InvalidTxnState(f"{partition}: no transaction is open in this partition")
     if version < _ZSTD_SINCE and attributes & CODEC_BITS == Codec.ZSTD:
         raise UnsupportedCompression(f"{partition}: zstd needs Produce {_ZSTD_SINCE} or later, not {version}")
     return records

@@ -95,13 +95,13 @@ class TestFindCoordinator:
             (key, ErrorCode.NONE, 0, "127.0.0.1", running_broker.port) for key in ("a", "b")
         ]
 
-    def test_transactions_have_no_coordinator(self, client: RawClient) -> None:
+    def test_it_coordinates_transactions_but_no_share_groups(
+        self, running_broker: EmbeddedBroker, client: RawClient
+    ) -> None:
         one = client.ask(FindCoordinatorRequest(key="tx", key_type=1), 3)
-        assert (one.error_code, one.node_id) == (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)
-        (many,) = client.ask(FindCoordinatorRequest(coordinator_keys=("tx",), key_type=1), 4).coordinators
-        assert (many.error_code, many.key) == (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "tx")
-        assert many.error_message is not None
-        assert "this broker has no transactions" in many.error_message
+        assert (one.error_code, one.node_id, one.port) == (ErrorCode.NONE, 0, running_broker.port)
+        (many,) = client.ask(FindCoordinatorRequest(coordinator_keys=("tx",), key_type=2), 4).coordinators
+        assert (many.error_code, many.key, many.node_id) == (ErrorCode.INVALID_REQUEST, "tx", -1)
 
 
 class TestOffsets:

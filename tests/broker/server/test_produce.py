@@ -116,7 +116,7 @@ GOOD = batch(b"some value", b"another")
             encode_batch(
                 [NewRecord(b"x")], producer_id=1, producer_epoch=0, base_sequence=0, transactional=True
             ),
-            ErrorCode.INVALID_TXN_STATE,
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         ),
         (encode_batch([NewRecord(b"x", timestamp=4_000_000_000_000)]), ErrorCode.INVALID_TIMESTAMP),
     ],

@@ -30,11 +30,6 @@ def test_a_producer_that_names_its_old_id_gets_a_new_one(client: RawClient) -> N
     assert new.producer_id != old.producer_id
 
 
-def test_a_transactional_id_is_refused(client: RawClient) -> None:
-    answer = client.ask(InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000))
-    assert (answer.error_code, answer.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
-
-
 class Producer:
     """Sends numbered batches of two."""
 

@@ -1,0 +1,26 @@
+"""AddOffsetsToTxn 0-4: the offsets of a group are to change with a transaction."""
+
+from __future__ import annotations
+
+from broker.server.dispatch import Context, handles
+from pyspark_kafkalog.errors import InvalidRequest, KafkaError
+from pyspark_kafkalog.protocol.api.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from pyspark_kafkalog.protocol.exchange import ApiKey
+
+
+@handles(ApiKey.ADD_OFFSETS_TO_TXN, versions=(0, 4))
+def add_offsets_to_txn(request: AddOffsetsToTxnRequest, ctx: Context) -> AddOffsetsToTxnResponse:
+    """The transaction gets the partition of the offsets topic that keeps the group's."""
+    services = ctx.services
+    try:
+        if not request.transactional_id:
+            raise InvalidRequest("the transactional id is empty")
+        services.transactions.add(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            [services.offsets.partition_of(request.group_id)],
+        )
+    except KafkaError as e:
+        return AddOffsetsToTxnResponse(error_code=ctx.refused(e))
+    return AddOffsetsToTxnResponse()

@@ -1,0 +1,58 @@
+"""AddPartitionsToTxn 0-3: the partitions that a transaction is about to write to; all of them, or none."""
+
+from __future__ import annotations
+
+from broker.server.dispatch import Context, handles
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError
+from pyspark_kafkalog.protocol.api.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.types import TopicPartition
+
+
+@handles(ApiKey.ADD_PARTITIONS_TO_TXN, versions=(0, 3))
+def add_partitions_to_txn(request: AddPartitionsToTxnRequest, ctx: Context) -> AddPartitionsToTxnResponse:
+    """Where one cannot be written to, it has its error, and the others OPERATION_NOT_ATTEMPTED."""
+    services = ctx.services
+    codes: dict[TopicPartition, ErrorCode] = {}
+    for topic in request.v3_and_below_topics:
+        for number in topic.partitions:
+            partition, code = TopicPartition(topic.name, number), ErrorCode.NONE
+            try:
+                services.logs.log(partition)
+            except KafkaError as e:
+                code = ctx.refused(e)
+            codes[partition] = code
+    if any(codes.values()):
+        codes = {each: code or ErrorCode.OPERATION_NOT_ATTEMPTED for each, code in codes.items()}
+    else:
+        try:
+            if not request.v3_and_below_transactional_id:
+                raise InvalidRequest("the transactional id is empty")
+            services.transactions.add(
+                request.v3_and_below_transactional_id,
+                request.v3_and_below_producer_id,
+                request.v3_and_below_producer_epoch,
+                codes,
+            )
+        except KafkaError as e:
+            codes = dict.fromkeys(codes, ctx.refused(e))
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=tuple(
+            AddPartitionsToTxnTopicResult(
+                name=topic.name,
+                results_by_partition=tuple(
+                    AddPartitionsToTxnPartitionResult(
+                        partition_index=number,
+                        partition_error_code=codes[TopicPartition(topic.name, number)],
+                    )
+                    for number in topic.partitions
+                ),
+            )
+            for topic in request.v3_and_below_topics
+        )
+    )

@@ -1,0 +1,45 @@
+"""DescribeTransactions 0: transactional ids with their state, producer and partitions."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from broker.server.dispatch import Context, handles
+from broker.transaction.states import STATE_NAMES
+from pyspark_kafkalog.errors import InvalidRequest, KafkaError
+from pyspark_kafkalog.protocol.api.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+from pyspark_kafkalog.protocol.exchange import ApiKey
+
+
+@handles(ApiKey.DESCRIBE_TRANSACTIONS, versions=(0, 0))
+def describe_transactions(request: DescribeTransactionsRequest, ctx: Context) -> DescribeTransactionsResponse:
+    """One for each id; TRANSACTIONAL_ID_NOT_FOUND for an unknown one."""
+    return DescribeTransactionsResponse(
+        transaction_states=tuple(_describe(each, ctx) for each in request.transactional_ids)
+    )
+
+
+def _describe(transactional_id: str, ctx: Context) -> TransactionState:
+    try:
+        if not transactional_id:
+            raise InvalidRequest("the transactional id is empty")
+        known = ctx.services.transactions.find(transactional_id)
+    except KafkaError as e:
+        return TransactionState(error_code=ctx.refused(e), transactional_id=transactional_id)
+    return TransactionState(
+        transactional_id=transactional_id,
+        transaction_state=STATE_NAMES[known.state],
+        transaction_timeout_ms=known.timeout_ms,
+        transaction_start_time_ms=known.started_ms,
+        producer_id=known.producer_id,
+        producer_epoch=known.epoch,
+        topics=tuple(
+            TopicData(topic=topic, partitions=tuple(each.partition for each in group))
+            for topic, group in groupby(sorted(known.partitions), key=lambda each: each.topic)
+        ),
+    )

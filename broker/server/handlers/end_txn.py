@@ -1,0 +1,38 @@
+"""EndTxn 0-4: commit or abort a transaction.
+
+The answer comes when all markers are written, so a client reads what it has just committed. Where a disk
+refuses a marker, the decision stands, and the next transaction waits for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.server.dispatch import LATER, Context, handles
+from pyspark_kafkalog.errors import InvalidRequest, KafkaError
+from pyspark_kafkalog.protocol.api.end_txn import EndTxnRequest, EndTxnResponse
+from pyspark_kafkalog.protocol.exchange import ApiKey
+
+
+@handles(ApiKey.END_TXN, versions=(0, 4))
+def end_txn(request: EndTxnRequest, ctx: Context) -> Any:
+    """Decide it now; in many partitions the markers are another thread's work."""
+    services = ctx.services
+    try:
+        if not request.transactional_id:
+            raise InvalidRequest("the transactional id is empty")
+        ending = services.transactions.end(
+            request.transactional_id, request.producer_id, request.producer_epoch, commit=request.committed
+        )
+    except KafkaError as e:
+        return EndTxnResponse(error_code=ctx.refused(e))
+    if ending.takes_long:
+
+        def later() -> EndTxnResponse:
+            ending.run()
+            return EndTxnResponse()
+
+        services.transaction_work.after(0.0, ctx.later(later))
+        return LATER
+    ending.run()
+    return EndTxnResponse()

@@ -1,0 +1,45 @@
+"""ListTransactions 0-1: all transactional ids, or those in some states, of some producers, open for long."""
+
+from __future__ import annotations
+
+from broker.server.dispatch import Context, handles
+from broker.transaction.states import PREPARED, STATE_NAMES, State
+from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.protocol.api.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
+from pyspark_kafkalog.protocol.exchange import ApiKey
+
+_OPEN = (State.ONGOING, *PREPARED)
+
+
+@handles(ApiKey.LIST_TRANSACTIONS, versions=(0, 1))
+def list_transactions(request: ListTransactionsRequest, ctx: Context) -> ListTransactionsResponse:
+    """By name. States that do not exist are named in the answer, and match nothing."""
+    now_ms = ctx.services.clock.time_ms()
+    wanted = set(request.state_filters)
+    try:
+        known = ctx.services.transactions.all()
+    except KafkaError as e:
+        return ListTransactionsResponse(error_code=ctx.refused(e))
+    return ListTransactionsResponse(
+        unknown_state_filters=tuple(
+            name for name in request.state_filters if name not in STATE_NAMES.values()
+        ),
+        transaction_states=tuple(
+            TransactionState(
+                transactional_id=each.transactional_id,
+                producer_id=each.producer_id,
+                transaction_state=STATE_NAMES[each.state],
+            )
+            for each in known
+            if (not wanted or STATE_NAMES[each.state] in wanted)
+            and (not request.producer_id_filters or each.producer_id in request.producer_id_filters)
+            and (
+                request.duration_filter < 0
+                or (each.state in _OPEN and now_ms - each.started_ms > request.duration_filter)
+            )
+        ),
+    )

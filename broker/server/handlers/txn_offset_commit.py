@@ -1,0 +1,101 @@
+"""TxnOffsetCommit 0-4: store what a group has read, if the transaction is committed.
+
+Groups without members only: generation -1.
+"""
+
+from __future__ import annotations
+
+from broker.offsets.offset_records import CommittedOffset
+from broker.server.dispatch import Context, handles
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError
+from pyspark_kafkalog.protocol.api.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.types import TopicPartition
+
+_ABORTABLE_SINCE = 4
+
+_AS_COMMIT_ERROR = {
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
+"""The log's codes as those that clients expect of a coordinator: the second makes them ask again."""
+
+
+@handles(ApiKey.TXN_OFFSET_COMMIT, versions=(0, 4))
+def txn_offset_commit(request: TxnOffsetCommitRequest, ctx: Context) -> TxnOffsetCommitResponse:
+    """Store the offsets of all partitions that exist; the others get error 3."""
+    codes: dict[TopicPartition, ErrorCode] = {}
+    accepted: dict[TopicPartition, CommittedOffset] = {}
+    for topic in request.topics:
+        for commit in topic.partitions:
+            partition = TopicPartition(topic.name, commit.partition_index)
+            try:
+                accepted[partition] = _check(partition, commit, ctx)
+                codes[partition] = ErrorCode.NONE
+            except KafkaError as e:
+                codes[partition] = ctx.refused(e)
+    try:
+        _store(request, accepted, ctx)
+    except KafkaError as e:
+        code = ctx.refused(e)
+        codes.update(dict.fromkeys(accepted, _AS_COMMIT_ERROR.get(code, code)))
+    return TxnOffsetCommitResponse(
+        topics=tuple(
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=commit.partition_index,
+                        error_code=codes[TopicPartition(topic.name, commit.partition_index)],
+                    )
+                    for commit in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _store(
+    request: TxnOffsetCommitRequest, offsets: dict[TopicPartition, CommittedOffset], ctx: Context
+) -> None:
+    services = ctx.services
+    if not request.transactional_id:
+        raise InvalidRequest("the transactional id is empty")
+    if not request.group_id:
+        raise ServerError(ErrorCode.INVALID_GROUP_ID, "the group's name is empty")
+    with services.transactions.writing(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        services.offsets.partition_of(request.group_id),
+        abortable=ctx.version >= _ABORTABLE_SINCE,
+    ):
+        if request.generation_id >= 0:  # as a member: no group has any
+            raise ServerError(
+                ErrorCode.ILLEGAL_GENERATION,
+                f"group {request.group_id!r} has no generation {request.generation_id}",
+            )
+        services.offsets.commit(request.group_id, offsets, (request.producer_id, request.producer_epoch))
+
+
+def _check(
+    partition: TopicPartition, commit: TxnOffsetCommitRequestPartition, ctx: Context
+) -> CommittedOffset:
+    services = ctx.services
+    services.logs.check_exists(partition)
+    metadata = commit.committed_metadata or ""
+    limit = services.config.offset_metadata_max_bytes
+    if len(metadata.encode()) > limit:
+        raise ServerError(
+            ErrorCode.OFFSET_METADATA_TOO_LARGE, f"{partition}: offset.metadata.max.bytes is {limit}"
+        )
+    return CommittedOffset(
+        commit.committed_offset, commit.committed_leader_epoch, metadata, services.clock.time_ms()
+    )

@@ -1,0 +1,410 @@
+"""The coordinator of transactions: what `states` decides, made durable and true in the logs.
+
+Steps, each durable before the next: the record of the id, then data; a record in a Prepare state, then the
+markers in all partitions, then the Complete record. After a crash whatever is prepared goes on, and what is
+open runs into its time-out. Left out, as one process has all partitions: WriteTxnMarkers, coordinator epochs.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+
+from broker.offsets.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from broker.store.manager import LogManager
+from broker.store.state_topic import Appended, Shard, StateTopic, Stored
+from broker.transaction import states
+from broker.transaction.producer_ids import ProducerIds
+from broker.transaction.states import PREPARED, Outcome, State, Transaction
+from broker.transaction.transaction_records import decode_key, decode_value, encode_key, encode_value
+from pyspark_kafkalog.clock import Clock
+from pyspark_kafkalog.errors import (
+    CorruptMessage,
+    ErrorCode,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    KafkaError,
+    ProducerFenced,
+    ServerError,
+    StorageError,
+    TransactionAbortable,
+    UnknownTopicOrPartition,
+)
+from pyspark_kafkalog.types import NewRecord, TopicPartition
+
+_FEW_PARTITIONS = 32
+"""To end a transaction in more takes more than some ms: others' requests do not wait for that."""
+
+_log = logging.getLogger(__name__)
+
+EndOffsets = Callable[[TopicPartition, int, int, bool], int]
+"""Partition of the offsets topic, producer id, epoch, whether it is committed: appends the marker there, and
+returns its size in bytes.
+"""
+
+Ended = Callable[[TopicPartition, int], None]
+"""Called with each marker's partition and bytes, so that readers of committed data wake up."""
+
+
+class _Entry:
+    """*Thread-safe: ``lock`` guards all.* A transactional id. Its lock comes before those of shards and logs.
+
+    ``gone``: it was forgotten, and another entry has its place. ``ending``: a thread writes its markers.
+    """
+
+    __slots__ = ("ending", "gone", "known", "lock")
+
+    def __init__(self, known: Transaction | None = None) -> None:
+        self.lock = threading.Lock()
+        self.known = known
+        self.gone = False
+        self.ending = False
+
+
+_Entries = dict[str, _Entry]
+
+
+class Ending:
+    """What is left to do for a request once its decision is stored; then it is answered.
+
+    Where it ``takes_long`` it is for another thread.
+    """
+
+    def __init__(self, coordinator: TransactionCoordinator, entry: _Entry | None, takes_long: bool) -> None:
+        self._coordinator = coordinator
+        self._entry = entry
+        self.takes_long = takes_long
+
+    def run(self) -> None:
+        """Write the markers. Where a disk refuses, the next round of `end_overdue` goes on."""
+        if self._entry is not None:
+            self._coordinator.go_on(self._entry)
+
+
+class TransactionCoordinator:
+    """*Thread-safe.* Transactional ids, by partition of ``__transaction_state``.
+
+    A shard's lock guards its table of entries, an entry's own lock all that is in it: it is held over the
+    decision and the append of its record, and over the append of data to a partition of its transaction. So
+    no data comes after the decision. The markers are written without it: a Prepare state keeps all others
+    from changing anything.
+    """
+
+    def __init__(
+        self,
+        logs: LogManager,
+        clock: Clock,
+        producer_ids: ProducerIds,
+        *,
+        max_timeout_ms: int,
+        expiration_ms: int,
+        flush_before_markers: bool,
+        create: Callable[[], int],
+        appended: Appended,
+        end_offsets: EndOffsets,
+        ended: Ended,
+    ) -> None:
+        """``create`` makes the topic and returns its partition count; it is called on first need."""
+        self._logs = logs
+        self._clock = clock
+        self._producer_ids = producer_ids
+        self._max_timeout_ms = max_timeout_ms
+        self._expiration_ms = expiration_ms
+        self._flush = flush_before_markers
+        self._end_offsets = end_offsets
+        self._ended = ended
+        self._topic: StateTopic[_Entries] = StateTopic(
+            logs, TRANSACTIONS_TOPIC, new=lambda _: {}, build=_build, create=create, appended=appended
+        )
+        self.open = self._topic.open
+        self._left_open: list[tuple[TopicPartition, int, int]] = []
+
+    def start(self) -> None:
+        """Find what an earlier run has left. `load` then reads it; until then error 14."""
+        self._topic.start()
+        # Before any client: what is open in the logs now is of earlier runs.
+        self._left_open = [
+            (partition, producer.producer_id, producer.epoch)
+            for partition, producer in self._logs.open_transactions()
+        ]
+
+    def load(self) -> None:
+        """Read all ids; end what was prepared, and abort what no id has open."""
+        self._topic.load()
+        for entry in self._entries():
+            self.go_on(entry)
+        if all(shard.loaded for shard in self._topic.shards):
+            self._abort_hanging()
+
+    def initialize(
+        self, transactional_id: str, timeout_ms: int, producer: tuple[int, int] | None
+    ) -> tuple[int, int]:
+        """A producer id and epoch, which fence who had the transactional id before. ``producer``: what the
+        client has.
+
+        Raises:
+            ServerError: INVALID_TRANSACTION_TIMEOUT; COORDINATOR_NOT_AVAILABLE: the disk refused.
+            ConcurrentTransactions: the last transaction was aborted just now, or is being ended.
+            ProducerFenced: the client's id or epoch is not the present one.
+            CoordinatorLoading: what is known of the id has not been read yet.
+        """
+        if not 0 < timeout_ms <= self._max_timeout_ms:
+            raise ServerError(
+                ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+                f"transaction.timeout.ms={timeout_ms} is not allowed; it is 1 to {self._max_timeout_ms}"
+                " (transaction.max.timeout.ms)",
+            )
+        with self._held(transactional_id, create=True) as entry:
+            outcome = states.initialize(
+                entry.known, transactional_id, timeout_ms, producer, self._clock.time_ms(), self._new_id
+            )
+            self._store(entry, outcome)
+            known = entry.known
+        if outcome.error is not None:
+            self.go_on(entry)
+            raise outcome.error
+        if known is None:
+            raise RuntimeError(f"{transactional_id!r} was initialized without a record")
+        return known.producer_id, known.epoch
+
+    def add(
+        self, transactional_id: str, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
+    ) -> None:
+        """Let the transaction of the id write to ``partitions``; the first ones begin it. Raises as `check`,
+        and `ConcurrentTransactions`: the one before is being ended.
+        """
+        with self._held(transactional_id) as entry:
+            outcome = states.add(entry.known, producer_id, epoch, partitions, self._clock.time_ms())
+            self._store(entry, outcome)
+        if outcome.error is not None:
+            raise outcome.error
+
+    def end(self, transactional_id: str, producer_id: int, epoch: int, *, commit: bool) -> Ending:
+        """Decide the transaction; what is returned is to be run before the answer. Raises as `add`, and
+        `InvalidTxnState`: there is none, or it was ended the other way.
+        """
+        with self._held(transactional_id) as entry:
+            outcome = states.end(entry.known, producer_id, epoch, commit=commit, now_ms=self._clock.time_ms())
+            self._store(entry, outcome)
+        if outcome.error is not None:
+            raise outcome.error
+        if outcome.store is None:
+            return Ending(self, None, takes_long=False)
+        many = len(outcome.store.partitions) > _FEW_PARTITIONS
+        return Ending(self, entry, takes_long=many or self._flush)
+
+    @contextmanager
+    def writing(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partition: TopicPartition,
+        *,
+        abortable: bool = False,
+    ) -> Iterator[None]:
+        """Held while a producer's data, or its offsets, are appended to a partition of its transaction.
+
+        Raises:
+            InvalidTxnState: the partition is not in an open transaction of the id; to clients that know it,
+                ``abortable``, `TransactionAbortable`.
+            InvalidProducerEpoch: another producer has fenced this one.
+            InvalidProducerIdMapping: the id is not known, or has another producer.
+            CoordinatorLoading: what is known of the id has not been read yet.
+        """
+        with self._held(transactional_id) as entry:
+            try:
+                states.check_writable(entry.known, producer_id, epoch, partition)
+            except ProducerFenced as e:
+                raise InvalidProducerEpoch(str(e)) from None
+            except InvalidTxnState as e:
+                if abortable:
+                    raise TransactionAbortable(str(e)) from None
+                raise
+            yield
+
+    def find(self, transactional_id: str) -> Transaction:
+        """What is known of an id.
+        Raises `ServerError`, TRANSACTIONAL_ID_NOT_FOUND, and `CoordinatorLoading`.
+        """
+        with self._held(transactional_id) as entry:
+            if entry.known is None:
+                raise ServerError(
+                    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+                    f"transactional id {transactional_id!r} is not known",
+                )
+            return entry.known
+
+    def all(self) -> list[Transaction]:
+        """All ids by name. Raises `CoordinatorLoading`: some have not been read yet."""
+        for shard in self._topic.shards:
+            with shard.lock:
+                shard.check_loaded()
+        found = [entry.known for entry in self._entries() if entry.known is not None]
+        return sorted(found, key=lambda each: each.transactional_id)
+
+    def end_overdue(self) -> None:
+        """Abort what has been open for longer than its time-out, and end what was prepared and is not."""
+        now_ms = self._clock.time_ms()
+        for entry in self._entries():
+            with entry.lock:
+                if entry.known is None or entry.gone:
+                    continue
+                outcome = states.overdue(entry.known, now_ms)
+                if outcome.store is not None:
+                    _log.warning(
+                        "transaction of %r aborted: open for more than its %d ms; its producer is fenced",
+                        entry.known.transactional_id, entry.known.timeout_ms,
+                    )  # fmt: skip
+                try:
+                    self._store(entry, outcome)
+                except KafkaError as e:
+                    _log.warning("transaction of %r stays open: %s", entry.known.transactional_id, e)
+            self.go_on(entry)
+
+    def forget_idle(self) -> None:
+        """Delete the ids with which nothing has happened for ``transactional.id.expiration.ms``."""
+        now_ms = self._clock.time_ms()
+        for shard in self._topic.shards:
+            with shard.lock:
+                entries = list(shard.state.items())
+            for transactional_id, entry in entries:
+                with entry.lock:
+                    known = entry.known
+                    if known is None or not states.is_forgotten(known, self._expiration_ms, now_ms):
+                        continue
+                    try:
+                        self._append(shard, NewRecord(None, encode_key(transactional_id), now_ms))
+                    except KafkaError as e:
+                        _log.warning("transactional id %r could not be forgotten: %s", transactional_id, e)
+                        continue
+                    entry.gone = True
+                    with shard.lock:
+                        del shard.state[transactional_id]
+
+    def go_on(self, entry: _Entry) -> None:
+        """Write the markers and then the Complete record of what is prepared, if nobody does already.
+
+        Where a disk refuses it stays prepared, which is logged: the markers are written again.
+        """
+        with entry.lock:
+            known = entry.known
+            if known is None or known.state not in PREPARED or entry.ending:
+                return
+            entry.ending = True
+        try:
+            if self._flush:
+                self._force(known)
+            for partition in sorted(known.partitions):
+                self._mark(partition, known.producer_id, known.epoch, known.state is State.PREPARE_COMMIT)
+            with entry.lock:
+                self._store(entry, Outcome(states.completed(known, self._clock.time_ms())))
+        except KafkaError as e:
+            _log.warning("transaction of %r is decided, and waits: %s", known.transactional_id, e)
+        finally:
+            with entry.lock:
+                entry.ending = False
+
+    def _force(self, known: Transaction) -> None:
+        """Put the data and the decision on the disk."""
+        shard = self._topic.shard_of(known.transactional_id)
+        for partition in (*known.partitions, shard.partition):
+            with suppress(UnknownTopicOrPartition):
+                self._logs.log(partition).flush()
+
+    def _mark(self, partition: TopicPartition, producer_id: int, epoch: int, commit: bool) -> None:
+        try:
+            if partition.topic == OFFSETS_TOPIC:
+                size = self._end_offsets(partition, producer_id, epoch, commit)
+            else:
+                size = self._logs.log(partition).end_transaction(producer_id, epoch, commit=commit)
+            self._ended(partition, size)
+        except UnknownTopicOrPartition:
+            _log.info(
+                "%s was deleted: the transaction of producer %d ends without it", partition, producer_id
+            )
+
+    def _abort_hanging(self) -> None:
+        """Abort what is open in a log and of no id: no client can end it, and readers would wait for ever."""
+        known = {
+            (partition, each.producer_id)
+            for each in self.all()
+            if each.state is State.ONGOING or each.state in PREPARED
+            for partition in each.partitions
+        }
+        for partition, producer_id, epoch in self._left_open:
+            if (partition, producer_id) in known:
+                continue
+            _log.warning(
+                "%s: a transaction of producer %d is open, and no transactional id has it: aborted",
+                partition, producer_id,
+            )  # fmt: skip
+            try:
+                self._mark(partition, producer_id, epoch, False)
+            except KafkaError as e:
+                _log.warning("%s: it stays open until the next start: %s", partition, e)
+        self._left_open = []
+
+    @contextmanager
+    def _held(self, transactional_id: str, *, create: bool = False) -> Iterator[_Entry]:
+        """The entry of an id, its lock held; one without anything in it where there is none."""
+        shard = self._shard(transactional_id)
+        while True:
+            with shard.lock:
+                shard.check_loaded()
+                entry = shard.state.get(transactional_id)
+                if entry is None:
+                    entry = _Entry()
+                    if create:
+                        shard.state[transactional_id] = entry
+            with entry.lock:
+                if not entry.gone:
+                    yield entry
+                    return
+
+    def _entries(self) -> list[_Entry]:
+        found: list[_Entry] = []
+        for shard in self._topic.shards:
+            with shard.lock:
+                found += shard.state.values()
+        return found
+
+    def _shard(self, transactional_id: str) -> Shard[_Entries]:
+        try:
+            return self._topic.shard_of(transactional_id)
+        except StorageError as e:
+            # Clients ask again after this code; a storage error they take for final.
+            raise ServerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(e)) from e
+
+    def _store(self, entry: _Entry, outcome: Outcome) -> None:
+        """Put the record in the log. Caller holds the entry's lock."""
+        if outcome.store is not None:
+            new = outcome.store
+            record = NewRecord(encode_value(new), encode_key(new.transactional_id), new.changed_ms)
+            self._append(self._shard(new.transactional_id), record)
+            entry.known = new
+
+    def _append(self, shard: Shard[_Entries], record: NewRecord) -> None:
+        try:
+            with shard.lock:
+                self._topic.append(shard, [record])
+        except StorageError as e:
+            raise ServerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(e)) from e
+
+    def _new_id(self) -> int:
+        try:
+            return self._producer_ids.next()
+        except StorageError as e:
+            raise ServerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(e)) from e
+
+
+def _build(shard: Shard[_Entries], stored: Stored) -> None:
+    for offset, key, value in stored.values():
+        try:
+            transactional_id = decode_key(key)
+            if transactional_id is not None:
+                shard.state[transactional_id] = _Entry(decode_value(transactional_id, value))
+        except CorruptMessage as e:
+            _log.error("%s: offset %d is skipped: %s", shard.partition, offset, e)

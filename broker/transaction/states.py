@@ -1,0 +1,248 @@
+"""What becomes of a transactional id when something happens to it. Pure: time and new ids come in.
+
+The rules are the table below (`ENDING`) and those of `initialize`, `add`, `end` and `overdue`; each takes
+what is known of an id, None for nothing, and gives an `Outcome`: the record to store before the answer, and
+the answer. A record in a Prepare state decides: the markers follow it, then `completed`, whatever happens
+meanwhile. Source: Kafka 3.9 ``TransactionCoordinator``, ``TransactionMetadata`` (KIP-98, 360, 588), with
+``transaction.version`` below 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+from pyspark_kafkalog.errors import (
+    ConcurrentTransactions,
+    InvalidProducerIdMapping,
+    InvalidTxnState,
+    KafkaError,
+    ProducerFenced,
+)
+from pyspark_kafkalog.types import TopicPartition
+
+LAST_EPOCH = 32766
+"""A producer with this epoch gets a new id instead of the next epoch: one more is left to fence it with."""
+
+NO_EPOCH = -1
+
+
+class State(IntEnum):
+    """Of a transactional id; the numbers are those of its records."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+
+
+PREPARED: Mapping[State, State] = {
+    State.PREPARE_COMMIT: State.COMPLETE_COMMIT,
+    State.PREPARE_ABORT: State.COMPLETE_ABORT,
+}
+"""The states whose markers are to be written, and those after them."""
+
+STATE_NAMES: Mapping[State, str] = {state: state.name.title().replace("_", "") for state in State}
+"""As Kafka's tools show them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A transactional id: its producer, and what its last transaction has come to.
+
+    Times are in ms since the epoch; ``started_ms`` is -1 before the first transaction. The last two fields
+    are not stored: with them a producer gets the same answer when it repeats its initialization.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    state: State
+    changed_ms: int
+    partitions: frozenset[TopicPartition] = frozenset()
+    started_ms: int = -1
+    last_epoch: int = NO_EPOCH
+    last_producer_id: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """``store``: the record that must be in the log before the answer; ``error``: the answer, if any."""
+
+    store: Transaction | None = None
+    error: KafkaError | None = None
+
+
+_SAME = Outcome()
+
+_PREPARE, _BUSY, _DONE, _WRONG = "prepare", "busy", "done", "wrong"
+
+ENDING: Mapping[tuple[State, bool], str] = {
+    (State.EMPTY, True): _WRONG,
+    (State.EMPTY, False): _WRONG,
+    (State.ONGOING, True): _PREPARE,
+    (State.ONGOING, False): _PREPARE,
+    (State.PREPARE_COMMIT, True): _BUSY,
+    (State.PREPARE_COMMIT, False): _WRONG,
+    (State.PREPARE_ABORT, True): _WRONG,
+    (State.PREPARE_ABORT, False): _BUSY,
+    (State.COMPLETE_COMMIT, True): _DONE,
+    (State.COMPLETE_COMMIT, False): _WRONG,
+    (State.COMPLETE_ABORT, True): _WRONG,
+    (State.COMPLETE_ABORT, False): _DONE,
+}
+"""What EndTxn does in each state, to commit (True) or to abort."""
+
+
+def initialize(
+    known: Transaction | None,
+    transactional_id: str,
+    timeout_ms: int,
+    producer: tuple[int, int] | None,
+    now_ms: int,
+    new_id: Callable[[], int],
+) -> Outcome:
+    """InitProducerId; ``producer`` is the id and epoch that the client has, if it says so.
+
+    An open transaction is aborted, with an epoch that fences its producer: the client asks again.
+    """
+    if known is None:
+        return Outcome(_fresh(transactional_id, timeout_ms, now_ms, new_id()))
+    if known.state in PREPARED:
+        return Outcome(error=_concurrent(known))
+    if producer is not None and not _is_its(known, *producer):
+        return Outcome(error=_fenced(known, producer[1]))
+    if known.state is State.ONGOING:
+        return Outcome(_aborting(known, now_ms), _concurrent(known))
+    emptied = replace(
+        known, state=State.EMPTY, partitions=frozenset(), timeout_ms=timeout_ms, changed_ms=now_ms,
+        started_ms=-1,
+    )  # fmt: skip
+    if producer is not None and producer[1] != known.epoch:
+        if producer[1] != known.last_epoch:
+            return Outcome(error=_fenced(known, producer[1]))
+        return Outcome(emptied)
+    last_epoch = NO_EPOCH if producer is None else known.epoch
+    if known.epoch >= LAST_EPOCH:
+        fresh = _fresh(transactional_id, timeout_ms, now_ms, new_id())
+        return Outcome(replace(fresh, last_epoch=last_epoch, last_producer_id=known.producer_id))
+    return Outcome(replace(emptied, epoch=known.epoch + 1, last_epoch=last_epoch))
+
+
+def check_producer(known: Transaction | None, producer_id: int, epoch: int) -> Transaction:
+    """The id's record, if the producer is the one that has it.
+
+    Raises:
+        InvalidProducerIdMapping: the id is unknown, or has another producer.
+        ProducerFenced: its epoch is not the present one.
+    """
+    if known is None or known.producer_id != producer_id:
+        has = "is not known" if known is None else f"has producer {known.producer_id}"
+        raise InvalidProducerIdMapping(f"the transactional id {has}; the request has producer {producer_id}")
+    if known.epoch != epoch:
+        raise _fenced(known, epoch)
+    return known
+
+
+def add(
+    known: Transaction | None, producer_id: int, epoch: int, partitions: Iterable[TopicPartition], now_ms: int
+) -> Outcome:
+    """AddPartitionsToTxn and AddOffsetsToTxn: the first ones begin a transaction."""
+    try:
+        known = check_producer(known, producer_id, epoch)
+    except KafkaError as e:
+        return Outcome(error=e)
+    if known.state in PREPARED:
+        return Outcome(error=_concurrent(known))
+    if known.state is State.ONGOING:
+        together = known.partitions.union(partitions)
+        if together == known.partitions:
+            return _SAME
+        return Outcome(replace(known, partitions=together, changed_ms=now_ms))
+    return Outcome(
+        replace(
+            known, state=State.ONGOING, partitions=frozenset(partitions), changed_ms=now_ms, started_ms=now_ms
+        )
+    )
+
+
+def end(known: Transaction | None, producer_id: int, epoch: int, *, commit: bool, now_ms: int) -> Outcome:
+    """EndTxn."""
+    try:
+        known = check_producer(known, producer_id, epoch)
+    except KafkaError as e:
+        return Outcome(error=e)
+    action = ENDING[known.state, commit]
+    if action == _DONE:
+        return _SAME
+    if action == _BUSY:
+        return Outcome(error=_concurrent(known))
+    if action == _WRONG:
+        what = "committed" if commit else "aborted"
+        where = STATE_NAMES[known.state]
+        return Outcome(error=InvalidTxnState(f"a transaction cannot be {what} in state {where}"))
+    state = State.PREPARE_COMMIT if commit else State.PREPARE_ABORT
+    return Outcome(replace(known, state=state, changed_ms=now_ms))
+
+
+def check_writable(
+    known: Transaction | None, producer_id: int, epoch: int, partition: TopicPartition
+) -> None:
+    """Whether the producer may append to ``partition``, which its open transaction must have.
+
+    Raises `InvalidTxnState` where it does not, and as `check_producer`.
+    """
+    known = check_producer(known, producer_id, epoch)
+    if known.state is not State.ONGOING or partition not in known.partitions:
+        raise InvalidTxnState(f"{partition} is not part of an open transaction of producer {producer_id}")
+
+
+def overdue(known: Transaction, now_ms: int) -> Outcome:
+    """Time has passed: a transaction that is open for too long is aborted, and its producer fenced."""
+    if known.state is State.ONGOING and known.started_ms + known.timeout_ms < now_ms:
+        return Outcome(_aborting(known, now_ms))
+    return _SAME
+
+
+def is_forgotten(known: Transaction, expiration_ms: int, now_ms: int) -> bool:
+    """Whether nothing has happened to the id for so long that its record is deleted."""
+    idle = known.state is not State.ONGOING and known.state not in PREPARED
+    return idle and known.changed_ms + expiration_ms <= now_ms
+
+
+def completed(known: Transaction, now_ms: int) -> Transaction:
+    """The record after all markers of one in a Prepare state."""
+    return replace(known, state=PREPARED[known.state], partitions=frozenset(), changed_ms=now_ms)
+
+
+def _fresh(transactional_id: str, timeout_ms: int, now_ms: int, producer_id: int) -> Transaction:
+    return Transaction(transactional_id, producer_id, 0, timeout_ms, State.EMPTY, now_ms)
+
+
+def _is_its(known: Transaction, producer_id: int, epoch: int) -> bool:
+    """Whether a client that wants to go on has the id, or had it until its epochs were used up."""
+    return producer_id == known.producer_id or (producer_id == known.last_producer_id and epoch >= LAST_EPOCH)
+
+
+def _aborting(known: Transaction, now_ms: int) -> Transaction:
+    """In one record with the epoch that fences: a crash leaves both or none."""
+    return replace(
+        known, state=State.PREPARE_ABORT, epoch=known.epoch + 1, changed_ms=now_ms, last_epoch=NO_EPOCH
+    )
+
+
+def _concurrent(known: Transaction) -> ConcurrentTransactions:
+    return ConcurrentTransactions(
+        f"the last transaction of {known.transactional_id!r} is being ended; ask again"
+    )
+
+
+def _fenced(known: Transaction, epoch: int) -> ProducerFenced:
+    return ProducerFenced(
+        f"producer {known.producer_id} of {known.transactional_id!r} has epoch {known.epoch}; the request has"
+        f" {epoch}"
+    )

@@ -1,0 +1,208 @@
+"""Transactions by raw requests: the codes of the coordinator, what readers see, and what a restart leaves."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from broker.embedded import EmbeddedBroker, start_broker
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.api.describe_producers import DescribeProducersRequest, TopicRequest
+from pyspark_kafkalog.protocol.api.describe_transactions import DescribeTransactionsRequest, TopicData
+from pyspark_kafkalog.protocol.api.list_transactions import ListTransactionsRequest
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.types import IsolationLevel
+from tests.support.protocol.raw_client import RawClient, batch, decode, versions
+from tests.support.protocol.raw_transactions import RawTransactions, stored_offset
+
+COMMITTED = int(IsolationLevel.READ_COMMITTED)
+
+
+def seen(client: RawClient, topic: str, partition: int = 0) -> list[bytes | None]:
+    """What a reader of committed data makes of one fetch of everything."""
+    data = client.fetch(topic, 0, partition, isolation_level=COMMITTED)
+    assert data.error_code == ErrorCode.NONE
+    aborted = {each.producer_id: each.first_offset for each in data.aborted_transactions or ()}
+    assert not aborted, "for tests with aborted transactions: tests/property/log/test_transactions.py"
+    return [record.value for record in decode(data)]
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.INIT_PRODUCER_ID))
+def test_each_initialization_fences_the_one_before(client: RawClient, topic: str, version: int) -> None:
+    txn = RawTransactions(client, topic)
+    assert txn.initialize(version=version) == ErrorCode.NONE
+    producer_id, epoch = txn.producer
+    assert epoch == 0
+    assert txn.initialize(version=version) == ErrorCode.NONE
+    assert txn.producer == (producer_id, 1)
+    txn.producer = (producer_id, 0)
+    assert txn.add(topic, 0) == ErrorCode.PRODUCER_FENCED
+    assert txn.add(topic, 0, version=1) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert txn.end() == ErrorCode.PRODUCER_FENCED
+    assert txn.end(version=1) == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_what_is_wrong_with_an_initialization(client: RawClient, topic: str) -> None:
+    assert RawTransactions(client, "").initialize() == ErrorCode.INVALID_REQUEST
+    for timeout_ms in (0, -1, 900_001):
+        txn = RawTransactions(client, topic, timeout_ms)
+        assert txn.initialize() == ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    txn = RawTransactions(client, topic)
+    assert txn.initialize((5, -1)) == ErrorCode.INVALID_REQUEST
+    assert txn.end() == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_one_unknown_partition_keeps_all_of_them_out(client: RawClient, topic: str) -> None:
+    txn = RawTransactions(client, topic)
+    txn.initialize()
+    with pytest.raises(ValueError, match="too many values"):
+        txn.add(topic, 0, 7)
+    assert txn.add("no-such-topic", 0) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert txn.send(topic, b"x") == ErrorCode.TRANSACTION_ABORTABLE
+    assert txn.end() == ErrorCode.INVALID_TXN_STATE
+
+
+def test_only_the_partitions_of_the_open_transaction_can_be_written_to(client: RawClient, topic: str) -> None:
+    txn = RawTransactions(client, topic).begun(topic, 0)
+    assert txn.send(topic, b"x", partition=1, version=10) == ErrorCode.INVALID_TXN_STATE
+    assert txn.send(topic, b"x", partition=1, version=11) == ErrorCode.TRANSACTION_ABORTABLE
+    assert txn.send(topic, b"x") == ErrorCode.NONE
+    plain = batch(b"plain", producer_id=txn.producer[0], epoch=txn.producer[1], sequence=1)
+    assert client.produce(topic, plain).error_code == ErrorCode.INVALID_TXN_STATE
+    assert txn.end() == ErrorCode.NONE
+    assert txn.send(topic, b"late", version=10) == ErrorCode.INVALID_TXN_STATE
+    assert txn.end() == ErrorCode.NONE
+    assert txn.end(commit=False) == ErrorCode.INVALID_TXN_STATE
+    assert seen(client, topic) == [b"x"]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_readers_of_committed_data_wait_for_the_end(
+    running_broker: EmbeddedBroker, client: RawClient, topic: str, commit: bool
+) -> None:
+    client.produce(topic, batch(b"before"))
+    txn = RawTransactions(client, topic).begun(topic)
+    assert txn.send(topic, b"a", b"b") == ErrorCode.NONE
+    client.produce(topic, batch(b"after"))
+    assert seen(client, topic) == [b"before"]
+    ends = [client.offset_at(topic, -1, isolation_level=level).offset for level in (0, COMMITTED)]
+    assert ends == [4, 1]
+    data = client.fetch(topic, 3, isolation_level=COMMITTED)
+    assert (data.error_code, bytes(data.records or b""), data.last_stable_offset) == (ErrorCode.NONE, b"", 1)
+    answers: list[object] = []
+    with RawClient(running_broker.port) as waiting:
+        reader = threading.Thread(
+            target=lambda: answers.append(
+                waiting.fetch(topic, 1, isolation_level=COMMITTED, max_wait_ms=20_000, min_bytes=1)
+            )
+        )
+        began = time.monotonic()
+        reader.start()
+        client.produce(topic, batch(b"does not wake it"))
+        assert txn.end(commit=commit) == ErrorCode.NONE
+        reader.join()
+        assert time.monotonic() - began < 15
+    (found,) = answers
+    aborted = [(each.producer_id, each.first_offset) for each in found.aborted_transactions]  # type: ignore[attr-defined]
+    assert aborted == ([] if commit else [(txn.producer[0], 1)])
+    assert [r.value for r in decode(found)] == [b"a", b"b", b"after", b"does not wake it"]  # type: ignore[arg-type]
+
+
+def test_a_new_producer_aborts_what_the_old_one_left_open(client: RawClient, topic: str) -> None:
+    old = RawTransactions(client, topic).begun(topic)
+    assert old.send(topic, b"left") == ErrorCode.NONE
+    new = RawTransactions(client, topic)
+    assert new.initialize() == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert new.initialize() == ErrorCode.NONE
+    assert new.producer == (old.producer[0], 2)
+    assert old.send(topic, b"late") == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert old.end() == ErrorCode.PRODUCER_FENCED
+    assert client.offset_at(topic, -1, isolation_level=COMMITTED).offset == 2
+    assert new.add(topic, 0) == ErrorCode.NONE
+    assert new.send(topic, b"new") == ErrorCode.NONE
+    assert new.end() == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_offsets_change_with_the_transaction(client: RawClient, topic: str, commit: bool) -> None:
+    txn = RawTransactions(client, topic)
+    txn.initialize()
+    assert txn.commit_offset(topic, topic, 5) == ErrorCode.TRANSACTION_ABORTABLE
+    assert txn.commit_offset(topic, topic, 5, version=3) == ErrorCode.INVALID_TXN_STATE
+    assert txn.add_offsets(topic) == ErrorCode.NONE
+    assert txn.commit_offset(topic, topic, 5) == ErrorCode.NONE
+    assert txn.commit_offset("", topic, 5) == ErrorCode.INVALID_GROUP_ID
+    assert stored_offset(client, topic, topic) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
+    assert stored_offset(client, topic, topic, stable=False) == (ErrorCode.NONE, -1)
+    assert txn.end(commit=commit) == ErrorCode.NONE
+    assert stored_offset(client, topic, topic) == (ErrorCode.NONE, 5 if commit else -1)
+
+
+def test_what_is_known_of_transactions_is_shown(client: RawClient, topic: str) -> None:
+    txn = RawTransactions(client, topic).begun(topic, 1, 0)
+    assert txn.send(topic, b"a", b"b") == ErrorCode.NONE
+    (state,) = client.ask(DescribeTransactionsRequest((topic,))).transaction_states
+    assert (state.error_code, state.transaction_state) == (ErrorCode.NONE, "Ongoing")
+    assert (state.producer_id, state.producer_epoch) == txn.producer
+    assert (state.transaction_timeout_ms, state.topics) == (60_000, (TopicData(topic, (0, 1)),))
+    (unknown,) = client.ask(DescribeTransactionsRequest(("no-such-id",))).transaction_states
+    assert unknown.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+    def listed(*states: str, duration: int = -1) -> tuple[list[str], tuple[str, ...]]:
+        request = ListTransactionsRequest(states, (txn.producer[0],), duration)
+        answer = client.ask(request)
+        return [each.transactional_id for each in answer.transaction_states], answer.unknown_state_filters
+
+    assert listed() == listed("Ongoing", "Empty") == ([topic], ())
+    assert listed("Empty", "Odd") == ([], ("Odd",))
+    assert listed(duration=100_000) == ([], ())
+    (producers,) = client.ask(DescribeProducersRequest((TopicRequest(topic, (0,)),))).topics[0].partitions
+    (one,) = producers.active_producers
+    assert (one.producer_id, one.producer_epoch) == txn.producer
+    assert (one.last_sequence, one.current_txn_start_offset) == (1, 0)
+    assert txn.end() == ErrorCode.NONE
+    (producers,) = client.ask(DescribeProducersRequest((TopicRequest(topic, (0,)),))).topics[0].partitions
+    assert producers.active_producers[0].current_txn_start_offset == -1
+
+
+@pytest.mark.parametrize("kill", [False, True], ids=["stop", "kill"])
+def test_open_transactions_and_their_ids_survive_the_broker(tmp_path: Path, kill: bool) -> None:
+    with start_broker(data_dir=tmp_path) as broker, RawClient(broker.port) as client:
+        client.create_topic("t")
+        txn = RawTransactions(client, "id").begun("t")
+        assert txn.add_offsets("g") == ErrorCode.NONE
+        assert txn.send("t", b"one") == ErrorCode.NONE
+        assert txn.commit_offset("g", "t", 7) == ErrorCode.NONE
+        if kill:
+            broker.kill()
+    with start_broker(data_dir=tmp_path) as broker, RawClient(broker.port) as client:
+        txn.client = client
+        while (found := stored_offset(client, "g", "t"))[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            time.sleep(0.01)
+        assert found == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
+        assert client.offset_at("t", -1, isolation_level=COMMITTED).offset == 0
+        while (code := txn.send("t", b"two")) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            time.sleep(0.01)
+        assert code == ErrorCode.NONE
+        assert txn.end() == ErrorCode.NONE
+        assert seen(client, "t") == [b"one", b"two"]
+        assert stored_offset(client, "g", "t") == (ErrorCode.NONE, 7)
+
+
+def test_a_transaction_that_takes_too_long_is_aborted(tmp_path: Path) -> None:
+    properties = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 20}
+    with start_broker(properties, data_dir=tmp_path) as broker, RawClient(broker.port) as client:
+        client.create_topic("t")
+        txn = RawTransactions(client, "id", timeout_ms=1).begun("t")
+        txn.send("t", b"x")
+        deadline = time.monotonic() + 20
+        while txn.end(commit=False) != ErrorCode.PRODUCER_FENCED and time.monotonic() < deadline:
+            txn.begun("t")
+            time.sleep(0.05)
+        assert txn.end() == ErrorCode.PRODUCER_FENCED
+        while client.offset_at("t", -1, isolation_level=COMMITTED).offset < client.offset_at("t", -1).offset:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
