@@ -65,8 +65,8 @@ class BrokerSettings:
         """Have these properties and no others be changed for this broker; for all with an empty ``name``.
 
         Raises:
-            InvalidRequest: one can only be changed in the broker's file.
-            InvalidConfig: one is unknown, or has a value that it cannot have.
+            InvalidRequest: one can only be changed in the broker's file, or has a value that it cannot have.
+            InvalidConfig: one is unknown.
             StorageError: the disk refused; everything is as it was.
         """
         with self._lock:
@@ -86,7 +86,10 @@ class BrokerSettings:
         for overrides in changed:
             for name, value in overrides.items():
                 item = _changeable(name, known)
-                values[item.field] = item.read(value, "broker")
+                try:
+                    values[item.field] = item.read(value, "broker")
+                except InvalidConfig as e:
+                    raise InvalidRequest(str(e)) from e
         return replace(self.given, **values)
 
 

@@ -27,7 +27,7 @@ def describe_client_quotas(
         _check(request.components)
     except KafkaError as e:
         return DescribeClientQuotasResponse(error_code=ctx.refused(e), error_message=str(e))
-    return DescribeClientQuotasResponse(error_code=ErrorCode.NONE, entries=())
+    return DescribeClientQuotasResponse(error_code=ErrorCode.NONE, error_message="", entries=())
 
 
 def _check(components: tuple[ComponentData, ...]) -> None:
@@ -35,6 +35,8 @@ def _check(components: tuple[ComponentData, ...]) -> None:
     seen: set[str] = set()
     for each in components:
         kind = each.entity_type
+        if not kind:
+            raise InvalidRequest("an entity type is empty")
         if kind not in _ENTITY_TYPES:
             raise UnsupportedVersion(f"entity type {kind!r}; there are {', '.join(_ENTITY_TYPES)}")
         if kind in seen:
@@ -47,4 +49,4 @@ def _check(components: tuple[ComponentData, ...]) -> None:
         if (each.match is None) == (each.match_type == _EXACT):
             raise InvalidRequest(f"{kind}: a name is given with match type exact (0), and only with that")
     if "ip" in seen and len(seen) > 1:
-        raise UnsupportedVersion("quotas of addresses cannot be combined with those of users or client ids")
+        raise InvalidRequest("quotas of addresses cannot be combined with those of users or client ids")

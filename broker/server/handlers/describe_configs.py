@@ -44,7 +44,7 @@ def _describe(
         )
     except KafkaError as e:
         return result(error_code=ctx.refused(e), error_message=str(e))
-    return result(error_code=ErrorCode.NONE, configs=entries)
+    return result(error_code=ErrorCode.NONE, error_message="", configs=entries)
 
 
 def _entries(resource: DescribeConfigsResource, ctx: Context) -> Iterator[ConfigEntry]:

@@ -213,7 +213,7 @@ def test_words_are_appended_to_the_brokers_list(tmp_path: Path) -> None:
         (THIS, "num.partitions", "3", ErrorCode.INVALID_REQUEST, "restart"),
         (THIS, "log.retention.hours", "3", ErrorCode.INVALID_REQUEST, "restart"),
         (THIS, "log.retention.mss", "3", ErrorCode.INVALID_CONFIG, "did you mean log.retention.ms"),
-        (ALL, "log.retention.ms", "soon", ErrorCode.INVALID_CONFIG, "log.retention.ms=soon"),
+        (ALL, "log.retention.ms", "soon", ErrorCode.INVALID_REQUEST, "log.retention.ms=soon"),
         ("1", "log.retention.ms", "3", ErrorCode.INVALID_REQUEST, "this is broker 0"),
     ],
 )

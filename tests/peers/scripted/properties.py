@@ -1,0 +1,177 @@
+"""Scripts of properties, and of what a broker says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyspark_kafkalog.protocol.api import alter_configs as alter
+from pyspark_kafkalog.protocol.api import describe_client_quotas as quotas
+from pyspark_kafkalog.protocol.api import describe_configs as describe
+from pyspark_kafkalog.protocol.api import incremental_alter_configs as incremental
+from pyspark_kafkalog.protocol.api.describe_cluster import DescribeClusterRequest
+from pyspark_kafkalog.protocol.api.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from tests.peers.scripted.session import (
+    APPEND,
+    BROKER,
+    DELETE,
+    NODE,
+    SET,
+    SUBTRACT,
+    TOPIC,
+    Session,
+    script,
+)
+
+
+@script(ApiKey.DESCRIBE_CONFIGS)
+def describing_properties(session: Session) -> None:
+    topic = session.topic(retention_ms="60000")
+
+    def ask(step: str, kind: int, name: str, *keys: str, synonyms: bool = True) -> None:
+        resource = describe.DescribeConfigsResource(kind, name, keys or None)
+        session.ask(step, describe.DescribeConfigsRequest((resource,), synonyms))
+
+    ask("a topic's own", TOPIC, topic, "retention.ms")
+    for key in TOPIC_KEYS:
+        ask(f"a topic's {key}", TOPIC, topic, key)
+    ask("without synonyms", TOPIC, topic, "retention.ms", synonyms=False)
+    ask("a property that is none", TOPIC, topic, "no.such")
+    ask("of no topic", TOPIC, f"{topic}-never")
+    ask("of a name that is none", TOPIC, f"{topic}/")
+    for key in BROKER_KEYS:
+        ask(f"the broker's {key}", BROKER, str(NODE), key)
+    ask("of another broker", BROKER, str(NODE + 1))
+    ask("of a broker that is no number", BROKER, "x")
+    ask("of all brokers", BROKER, "")
+    ask("of a kind that is none", 77, "x")
+
+
+TOPIC_KEYS = (
+    "segment.bytes", "segment.ms", "segment.index.bytes", "index.interval.bytes", "flush.messages",
+    "flush.ms", "retention.bytes", "cleanup.policy", "file.delete.delay.ms", "max.message.bytes",
+    "message.timestamp.type", "message.timestamp.before.max.ms", "message.timestamp.after.max.ms",
+    "compression.type", "min.insync.replicas", "delete.retention.ms", "min.compaction.lag.ms",
+    "max.compaction.lag.ms", "min.cleanable.dirty.ratio", "segment.jitter.ms", "preallocate",
+    "unclean.leader.election.enable", "compression.gzip.level", "compression.lz4.level",
+    "compression.zstd.level", "remote.storage.enable", "local.retention.ms",
+    "local.retention.bytes", "leader.replication.throttled.replicas",
+)  # fmt: skip
+
+BROKER_KEYS = (
+    "node.id", "log.segment.bytes", "log.retention.hours", "log.retention.bytes", "log.roll.hours",
+    "log.index.interval.bytes", "message.max.bytes", "num.partitions", "log.cleanup.policy", "listeners",
+    "offset.metadata.max.bytes", "producer.id.expiration.ms", "log.flush.interval.messages",
+    "num.network.threads",
+)  # fmt: skip
+
+
+@script(ApiKey.ALTER_CONFIGS)
+def replacing_properties(session: Session) -> None:
+    topic = session.topic(retention_ms="60000")
+
+    def ask(step: str, kind: int, name: str, validate_only: bool = False, **configs: str | None) -> None:
+        given = tuple(alter.AlterableConfig(key.replace("_", "."), value) for key, value in configs.items())
+        resource = alter.AlterConfigsResource(kind, name, given)
+        session.ask(step, alter.AlterConfigsRequest((resource,), validate_only))
+
+    ask("all of a topic's", TOPIC, topic, segment_bytes="1048576")
+    ask("only validated", TOPIC, topic, True, segment_bytes="2097152")
+    ask("a wrong value", TOPIC, topic, segment_bytes="x")
+    ask("an unknown one", TOPIC, topic, no_such="1")
+    ask("a null", TOPIC, topic, segment_bytes=None)
+    ask("of no topic", TOPIC, f"{topic}-never", segment_bytes="1048576")
+    session.ask("what is in force", _of_topic(topic), 4)
+    ask("the broker's", BROKER, str(NODE), log_retention_ms="50000")
+    session.pause()
+    session.ask("what is in force of the broker", _of_broker(str(NODE), "log.retention.ms"), 4)
+    session.ask("and of a topic by that", _of_topic(topic), 4)
+    ask("none of the broker's", BROKER, str(NODE))
+    session.pause()
+    ask("one that needs a restart", BROKER, str(NODE), num_partitions="3")
+    ask("another broker's", BROKER, str(NODE + 1), log_retention_ms="50000")
+
+
+def _of_topic(topic: str) -> describe.DescribeConfigsRequest:
+    keys = ("retention.ms", "segment.bytes", "cleanup.policy")
+    return describe.DescribeConfigsRequest((describe.DescribeConfigsResource(TOPIC, topic, keys),), True)
+
+
+def _of_broker(name: str, *keys: str) -> describe.DescribeConfigsRequest:
+    return describe.DescribeConfigsRequest(
+        (describe.DescribeConfigsResource(BROKER, name, keys or None),), True
+    )
+
+
+@script(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+def changing_properties(session: Session) -> None:
+    topic = session.topic(retention_ms="60000")
+
+    def ask(
+        step: str, kind: int, name: str, *changes: tuple[str, int, str | None], validate_only: bool = False
+    ) -> None:
+        given = tuple(incremental.AlterableConfig(*each) for each in changes)
+        resource = incremental.AlterConfigsResource(kind, name, given)
+        session.ask(step, incremental.IncrementalAlterConfigsRequest((resource,), validate_only))
+
+    ask("set and delete", TOPIC, topic, ("segment.bytes", SET, "1048576"), ("retention.ms", DELETE, None))
+    ask("append", TOPIC, topic, ("cleanup.policy", APPEND, "compact"))
+    session.ask("what is in force", _of_topic(topic), 4)
+    ask("subtract", TOPIC, topic, ("cleanup.policy", SUBTRACT, "delete"))
+    session.ask("what is in force then", _of_topic(topic), 4)
+    ask("append to no list", TOPIC, topic, ("retention.ms", APPEND, "1"))
+    ask("only validated", TOPIC, topic, ("segment.bytes", SET, "2097152"), validate_only=True)
+    ask("a wrong value", TOPIC, topic, ("segment.bytes", SET, "x"))
+    ask("an unknown one", TOPIC, topic, ("no.such", SET, "1"))
+    ask("a null", TOPIC, topic, ("segment.bytes", SET, None))
+    ask("one twice", TOPIC, topic, ("segment.bytes", SET, "1048576"), ("segment.bytes", SET, "1048577"))
+    ask("an operation that is none", TOPIC, topic, ("segment.bytes", 9, "1048576"))
+    ask("of no topic", TOPIC, f"{topic}-never", ("segment.bytes", SET, "1048576"))
+    ask("of a kind that is none", 77, "x", ("a", SET, "b"))
+    for owner, name in (("the broker", str(NODE)), ("all brokers", "")):
+        ask(f"set for {owner}", BROKER, name, ("log.retention.ms", SET, "50000"))
+        session.pause()
+        session.ask(f"in force at {owner}", _of_broker(name, "log.retention.ms"), 4)
+        ask(f"delete for {owner}", BROKER, name, ("log.retention.ms", DELETE, None))
+        session.pause()
+        ask(f"one that needs a restart for {owner}", BROKER, name, ("num.partitions", SET, "3"))
+        ask(f"a wrong value for {owner}", BROKER, name, ("log.retention.ms", SET, "soon"))
+    ask("another broker's", BROKER, str(NODE + 1), ("log.retention.ms", SET, "50000"))
+
+
+@script(ApiKey.DESCRIBE_LOG_DIRS)
+def directories(session: Session) -> None:
+    topic = session.filled()
+    wanted = (DescribableLogDirTopic(topic, (0, 7)), DescribableLogDirTopic(f"{topic}-never", (0,)))
+    session.ask("of some partitions", DescribeLogDirsRequest(wanted))
+    session.ask("of none", DescribeLogDirsRequest(()))
+
+
+@script(ApiKey.DESCRIBE_CLUSTER)
+def the_cluster(session: Session) -> None:
+    session.ask("plain", DescribeClusterRequest())
+    session.ask("with operations", DescribeClusterRequest(True))
+    if session.version:
+        for kind in (0, 2, 9):
+            session.ask(f"endpoints of type {kind}", DescribeClusterRequest(endpoint_type=kind))
+
+
+@script(ApiKey.DESCRIBE_CLIENT_QUOTAS)
+def quotas_of_clients(session: Session) -> None:
+    for step, components in _filters():
+        session.ask(step, quotas.DescribeClientQuotasRequest(components))
+
+
+def _filters() -> Iterator[tuple[str, tuple[quotas.ComponentData, ...]]]:
+    user, ip = quotas.ComponentData("user", 2, None), quotas.ComponentData("ip", 2, None)
+    yield "all", ()
+    yield "of users", (user,)
+    yield "of one user", (quotas.ComponentData("user", 0, "u"),)
+    yield "of the default", (quotas.ComponentData("client-id", 1, None),)
+    yield "of users twice", (user, user)
+    yield "of a kind that is none", (quotas.ComponentData("group", 2, None),)
+    yield "of no kind", (quotas.ComponentData("", 2, None),)
+    yield "a match that is none", (quotas.ComponentData("user", 9, None),)
+    yield "exactly nothing", (quotas.ComponentData("user", 0, None),)
+    yield "a default with a name", (quotas.ComponentData("user", 1, "u"),)
+    yield "of users and addresses", (user, ip)

@@ -1,0 +1,175 @@
+"""A broker while scripts of raw requests run: it is asked, and its answers are kept as plain values.
+
+A script is run for each version of its API that a broker serves, on topics and groups of its own, whose names
+are the same everywhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import Any
+from uuid import UUID
+
+from pyspark_kafkalog.protocol.api import fetch
+from pyspark_kafkalog.protocol.api import incremental_alter_configs as incremental
+from pyspark_kafkalog.protocol.api import offset_commit as commit
+from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
+from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from tests.support.protocol.raw_client import RawClient, batch, decode
+
+NODE = 1
+NO_ID, NEVER = UUID(int=0), UUID(int=7)
+
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND, SUBTRACT = incremental.ConfigOperation
+
+Answers = dict[str, Any]
+"""What a broker said to each step: a tree of plain values, `CLOSED` where it closed the connection."""
+
+CLOSED = "the connection is closed"
+
+
+class Session:
+    """*Not thread-safe.* One broker while scripts run: asks, and keeps the answers as plain values.
+
+    What differs from broker to broker, whatever they do, becomes a word: ids of topics, addresses, texts.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self._address = port, host
+        self._client = RawClient(*self._address)
+        self._words: dict[Any, str] = {}
+        self._script = ""
+        self.version = 0
+        self.answers: Answers = {}
+
+    def begin(self, script: str, version: int) -> None:
+        """The answers from here on are those of a script in one version of its API."""
+        self._script, self.version = script, version
+
+    def close(self) -> None:
+        self._client.close()
+
+    @property
+    def name(self) -> str:
+        """A name for a topic or group that no other script and version has."""
+        return f"{self._script.replace(' ', '-')}-{self.version}"
+
+    def topic(self, suffix: str = "", partitions: int = 1, **configs: str) -> str:
+        """Make a topic; its properties have underscores for dots."""
+        name = self.name + suffix
+        made = self._client.create_topic(
+            name, partitions, {key.replace("_", "."): value for key, value in configs.items()}
+        )
+        assert made.error_code == 0, made
+        self._words[made.topic_id] = f"id of {name}"
+        deadline = time.monotonic() + 10
+        while any(self._client.offset_at(name, -1, each).error_code for each in range(partitions)):
+            assert time.monotonic() < deadline, f"{name} has no leader"
+            time.sleep(0.002)
+        return name
+
+    def id_of(self, topic: str) -> UUID:
+        """The id of a topic, which the answers have as a word from here on."""
+        found = self._client.topic_id(topic)
+        self._words[found] = f"id of {topic}"
+        return found
+
+    def filled(self, suffix: str = "", count: int = 5, **configs: str) -> str:
+        """A topic of one partition with ``count`` records, each in a batch of its own."""
+        topic = self.topic(suffix, **configs)
+        for number in range(count):
+            made = self._client.produce(topic, batch(b"%d" % number, timestamp=1_700_000_000_000 + number))
+            assert made.error_code == 0, made
+        return topic
+
+    def settle(self) -> None:
+        """Wait until the broker coordinates groups: Kafka makes its topics when it is first asked to."""
+        topic = self.topic("first")
+        topics = (commit.OffsetCommitRequestTopic(topic, (commit.OffsetCommitRequestPartition(0, 1),)),)
+        deadline = time.monotonic() + 30
+        while True:
+            self._client.ask(FindCoordinatorRequest("g"), 3)
+            request = commit.OffsetCommitRequest(group_id="g", topics=topics)
+            coordinated = not self._client.ask(request, 8).topics[0].partitions[0].error_code
+            if coordinated and not self._client.ask(InitProducerIdRequest(None, 1000)).error_code:
+                return
+            assert time.monotonic() < deadline, "there is no coordinator"
+            time.sleep(0.05)
+
+    def pause(self) -> None:
+        """Kafka has changes of a broker's properties in force a moment after it has answered."""
+        time.sleep(0.2)
+
+    def ask(self, step: str, request: Any, version: int | None = None) -> Any:
+        """The answer to ``request``, in the script's version unless another is given; kept under ``step``."""
+        key = f"{self._script} {self.version}: {step}"
+        assert key not in self.answers, key
+        try:
+            answer = self._client.ask(request, self.version if version is None else version)
+        except (ConnectionError, TimeoutError):
+            self.answers[key] = CLOSED
+            self._client.close()
+            self._client = RawClient(*self._address)
+            return None
+        self.answers[key] = self._plain(answer)
+        return answer
+
+    def _plain(self, value: Any, field: str = "") -> Any:
+        """``value`` without what always differs. Lists of structs whose order says nothing are sorted."""
+        if isinstance(value, fetch.PartitionData):
+            found = {f.name: self._plain(getattr(value, f.name), f.name) for f in dataclasses.fields(value)}
+            found["records"] = [(r.offset, r.key, r.value, r.timestamp) for r in decode(value)]
+            return found
+        if dataclasses.is_dataclass(value):
+            return {f.name: self._plain(getattr(value, f.name), f.name) for f in dataclasses.fields(value)}
+        if field == "configs" and value and hasattr(value[0], "name"):
+            return {each.name: self._plain(each) for each in value}
+        if isinstance(value, tuple):
+            items = [self._plain(each, field) for each in value]
+            return sorted(items, key=repr) if field in UNORDERED else items
+        if field in TEXTS and value not in (None, "", -1):
+            return f"a {field}"
+        if isinstance(value, UUID):
+            return self._words.get(value, "no id" if value == NO_ID else "another id")
+        return int(value) if isinstance(value, IntEnum) else value
+
+
+TEXTS = frozenset(
+    {
+        "error_message", "documentation", "cluster_id", "host", "port", "log_dir", "total_bytes",
+        "usable_bytes", "producer_id",
+    }
+)  # fmt: skip
+"""Fields whose content says nothing where they are set at all."""
+
+UNORDERED = frozenset({"topics", "results", "responses", "groups", "partitions", "partition_responses"})
+
+Script = Callable[[Session], None]
+
+SCRIPTS: dict[str, tuple[ApiKey, Script]] = {}
+"""By name: the API whose versions it is run in, and what it does."""
+
+
+def script(key: ApiKey) -> Callable[[Script], Script]:
+    """Add a script, which is called what its function is."""
+
+    def add(function: Script) -> Script:
+        SCRIPTS[function.__name__.replace("_", " ")] = key, function
+        return function
+
+    return add
+
+
+def play(session: Session, served: Mapping[ApiKey, range]) -> Answers:
+    """Run all scripts in the versions ``served``."""
+    session.settle()
+    for name, (key, function) in SCRIPTS.items():
+        for version in served.get(key, ()):
+            session.begin(name, version)
+            function(session)
+    return session.answers

@@ -1,0 +1,193 @@
+"""The same scripted requests to our broker and to Apache Kafka: what differs is listed, with the reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from broker.embedded import start_broker
+from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest
+from pyspark_kafkalog.protocol.exchange import APIS, ApiKey
+from tests.peers.scripted import groups, properties, records, topics  # noqa: F401  (they fill the table)
+from tests.peers.scripted.session import NODE, Answers, Session, play
+from tests.support.foreign.apache_kafka import ApacheKafka, fetch
+from tests.support.foreign.fetched import NotAvailable
+from tests.support.protocol.raw_client import RawClient
+
+pytestmark = pytest.mark.peers
+
+KAFKAS = ("3.9.1", "4.1.1")
+
+
+ABSENT = "absent"
+
+
+class Allowed(NamedTuple):
+    """A difference that is meant: patterns of a step and of a place in its answer, and why."""
+
+    step: str
+    place: str
+    why: str
+
+
+ALLOWED: tuple[Allowed, ...] = (
+    Allowed(".*", ".*error_message", "texts are ours, also where Kafka has none; Kafka says NONE at times"),
+    # --- records
+    Allowed("appending .*", ".*log_start_offset", "with an error ours never says where the log begins"),
+    Allowed("appending .*: cut short", ".*error_code", "CORRUPT_MESSAGE as for a wrong checksum, not 87"),
+    Allowed(
+        "appending .*: the same again",
+        ".*log_append_time_ms",
+        "-1, as for the first time: the records keep their producer's time; Kafka tells the time it has kept",
+    ),
+    Allowed(
+        "(fetching .*: (before|beyond)|deleting records .*: a fetch below) .*",
+        r".*(high_watermark|log_start_offset)",
+        "out of range: the range is told, so that a client can say what there is",
+    ),
+    Allowed("fetching .*: no such .*", ".*aborted_transactions", "none is null with an error"),
+    # --- topics
+    Allowed("creating topics .*: only validated", ".*topic_id", "no topic is made, so there is no id"),
+    Allowed(
+        "describing topics .*: by id",
+        "brokers|cluster_id|controller_id",
+        "before version 12 ids are refused; Kafka sends an answer that is empty but for that",
+    ),
+    # --- properties
+    Allowed(".*", r".*configs\.generation", "whether a topic holds messages of 0.7 is a property here alone"),
+    Allowed(".*", r".*configs\.remote\.log\..*", "there is no tiered storage"),
+    Allowed(".*", r".*configs\.flush\.ms\..*", "3000 by default: there are no replicas to count on"),
+    Allowed(
+        ".*",
+        r".*configs\.message\.(format\.version|downconversion\.enable|timestamp\.difference\.max\.ms).*",
+        "of Kafka 3, gone in 4; entries stay as they came unless a format is asked for",
+    ),
+    Allowed(
+        ".*", r".*configs\.message\.timestamp\.after\.max\.ms\..*", "an hour, as in Kafka 4; in 3 no limit"
+    ),
+    Allowed(".*", r".*configs\.min\.insync\.replicas\..*", "1 by default; Kafka 4 sets it for all brokers"),
+    Allowed("describing properties .*: of all brokers", "results.*", "the same of Kafka 4"),
+    Allowed(
+        ".*",
+        r".*synonyms\[\d\]\.(name|value)",
+        "the default is that of the property itself; Kafka names one in hours, or of the log's cleaner",
+    ),
+    Allowed(
+        "describing properties .*: a topic's .*", r".*synonyms", "a default is told; Kafka tells none of some"
+    ),
+    Allowed(
+        "describing properties .*: the broker's (listeners|num.network.threads|producer.id.expiration.ms)",
+        r".*",
+        "they cannot be changed without a restart, and are others by default",
+    ),
+    Allowed("describing properties .*: the broker's node.id", r".*synonyms.*", "0 by default"),
+    Allowed("changing properties .*: an operation that is none", ".*error_code", "42; Kafka fails with -1"),
+    # --- groups and the broker
+    Allowed("committing offsets 9: of a member .*", ".*error_code", "22 as in Kafka 3.9; 69 in 4.1"),
+    Allowed("describing groups .*: with operations", ".*operations", "those of Kafka 3.9; 4.1 has more"),
+    Allowed(
+        "the cluster .*: endpoints .*", "error_code", "114 for whatever is not this; Kafka fails with -1"
+    ),
+)
+
+
+class Difference(NamedTuple):
+    """Where an answer of ours differs from a peer's."""
+
+    step: str
+    place: str
+    ours: Any
+    theirs: Any
+
+    def __str__(self) -> str:
+        return f"{self.step} | {self.place}: ours {self.ours!r}, Kafka's {self.theirs!r}"
+
+
+def served(host: str, port: int) -> dict[ApiKey, range]:
+    """The versions that a broker announces of what we know."""
+    with RawClient(port, host) as client:
+        answer = client.ask(ApiVersionsRequest(client_software_name="s", client_software_version="1"), 3)
+    return {
+        ApiKey(each.api_key): range(
+            max(each.min_version, APIS[ApiKey(each.api_key)].versions.min),
+            min(each.max_version, APIS[ApiKey(each.api_key)].versions.max) + 1,
+        )
+        for each in answer.api_keys
+        if each.api_key in list(ApiKey)
+    }
+
+
+def played(servers: str) -> Answers:
+    """What a broker answers to all scripts."""
+    host, _, port = servers.rpartition(":")
+    session = Session(host, int(port))
+    try:
+        return play(session, served(host, int(port)))
+    finally:
+        session.close()
+
+
+@pytest.fixture(scope="module")
+def ours() -> Answers:
+    settings = {"auto.create.topics.enable": False, "log.retention.ms": -1, "node.id": NODE}
+    with start_broker(settings) as broker:
+        return played(broker.bootstrap_servers)
+
+
+@pytest.fixture(scope="module", params=KAFKAS)
+def theirs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
+    version: str = request.param
+    try:
+        jars = fetch(None if version == KAFKAS[0] else version)
+    except NotAvailable as e:
+        pytest.skip(f"Apache Kafka {version} is not here: {e}")
+    kafka = ApacheKafka(jars, tmp_path_factory.mktemp("scripted"))
+    try:
+        kafka.start()
+        yield played(kafka.bootstrap_servers)
+    finally:
+        kafka.stop()
+
+
+def differences(step: str, ours: Any, theirs: Any, place: str = "") -> Iterator[Difference]:
+    """Every place where two answers differ."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for key in ours | theirs:
+            below = f"{place}.{key}" if place else key
+            yield from differences(step, ours.get(key, ABSENT), theirs.get(key, ABSENT), below)
+    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+            yield from differences(step, one, other, f"{place}[{number}]")
+    elif ours != theirs:
+        yield Difference(step, place, ours, theirs)
+
+
+_used: set[Allowed] = set()
+
+
+def is_allowed(found: Difference) -> bool:
+    """Whether the difference is in the list; what of the list there is, is noted."""
+    by = [
+        each
+        for each in ALLOWED
+        if re.fullmatch(each.step, found.step) and re.fullmatch(each.place, found.place)
+    ]
+    _used.update(by)
+    return bool(by)
+
+
+def test_ours_answers_as_kafka_does_but_for_what_is_listed(ours: Answers, theirs: Answers) -> None:
+    common = ours.keys() & theirs.keys()
+    assert len(common) > 1000
+    found = [each for step in sorted(common) for each in differences(step, ours[step], theirs[step])]
+    unexpected = [str(each) for each in found if not is_allowed(each)]
+    assert not unexpected, "\n".join(unexpected)
+
+
+def test_all_that_is_listed_differs_from_one_of_the_kafkas() -> None:
+    if not _used:
+        pytest.skip("nothing was compared")
+    assert [each for each in ALLOWED if each not in _used] == []
