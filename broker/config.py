@@ -245,12 +245,13 @@ class BrokerConfig(Config):
 
     offsets_topic_num_partitions: int = prop(
         "offsets.topic.num.partitions", 1, int, check=between(1, 10_000), unit="partitions",
-        section="Consumer offsets and producers",
+        section="Consumer groups and producers",
         doc="Partitions of the offsets topic, when it is first created (Kafka: 50, to spread over brokers).",
     )  # fmt: skip
     offsets_retention_minutes: int = prop(
         "offsets.retention.minutes", 10_080, int, check=positive_int, unit="minutes",
-        doc="How long the offsets of a group without members are kept after its last commit.",
+        doc="How long offsets are kept after the last member has left; without members after their commit, "
+            "as those of topics that no member subscribes to.",
     )  # fmt: skip
     offsets_retention_check_interval_ms: int = prop(
         "offsets.retention.check.interval.ms", 600_000, int, check=positive, unit="ms",
@@ -259,6 +260,22 @@ class BrokerConfig(Config):
     offset_metadata_max_bytes: int = prop(
         "offset.metadata.max.bytes", 4096, int, check=between(0, INT_MAX), unit="bytes",
         doc="Longest text that may be committed with an offset.",
+    )  # fmt: skip
+    group_min_session_timeout_ms: int = prop(
+        "group.min.session.timeout.ms", 6000, int, check=positive_int, unit="ms",
+        doc="Shortest session.timeout.ms that a member of a group may ask for.",
+    )  # fmt: skip
+    group_max_session_timeout_ms: int = prop(
+        "group.max.session.timeout.ms", 30 * _MINUTE_MS, int, check=positive_int, unit="ms",
+        doc="Longest session.timeout.ms that a member of a group may ask for.",
+    )  # fmt: skip
+    group_initial_rebalance_delay_ms: int = prop(
+        "group.initial.rebalance.delay.ms", 3000, int, check=between(0, INT_MAX), unit="ms",
+        doc="How long an empty group waits for more members after the first has joined. start_broker sets 0.",
+    )  # fmt: skip
+    group_max_size: int = prop(
+        "group.max.size", INT_MAX, int, check=positive_int, unit="members",
+        doc="Most members of a group.",
     )  # fmt: skip
     producer_id_expiration_ms: int = prop(
         "producer.id.expiration.ms", 86_400_000, int, check=positive_int, unit="ms",

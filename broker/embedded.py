@@ -29,6 +29,7 @@ _LISTENERS = "listeners"
 _LOG_DIRS = ("log.dirs", "log.dir")
 _CHILD = "from broker.embedded import run_child; run_child()"
 _RETENTION_TIMES = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
+_INITIAL_DELAY = "group.initial.rebalance.delay.ms"
 _STOP_SECONDS = 20.0
 _LOG_TAIL_BYTES = 4000
 
@@ -173,6 +174,7 @@ def start_broker(
 
     ``properties`` and ``overrides`` are those of ``server.properties``: ``**{"log.segment.bytes": 1024}``.
     Nothing is deleted because of its age or size unless ``log.retention.*`` says so: test data is often old.
+    A group's first member gets its partitions at once (``group.initial.rebalance.delay.ms`` is 0).
     Without ``data_dir`` the data lives in a temporary directory and goes with the broker. The process
     also ends when this one does.
 
@@ -187,6 +189,7 @@ def start_broker(
     merged.setdefault(_LISTENERS, f"PLAINTEXT://{_HOST}:0")
     if not any(name in merged for name in _RETENTION_TIMES):
         merged[_RETENTION_TIMES[0]] = "-1"
+    merged.setdefault(_INITIAL_DELAY, "0")
     temporary = None
     if data_dir is None:
         temporary = Path(tempfile.mkdtemp(prefix="kafkalog-"))

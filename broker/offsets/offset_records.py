@@ -1,11 +1,13 @@
 """Keys and values of ``__consumer_offsets``, byte for byte as Kafka lays them out. Pure.
 
-Key, versions 0 and 1: ``version:2 group:string topic:string partition:4``; version 2 is group metadata.
+Key, versions 0 and 1: ``version:2 group:string topic:string partition:4``; later ones are those
+of groups and their members.
 Value: ``version:2 offset:8``, then by version
 
 * 0, 2: ``metadata:string commit_timestamp:8``
 * 1: ``metadata:string commit_timestamp:8 expire_timestamp:8``
 * 3: ``leader_epoch:4 metadata:string commit_timestamp:8``
+* 4: the same with compact strings, and tagged fields
 
 A string is ``length:2`` and UTF-8 bytes; a null value deletes the key. We write version 1 where the commit
 names its own retention, else 3. Source: Kafka's ``OffsetCommitKey`` and ``OffsetCommitValue`` definitions.
@@ -18,6 +20,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pyspark_kafkalog.errors import CorruptMessage
+from pyspark_kafkalog.protocol.primitives import read_length
 from pyspark_kafkalog.types import TopicPartition
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -44,6 +47,14 @@ class CommittedOffset:
     metadata: str = ""
     commit_timestamp_ms: int = -1
     expire_timestamp_ms: int = NO_EXPIRY
+
+    def is_expired(self, now_ms: int, retention_ms: int, since_ms: int) -> bool:
+        """Whether it is ``retention_ms`` old, counted from the commit or ``since_ms``, the later of them.
+        A commit's own expiry goes before both.
+        """
+        if self.expire_timestamp_ms != NO_EXPIRY:
+            return self.expire_timestamp_ms <= now_ms
+        return max(self.commit_timestamp_ms, since_ms) + retention_ms <= now_ms
 
 
 class OffsetKey(NamedTuple):
@@ -85,23 +96,23 @@ def decode_key(data: bytes) -> OffsetKey | None:
 
 
 def decode_value(data: bytes) -> CommittedOffset:
-    """The value of any version up to 3.
+    """The value of any version up to 4.
     Raises `CorruptMessage`: the bytes are cut or of a version we do not know.
     """
     try:
         (version,) = _INT16.unpack_from(data)
-        if not 0 <= version <= 3:
+        if not 0 <= version <= 4:
             raise CorruptMessage(f"{OFFSETS_TOPIC}: value of unknown version {version}")
         (offset,) = _INT64.unpack_from(data, 2)
         pos, leader_epoch, expires = 10, -1, NO_EXPIRY
-        if version == 3:
+        if version >= 3:
             (leader_epoch,) = _INT32.unpack_from(data, pos)
             pos += 4
-        metadata, pos = _read_string(data, pos)
+        metadata, pos = (_read_string if version < 4 else _read_compact_string)(data, pos)
         (committed,) = _INT64.unpack_from(data, pos)
         if version == 1:
             (expires,) = _INT64.unpack_from(data, pos + 8)
-    except (struct.error, UnicodeDecodeError) as e:
+    except (struct.error, IndexError, UnicodeDecodeError) as e:
         raise CorruptMessage(f"{OFFSETS_TOPIC}: value of {len(data)} bytes cannot be read: {e}") from e
     return CommittedOffset(offset, leader_epoch, metadata, committed, expires)
 
@@ -119,3 +130,11 @@ def _read_string(data: bytes, pos: int) -> tuple[str, int]:
     if length < 0 or pos + length > len(data):
         raise CorruptMessage(f"{OFFSETS_TOPIC}: string of {length} bytes at byte {pos} of {len(data)}")
     return bytes(data[pos : pos + length]).decode("utf-8"), pos + length
+
+
+def _read_compact_string(data: bytes, pos: int) -> tuple[str, int]:
+    length, pos = read_length(data, pos)
+    end = pos + length - 1
+    if length == 0 or end > len(data):
+        raise CorruptMessage(f"{OFFSETS_TOPIC}: string of {length - 1} bytes at byte {pos} of {len(data)}")
+    return data[pos:end].decode("utf-8"), end

@@ -16,13 +16,13 @@ from broker.config import BrokerConfig, LogConfig
 from broker.disk.data_directory import keep_or_make
 from broker.disk.filesystem import FileSystem, OsFileSystem
 from broker.endpoint import KAFKA07, PLAINTEXT
+from broker.group.coordinator import GroupCoordinator, GroupSettings
 from broker.log.family import LogFamily
 from broker.log.generations import SINCE_08, V07
 from broker.metrics import Metrics
 from broker.network.channel import RequestMemory
 from broker.network.processor import Handler
 from broker.network.socket_server import NetworkConfig, SocketServer
-from broker.offsets.coordinator import OffsetCoordinator
 from broker.offsets.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.scheduler import Scheduler
 from broker.server import handlers as _handlers  # noqa: F401  (importing them fills the registry)
@@ -57,8 +57,8 @@ class Broker:
 
     Threads: the socket server's, one scheduler for flushes, one for the rest of the disk (retention, expiry),
     so that deleting many segments delays no flush, one for the ends of delayed fetches, so that a slow fsync
-    delays no answer, one that ends transactions, and one that loads what coordinators have stored and then
-    ends.
+    delays no answer, one for the time of groups, one that ends transactions, and one that loads what
+    coordinators have stored and then ends.
     """
 
     def __init__(
@@ -93,10 +93,18 @@ class Broker:
         self._topics = Topics(self._logs, config, self._registration)
         self._disk = Scheduler(clock)
         self._flushes = Scheduler(clock)
-        self._offsets = OffsetCoordinator(
+        self._group_timers = Scheduler(clock)
+        self._groups = GroupCoordinator(
             self._logs,
             clock,
-            retention_ms=config.offsets_retention_minutes * _MINUTE_MS,
+            self._group_timers,
+            GroupSettings(
+                min_session_timeout_ms=config.group_min_session_timeout_ms,
+                max_session_timeout_ms=config.group_max_session_timeout_ms,
+                initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+                max_size=config.group_max_size,
+                offsets_retention_ms=config.offsets_retention_minutes * _MINUTE_MS,
+            ),
             create=self._create_offsets_topic,
             appended=self._fetches.appended,
         )
@@ -111,7 +119,7 @@ class Broker:
             flush_before_markers=config.transaction_flush_before_end,
             create=self._create_transactions_topic,
             appended=self._fetches.appended,
-            end_offsets=self._offsets.end_transaction,
+            end_offsets=self._groups.end_transaction,
             ended=self._fetches.transaction_ended,
         )
         self._loader = threading.Thread(target=self._load, name="state-loader", daemon=True)
@@ -153,12 +161,13 @@ class Broker:
             self._withdraw()
             raise
         try:
-            self._offsets.start()
+            self._groups.start()
             self._transactions.start()
             self._schedule()
             listeners = self._make_listeners()
             self._listeners = listeners
             self._timers.start()
+            self._group_timers.start()
             self._disk.start()
             self._flushes.start()
             self._transaction_work.start()
@@ -177,6 +186,7 @@ class Broker:
         self._withdraw()
         if self._listeners is not None:
             self._fetches.close()
+            self._groups.close()
             self._listeners.stop(grace_seconds)
         self._stop_background()
         self._logs.close()
@@ -230,7 +240,7 @@ class Broker:
             fetches=self._fetches,
             turns=FetchTurns(),
             written_topics=WrittenTopics(config.node_id, ownership),
-            offsets=self._offsets,
+            groups=self._groups,
             producer_ids=self._producer_ids,
             transactions=self._transactions,
             transaction_work=self._transaction_work,
@@ -247,7 +257,7 @@ class Broker:
         every("deleted files", _DELETED_FILES_SECONDS, self._logs.remove_deleted)
         every("topics whose clients have left", _LEFT_TOPICS_SECONDS, self._topics.go_on)
         every("retention", config.log_retention_check_interval_ms / 1000, self._logs.apply_retention)
-        every("expire offsets", config.offsets_retention_check_interval_ms / 1000, self._offsets.expire)
+        every("expire offsets", config.offsets_retention_check_interval_ms / 1000, self._groups.expire)
         every(
             "expire producers",
             config.producer_id_expiration_check_interval_ms / 1000,
@@ -265,7 +275,7 @@ class Broker:
 
     def _load(self) -> None:
         """What groups and transactions have stored. The second ends transactions in the logs of the first."""
-        self._offsets.load()
+        self._groups.load()
         self._transactions.load()
 
     def _create_transactions_topic(self) -> int:
@@ -284,6 +294,7 @@ class Broker:
         if self._zookeeper_offsets is not None:
             self._zookeeper_offsets.close()
         self._timers.stop()
+        self._group_timers.stop()
         self._disk.stop()
         self._flushes.stop()
         self._transaction_work.stop()

@@ -11,9 +11,9 @@ from types import GeneratorType, MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from broker.config import BrokerConfig
+from broker.group.coordinator import GroupCoordinator
 from broker.metrics import Metrics
 from broker.network.reply import Part, Reply
-from broker.offsets.coordinator import OffsetCoordinator
 from broker.scheduler import Scheduler
 from broker.server.broker_settings import BrokerSettings
 from broker.server.delayed_fetch import DelayedFetches, FetchTurns
@@ -69,7 +69,7 @@ class Services:
     fetches: DelayedFetches
     turns: FetchTurns
     written_topics: WrittenTopics
-    offsets: OffsetCoordinator
+    groups: GroupCoordinator
     producer_ids: ProducerIds
     transactions: TransactionCoordinator
     transaction_work: Scheduler
@@ -90,6 +90,11 @@ class Context:
         self.reply = reply
         self.version = header.api_version
         """The version of the API that the client asked in, and is answered in."""
+
+    @property
+    def client_host(self) -> str:
+        """The client's address, as Kafka writes it: ``/127.0.0.1``."""
+        return "/" + self.reply.peer.rpartition(":")[0]
 
     def answer(self, response: Any, version: int | None = None) -> None:
         """Send the answer. For `LATER`: from any thread. Parameters and errors: `encode`."""

@@ -104,8 +104,8 @@ class StateTopic(Generic[S]):
         appended: Appended,
     ) -> None:
         """``new`` makes a partition's state without anything in it; ``build`` fills it with what was stored,
-        the shard's lock held. ``create`` makes the topic and returns its partition count; it is called on
-        first need.
+        without the lock: nobody else uses or appends to a shard before it is loaded. ``create`` makes the
+        topic and returns its partition count; it is called on first need.
         """
         self._logs = logs
         self._name = name
@@ -131,8 +131,8 @@ class StateTopic(Generic[S]):
         """Read every partition into memory; returns when all that can be are loaded."""
         for shard in self._shards:
             try:
+                self._build(shard, _read(self._logs.log(shard.partition)))
                 with shard.lock:
-                    self._build(shard, _read(self._logs.log(shard.partition)))
                     shard.loaded = True
             except KafkaError as e:
                 _log.error("%s cannot be loaded, what it keeps stays unavailable: %s", shard.partition, e)

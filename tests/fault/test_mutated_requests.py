@@ -38,6 +38,7 @@ from pyspark_kafkalog.protocol.api.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from pyspark_kafkalog.protocol.api.delete_groups import DeleteGroupsRequest
 from pyspark_kafkalog.protocol.api.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -53,8 +54,11 @@ from pyspark_kafkalog.protocol.api.describe_producers import DescribeProducersRe
 from pyspark_kafkalog.protocol.api.describe_transactions import DescribeTransactionsRequest
 from pyspark_kafkalog.protocol.api.end_txn import EndTxnRequest
 from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
+from pyspark_kafkalog.protocol.api.heartbeat import HeartbeatRequest
 from pyspark_kafkalog.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest
 from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
+from pyspark_kafkalog.protocol.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from pyspark_kafkalog.protocol.api.leave_group import LeaveGroupRequest, MemberIdentity
 from pyspark_kafkalog.protocol.api.list_groups import ListGroupsRequest
 from pyspark_kafkalog.protocol.api.list_offsets import (
     ListOffsetsPartition,
@@ -68,6 +72,11 @@ from pyspark_kafkalog.protocol.api.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from pyspark_kafkalog.protocol.api.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from pyspark_kafkalog.protocol.api.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -79,6 +88,7 @@ from pyspark_kafkalog.protocol.api.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from pyspark_kafkalog.protocol.api.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from pyspark_kafkalog.protocol.api.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -128,6 +138,29 @@ def good_requests() -> dict[ApiKey, object]:
         ApiKey.FIND_COORDINATOR: FindCoordinatorRequest(key="g"),
         ApiKey.DESCRIBE_GROUPS: DescribeGroupsRequest(groups=("g", "none")),
         ApiKey.LIST_GROUPS: ListGroupsRequest(),
+        # Of a member that the group does not have: nobody is to wait for what mutated members do.
+        ApiKey.JOIN_GROUP: JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=6000,
+            rebalance_timeout_ms=100,
+            member_id="m",
+            protocol_type="consumer",
+            protocols=(JoinGroupRequestProtocol("range", b"\0\0\0\0\0\0"),),
+        ),
+        ApiKey.SYNC_GROUP: SyncGroupRequest(
+            group_id="g",
+            generation_id=1,
+            member_id="m",
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=(SyncGroupRequestAssignment("m", b"assigned"),),
+        ),
+        ApiKey.HEARTBEAT: HeartbeatRequest("g", 1, "m"),
+        ApiKey.LEAVE_GROUP: LeaveGroupRequest("g", "m", (MemberIdentity("m"),)),
+        ApiKey.DELETE_GROUPS: DeleteGroupsRequest(("none",)),
+        ApiKey.OFFSET_DELETE: OffsetDeleteRequest(
+            "g", (OffsetDeleteRequestTopic(ATTACKED, (OffsetDeleteRequestPartition(0),)),)
+        ),
         ApiKey.API_VERSIONS: ApiVersionsRequest(client_software_name="n", client_software_version="1"),
         ApiKey.CREATE_TOPICS: CreateTopicsRequest(
             topics=(

@@ -19,7 +19,7 @@ def add_offsets_to_txn(request: AddOffsetsToTxnRequest, ctx: Context) -> AddOffs
             request.transactional_id,
             request.producer_id,
             request.producer_epoch,
-            [services.offsets.partition_of(request.group_id)],
+            [services.groups.partition_of(request.group_id)],
         )
     except KafkaError as e:
         return AddOffsetsToTxnResponse(error_code=ctx.refused(e))

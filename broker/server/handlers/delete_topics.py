@@ -48,5 +48,5 @@ def _delete(wanted: DeleteTopicState, ctx: Context) -> DeletableTopicResult:
             name=wanted.name, topic_id=wanted.topic_id, error_code=ctx.refused(e), error_message=str(e)
         )
     services.fetches.changed(name)
-    services.offsets.forget_topic(name)
+    services.groups.forget_topic(name)
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=ErrorCode.NONE)

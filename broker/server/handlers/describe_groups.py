@@ -1,12 +1,13 @@
-"""DescribeGroups 0-6: groups with offsets are in state "Empty", all others "Dead". None has members."""
+"""DescribeGroups 0-6: states and members of classic groups. An unknown group is "Dead". Left out: nothing."""
 
 from __future__ import annotations
 
+from broker.group.coordinator import NoSuchGroup
 from broker.server.dispatch import Context, handles
-from broker.server.handlers.list_groups import EMPTY
-from pyspark_kafkalog.errors import ErrorCode, KafkaError
+from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.protocol.api.describe_groups import (
     DescribedGroup,
+    DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
@@ -31,15 +32,30 @@ def describe_groups(request: DescribeGroupsRequest, ctx: Context) -> DescribeGro
 
 def _describe(group: str, operations: int, ctx: Context) -> DescribedGroup:
     try:
-        known = ctx.services.offsets.knows(group)
+        found = ctx.services.groups.describe(group)
+    except NoSuchGroup as e:
+        if ctx.version < _UNKNOWN_SINCE:
+            return DescribedGroup(group_id=group, group_state=DEAD, authorized_operations=operations)
+        return DescribedGroup(
+            error_code=ctx.refused(e), error_message=str(e), group_id=group, group_state=DEAD
+        )
     except KafkaError as e:
         return DescribedGroup(error_code=ctx.refused(e), group_id=group, group_state=DEAD)
-    if not known and ctx.version >= _UNKNOWN_SINCE:
-        return DescribedGroup(
-            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=f"there is no group {group!r}",
-            group_id=group,
-            group_state=DEAD,
-        )
-    state = EMPTY if known else DEAD
-    return DescribedGroup(group_id=group, group_state=state, authorized_operations=operations)
+    return DescribedGroup(
+        group_id=group,
+        group_state=found.state,
+        protocol_type=found.protocol_type,
+        protocol_data=found.protocol,
+        members=tuple(
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in found.members
+        ),
+        authorized_operations=operations,
+    )

@@ -39,7 +39,7 @@ def _find(key: str, key_type: int, ctx: Context) -> Coordinator:
                 f"key type {key_type}: this broker coordinates groups (0) and transactions (1) only"
             )
         try:
-            (services.offsets if key_type == CoordinatorType.GROUP else services.transactions).open()
+            (services.groups if key_type == CoordinatorType.GROUP else services.transactions).open()
         except StorageError as e:
             # Clients ask again after this code; a storage error they take for final.
             raise ServerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(e)) from e

@@ -1,4 +1,4 @@
-"""OffsetCommit 0-9: store what a group has read. Groups without members only: generation -1.
+"""OffsetCommit 0-9: store what a group has read: its members do, or anybody while it has none.
 
 Version 0 stores it in ZooKeeper where this broker has one, and else where the others do.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from broker.group.coordinator import NoSuchGroup
 from broker.offsets.offset_records import NO_EXPIRY, CommittedOffset
 from broker.server.dispatch import LATER, Context, handles
 from pyspark_kafkalog.config.definition import LONG_MAX
@@ -25,11 +26,8 @@ from pyspark_kafkalog.types import TopicPartition
 if TYPE_CHECKING:
     from broker.server.registration import ZooKeeperOffsets
 
-_AS_COMMIT_ERROR = {
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-}
-"""The log's codes as those that clients expect of a coordinator: the second makes them ask again."""
+_NO_GROUP_SINCE = 9
+"""Before, a member of a group that does not exist is told that its generation does not."""
 
 
 @handles(ApiKey.OFFSET_COMMIT, versions=(0, 9))
@@ -54,15 +52,18 @@ def offset_commit(request: OffsetCommitRequest, ctx: Context) -> Any:
         zookeeper.in_turn(ctx.later(lambda: _to_zookeeper(request, accepted, codes, zookeeper, ctx)))
         return LATER
     try:
-        if request.generation_id_or_member_epoch >= 0:  # as a member: no group has any
-            raise ServerError(
-                ErrorCode.ILLEGAL_GENERATION,
-                f"group {request.group_id!r} has no generation {request.generation_id_or_member_epoch}",
-            )
-        ctx.services.offsets.commit(request.group_id, accepted)
+        ctx.services.groups.commit(
+            request.group_id,
+            accepted,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            generation=request.generation_id_or_member_epoch,
+        )
     except KafkaError as e:
         code = ctx.refused(e)
-        codes.update(dict.fromkeys(accepted, _AS_COMMIT_ERROR.get(code, code)))
+        if isinstance(e, NoSuchGroup) and ctx.version < _NO_GROUP_SINCE:
+            code = ErrorCode.ILLEGAL_GENERATION
+        codes.update(dict.fromkeys(accepted, code))
     return _response(request, codes)
 
 

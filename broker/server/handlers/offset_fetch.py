@@ -73,7 +73,7 @@ def _oldest(request: OffsetFetchRequest, ctx: Context) -> Any:
             ctx.later(lambda: _each(request, ctx, lambda partition: zookeeper.read(group, partition)))
         )
         return LATER
-    stored = cache(lambda: ctx.services.offsets.fetch(group))  # once: it is all that the group has
+    stored = cache(lambda: ctx.services.groups.fetch(group))  # once: it is all that the group has
     return _each(request, ctx, lambda partition: stored().get(partition))
 
 
@@ -140,7 +140,7 @@ def _topics(
 def _look_up(group_id: str, wanted: _Wanted | None, require_stable: bool, ctx: Context) -> _Found:
     error, stored = ErrorCode.NONE, {}
     try:
-        stored = dict(ctx.services.offsets.fetch(group_id))
+        stored = dict(ctx.services.groups.fetch(group_id))
     except KafkaError as e:
         error = ctx.refused(e)
     if wanted is None:
@@ -152,7 +152,7 @@ def _look_up(group_id: str, wanted: _Wanted | None, require_stable: bool, ctx: C
     unstable: Collection[TopicPartition] = ()
     if require_stable and not error:
         named = [TopicPartition(name, p) for name, partitions in topics for p, _ in partitions]
-        unstable = ctx.services.offsets.unstable(group_id, named)
+        unstable = ctx.services.groups.unstable(group_id, named)
     return _Found(error, topics, unstable)
 
 

@@ -1,10 +1,8 @@
-"""TxnOffsetCommit 0-4: store what a group has read, if the transaction is committed.
-
-Groups without members only: generation -1.
-"""
+"""TxnOffsetCommit 0-4: store what a group has read, if the transaction is committed."""
 
 from __future__ import annotations
 
+from broker.group.coordinator import NoSuchGroup
 from broker.offsets.offset_records import CommittedOffset
 from broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError
@@ -19,12 +17,6 @@ from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
 
 _ABORTABLE_SINCE = 4
-
-_AS_COMMIT_ERROR = {
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-}
-"""The log's codes as those that clients expect of a coordinator: the second makes them ask again."""
 
 
 @handles(ApiKey.TXN_OFFSET_COMMIT, versions=(0, 4))
@@ -43,8 +35,8 @@ def txn_offset_commit(request: TxnOffsetCommitRequest, ctx: Context) -> TxnOffse
     try:
         _store(request, accepted, ctx)
     except KafkaError as e:
-        code = ctx.refused(e)
-        codes.update(dict.fromkeys(accepted, _AS_COMMIT_ERROR.get(code, code)))
+        code = ErrorCode.ILLEGAL_GENERATION if isinstance(e, NoSuchGroup) else ctx.refused(e)
+        codes.update(dict.fromkeys(accepted, code))
     return TxnOffsetCommitResponse(
         topics=tuple(
             TxnOffsetCommitResponseTopic(
@@ -74,15 +66,17 @@ def _store(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
-        services.offsets.partition_of(request.group_id),
+        services.groups.partition_of(request.group_id),
         abortable=ctx.version >= _ABORTABLE_SINCE,
     ):
-        if request.generation_id >= 0:  # as a member: no group has any
-            raise ServerError(
-                ErrorCode.ILLEGAL_GENERATION,
-                f"group {request.group_id!r} has no generation {request.generation_id}",
-            )
-        services.offsets.commit(request.group_id, offsets, (request.producer_id, request.producer_epoch))
+        services.groups.commit(
+            request.group_id,
+            offsets,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            generation=request.generation_id,
+            producer=(request.producer_id, request.producer_epoch),
+        )
 
 
 def _check(

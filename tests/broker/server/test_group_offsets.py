@@ -161,7 +161,7 @@ class TestOffsets:
         assert commit(client, group, {(topic, 1): 2}, metadata=None) == [ErrorCode.NONE]
         assert fetch(client, group) == {(topic, 0): (1, "x" * 20), (topic, 1): (2, "")}
 
-    def test_a_commit_as_a_member_is_refused(self, client: RawClient, topic: str) -> None:
+    def test_a_commit_as_a_member_of_no_group_is_refused(self, client: RawClient, topic: str) -> None:
         codes = commit(
             client, f"m-{topic}", {(topic, 0): 1}, generation_id_or_member_epoch=3, member_id="member-1"
         )

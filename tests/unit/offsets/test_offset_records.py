@@ -58,8 +58,16 @@ def test_values_of_versions_0_and_2_are_read(version: int) -> None:
 
 
 def test_a_value_of_a_later_version_is_refused() -> None:
-    with pytest.raises(CorruptMessage, match="version 4"):
-        decode_value(b"\x00\x04" + bytes(20))
+    with pytest.raises(CorruptMessage, match="version 5"):
+        decode_value(b"\x00\x05" + bytes(20))
+
+
+def test_version_4_has_compact_strings_and_tagged_fields() -> None:
+    data = bytes.fromhex("0004 0000000000000102 00000007 02") + b"m" + bytes.fromhex("0000000000000010 00")
+    assert decode_value(data) == CommittedOffset(258, 7, "m", 16)
+    for size in range(2, len(data) - 1):
+        with pytest.raises(CorruptMessage):
+            decode_value(data[:size])
 
 
 def test_cut_keys_and_values_are_refused_at_every_byte() -> None:

@@ -7,10 +7,11 @@ from uuid import uuid4
 import pytest
 
 from broker.config import LogConfig
-from broker.offsets.coordinator import OffsetCoordinator
+from broker.group.coordinator import Description, GroupCoordinator, GroupSettings, NoSuchGroup
 from broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode_key
+from broker.scheduler import Scheduler
 from broker.store.manager import LogManager
-from pyspark_kafkalog.errors import CoordinatorLoading, StorageError
+from pyspark_kafkalog.errors import CoordinatorLoading, ErrorCode, ServerError
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
 from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import NewRecord, TopicPartition
@@ -44,12 +45,19 @@ class Bench:
         )
         return self.partitions
 
-    def coordinator(self, *, load: bool = True) -> OffsetCoordinator:
+    def coordinator(self, *, load: bool = True) -> GroupCoordinator:
         """As a broker that starts now has it."""
-        made = OffsetCoordinator(
+        made = GroupCoordinator(
             self.logs,
             self.clock,
-            retention_ms=RETENTION_MS,
+            Scheduler(self.clock),
+            GroupSettings(
+                min_session_timeout_ms=6000,
+                max_session_timeout_ms=60_000,
+                initial_rebalance_delay_ms=0,
+                max_size=100,
+                offsets_retention_ms=RETENTION_MS,
+            ),
             create=self.create,
             appended=lambda partition, size: self.appended.append((partition, size)),
         )
@@ -109,13 +117,15 @@ def test_until_the_log_is_loaded_a_group_is_answered_with_error_14(bench: Bench)
     with pytest.raises(CoordinatorLoading):
         coordinator.groups()
     with pytest.raises(CoordinatorLoading):
-        coordinator.knows("g")
+        coordinator.describe("g")
     coordinator.expire()
     coordinator.forget_topic("a")
     coordinator.load()
     assert coordinator.fetch("g")[A].offset == 1
-    assert coordinator.groups() == ["g"]
-    assert (coordinator.knows("g"), coordinator.knows("h")) == (True, False)
+    assert coordinator.groups() == [Description("g", "Empty", "classic", "")]
+    assert coordinator.describe("g").members == ()
+    with pytest.raises(NoSuchGroup):
+        coordinator.describe("h")
 
 
 def test_loading_goes_over_segments_and_takes_the_last_of_each_key(bench: Bench) -> None:
@@ -168,8 +178,9 @@ def test_a_commit_that_the_disk_refuses_changes_nothing(bench: Bench) -> None:
     coordinator = bench.coordinator()
     coordinator.commit("g", {A: bench.offset(1)})
     bench.files.space_bytes = 0
-    with pytest.raises(StorageError):
+    with pytest.raises(ServerError) as refused:
         coordinator.commit("g", {A: bench.offset(2)})
+    assert refused.value.code is ErrorCode.NOT_COORDINATOR
     assert coordinator.fetch("g")[A].offset == 1
 
 

@@ -1,0 +1,27 @@
+"""DeleteGroups 0-2: groups without members go, with their offsets. Left out: nothing."""
+
+from __future__ import annotations
+
+from broker.server.dispatch import Context, handles
+from pyspark_kafkalog.errors import ErrorCode, KafkaError
+from pyspark_kafkalog.protocol.api.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from pyspark_kafkalog.protocol.exchange import ApiKey
+
+
+@handles(ApiKey.DELETE_GROUPS, versions=(0, 2))
+def delete_groups(request: DeleteGroupsRequest, ctx: Context) -> DeleteGroupsResponse:
+    """A result for each group, in the order of the request."""
+    return DeleteGroupsResponse(results=tuple(_delete(name, ctx) for name in request.groups_names))
+
+
+def _delete(name: str, ctx: Context) -> DeletableGroupResult:
+    code = ErrorCode.NONE
+    try:
+        ctx.services.groups.delete(name)
+    except KafkaError as e:
+        code = ctx.refused(e)
+    return DeletableGroupResult(group_id=name, error_code=code)
