@@ -63,11 +63,13 @@ class GroupSettings:
     offsets_retention_ms: int
 
 
-class NoSuchGroup(ServerError):
+class NoSuchGroup(KafkaError):
     """The group is not known."""
 
+    code = ErrorCode.GROUP_ID_NOT_FOUND
+
     def __init__(self, group: str) -> None:
-        super().__init__(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group!r}")
+        super().__init__(f"there is no group {group!r}")
 
 
 class DescribedMember(NamedTuple):
