@@ -6,6 +6,7 @@ from pathlib import Path
 
 from broker.config import BrokerConfig, LogConfig
 from docs.command_line import command_line
+from docs.compatibility import compatibility
 from pyspark_kafkalog.config.client import ClientConfig, ConsumerConfig
 from pyspark_kafkalog.config.consumer07 import ConnectorConfig
 from pyspark_kafkalog.config.definition import Config, Property, describe
@@ -220,6 +221,7 @@ def generated() -> dict[Path, str]:
     return {
         ROOT / "docs" / "configuration.md": configuration(),
         ROOT / "docs" / "cli.md": command_line(),
+        ROOT / "docs" / "compatibility.md": compatibility(),
         DATASOURCE: datasource(),
         ROOT / "conf" / "consumer.properties": properties_file(ConnectorConfig, CONSUMER_HEADING, GIVEN),
         ROOT / "conf" / "mirror.properties": mirror_file(),

@@ -1,6 +1,6 @@
 """DescribeClientQuotas 0-1: this broker has no quotas, so nothing matches.
 
-Left out: setting any (AlterClientQuotas). The filter is checked as Kafka checks it.
+The filter is checked as Kafka checks it. Left out: setting any (AlterClientQuotas).
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from broker.embedded import start_broker
 from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest
 from pyspark_kafkalog.protocol.exchange import APIS, ApiKey
 from tests.peers.scripted import groups, properties, records, topics  # noqa: F401  (they fill the table)
+from tests.peers.scripted.allowed import ALLOWED, Allowed
 from tests.peers.scripted.session import NODE, Answers, Session, play
 from tests.support.foreign.apache_kafka import ApacheKafka, fetch
 from tests.support.foreign.fetched import NotAvailable
@@ -23,75 +24,6 @@ KAFKAS = ("3.9.1", "4.1.1")
 
 
 ABSENT = "absent"
-
-
-class Allowed(NamedTuple):
-    """A difference that is meant: patterns of a step and of a place in its answer, and why."""
-
-    step: str
-    place: str
-    why: str
-
-
-ALLOWED: tuple[Allowed, ...] = (
-    Allowed(".*", ".*error_message", "texts are ours, also where Kafka has none; Kafka says NONE at times"),
-    # --- records
-    Allowed("appending .*", ".*log_start_offset", "with an error ours never says where the log begins"),
-    Allowed("appending .*: cut short", ".*error_code", "CORRUPT_MESSAGE as for a wrong checksum, not 87"),
-    Allowed(
-        "appending .*: the same again",
-        ".*log_append_time_ms",
-        "-1, as for the first time: the records keep their producer's time; Kafka tells the time it has kept",
-    ),
-    Allowed(
-        "(fetching .*: (before|beyond)|deleting records .*: a fetch below) .*",
-        r".*(high_watermark|log_start_offset)",
-        "out of range: the range is told, so that a client can say what there is",
-    ),
-    Allowed("fetching .*: no such .*", ".*aborted_transactions", "none is null with an error"),
-    # --- topics
-    Allowed("creating topics .*: only validated", ".*topic_id", "no topic is made, so there is no id"),
-    Allowed(
-        "describing topics .*: by id",
-        "brokers|cluster_id|controller_id",
-        "before version 12 ids are refused; Kafka sends an answer that is empty but for that",
-    ),
-    # --- properties
-    Allowed(".*", r".*configs\.generation", "whether a topic holds messages of 0.7 is a property here alone"),
-    Allowed(".*", r".*configs\.remote\.log\..*", "there is no tiered storage"),
-    Allowed(".*", r".*configs\.flush\.ms\..*", "3000 by default: there are no replicas to count on"),
-    Allowed(
-        ".*",
-        r".*configs\.message\.(format\.version|downconversion\.enable|timestamp\.difference\.max\.ms).*",
-        "of Kafka 3, gone in 4; entries stay as they came unless a format is asked for",
-    ),
-    Allowed(
-        ".*", r".*configs\.message\.timestamp\.after\.max\.ms\..*", "an hour, as in Kafka 4; in 3 no limit"
-    ),
-    Allowed(".*", r".*configs\.min\.insync\.replicas\..*", "1 by default; Kafka 4 sets it for all brokers"),
-    Allowed("describing properties .*: of all brokers", "results.*", "the same of Kafka 4"),
-    Allowed(
-        ".*",
-        r".*synonyms\[\d\]\.(name|value)",
-        "the default is that of the property itself; Kafka names one in hours, or of the log's cleaner",
-    ),
-    Allowed(
-        "describing properties .*: a topic's .*", r".*synonyms", "a default is told; Kafka tells none of some"
-    ),
-    Allowed(
-        "describing properties .*: the broker's (listeners|num.network.threads|producer.id.expiration.ms)",
-        r".*",
-        "they cannot be changed without a restart, and are others by default",
-    ),
-    Allowed("describing properties .*: the broker's node.id", r".*synonyms.*", "0 by default"),
-    Allowed("changing properties .*: an operation that is none", ".*error_code", "42; Kafka fails with -1"),
-    # --- groups and the broker
-    Allowed("committing offsets 9: of a member .*", ".*error_code", "22 as in Kafka 3.9; 69 in 4.1"),
-    Allowed("describing groups .*: with operations", ".*operations", "those of Kafka 3.9; 4.1 has more"),
-    Allowed(
-        "the cluster .*: endpoints .*", "error_code", "114 for whatever is not this; Kafka fails with -1"
-    ),
-)
 
 
 class Difference(NamedTuple):

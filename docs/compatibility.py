@@ -1,0 +1,163 @@
+"""``docs/compatibility.md``: the APIs that the broker serves, from its registry and the handlers' docstrings;
+which clients were tried with what, by the tests that try it; and what differs from Apache Kafka on purpose.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+
+import broker.server.handlers  # noqa: F401  (fills the registry)
+from broker.server.dispatch import REGISTRY
+from tests.peers.scripted.allowed import ALLOWED
+
+INTRODUCTION = """\
+# Compatibility
+
+What the bundled broker serves of Kafka's protocol, which clients were tried with it, and where its
+answers differ from Apache Kafka's. `make docs` writes this page from the handlers, the tests and the
+list of differences. The rules of the wire and the older versions are in [protocol.md](protocol.md).
+"""
+
+DIFFERENCES = """
+## Differences from Apache Kafka
+
+`tests/peers/scripted` sends the same requests to this broker, to Apache Kafka 3.9.1 and to 4.1.1, and
+compares the answers field by field in the versions that both serve. They are the same but for this:
+"""
+
+NOT_SERVED: Mapping[str, str] = {
+    "CreateAcls, DescribeAcls, DeleteAcls, SaslHandshake, SaslAuthenticate, delegation tokens, SCRAM users":
+        "no logins and no rights: listen on an address that only trusted programs reach",
+    "DescribeTopicPartitions": "clients ask Metadata instead",
+    "AlterClientQuotas": "there are no quotas",
+    "ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments, AlterReplicaLogDirs":
+        "one copy of each partition, at one broker",
+    "WriteTxnMarkers, LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown and KRaft's":
+        "what Kafka's brokers and controllers send each other",
+    "DescribeQuorum, UpdateFeatures": "no quorum of controllers, no features to switch",
+    "GetTelemetrySubscriptions, PushTelemetry, ListConfigResources": "clients send no metrics",
+    "share groups, streams groups": "of Kafka 4.1 and later",
+}  # fmt: skip
+"""What Kafka has besides, and why it is not served."""
+
+LIBRDKAFKA, KAFKA_PYTHON, AIOKAFKA = "librdkafka (confluent-kafka)", "kafka-python", "aiokafka"
+OLD_PYTHON, OLD_JAVA = "kafka-python 1.4 as Kafka 0.8 to 0.10", "Java 0.9 to 0.11"
+OURS = "our own"
+
+_EACH = "tests/interop/test_each_client.py::"
+_ADMIN = "tests/interop/test_admin_calls.py::test_"
+_PROPERTIES = "tests/interop/test_topic_properties.py::test_"
+_OFFSETS = "tests/interop/test_groups_of_admins.py::test_"
+_OLD = "tests/interop/test_old_versions.py::"
+_07 = "tests/interop/test_first_generation.py::"
+
+_OF_THREE = (LIBRDKAFKA, KAFKA_PYTHON, AIOKAFKA)
+
+MATRIX: Mapping[str, Mapping[str, str]] = {
+    "create, list and delete topics": dict.fromkeys(
+        _OF_THREE, f"{_EACH}test_topics_are_created_listed_and_deleted"
+    ),
+    "write and read, every codec, headers, idempotent": dict.fromkeys(
+        _OF_THREE, f"{_EACH}test_what_it_writes_it_reads"
+    )
+    | {
+        OLD_PYTHON: f"{_OLD}test_what_one_writes_the_other_reads",
+        OLD_JAVA: "tests/peers/test_old_java.py::test_what_java_writes_the_others_read",
+    },
+    "read what another client wrote": dict.fromkeys(
+        _OF_THREE, "tests/interop/test_across_clients.py::test_records_are_the_same_forevery_reader"
+    )
+    | {OLD_JAVA: "tests/peers/test_old_java.py::test_what_the_others_write_java_reads"},
+    "offsets by position and time": dict.fromkeys(
+        _OF_THREE, f"{_EACH}test_offsets_are_found_by_position_and_time"
+    )
+    | {OLD_PYTHON: f"{_OLD}test_times_lead_to_offsets_for_any_writer"},
+    "committed offsets without members": dict.fromkeys(
+        _OF_THREE, f"{_EACH}test_a_group_without_members_keeps_its_offset"
+    )
+    | {OLD_PYTHON: f"{_OLD}test_an_offset_that_an_old_client_commits_is_the_same_for_all"},
+    "list and describe groups": {
+        LIBRDKAFKA: f"{_OFFSETS}librdkafka_lists_and_describes_it",
+        KAFKA_PYTHON: f"{_OFFSETS}kafka_python_lists_and_describes_it",
+        AIOKAFKA: f"{_OFFSETS}aiokafka_lists_and_describes_it",
+    },
+    "transactions": dict.fromkeys(
+        _OF_THREE, "tests/interop/test_transactions.py::test_only_what_is_committed_is_read_and_counts"
+    ),
+    "change properties of topics": {
+        LIBRDKAFKA: f"{_PROPERTIES}librdkafka_sets_appends_and_deletes",
+        KAFKA_PYTHON: f"{_PROPERTIES}kafka_python_changes_a_property",
+    },
+    "delete records": {
+        LIBRDKAFKA: f"{_ADMIN}librdkafka_deletes_records",
+        KAFKA_PYTHON: f"{_ADMIN}kafka_python_deletes_records_and_describes_directories",
+        AIOKAFKA: f"{_ADMIN}aiokafka_deletes_records",
+    },
+    "describe the cluster, its directories": {
+        LIBRDKAFKA: f"{_ADMIN}librdkafka_describes_the_cluster",
+        KAFKA_PYTHON: f"{_ADMIN}kafka_python_deletes_records_and_describes_directories",
+    },
+    "read topics of Kafka 0.7": {
+        LIBRDKAFKA: f"{_07}test_librdkafka",
+        KAFKA_PYTHON: f"{_07}test_kafka_python",
+        AIOKAFKA: f"{_07}test_aiokafka",
+    },
+}
+"""Feature, client, and the test that has it work."""
+
+
+def compatibility() -> str:
+    """The text of ``docs/compatibility.md``."""
+    return "\n".join(
+        [
+            INTRODUCTION,
+            "## APIs\n",
+            "| Key | API | Versions | What it does | Left out |",
+            "| --- | --- | --- | --- | --- |",
+            *(_row(key) for key in sorted(REGISTRY)),
+            "\nNot served: a request closes the connection. Clients see it in ApiVersions before.\n",
+            "| API | Why |",
+            "| --- | --- |",
+            *(f"| {names} | {why} |" for names, why in NOT_SERVED.items()),
+            "\n## Clients\n",
+            "*yes* is a link to the test that tries it; an empty field was not tried.\n",
+            *_matrix(),
+            DIFFERENCES,
+            *(f"* {each.why}" for each in ALLOWED),
+            "",
+        ]
+    )
+
+
+def _row(key: int) -> str:
+    entry = REGISTRY[key]  # type: ignore[index]  # an IntEnum hashes as its number
+    low, high = entry.versions
+    what, left_out = described(sys.modules[entry.handler.__module__].__doc__ or "")
+    name = entry.key.name.title().replace("_", "")
+    return f"| {int(key)} | {name} | {f'{low}-{high}' if low != high else low} | {what} | {left_out} |"
+
+
+def described(docstring: str) -> tuple[str, str]:
+    """What a handler's docstring says of its API, and of what is left out: nothing where it says nothing."""
+    head = " ".join(docstring.split("\n\n")[0].split())
+    _, _, what = head.partition(": ")
+    what, _, _ = what.partition(" Left out:")
+    found = re.search(r"Left out: (.*?)(?:\n\n|\Z)", docstring, re.DOTALL)
+    left_out = " ".join(found[1].split()).rstrip(".") if found is not None else "nothing"
+    return _text(what.rstrip(".")), _text(left_out)
+
+
+def _matrix() -> list[str]:
+    clients = list(dict.fromkeys(client for row in MATRIX.values() for client in row))
+    rows = [f"| Feature | {' | '.join(clients)} |", f"| --- |{' --- |' * len(clients)}"]
+    for feature, tried in MATRIX.items():
+        cells = (f"[yes](../{tried[each].partition('::')[0]})" if each in tried else "" for each in clients)
+        rows.append(f"| {feature} | {' | '.join(cells)} |")
+    return rows
+
+
+def _text(text: str) -> str:
+    """For a cell of a table."""
+    return text.replace("``", "`").replace("|", "\\|")
