@@ -21,6 +21,15 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.classic.producer.classic_producer import ClassicProducer, ProducerData
     from pyspark_kafkalog.classic.producer.sync_producer import ProducerRequest, SyncProducer
     from pyspark_kafkalog.client.admin import NewTopic, create_partitions, create_topics, delete_topics
+    from pyspark_kafkalog.client.groups import (
+        CommittedOffset,
+        commit_offsets,
+        committed_offsets,
+        delete_group_offsets,
+        delete_groups,
+        describe_group,
+        list_groups,
+    )
     from pyspark_kafkalog.consumer.consumer import Consumer
     from pyspark_kafkalog.consumer.record_fetcher import ConsumerRecord
     from pyspark_kafkalog.datasource.read_arrow import read_arrow
@@ -46,6 +55,7 @@ __all__ = [
     "CallbackHandler",
     "ClassicProducer",
     "Commit",
+    "CommittedOffset",
     "Consumer",
     "ConsumerConnector",
     "ConsumerRecord",
@@ -69,10 +79,16 @@ __all__ = [
     "__version__",
     "audit",
     "audit_sql",
+    "commit_offsets",
+    "committed_offsets",
     "create_partitions",
     "create_topics",
+    "delete_group_offsets",
+    "delete_groups",
     "delete_topics",
+    "describe_group",
     "ensure_java",
+    "list_groups",
     "load",
     "read_arrow",
     "read_dead",
@@ -85,6 +101,7 @@ _HOMES = {
     "CallbackHandler": "classic.producer.async_producer",
     "ClassicProducer": "classic.producer.classic_producer",
     "Commit": "ledger.commit",
+    "CommittedOffset": "client.groups",
     "Consumer": "consumer.consumer",
     "ConsumerConnector": "classic.consumer.consumer_connector",
     "ConsumerRecord": "consumer.record_fetcher",
@@ -107,10 +124,16 @@ _HOMES = {
     "Whitelist": "classic.consumer.stream",
     "audit": "loads.reading",
     "audit_sql": "loads.sql.reconcile",
+    "commit_offsets": "client.groups",
+    "committed_offsets": "client.groups",
     "create_partitions": "client.admin",
     "create_topics": "client.admin",
+    "delete_group_offsets": "client.groups",
+    "delete_groups": "client.groups",
     "delete_topics": "client.admin",
+    "describe_group": "client.groups",
     "ensure_java": "java_runtime",
+    "list_groups": "client.groups",
     "load": "loads.load",
     "read_arrow": "datasource.read_arrow",
     "read_dead": "loads.dead_letters",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Annotated, BinaryIO
+from typing import Annotated
 
 import typer
 
@@ -26,10 +26,10 @@ from pyspark_kafkalog.cli.connecting import (
     client_config,
     found_topic,
     properties,
-    separator_bytes,
 )
+from pyspark_kafkalog.cli.consume_group import copy_group
 from pyspark_kafkalog.cli.positions import EARLIEST, FORMS, LATEST, Offset, Position, parse_position, resolve
-from pyspark_kafkalog.cli.record_text import to_json
+from pyspark_kafkalog.cli.record_text import Format, Output, writer
 from pyspark_kafkalog.cli.terminal_output import counted, progress, size
 from pyspark_kafkalog.client.corrupt_batches import CORRUPT, Detour
 from pyspark_kafkalog.client.discovery import Cluster
@@ -37,6 +37,7 @@ from pyspark_kafkalog.client.fetcher import POLL_TIMEOUT_MS, Fetched, PartitionF
 from pyspark_kafkalog.columnar.batch_walk import BatchWalk, block_records
 from pyspark_kafkalog.columnar.engine import AbortedTransactions, Answer, Block
 from pyspark_kafkalog.config.client import ConsumerConfig
+from pyspark_kafkalog.config.group_consumer import GroupConsumerConfig
 from pyspark_kafkalog.errors import (
     CorruptMessage,
     InvalidConfig,
@@ -76,13 +77,9 @@ kafkalog consume flights --from -100 --follow
 kafkalog consume flights --from 2026-11-21 --to 2026-11-22 --format json > day.jsonl
 
 kafkalog consume flights --format json | kafkalog produce flights-copy --json
+
+kafkalog consume flights --group dashboard --follow
 """
-
-
-class Format(str, Enum):
-    VALUE = "value"
-    RAW = "raw"
-    JSON = "json"
 
 
 class Isolation(str, Enum):
@@ -124,6 +121,15 @@ Corrupt = Annotated[
     OnCorrupt,
     typer.Option("--on-corrupt-batch", help="What to do with a corrupt batch: fail, or report and skip it."),
 ]
+InGroup = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        "-g",
+        help="Read as a member of this consumer group, from its committed offsets (where there is none, from "
+        "--from, earliest or latest), shared with its other members; what is written is committed.",
+    ),
+]
 Property = Annotated[
     list[str] | None, typer.Option("--property", help="A consumer property, name=value; may be repeated.")
 ]
@@ -136,6 +142,7 @@ def consume(
     follow: Follow = False,
     partition: Partitions = None,
     most: Most = None,
+    group: InGroup = None,
     form: Form = Format.VALUE,
     key_separator: KeySeparator = None,
     isolation_level: Seen = Isolation.READ_UNCOMMITTED,
@@ -153,16 +160,28 @@ def consume(
         raise InvalidConfig("--to and --follow cannot be combined: --follow has no end")
     if key_separator is not None and form is not Format.VALUE:
         raise InvalidConfig(f"--key-separator needs --format value, not {form.value}")
+    if group is not None:
+        _check_for_group(from_, to, partition, on_corrupt_batch)
     start = parse_position(from_, "--from")
     end = LATEST if to is None else parse_position(to, "--to")
     given = {
         "isolation.level": isolation_level.value,
         **properties(property_, "--property"),
     }
-    config = client_config(ConsumerConfig, server, given, "consume")
+    if group is not None:
+        given = {"auto.offset.reset": from_.strip().lower(), **given, "group.id": group}
+    config = client_config(ConsumerConfig if group is None else GroupConsumerConfig, server, given, "consume")
     # Not sys.stdout.buffer: with PYTHONUNBUFFERED it is unbuffered and may write only part of the data.
     file = open(sys.stdout.fileno(), "wb", closefd=False)  # noqa: SIM115  (flushed below)
-    output = _Output(file, _writer(form, key_separator), most)
+    output = Output(file, writer(form, key_separator), most)
+    if isinstance(config, GroupConsumerConfig):
+        try:
+            copy_group(config, topic, output, follow=follow)
+        except BrokenPipeError:
+            _discard_output()
+            return
+        _summary(topic, output, quiet)
+        return
     with closing(Cluster(config)) as cluster:
         skipped = _Skipped() if on_corrupt_batch is OnCorrupt.SKIP else None
         reader = _Reader(cluster, config, topic, partition, skipped)
@@ -170,13 +189,39 @@ def consume(
         try:
             _copy(reader, ranges, output, follow=follow, quiet=quiet)
         except BrokenPipeError:
-            # The reader, such as head, is done. Discard the buffer, or Python fails on it again at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _discard_output()
             return
         except (CorruptMessage, MessageTooLarge) as e:
             raise type(e)(f"{e}. To skip corrupt data: --on-corrupt-batch skip") from e
     if skipped is not None and skipped.offsets:
         typer.echo(f"{topic}: skipped {counted(skipped.offsets, 'corrupt offset')}", err=True)
+    _summary(topic, output, quiet)
+
+
+def _check_for_group(
+    from_: str, to: str | None, partition: list[int] | None, on_corrupt_batch: OnCorrupt
+) -> None:
+    """Raise `InvalidConfig` for options that a member of a group cannot have."""
+    if from_.strip().lower() not in ("earliest", "latest"):
+        raise InvalidConfig(
+            f"--from {from_}: with --group it is earliest or latest, where nothing is committed; "
+            "to move a group: kafkalog groups reset"
+        )
+    for name, given in (
+        ("--to", to is not None),
+        ("--partition", bool(partition)),
+        ("--on-corrupt-batch skip", on_corrupt_batch is OnCorrupt.SKIP),
+    ):
+        if given:
+            raise InvalidConfig(f"--group and {name} cannot be combined")
+
+
+def _discard_output() -> None:
+    """The reader, such as head, is done. Discard the buffer, or Python fails on it again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _summary(topic: str, output: Output, quiet: bool) -> None:
     if not quiet:
         typer.echo(f"{topic}: {counted(output.records, 'record')}, {size(output.bytes)} written", err=True)
 
@@ -184,7 +229,7 @@ def consume(
 def _copy(
     reader: _Reader,
     ranges: dict[TopicPartition, tuple[int, int]],
-    output: _Output,
+    output: Output,
     *,
     follow: bool,
     quiet: bool,
@@ -200,31 +245,6 @@ def _copy(
             raise
     finally:
         output.flush()
-
-
-class _Output:
-    """*Not thread-safe.* Writes and counts records, at most ``limit`` of them."""
-
-    def __init__(
-        self, file: BinaryIO, write: Callable[[TopicPartition, Record], bytes], limit: int | None
-    ) -> None:
-        self._file, self._write, self._limit = file, write, limit
-        self.records = self.bytes = 0
-
-    @property
-    def full(self) -> bool:
-        return self._limit is not None and self.records >= self._limit
-
-    def add(self, tp: TopicPartition, records: list[Record]) -> None:
-        if self._limit is not None:
-            records = records[: self._limit - self.records]
-        data = b"".join([self._write(tp, record) for record in records])
-        self._file.write(data)
-        self.records += len(records)
-        self.bytes += len(data)
-
-    def flush(self) -> None:
-        self._file.flush()
 
 
 class _Skipped:
@@ -267,7 +287,7 @@ class _Reader:
                 raise OffsetOutOfRange(str(tp), begins[tp], firsts[tp], lasts[tp])
         return {tp: (begins[tp], min(stops[tp], lasts[tp])) for tp in self.partitions}
 
-    def read(self, ranges: Ranges, output: _Output, *, quiet: bool) -> None:
+    def read(self, ranges: Ranges, output: Output, *, quiet: bool) -> None:
         """Write the records of ``ranges``."""
         total = sum(max(end - start, 0) for start, end in ranges.values())
         reached = {tp: start for tp, (start, _) in ranges.items()}
@@ -283,7 +303,7 @@ class _Reader:
                     reached[tp] = records[-1].offset + 1
                     show(done)
 
-    def follow(self, reached: dict[TopicPartition, int], output: _Output) -> None:
+    def follow(self, reached: dict[TopicPartition, int], output: Output) -> None:
         """Write what is appended after ``reached`` until the output is full.
 
         `OffsetOutOfRange` if a log now ends before ``reached``: it was truncated or recreated.
@@ -314,17 +334,6 @@ class _Reader:
 
     def _at(self, position: Position) -> dict[TopicPartition, int]:
         return resolve(self._cluster, self.partitions, position, isolation=self._config.isolation)
-
-
-def _writer(form: Format, key_separator: str | None) -> Callable[[TopicPartition, Record], bytes]:
-    if form is Format.JSON:
-        return lambda tp, record: to_json(tp, record).encode() + b"\n"
-    if form is Format.RAW:
-        return lambda _, record: record.value or b""
-    if key_separator is None:
-        return lambda _, record: (record.value or b"") + b"\n"
-    between = separator_bytes(key_separator)
-    return lambda _, record: (record.key or b"") + between + (record.value or b"") + b"\n"
 
 
 def read_ranges(

@@ -1,7 +1,12 @@
-"""``kafkalog groups``: list and describe consumer groups, and reset their offsets."""
+"""``kafkalog groups``: list, describe and delete consumer groups, and reset their offsets."""
 
 from __future__ import annotations
 
+import csv
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,22 +23,29 @@ from pyspark_kafkalog.cli.positions import (
     EARLIEST,
     FORMS,
     LATEST,
-    Offset,
+    Position,
     Rows,
+    Time,
     group_rows,
     parse_position,
     resolve,
     without_tp,
 )
 from pyspark_kafkalog.cli.terminal_output import counted, show
+from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import (
+    DEAD,
     GroupDescription,
     commit_offsets,
     committed_offsets,
+    delete_group_offsets,
+    delete_groups,
     describe_group,
     list_groups,
 )
-from pyspark_kafkalog.errors import KafkaError, OffsetOutOfRange
+from pyspark_kafkalog.clock import SYSTEM_CLOCK
+from pyspark_kafkalog.errors import InvalidConfig, KafkaError, OffsetOutOfRange, UnsupportedVersion
+from pyspark_kafkalog.types import TopicPartition
 
 _EXAMPLES = """\
 Examples:
@@ -46,11 +58,15 @@ kafkalog groups reset dashboard flights --to 2026-11-21T00:00Z --dry-run
 """
 
 groups = typer.Typer(
-    no_args_is_help=True, help="List and describe consumer groups, and reset their offsets.", epilog=_EXAMPLES
+    no_args_is_help=True,
+    help="List, describe and delete consumer groups, and reset their offsets.",
+    epilog=_EXAMPLES,
 )
 Group = Annotated[str, typer.Argument(help="The group.")]
 
-_DEAD = "Dead"
+_SECONDS = r"(\d+(?:\.\d+)?)S"
+_DURATION = re.compile(rf"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:{_SECONDS})?)?")
+"""As ``--by-duration`` of kafka-consumer-groups.sh: ISO 8601 up to days."""
 
 
 @groups.command("list", epilog="Example: kafkalog groups list --json | jq -r .group")
@@ -58,18 +74,44 @@ def list_(as_json: AsJson = False, server: Servers = DEFAULT_SERVER) -> None:
     """List the groups of the cluster. Groups that only store offsets have no protocol."""
     with connected(server) as cluster:
         found = list_groups(cluster)
-    rows = [{"group": g.group, "state": g.state or None, "protocol": g.protocol_type or None} for g in found]
-    show(rows, ["group", "state", "protocol"], as_json=as_json)
+    rows = [
+        {
+            "group": g.group,
+            "state": g.state or None,
+            "protocol": g.protocol_type or None,
+            "kind": g.kind or None,
+        }
+        for g in found
+    ]
+    show(rows, ["group", "state", "protocol", "kind"], as_json=as_json)
 
 
-@groups.command("describe", epilog="Example: kafkalog groups describe dashboard")
-def describe(group: Group, as_json: AsJson = False, server: Servers = DEFAULT_SERVER) -> None:
+@groups.command(
+    "describe",
+    epilog="""Examples:
+
+kafkalog groups describe dashboard
+
+kafkalog groups describe dashboard --members
+""",
+)
+def describe(
+    group: Group,
+    members: Annotated[
+        bool, typer.Option("--members", help="Show each member and its partitions instead of the offsets.")
+    ] = False,
+    as_json: AsJson = False,
+    server: Servers = DEFAULT_SERVER,
+) -> None:
     """Show a group: its state and, for each partition, committed offset, lag and client."""
     with connected(server) as cluster:
         found = describe_group(cluster, group)
+        if members and found.state != DEAD:
+            _show_members(found, as_json)
+            return
         readers = {tp: member for member in found.members for tp in member.partitions}
         rows = group_rows(cluster, group, also=readers)
-    if found.state == _DEAD and not rows:
+    if found.state == DEAD and not rows:
         raise KafkaError(f"consumer group {group!r} does not exist on {server}")
     for row in rows:
         member = readers.get(row["tp"])
@@ -87,12 +129,44 @@ def describe(group: Group, as_json: AsJson = False, server: Servers = DEFAULT_SE
     show(rows, ["topic", "partition", "committed", "latest", "lag", "client"], as_json=False, total=total)
 
 
+def _show_members(found: GroupDescription, as_json: bool) -> None:
+    rows: Rows = []
+    for one in sorted(found.members, key=lambda m: (m.instance_id or "", m.client_id, m.member_id)):
+        row: dict[str, Any] = {
+            "member": one.member_id,
+            "instance": one.instance_id,
+            "client": one.client_id,
+            "host": one.host,
+            "partitions": len(one.partitions),
+            "assigned": _by_topic(one.partitions),
+        }
+        if one.target is not None:
+            row["target"] = _by_topic(one.target)
+        rows.append(row)
+    if not as_json:
+        for row in rows:
+            for field in ("assigned", "target"):
+                topics = row.get(field, {}).items()
+                row[field] = " ".join(f"{topic}:{','.join(map(str, n))}" for topic, n in topics) or None
+        typer.echo(f"{found.group}: {found.state}, {counted(len(rows), 'member')}, {found.kind} protocol")
+    columns = ["member", "instance", "client", "host", "partitions", "assigned"]
+    show(rows, [*columns, "target"] if found.kind == "consumer" else columns, as_json=as_json)
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for tp in partitions:
+        topics.setdefault(tp.topic, []).append(tp.partition)
+    return topics
+
+
 def _document(found: GroupDescription, rows: Rows) -> dict[str, Any]:
     return {
         "group": found.group,
         "state": found.state,
         "protocol_type": found.protocol_type,
         "protocol": found.protocol,
+        "kind": found.kind,
         "members": [{"member": m.member_id, "client": m.client_id, "host": m.host} for m in found.members],
         "partitions": rows,
     }
@@ -100,39 +174,199 @@ def _document(found: GroupDescription, rows: Rows) -> dict[str, Any]:
 
 @groups.command(
     "reset",
-    epilog="Example: kafkalog groups reset dashboard flights --to earliest --partition 0 --dry-run",
+    epilog="""Examples:
+
+kafkalog groups reset dashboard flights --to earliest --partition 0 --dry-run
+
+kafkalog groups reset dashboard --all-topics --by-duration PT2H
+
+kafkalog groups reset dashboard flights --shift-by -100
+
+kafkalog groups reset dashboard --all-topics --shift-by 0 --dry-run --csv > before.csv
+
+kafkalog groups reset dashboard --from-file before.csv
+""",
 )
 def reset(
     group: Group,
-    topic: Annotated[str, typer.Argument(help="The topic.")],
-    to: Annotated[str, typer.Option("--to", help=f"New position: {FORMS}.")],
+    topic: Annotated[str | None, typer.Argument(help="The topic.")] = None,
+    to: Annotated[str | None, typer.Option("--to", help=f"New position: {FORMS}.")] = None,
+    shift_by: Annotated[
+        int | None,
+        typer.Option("--shift-by", help="So many offsets after the committed one; negative: before it."),
+    ] = None,
+    by_duration: Annotated[
+        str | None,
+        typer.Option(
+            "--by-duration", help="The first record of the last so much time, such as PT30M, PT2H or P1DT12H."
+        ),
+    ] = None,
+    from_file: Annotated[
+        Path | None,
+        typer.Option("--from-file", help="The offsets in a CSV file: topic,partition,offset in each line."),
+    ] = None,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="All topics in which the group has committed offsets.")
+    ] = False,
     partition: Partitions = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be committed.")] = False,
+    csv_: Annotated[
+        bool, typer.Option("--csv", help="Print the new offsets as lines for --from-file.")
+    ] = False,
     as_json: AsJson = False,
     server: Servers = DEFAULT_SERVER,
 ) -> None:
-    """Set the committed offsets of a group without members. A group that does not exist is created."""
-    position = parse_position(to, "--to")
+    """Set the committed offsets of a group without members.
+
+    Name a topic, or --all-topics, and one of --to, --shift-by, --by-duration; or --from-file alone. A group
+    that does not exist is created. Positions that the log does not have are refused, but --shift-by stops at
+    the first and at the end offset.
+    """
+    ways = [to is not None, shift_by is not None, by_duration is not None, from_file is not None]
+    if sum(ways) != 1:
+        raise InvalidConfig("give one of --to, --shift-by, --by-duration and --from-file")
+    if (from_file is None) != (bool(topic) != all_topics) or (
+        from_file is not None and (topic or all_topics)
+    ):
+        raise InvalidConfig("name a topic or give --all-topics: one of them; and neither with --from-file")
+    if partition and topic is None:
+        raise InvalidConfig("--partition needs a topic")
+    position: Position | None = None
+    if to is not None:
+        position = parse_position(to, "--to")
+    elif by_duration is not None:
+        position = Time(SYSTEM_CLOCK.time_ms() - _duration_ms(by_duration))
+    listed = _offsets_in(from_file, group) if from_file is not None else None
     with connected(server) as cluster:
-        partitions = chosen_partitions(cluster, topic, partition)
-        stored = committed_offsets(cluster, group, partitions)
-        offsets = resolve(cluster, partitions, position)
-        if isinstance(position, Offset):
-            first, last = (resolve(cluster, partitions, end) for end in (EARLIEST, LATEST))
-            for tp in partitions:
-                if not first[tp] <= position.offset <= last[tp]:
-                    raise OffsetOutOfRange(str(tp), position.offset, first[tp], last[tp])
+        _check_empty(cluster, group)
+        stored = {tp: one.offset for tp, one in committed_offsets(cluster, group).items()}
+        if listed is not None:
+            partitions = sorted(listed)
+            for name in {tp.topic for tp in partitions}:
+                chosen_partitions(cluster, name, [tp.partition for tp in partitions if tp.topic == name])
+        elif topic is not None:
+            partitions = chosen_partitions(cluster, topic, partition)
+        else:
+            partitions = sorted(stored)
+        if not partitions:
+            raise KafkaError(f"group {group!r} has no committed offsets on {server}")
+        first, last = (resolve(cluster, partitions, end) for end in (EARLIEST, LATEST))
+        if listed is not None:
+            offsets = listed
+        elif position is not None:
+            offsets = resolve(cluster, partitions, position)
+        else:
+            offsets = _shifted(group, partitions, stored, shift_by or 0, first, last)
+        for tp in partitions:
+            if not first[tp] <= offsets[tp] <= last[tp]:
+                raise OffsetOutOfRange(str(tp), offsets[tp], first[tp], last[tp])
         if not dry_run:
             commit_offsets(cluster, group, offsets)
     rows = [
         {
             "topic": tp.topic,
             "partition": tp.partition,
-            "before": stored[tp].offset if tp in stored else None,
+            "before": stored.get(tp),
             "committed": offsets[tp],
         }
         for tp in partitions
     ]
-    show(rows, ["topic", "partition", "before", "committed"], as_json=as_json)
+    if csv_:
+        csv.writer(sys.stdout, lineterminator="\n").writerows(
+            (tp.topic, tp.partition, offsets[tp]) for tp in partitions
+        )
+    else:
+        show(rows, ["topic", "partition", "before", "committed"], as_json=as_json)
     if dry_run:
         typer.echo("nothing was committed: --dry-run", err=True)
+
+
+@groups.command("delete", epilog="Example: kafkalog groups delete dashboard loaders")
+def delete(
+    group: Annotated[list[str], typer.Argument(help="The groups.")], server: Servers = DEFAULT_SERVER
+) -> None:
+    """Delete groups without members, with all their committed offsets."""
+    with connected(server) as cluster:
+        for name in group:
+            delete_groups(cluster, [name])
+            typer.echo(f"deleted group {name}", err=True)
+
+
+@groups.command(
+    "delete-offsets", epilog="Example: kafkalog groups delete-offsets dashboard flights --partition 0"
+)
+def delete_offsets(
+    group: Group,
+    topic: Annotated[str, typer.Argument(help="The topic.")],
+    partition: Partitions = None,
+    server: Servers = DEFAULT_SERVER,
+) -> None:
+    """Forget a group's committed offsets of a topic, to which no member may be subscribed."""
+    with connected(server) as cluster:
+        stored = [tp for tp in committed_offsets(cluster, group) if tp.topic == topic]
+        wanted = sorted(tp for tp in stored if not partition or tp.partition in partition)
+        if not wanted:
+            raise KafkaError(f"group {group!r} has no such committed offsets of topic {topic!r} on {server}")
+        delete_group_offsets(cluster, group, wanted)
+    typer.echo(f"deleted {counted(len(wanted), 'offset')} of group {group}", err=True)
+
+
+def _check_empty(cluster: Cluster, group: str) -> None:
+    """Raise `KafkaError` if the group has members: they would not notice, and commit over it."""
+    try:
+        found = describe_group(cluster, group)
+    except UnsupportedVersion:  # brokers before 0.9 have no members
+        return
+    if found.members:
+        raise KafkaError(
+            f"group {group!r} is {found.state}: the group has members, and only they may commit for it: stop "
+            "them, or use another group"
+        )
+
+
+def _shifted(
+    group: str,
+    partitions: list[TopicPartition],
+    stored: Mapping[TopicPartition, int],
+    shift: int,
+    first: Mapping[TopicPartition, int],
+    last: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    without = [str(tp) for tp in partitions if tp not in stored]
+    if without:
+        raise KafkaError(
+            f"--shift-by needs committed offsets; group {group!r} has none of {', '.join(without)}"
+        )
+    return {tp: min(max(stored[tp] + shift, first[tp]), last[tp]) for tp in partitions}
+
+
+def _duration_ms(text: str) -> int:
+    """Milliseconds of ``P1DT2H30M5S``, of which any part may be left out."""
+    found = _DURATION.fullmatch(text.strip().upper())
+    if found is None or not any(found.groups()):
+        raise InvalidConfig(f"--by-duration: {text!r} is not a duration, such as PT30M, PT2H or P1DT12H")
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
+
+
+def _offsets_in(path: Path, group: str) -> dict[TopicPartition, int]:
+    """The offsets in a file of `reset --csv` or kafka-consumer-groups.sh, which may name the group first."""
+    found: dict[TopicPartition, int] = {}
+    with path.open(newline="", encoding="utf-8") as file:
+        for number, row in enumerate(csv.reader(file), start=1):
+            named = row[1:] if len(row) == 4 else row
+            if not row or (len(row) == 4 and row[0] != group):
+                continue
+            try:
+                topic, partition, offset = named
+                tp, value = TopicPartition(topic, int(partition)), int(offset)
+            except ValueError:
+                raise InvalidConfig(
+                    f"{path}, line {number}: {','.join(row)!r} is not topic,partition,offset"
+                ) from None
+            if tp in found:
+                raise InvalidConfig(f"{path}, line {number}: {tp} is there twice")
+            found[tp] = value
+    if not found:
+        raise InvalidConfig(f"{path} has no offsets of group {group!r}")
+    return found

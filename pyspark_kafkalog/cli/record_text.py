@@ -1,4 +1,4 @@
-"""A record as one line of JSON, and back. Pure.
+"""Records as standard output has them: values, or each as one line of JSON, which can be read back.
 
 ::
 
@@ -15,10 +15,15 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
+from pyspark_kafkalog.cli.connecting import separator_bytes
 from pyspark_kafkalog.types import NO_TIMESTAMP, Header, Record, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.consumer.record_fetcher import ConsumerRecord
 
 _WRITTEN = frozenset({"partition", "timestamp", "key", "value", "headers"})
 _IGNORED = frozenset({"topic", "offset"})
@@ -39,7 +44,56 @@ class Draft(NamedTuple):
     headers: Sequence[Header] = ()
 
 
-def to_json(tp: TopicPartition, record: Record) -> str:
+class Format(str, Enum):
+    VALUE = "value"
+    RAW = "raw"
+    JSON = "json"
+
+
+RecordText = Callable[[TopicPartition, "Record | ConsumerRecord"], bytes]
+
+
+class Output:
+    """*Not thread-safe.* Writes and counts records, at most ``limit`` of them."""
+
+    def __init__(self, file: BinaryIO, write: RecordText, limit: int | None) -> None:
+        self._file, self._write, self._limit = file, write, limit
+        self.records = self.bytes = 0
+
+    @property
+    def room(self) -> int | None:
+        """How many more records are wanted; None is no limit."""
+        return None if self._limit is None else self._limit - self.records
+
+    @property
+    def full(self) -> bool:
+        return self._limit is not None and self.records >= self._limit
+
+    def add(self, tp: TopicPartition, records: Sequence[Record | ConsumerRecord]) -> None:
+        if self._limit is not None:
+            records = records[: self._limit - self.records]
+        data = b"".join([self._write(tp, record) for record in records])
+        self._file.write(data)
+        self.records += len(records)
+        self.bytes += len(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+def writer(form: Format, key_separator: str | None) -> RecordText:
+    """How records are written in this form; ``key_separator`` is for values."""
+    if form is Format.JSON:
+        return lambda tp, record: to_json(tp, record).encode() + b"\n"
+    if form is Format.RAW:
+        return lambda _, record: record.value or b""
+    if key_separator is None:
+        return lambda _, record: (record.value or b"") + b"\n"
+    between = separator_bytes(key_separator)
+    return lambda _, record: (record.key or b"") + between + (record.value or b"") + b"\n"
+
+
+def to_json(tp: TopicPartition, record: Record | ConsumerRecord) -> str:
     """The record as one line, without a line break."""
     return _encode(
         {

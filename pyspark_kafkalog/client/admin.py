@@ -6,15 +6,13 @@ not undo the others: the error is that of the first failed topic, and its messag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark_kafkalog.client.connection import Connection
-from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.client.discovery import Cluster, cluster_at
 from pyspark_kafkalog.client.retry import Deadline
-from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, UnsupportedVersion, error_for
 from pyspark_kafkalog.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from pyspark_kafkalog.protocol.api.create_topics import (
@@ -82,7 +80,7 @@ def create_topics(
         wanted = tuple(_creatable(topic, replicas) for topic in topics)
         return CreateTopicsRequest(topics=wanted, timeout_ms=timeout_ms, validate_only=validate_only)
 
-    with _cluster(where) as cluster:
+    with cluster_at(where) as cluster:
         answer = _ask_controller(cluster, "creating topics", request, timeout_ms, lambda a: a.topics)
     _check("topic", answer.topics, [topic.name for topic in topics])
 
@@ -96,7 +94,7 @@ def delete_topics(where: Cluster | str, names: Sequence[str], *, timeout_ms: int
         states = tuple(DeleteTopicState(name=name) for name in names)
         return DeleteTopicsRequest(topics=states, timeout_ms=timeout_ms)
 
-    with _cluster(where) as cluster:
+    with cluster_at(where) as cluster:
         answer = _ask_controller(cluster, "deleting topics", request, timeout_ms, lambda a: a.responses)
         for name in names:
             cluster.forget(name)
@@ -107,7 +105,7 @@ def create_partitions(where: Cluster | str, totals: Mapping[str, int], *, timeou
     """Increase topics' partitions to the given totals."""
     wanted = tuple(CreatePartitionsTopic(name=name, count=total) for name, total in totals.items())
     request = CreatePartitionsRequest(topics=wanted, timeout_ms=timeout_ms)
-    with _cluster(where) as cluster:
+    with cluster_at(where) as cluster:
         answer = _ask_controller(
             cluster, "adding partitions", lambda _: request, timeout_ms, lambda a: a.results
         )
@@ -133,7 +131,7 @@ def alter_topic_configs(
     changes += [AlterableConfig(key, ConfigOperation.DELETE) for key in delete]
     resource = AlterConfigsResource(_TOPIC_RESOURCE, name, tuple(changes))
     request = IncrementalAlterConfigsRequest(resources=(resource,))
-    with _cluster(where) as cluster:
+    with cluster_at(where) as cluster:
         answer = _ask_controller(
             cluster, "changing a topic", lambda _: request, timeout_ms, lambda a: a.responses
         )
@@ -162,7 +160,7 @@ def describe_configs(
             connection = cluster.connection(broker, deadline)
         return connection.request(request, deadline=deadline)
 
-    with _cluster(where) as cluster:
+    with cluster_at(where) as cluster:
         answer = _retrying(cluster, f"describing {name}", timeout_ms, ask)
     if not answer.results:
         raise InvalidRequest(f"the DescribeConfigs response lacks {name}")
@@ -203,19 +201,6 @@ def _check_creation(connection: Connection, topics: Iterable[NewTopic]) -> int:
                 "of partitions: give one"
             )
     return 1
-
-
-@contextmanager
-def _cluster(where: Cluster | str) -> Iterator[Cluster]:
-    """``where`` itself, or a cluster for one call."""
-    if isinstance(where, Cluster):
-        yield where
-        return
-    cluster = Cluster(ClientConfig(bootstrap_servers=where))
-    try:
-        yield cluster
-    finally:
-        cluster.close()
 
 
 def _retrying(cluster: Cluster, doing: str, timeout_ms: int, ask: Callable[[Cluster, Deadline], Any]) -> Any:

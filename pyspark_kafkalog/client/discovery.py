@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import random
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -296,6 +297,19 @@ class Cluster:
                 led = all(p.leader != NO_LEADER for p in found.partitions.values())
                 complete = found.error == ErrorCode.NONE and led
                 self._topics[topic.name] = _Cached(found, now, complete)
+
+
+@contextmanager
+def cluster_at(where: Cluster | str) -> Iterator[Cluster]:
+    """``where`` itself, or a cluster for one call, of these ``bootstrap.servers``."""
+    if isinstance(where, Cluster):
+        yield where
+        return
+    cluster = Cluster(ClientConfig(bootstrap_servers=where))
+    try:
+        yield cluster
+    finally:
+        cluster.close()
 
 
 def _describe(failures: Mapping[Address, KafkaError]) -> str:

@@ -1,7 +1,7 @@
-"""Consumer groups from outside: list and describe them, read and commit their offsets.
+"""Consumer groups from outside: list, describe and delete them, read, commit and delete their offsets.
 
 Nothing here joins a group. Each call looks up the group's coordinator: calls are rare, and a cached
-coordinator may have moved.
+coordinator may have moved. Every function takes a `Cluster`, or ``bootstrap.servers`` for a single call.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pyspark_kafkalog.client.connection import Connection
-from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.client.discovery import Cluster, cluster_at
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.errors import CommitFailed, ErrorCode, InvalidRequest, KafkaError, error_for
+from pyspark_kafkalog.protocol.api.consumer_group_describe import Assignment, ConsumerGroupDescribeRequest
+from pyspark_kafkalog.protocol.api.delete_groups import DeleteGroupsRequest
 from pyspark_kafkalog.protocol.api.describe_groups import DescribedGroupMember, DescribeGroupsRequest
 from pyspark_kafkalog.protocol.api.find_coordinator import CoordinatorType, FindCoordinatorRequest
 from pyspark_kafkalog.protocol.api.list_groups import ListGroupsRequest
@@ -22,6 +24,11 @@ from pyspark_kafkalog.protocol.api.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+)
+from pyspark_kafkalog.protocol.api.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
 )
 from pyspark_kafkalog.protocol.api.offset_fetch import (
     OffsetFetchRequest,
@@ -108,30 +115,43 @@ class Committer:
 
 OUTSIDE = Committer()
 
+DEAD = "Dead"
+"""The state of a group that does not exist."""
+
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """One group. ``protocol_type`` is empty if it only has offsets; so is ``state`` before Kafka 2.6."""
+    """One group. ``protocol_type`` is empty if it only has offsets; so is ``state`` before Kafka 2.6.
+
+    ``kind`` is its protocol: "classic" or "consumer"; empty before Kafka 3.8.
+    """
 
     group: str
     protocol_type: str
     state: str
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """One member of a group, and its partitions; none if the members are not consumers."""
+    """One member of a group, and its partitions; none if the members are not consumers.
+
+    ``target``: the partitions that a member of the newer protocol is to have; null in a classic group.
+    """
 
     member_id: str
     client_id: str
     host: str
     partitions: tuple[TopicPartition, ...]
+    instance_id: str | None = None
+    target: tuple[TopicPartition, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
     """A group as its coordinator describes it: "Empty" has only offsets, "Dead" does not exist. ``protocol``
-    is the strategy by which the members share the partitions.
+    is the strategy by which the members share the partitions, ``kind`` the group protocol: "classic" or
+    "consumer".
     """
 
     group: str
@@ -139,33 +159,82 @@ class GroupDescription:
     protocol_type: str
     protocol: str
     members: tuple[MemberDescription, ...]
+    kind: str = "classic"
 
 
-def list_groups(cluster: Cluster, *, deadline: Deadline | None = None) -> list[GroupListing]:
+def list_groups(where: Cluster | str, *, deadline: Deadline | None = None) -> list[GroupListing]:
     """The groups of all brokers, by name. Brokers that still load theirs are retried until the deadline."""
-    return cluster.retrying("listing groups", deadline).run(lambda limit: _listed(cluster, limit))
+    with cluster_at(where) as cluster:
+        return cluster.retrying("listing groups", deadline).run(lambda limit: _listed(cluster, limit))
 
 
-def describe_group(cluster: Cluster, group: str, *, deadline: Deadline | None = None) -> GroupDescription:
-    """State and members of ``group``. Groups of the newer protocol (KIP-848) are described as "Dead"."""
+def describe_group(where: Cluster | str, group: str, *, deadline: Deadline | None = None) -> GroupDescription:
+    """State and members of ``group``, of either protocol."""
 
     def ask(connection: Connection, limit: Deadline) -> GroupDescription:
         answer = connection.request(DescribeGroupsRequest((group,)), deadline=limit)
         found = next((g for g in answer.groups if g.group_id == group), None)
         if found is None:
             raise InvalidRequest(f"{connection.peer}: the DescribeGroups response lacks {group!r}")
-        # From version 6 on an unknown group is an error, and "Dead" as before.
-        if found.error_code not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
+        # From version 6 on an unknown group is an error.
+        if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND or found.group_state == DEAD:
+            newer = _newer_group(connection, group, limit)
+            return newer or GroupDescription(group, DEAD, "", "", ())
+        if found.error_code != ErrorCode.NONE:
             raise error_for(found.error_code, f"{connection.peer}: group {group!r}: {found.error_code.name}")
         consumers = found.protocol_type == PROTOCOL_TYPE
         members = tuple(_member(member, consumers) for member in found.members)
         return GroupDescription(group, found.group_state, found.protocol_type, found.protocol_data, members)
 
-    return _at_coordinator(cluster, group, "describing", ask, deadline)
+    return _at_coordinator(where, group, "describing", ask, deadline)
+
+
+def delete_groups(where: Cluster | str, groups: Iterable[str], *, deadline: Deadline | None = None) -> None:
+    """Delete groups without members, with their offsets.
+
+    Raises `ServerError` for the first that could not be: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND.
+    """
+    for group in groups:
+
+        def ask(connection: Connection, limit: Deadline, group: str = group) -> None:
+            answer = connection.request(DeleteGroupsRequest((group,)), deadline=limit)
+            for result in answer.results:
+                if result.error_code != ErrorCode.NONE:
+                    raise _refusal(connection, group, result.error_code)
+
+        _at_coordinator(where, group, "deleting", ask, deadline)
+
+
+def delete_group_offsets(
+    where: Cluster | str,
+    group: str,
+    partitions: Iterable[TopicPartition],
+    *,
+    deadline: Deadline | None = None,
+) -> None:
+    """Forget the group's offsets of ``partitions``, whose topics no member may be subscribed to.
+
+    Raises `ServerError`: GROUP_SUBSCRIBED_TO_TOPIC, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP for members that are
+    not consumers.
+    """
+    topics = tuple(
+        OffsetDeleteRequestTopic(name, tuple(OffsetDeleteRequestPartition(n) for n in numbers))
+        for name, numbers in _by_topic(dict.fromkeys(partitions)).items()
+    )
+
+    def ask(connection: Connection, limit: Deadline) -> None:
+        answer = connection.request(OffsetDeleteRequest(group, topics), deadline=limit)
+        parts = [part.error_code for topic in answer.topics for part in topic.partitions]
+        for code in (answer.error_code, *parts):
+            if code != ErrorCode.NONE:
+                raise _refusal(connection, group, code)
+
+    if topics:
+        _at_coordinator(where, group, "deleting offsets of", ask, deadline)
 
 
 def committed_offsets(
-    cluster: Cluster,
+    where: Cluster | str,
     group: str,
     partitions: Iterable[TopicPartition] | None = None,
     *,
@@ -189,15 +258,16 @@ def committed_offsets(
         version = connection.version(ApiKey.OFFSET_FETCH)
         asked = wanted
         if wanted is None and version < _ALL_VERSION:
-            asked = _by_topic(_all_partitions(cluster, limit))
+            with cluster_at(where) as cluster:
+                asked = _by_topic(_all_partitions(cluster, limit))
         request = _fetch_request(group, asked, version, stable)
         return _taken(connection.request(request, deadline=limit), version, group, connection.peer)
 
-    return _at_coordinator(cluster, group, "looking up the offsets of", ask, deadline)
+    return _at_coordinator(where, group, "looking up the offsets of", ask, deadline)
 
 
 def commit_offsets(
-    cluster: Cluster,
+    where: Cluster | str,
     group: str,
     offsets: Mapping[TopicPartition, int | CommittedOffset],
     *,
@@ -229,7 +299,7 @@ def commit_offsets(
         for tp, code in sorted(failed.items(), key=lambda item: item[1].retriable):
             raise _commit_failure(code, f"{connection.peer}: committing {tp} for group {group!r}", member)
 
-    _at_coordinator(cluster, group, "committing for", ask, deadline)
+    _at_coordinator(where, group, "committing for", ask, deadline)
 
 
 def _listed(cluster: Cluster, deadline: Deadline) -> list[GroupListing]:
@@ -241,26 +311,71 @@ def _listed(cluster: Cluster, deadline: Deadline) -> list[GroupListing]:
         if answer.error_code != ErrorCode.NONE:
             raise error_for(answer.error_code, f"{connection.peer}: listing groups: {answer.error_code.name}")
         for listed in answer.groups:
-            found[listed.group_id] = GroupListing(listed.group_id, listed.protocol_type, listed.group_state)
+            found[listed.group_id] = GroupListing(
+                listed.group_id, listed.protocol_type, listed.group_state, listed.group_type.lower()
+            )
     return [found[name] for name in sorted(found)]
 
 
 def _member(member: DescribedGroupMember, consumer: bool) -> MemberDescription:
     partitions = decode_assignment(bytes(member.member_assignment)) if consumer else ()
-    return MemberDescription(member.member_id, member.client_id, member.client_host, partitions)
+    return MemberDescription(
+        member.member_id, member.client_id, member.client_host, partitions, member.group_instance_id
+    )
+
+
+def _newer_group(connection: Connection, group: str, deadline: Deadline) -> GroupDescription | None:
+    """A group of the newer protocol; None if the broker has none of this name."""
+    if not connection.serves(ApiKey.CONSUMER_GROUP_DESCRIBE):
+        return None
+    answer = connection.request(ConsumerGroupDescribeRequest((group,)), deadline=deadline)
+    found = next((g for g in answer.groups if g.group_id == group), None)
+    if found is None or found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return None
+    if found.error_code != ErrorCode.NONE:
+        raise _refusal(connection, group, found.error_code)
+    members = tuple(
+        MemberDescription(
+            member.member_id,
+            member.client_id,
+            member.client_host,
+            _named(member.assignment),
+            member.instance_id,
+            _named(member.target_assignment),
+        )
+        for member in found.members
+    )
+    return GroupDescription(
+        group, found.group_state, PROTOCOL_TYPE, found.assignor_name, members, kind="consumer"
+    )
+
+
+def _named(assignment: Assignment) -> tuple[TopicPartition, ...]:
+    rows = assignment.topic_partitions
+    return tuple(sorted(TopicPartition(row.topic_name, number) for row in rows for number in row.partitions))
+
+
+def _refusal(connection: Connection, group: str, code: ErrorCode) -> KafkaError:
+    why = {
+        ErrorCode.NON_EMPTY_GROUP: "it has members: stop them first",
+        ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "members are subscribed to the topic: stop them first",
+        ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
+    }.get(code, code.name)
+    return error_for(code, f"{connection.peer}: group {group!r}: {why}")
 
 
 def _at_coordinator(
-    cluster: Cluster,
+    where: Cluster | str,
     group: str,
     doing: str,
     ask: Callable[[Connection, Deadline], T],
     deadline: Deadline | None,
 ) -> T:
     """What ``ask`` returns for the group's coordinator, retried while it fails with a retriable error."""
-    return cluster.retrying(f"{doing} group {group!r}", deadline).run(
-        lambda limit: ask(coordinator(cluster, CoordinatorType.GROUP, group, limit), limit)
-    )
+    with cluster_at(where) as cluster:
+        return cluster.retrying(f"{doing} group {group!r}", deadline).run(
+            lambda limit: ask(coordinator(cluster, CoordinatorType.GROUP, group, limit), limit)
+        )
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:

@@ -1,4 +1,7 @@
-"""`Consumer` in groups of Apache Kafka, in both protocols; the bundled broker's are in tests/broker."""
+"""`Consumer` and the commands in groups of Apache Kafka, in both protocols.
+
+The same at the bundled broker: tests/broker/client/test_consumer.py.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.client.consumer_cases import QUICK_GROUPS, ConsumerCases
+from tests.support.client.group_command_cases import GroupCommandCases
 from tests.support.foreign.apache_kafka import ApacheKafka, fetch
 from tests.support.foreign.fetched import NotAvailable
 
@@ -29,7 +33,7 @@ def group_kafka(
         kafka.stop()
 
 
-class TestAtApacheKafka(ConsumerCases):
+class TestAtApacheKafka(ConsumerCases, GroupCommandCases):
     @pytest.fixture
     def servers(self, group_kafka: ApacheKafka) -> str:
         return group_kafka.bootstrap_servers

@@ -84,7 +84,7 @@ def test_a_group_with_a_member_is_shown_and_cannot_be_moved(server: str, topic: 
         for line in kafkalog("groups", "list", "--json", server=server).stdout.split("\n")
         if line
     ]
-    assert {"group": topic, "state": "Stable", "protocol": "consumer"} in listed
+    assert {"group": topic, "state": "Stable", "protocol": "consumer", "kind": "classic"} in listed
     described = kafkalog("groups", "describe", topic, server=server).stdout
     assert described.startswith(f"{topic}: Stable, 1 member, assigned by range")
     first, second, total = table(described)

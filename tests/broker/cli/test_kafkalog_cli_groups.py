@@ -102,8 +102,8 @@ def test_groups_are_listed_and_described(server: str, filled: str) -> None:
     group = f"g-{filled}"
     commit(server, group, {TopicPartition(filled, 0): 2})
     listed = rows(kafkalog("groups", "list", "--json", server=server).stdout)
-    assert {"group": group, "state": "Empty", "protocol": None} in listed
-    assert [group, "Empty", "-"] in table(kafkalog("groups", "list", server=server).stdout)
+    assert {"group": group, "state": "Empty", "protocol": None, "kind": "classic"} in listed
+    assert [group, "Empty", "-", "classic"] in table(kafkalog("groups", "list", server=server).stdout)
     described = kafkalog("groups", "describe", group, server=server).stdout
     assert described.startswith(f"{group}: Empty, 0 members\n")
     assert table(described) == [
@@ -315,6 +315,15 @@ def test_brokers_that_do_not_list_groups_are_believed_to_know_them(monkeypatch: 
         (("lag", "--load", "x", "--offsets", "/nowhere"), "no load is called 'x' at /nowhere"),
         (("offsets", "t", "--time", "soon"), "--time: 'soon' is not a time; allowed: earliest"),
         (("groups", "reset", "g", "t", "--to", "soon"), "--to: 'soon' is not a position"),
+        (("groups", "reset", "g", "t"), "give one of --to, --shift-by, --by-duration and --from-file"),
+        (("groups", "reset", "g", "t", "--to", "0", "--shift-by", "1"), "give one of --to"),
+        (("groups", "reset", "g", "--to", "0"), "name a topic or give --all-topics"),
+        (("groups", "reset", "g", "t", "--all-topics", "--to", "0"), "name a topic or give --all-topics"),
+        (("groups", "reset", "g", "t", "--by-duration", "2h"), "'2h' is not a duration"),
+        (("groups", "reset", "g", "--from-file", "/dev/null"), "/dev/null has no offsets of group 'g'"),
+        (("groups", "reset", "g", "t", "--from-file", "/dev/null"), "neither with --from-file"),
+        (("consume", "t", "--group", "g", "--from", "7"), "with --group it is earliest or latest"),
+        (("consume", "t", "--group", "g", "--to", "7"), "--group and --to cannot be combined"),
     ],
 )
 def test_a_command_that_cannot_be_meant_is_refused_with_code_2(arguments: tuple[str, ...], why: str) -> None:

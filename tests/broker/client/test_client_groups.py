@@ -78,7 +78,7 @@ def test_groups_are_listed_and_described(cluster: Cluster, topic: str) -> None:
     group = f"g-{topic}"
     assert describe_group(cluster, group) == GroupDescription(group, "Dead", "", "", ())
     commit_offsets(cluster, group, {TopicPartition(topic, 0): 1})
-    assert GroupListing(group, "", "Empty") in list_groups(cluster)
+    assert GroupListing(group, "", "Empty", "classic") in list_groups(cluster)
     assert describe_group(cluster, group) == GroupDescription(group, "Empty", "", "", ())
 
 
