@@ -1,0 +1,107 @@
+"""`Consumer` and the commands in groups of the bundled broker; those of Apache Kafka are in tests/peers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.embedded import EmbeddedBroker, start_broker
+from pyspark_kafkalog import NewTopic, Producer, TopicPartition, committed_offsets, create_topics
+from tests.support.client.consumer_cases import (
+    QUICK_CLASSIC_GROUPS,
+    ConsumerCases,
+    Seat,
+    drive,
+    new_topic,
+    produce,
+)
+from tests.support.client.group_command_cases import GroupCommandCases
+from tests.support.foreign.apache_kafka import free_ports
+
+
+@pytest.fixture(scope="module")
+def group_broker() -> Iterator[EmbeddedBroker]:
+    with start_broker({**QUICK_CLASSIC_GROUPS, "auto.create.topics.enable": False}) as broker:
+        yield broker
+
+
+def test_a_member_goes_on_after_its_broker_restarts(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    settings = {**QUICK_CLASSIC_GROUPS, "listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+    servers = f"127.0.0.1:{port}"
+    with start_broker(settings, data_dir=tmp_path):
+        topic = new_topic(servers, 2)
+        produce(servers, topic, 10, 2)
+        seat = Seat(servers, "g", "classic", session_timeout_ms=20_000).subscribe(topic)
+        drive([seat], lambda: len(seat.got) == 10)
+        seat.consumer.commit()
+        member = seat.consumer.member_id
+    assert seat.consumer.poll(0.2) == []
+    with start_broker(settings, data_dir=tmp_path):
+        produce(servers, topic, 10, 2, first=10)
+        drive([seat], lambda: len(seat.got) == 20)
+        seat.consumer.commit()
+        # The group was kept: no rebalance.
+        assert (seat.consumer.member_id, seat.calls) == (member, [("assigned", [0, 1])])
+        seat.consumer.close()
+    assert sorted(seat.values) == sorted(b"%d" % n for n in range(20))
+
+
+def test_records_of_aborted_transactions_are_passed_over_and_their_end_is_committed(
+    group_broker: EmbeddedBroker,
+) -> None:
+    servers = group_broker.bootstrap_servers
+    topic = new_topic(servers, 1)
+    with Producer({"bootstrap.servers": servers, "transactional.id": topic}) as producer:
+        producer.init_transactions()
+        for commit in (True, False):
+            producer.begin_transaction()
+            for number in range(3):
+                producer.send(topic, b"%d" % number)
+            producer.flush()
+            (producer.commit_transaction if commit else producer.abort_transaction)()
+    group = f"g-{topic}"
+    seat = Seat(servers, group, "classic", isolation_level="read_committed").subscribe(topic)
+    # Six records and two markers.
+    tp = TopicPartition(topic, 0)
+    drive([seat], lambda: bool(seat.held) and seat.consumer.position(tp) == 8)
+    assert [r.offset for r in seat.got] == [0, 1, 2]
+    seat.consumer.close()
+    assert committed_offsets(servers, group)[tp].offset == 8
+
+
+class TestAtTheBundledBroker(ConsumerCases, GroupCommandCases):
+    @pytest.fixture
+    def protocol(self) -> str:
+        return "classic"
+
+    @pytest.fixture
+    def servers(self, group_broker: EmbeddedBroker) -> str:
+        return group_broker.bootstrap_servers
+
+
+def test_the_examples_of_the_manual_read_what_is_there(
+    group_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    servers = group_broker.bootstrap_servers
+    create_topics(servers, [NewTopic("flights", 1, 1)])
+    produce(servers, "flights", 3, 1)
+    manual = (Path(__file__).resolve().parents[3] / "docs" / "clients.md").read_text("utf-8")
+    examples = re.findall(r"```python\n(.*?)```", manual, re.DOTALL)
+    endless, ending = (one for one in examples if "kafkalog.Consumer(" in one)
+    seen: list[tuple[object, ...]] = []
+
+    def note(*words: object) -> None:
+        """As print, but the loop that it is called in ends after three records."""
+        seen.append(words)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        exec(endless.replace("localhost:9092", servers), {"print": note})
+    assert seen == [("flights", 0, n, None, b"%d" % n) for n in range(3)]
+    exec(ending.replace("localhost:9092", servers).replace("10.0", "0.5"), {})
+    assert capsys.readouterr().out.splitlines() == ["b'0'", "b'1'", "b'2'"]
