@@ -79,6 +79,8 @@ class KafkaPython:
             auto_offset_reset="earliest",
             heartbeat_interval_ms=200,
             fetch_max_wait_ms=50,
+            # As leader it may assign before it knows the topic, and looks again only after this.
+            metadata_max_age_ms=500,
             partition_assignment_strategy=[assignors[strategy]],
         )
         self.close = self._consumer.close
