@@ -277,6 +277,30 @@ class BrokerConfig(Config):
         "group.max.size", INT_MAX, int, check=positive_int, unit="members",
         doc="Most members of a group.",
     )  # fmt: skip
+    group_coordinator_rebalance_protocols: tuple[str, ...] = prop(
+        "group.coordinator.rebalance.protocols", ("classic", "consumer"), tuple,
+        check=Check("classic, or classic,consumer",
+                    lambda words: "classic" in words and {*words} <= {"classic", "consumer"}),
+        doc="Protocols that members of groups may use; consumer is the newer one (group.protocol=consumer).",
+    )  # fmt: skip
+    group_consumer_session_timeout_ms: int = prop(
+        "group.consumer.session.timeout.ms", 45_000, int, check=positive_int, unit="ms",
+        doc="How long a member of the newer protocol may be silent before it is removed.",
+    )  # fmt: skip
+    group_consumer_heartbeat_interval_ms: int = prop(
+        "group.consumer.heartbeat.interval.ms", 5000, int, check=positive_int, unit="ms",
+        doc="How often members of the newer protocol are asked to send a heartbeat.",
+    )  # fmt: skip
+    group_consumer_max_size: int = prop(
+        "group.consumer.max.size", INT_MAX, int, check=positive_int, unit="members",
+        doc="Most members of a group of the newer protocol.",
+    )  # fmt: skip
+    group_consumer_assignors: tuple[str, ...] = prop(
+        "group.consumer.assignors", ("uniform", "range"), tuple,
+        check=Check("uniform, range or both, separated by a comma",
+                    lambda words: 0 < len(words) == len({*words}) and {*words} <= {"uniform", "range"}),
+        doc="Assignors that members of the newer protocol may ask for; the first is used if none is.",
+    )  # fmt: skip
     producer_id_expiration_ms: int = prop(
         "producer.id.expiration.ms", 86_400_000, int, check=positive_int, unit="ms",
         doc="How long an idempotent producer that sends nothing is remembered.",

@@ -83,6 +83,10 @@ MATRIX: Mapping[str, Mapping[str, str]] = {
         KAFKA_PYTHON: f"{_OFFSETS}kafka_python_lists_and_describes_it",
         AIOKAFKA: f"{_OFFSETS}aiokafka_lists_and_describes_it",
     },
+    "groups of the newer protocol (KIP-848), restarts, regular expressions": {
+        LIBRDKAFKA: "tests/interop/test_new_group_protocol.py::"
+        "test_members_and_offsets_survive_a_restart_and_a_change_of_protocol",
+    },
     "transactions": dict.fromkeys(
         _OF_THREE, "tests/interop/test_transactions.py::test_only_what_is_committed_is_read_and_counts"
     ),

@@ -29,6 +29,9 @@ LEAVING = -1
 BACK_SOON = -2
 """The epoch of a static member that leaves for a moment: its assignment is kept until its session ends."""
 
+MEMBER_EPOCHS_SINCE = 9
+"""The version of OffsetCommit and OffsetFetch in which members give their epoch."""
+
 _CLIENT_NAMES_ITSELF_SINCE = 1
 
 _T = TypeVar("_T")
@@ -175,6 +178,10 @@ class ConsumerGroup:
         matched = self.patterns.get(member.pattern)
         return frozenset(member.names if matched is None else (*member.names, *matched.names))
 
+    def all_subscribed(self) -> frozenset[str]:
+        """The names of the topics that any member subscribes to."""
+        return frozenset[str]().union(*map(self.subscribed_names, self.members))
+
     def unmatched(self, topics: Topics) -> frozenset[str]:
         """The patterns that are to be compared with the names of ``topics``: see `matched_patterns`."""
         wanted = {m.pattern for m in self.members.values() if m.pattern}
@@ -285,22 +292,29 @@ def matched_patterns(
     return replace(group, epoch=group.epoch + 1, seen=None) if changed else group
 
 
-def check_commit(group: ConsumerGroup, member_id: str, epoch: int, version: int) -> None:
-    """Whether a member may commit offsets in this version of OffsetCommit.
+def check_commit(group: ConsumerGroup, member_id: str, epoch: int, version: int | None) -> None:
+    """Whether a member may commit offsets in this version of OffsetCommit, or in a transaction: None.
 
     Raises:
-        ServerError: UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION below version 9, or STALE_MEMBER_EPOCH.
+        ServerError: UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION below version 9, STALE_MEMBER_EPOCH, or
+            ILLEGAL_GENERATION for it in a transaction.
     """
-    if epoch < 0 and not group.members:
-        return  # an administrator's
+    if epoch < 0 and (not group.members or (version is None and not member_id)):
+        return  # an administrator's, or from a producer that knows of no member
     if member_id not in group.members:
         raise _unknown(group, member_id)
-    if version < 9:
+    if version is not None and version < MEMBER_EPOCHS_SINCE:
         raise ServerError(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"group {group.group_id!r} has the newer protocol; its members commit in version 9 and later",
+            f"group {group.group_id!r} has the newer protocol; its members commit in version "
+            f"{MEMBER_EPOCHS_SINCE} and later",
         )
-    _check_stale(group, member_id, epoch)
+    _check_epoch_is(
+        group,
+        member_id,
+        epoch,
+        ErrorCode.ILLEGAL_GENERATION if version is None else ErrorCode.STALE_MEMBER_EPOCH,
+    )
 
 
 def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
@@ -309,15 +323,13 @@ def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None
         return
     if member_id is None or member_id not in group.members:
         raise _unknown(group, member_id or "")
-    _check_stale(group, member_id, epoch)
+    _check_epoch_is(group, member_id, epoch, ErrorCode.STALE_MEMBER_EPOCH)
 
 
-def _check_stale(group: ConsumerGroup, member_id: str, epoch: int) -> None:
+def _check_epoch_is(group: ConsumerGroup, member_id: str, epoch: int, code: ErrorCode) -> None:
     present = group.progress[member_id].epoch
     if epoch != present:
-        raise ServerError(
-            ErrorCode.STALE_MEMBER_EPOCH, f"member {member_id} is at epoch {present}, not at {epoch}"
-        )
+        raise ServerError(code, f"member {member_id} is at epoch {present}, not at {epoch}")
 
 
 def _joined(
@@ -434,7 +446,7 @@ def _looked_at(group: ConsumerGroup, topics: Topics) -> ConsumerGroup:
         return group
     found = {
         name: SubscribedTopic(topics[name].topic_id, len(topics[name].partitions))
-        for name in sorted(_all_subscribed(group))
+        for name in sorted(group.all_subscribed())
         if name in topics
     }
     if found == group.topics:
@@ -442,10 +454,6 @@ def _looked_at(group: ConsumerGroup, topics: Topics) -> ConsumerGroup:
     # Ahead of its target the epoch has been raised already, by what the next target will be for as well.
     rise = group.epoch == group.target_epoch
     return replace(group, topics=found, seen=topics, epoch=group.epoch + rise)
-
-
-def _all_subscribed(group: ConsumerGroup) -> frozenset[str]:
-    return frozenset().union(*(group.subscribed_names(m) for m in group.members))
 
 
 def _retargeted(group: ConsumerGroup, settings: Settings) -> ConsumerGroup:
@@ -525,7 +533,7 @@ def _without(group: ConsumerGroup, gone: Iterable[str]) -> ConsumerGroup:
             revocations=_omitting(group.revocations, gone),
         )
     )
-    subscribed = _all_subscribed(group)
+    subscribed = group.all_subscribed()
     return replace(group, topics={n: topic for n, topic in group.topics.items() if n in subscribed})
 
 

@@ -26,6 +26,7 @@ from broker.group.consumer_group import (
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError
 from pyspark_kafkalog.protocol.codec import INT8, INT32, INT64, STRING, UUID_TYPE, Array, codec, wire
 from pyspark_kafkalog.protocol.primitives import Output
+from pyspark_kafkalog.types import NewRecord
 
 _INT16 = struct.Struct(">h")
 _VALUE_VERSION = 0
@@ -206,6 +207,11 @@ def changes(before: ConsumerGroup | None, after: ConsumerGroup | None) -> list[E
         entries.append((RecordKey(RecordKind.TARGET_EPOCH, group), _encode(_Epoch(new.target_epoch))))
     changed(RecordKind.PROGRESS, old.progress, new.progress, _progress)
     return entries
+
+
+def records_of(entries: Iterable[Entry], now_ms: int) -> list[NewRecord]:
+    """The entries as records of this time."""
+    return [NewRecord(value, encode_key(key), now_ms) for key, value in entries]
 
 
 def build(group: str, values: Mapping[RecordKey, bytes]) -> ConsumerGroup | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from broker.group.classic_group import ClassicGroup
@@ -21,6 +21,9 @@ from broker.group.classic_rules import (
     SyncRequest,
     Waiter,
 )
+from broker.group.consumer_group import MEMBER_EPOCHS_SINCE, Settings, check_commit, check_fetch
+from broker.group.consumer_groups import ConsumerGroups
+from broker.group.group import Group, GroupShard, NoSuchGroup
 from broker.offsets.offset_records import (
     OFFSETS_TOPIC,
     CommittedOffset,
@@ -30,16 +33,12 @@ from broker.offsets.offset_records import (
     encode_key,
     encode_value,
 )
-from broker.offsets.pending_offsets import PendingOffsets
-from broker.scheduler import Handle, Scheduler
+from broker.scheduler import Scheduler
 from broker.store.manager import LogManager
 from broker.store.state_topic import Appended, LastValues, Shard, StateTopic, Stored
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import CorruptMessage, ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.types import NewRecord, TopicPartition
-
-CLASSIC = "classic"
-"""The type of a group that no member of the newer protocol has joined."""
 
 _LOG_CODES = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
@@ -61,15 +60,6 @@ class GroupSettings:
     initial_rebalance_delay_ms: int
     max_size: int
     offsets_retention_ms: int
-
-
-class NoSuchGroup(KafkaError):
-    """The group is not known."""
-
-    code = ErrorCode.GROUP_ID_NOT_FOUND
-
-    def __init__(self, group: str) -> None:
-        super().__init__(f"there is no group {group!r}")
 
 
 class DescribedMember(NamedTuple):
@@ -94,51 +84,7 @@ class Description(NamedTuple):
     members: tuple[DescribedMember, ...] = ()
 
 
-class Group:
-    """*Not thread-safe: guarded by the lock of its shard.* A group: its offsets, and its members.
-
-    ``classic`` is None for one that never had members. ``wakes`` is when its timer runs, by the monotonic
-    clock.
-    """
-
-    __slots__ = ("classic", "name", "offsets", "timer", "wakes")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.offsets: dict[TopicPartition, CommittedOffset] = {}
-        self.classic: ClassicGroup | None = None
-        self.timer: Handle | None = None
-        self.wakes = math.inf
-
-    @property
-    def is_void(self) -> bool:
-        """Whether nothing would be lost without it."""
-        return not self.offsets and (self.classic is None or self.classic.is_void)
-
-    @property
-    def state(self) -> str:
-        """Its state, in Kafka's words."""
-        return Phase.EMPTY.value if self.classic is None else self.classic.phase.value
-
-    @property
-    def protocol_type(self) -> str:
-        """What its members speak of among themselves; "" if it never had any."""
-        return "" if self.classic is None else self.classic.protocol_type or ""
-
-
-@dataclass(slots=True)
-class _State:
-    """*Not thread-safe: its shard's lock guards it.* What one partition keeps."""
-
-    groups: dict[str, Group] = field(default_factory=dict)
-    pending: PendingOffsets = field(default_factory=PendingOffsets)
-
-    def group(self, name: str) -> Group:
-        """The group of this name, made if need be."""
-        return self.groups.setdefault(name, Group(name))
-
-
-_Shard = Shard[_State]
+_Shard = Shard[GroupShard]
 _Answers = list[tuple[Waiter, Any]]
 
 
@@ -155,6 +101,7 @@ class GroupCoordinator:
         clock: Clock,
         timer: Scheduler,
         settings: GroupSettings,
+        consumer_settings: Settings,
         *,
         create: Callable[[], int],
         appended: Appended,
@@ -164,8 +111,16 @@ class GroupCoordinator:
         self._timer = timer
         self._settings = settings
         self._closed = False
-        self._topic: StateTopic[_State] = StateTopic(
-            logs, OFFSETS_TOPIC, new=lambda _: _State(), build=self._build, create=create, appended=appended
+        self._topic: StateTopic[GroupShard] = StateTopic(
+            logs,
+            OFFSETS_TOPIC,
+            new=lambda _: GroupShard(),
+            build=self._build,
+            create=create,
+            appended=appended,
+        )
+        self.consumers = ConsumerGroups(
+            self._topic, clock, timer, settings=consumer_settings, topics=logs.topics
         )
         self.start, self.load, self.open = self._topic.start, self._topic.load, self._topic.open
 
@@ -204,6 +159,7 @@ class GroupCoordinator:
             if group is None and request.member_id:
                 raise ServerError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {name!r} does not exist")
             group = group or Group(name)
+            self.consumers.give_way(shard, group)
             classic = group.classic or self._new_classic()
             step = classic.join(request, waiter, self._now())
             if not classic.is_void:
@@ -264,7 +220,7 @@ class GroupCoordinator:
             with shard.lock:
                 shard.check_loaded()
                 groups = shard.state.groups.values()
-                found += [Description(g.name, g.state, CLASSIC, g.protocol_type) for g in groups]
+                found += [Description(g.name, g.state, g.kind, g.protocol_type) for g in groups]
         return sorted(found)
 
     def delete(self, name: str) -> None:
@@ -275,6 +231,8 @@ class GroupCoordinator:
         with shard.lock:
             group = self._known(shard, name)
             code = ErrorCode.NONE if group.classic is None else group.classic.check_deletion()
+            if group.consumer is not None and group.consumer.members:
+                code = ErrorCode.NON_EMPTY_GROUP
             if code is not ErrorCode.NONE:
                 raise ServerError(code, f"group {name!r} is in state {group.state}")
             self._delete(shard, group, tuple(group.offsets), whole=True)
@@ -290,9 +248,10 @@ class GroupCoordinator:
         instance_id: str | None = None,
         generation: int = -1,
         producer: tuple[int, int] | None = None,
+        version: int = MEMBER_EPOCHS_SINCE,
     ) -> None:
         """Store ``offsets``; returns when they are in the log, and so survive the process. A member gives its
-        generation; without members anybody may commit.
+        generation or epoch; without members anybody may commit. ``version`` is that of OffsetCommit.
 
         Those of a ``producer``, id and epoch, count when its transaction is committed: `end_transaction`.
 
@@ -310,13 +269,17 @@ class GroupCoordinator:
             if group is None and generation >= 0:
                 raise NoSuchGroup(name)
             group = group or Group(name)
-            # One that has only offsets has no generation: it answers as an empty group does.
-            classic = group.classic or self._new_classic()
-            code = classic.check_commit(
-                member_id, instance_id, generation, self._now(), in_transaction=producer is not None
-            )
-            if code is not ErrorCode.NONE:
-                raise ServerError(code, f"group {name!r} in state {group.state}: member {member_id!r}")
+            in_transaction = producer is not None
+            if group.consumer is not None:
+                check_commit(group.consumer, member_id, generation, None if in_transaction else version)
+            else:
+                # One that has only offsets has no generation: it answers as an empty group does.
+                classic = group.classic or self._new_classic()
+                code = classic.check_commit(
+                    member_id, instance_id, generation, self._now(), in_transaction=in_transaction
+                )
+                if code is not ErrorCode.NONE:
+                    raise ServerError(code, f"group {name!r} in state {group.state}: member {member_id!r}")
             now_ms = self._clock.time_ms()
             values = {OffsetKey(name, partition): value for partition, value in offsets.items()}
             records = [NewRecord(encode_value(v), encode_key(key), now_ms) for key, v in values.items()]
@@ -356,12 +319,23 @@ class GroupCoordinator:
             shard.check_loaded()
             return {each for each in partitions if shard.state.pending.has(OffsetKey(name, each))}
 
-    def fetch(self, name: str) -> Mapping[TopicPartition, CommittedOffset]:
-        """All that the group has stored; empty for one never heard of.
-        Raises `CoordinatorLoading`: the group's partition is still being read.
+    def fetch(
+        self, name: str, member_id: str | None = None, epoch: int = -1
+    ) -> Mapping[TopicPartition, CommittedOffset]:
+        """All that the group has stored; empty for an unknown one. Members of the newer protocol give their
+        id and epoch.
+
+        Raises `CoordinatorLoading`: the group's partition is still being read; or `ServerError`: there is no
+        such member, or it is at another epoch.
         """
+
+        def committed(group: Group) -> Mapping[TopicPartition, CommittedOffset]:
+            if group.consumer is not None:
+                check_fetch(group.consumer, member_id, epoch)
+            return dict(group.offsets)
+
         try:
-            return self._look_at(name, lambda group: dict(group.offsets))
+            return self._look_at(name, committed)
         except NoSuchGroup:
             return {}
 
@@ -375,7 +349,7 @@ class GroupCoordinator:
         with shard.lock:
             group = self._known(shard, name)
             classic = group.classic
-            in_use = frozenset[str]()
+            in_use = group.consumer.all_subscribed() if group.consumer is not None else frozenset[str]()
             if classic is not None and classic.phase is not Phase.EMPTY:
                 if classic.protocol_type != CONSUMER:
                     raise ServerError(ErrorCode.NON_EMPTY_GROUP, f"group {name!r} is in state {group.state}")
@@ -411,13 +385,13 @@ class GroupCoordinator:
             with shard.lock:
                 for group in tuple(shard.state.groups.values()):
                     gone = self._expired(shard, group, now_ms)
-                    idle = group.classic is None or group.classic.is_idle
-                    whole = idle and len(gone) == len(group.offsets)
+                    whole = group.is_idle and len(gone) == len(group.offsets)
                     self._try_to_delete(shard, group, gone, whole=whole)
 
     def _expired(self, shard: _Shard, group: Group, now_ms: int) -> list[TopicPartition]:
         classic, since_ms = group.classic, -1
-        in_use: Callable[[str], bool] = lambda _: False  # noqa: E731
+        subscribed = group.consumer.all_subscribed() if group.consumer is not None else frozenset[str]()
+        in_use: Callable[[str], bool] = subscribed.__contains__
         if classic is not None and classic.phase is Phase.EMPTY:
             since_ms = classic.since_ms
         elif classic is not None:
@@ -451,8 +425,8 @@ class GroupCoordinator:
         now_ms = self._clock.time_ms()
         keys = [OffsetKey(group.name, partition) for partition in gone]
         records = [NewRecord(None, encode_key(key), now_ms) for key in keys]
-        if whole and group.classic is not None and group.classic.in_log:
-            records.append(NewRecord(None, encode_group_key(group.name), now_ms))
+        if whole:
+            records += group.tombstones(now_ms)
         if records:
             shard.state.pending.overtake(keys, self._topic.append(shard, records))
         for partition in gone:
@@ -573,6 +547,7 @@ class GroupCoordinator:
                 _log.warning("%s: offset %d is skipped: %s", shard.partition, offset, e)
         for group in tuple(shard.state.groups.values()):
             self._set_timer(shard, group)
+        self.consumers.load(shard, stored)
 
 
 def _decoded(shard: _Shard, found: LastValues) -> Iterator[tuple[OffsetKey, int, CommittedOffset | None]]:
@@ -588,8 +563,10 @@ def _decoded(shard: _Shard, found: LastValues) -> Iterator[tuple[OffsetKey, int,
 
 def _describe(group: Group) -> Description:
     classic = group.classic
+    if group.consumer is not None:
+        raise NoSuchGroup(group.name, "of the classic protocol")
     if classic is None:
-        return Description(group.name, group.state, CLASSIC, "")
+        return Description(group.name, group.state, group.kind, "")
     stable = classic.phase is Phase.STABLE
     members = tuple(
         DescribedMember(
@@ -603,7 +580,7 @@ def _describe(group: Group) -> Description:
         for m in classic.members.values()
     )
     protocol = classic.protocol or "" if stable else ""
-    return Description(group.name, group.state, CLASSIC, group.protocol_type, protocol, members)
+    return Description(group.name, group.state, group.kind, group.protocol_type, protocol, members)
 
 
 def _as_coordinator(error: KafkaError) -> ServerError:

@@ -16,6 +16,7 @@ from broker.config import BrokerConfig, LogConfig
 from broker.disk.data_directory import keep_or_make
 from broker.disk.filesystem import FileSystem, OsFileSystem
 from broker.endpoint import KAFKA07, PLAINTEXT
+from broker.group.consumer_group import Settings
 from broker.group.coordinator import GroupCoordinator, GroupSettings
 from broker.log.family import LogFamily
 from broker.log.generations import SINCE_08, V07
@@ -104,6 +105,12 @@ class Broker:
                 initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
                 max_size=config.group_max_size,
                 offsets_retention_ms=config.offsets_retention_minutes * _MINUTE_MS,
+            ),
+            Settings(
+                session_timeout_ms=config.group_consumer_session_timeout_ms,
+                heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+                assignors=config.group_consumer_assignors,
+                max_size=config.group_consumer_max_size,
             ),
             create=self._create_offsets_topic,
             appended=self._fetches.appended,

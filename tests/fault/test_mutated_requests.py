@@ -32,6 +32,8 @@ from pyspark_kafkalog.protocol.api.alter_configs import (
     AlterConfigsResource,
 )
 from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest
+from pyspark_kafkalog.protocol.api.consumer_group_describe import ConsumerGroupDescribeRequest
+from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pyspark_kafkalog.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from pyspark_kafkalog.protocol.api.create_topics import (
     CreatableTopic,
@@ -156,6 +158,15 @@ def good_requests() -> dict[ApiKey, object]:
             assignments=(SyncGroupRequestAssignment("m", b"assigned"),),
         ),
         ApiKey.HEARTBEAT: HeartbeatRequest("g", 1, "m"),
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: ConsumerGroupHeartbeatRequest(
+            "newer",
+            "m",
+            0,
+            rebalance_timeout_ms=1000,
+            subscribed_topic_names=(ATTACKED,),
+            topic_partitions=(),
+        ),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribeRequest(("newer", "g")),
         ApiKey.LEAVE_GROUP: LeaveGroupRequest("g", "m", (MemberIdentity("m"),)),
         ApiKey.DELETE_GROUPS: DeleteGroupsRequest(("none",)),
         ApiKey.OFFSET_DELETE: OffsetDeleteRequest(

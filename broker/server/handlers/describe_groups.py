@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.group.coordinator import NoSuchGroup
+from broker.group.group import NoSuchGroup
 from broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.protocol.api.describe_groups import (
@@ -19,14 +19,14 @@ DEAD = "Dead"
 
 _UNKNOWN_SINCE = 6
 
-_GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8))
+GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8))
 """Kafka's ``AclOperation`` numbers as bits: to read, to delete and to describe a group."""
 
 
 @handles(ApiKey.DESCRIBE_GROUPS, versions=(0, 6))
 def describe_groups(request: DescribeGroupsRequest, ctx: Context) -> DescribeGroupsResponse:
     """Answered from memory; an error of one group does not fail the others."""
-    operations = _GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     return DescribeGroupsResponse(groups=tuple(_describe(g, operations, ctx) for g in request.groups))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from broker.group.coordinator import NoSuchGroup
+from broker.group.group import NoSuchGroup
 from broker.offsets.offset_records import NO_EXPIRY, CommittedOffset
 from broker.server.dispatch import LATER, Context, handles
 from pyspark_kafkalog.config.definition import LONG_MAX
@@ -58,6 +58,7 @@ def offset_commit(request: OffsetCommitRequest, ctx: Context) -> Any:
             member_id=request.member_id,
             instance_id=request.group_instance_id,
             generation=request.generation_id_or_member_epoch,
+            version=ctx.version,
         )
     except KafkaError as e:
         code = ctx.refused(e)

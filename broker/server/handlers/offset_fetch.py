@@ -50,7 +50,8 @@ def offset_fetch(request: OffsetFetchRequest, ctx: Context) -> Any:
         groups = []
         for group in request.groups:
             wanted = None if group.topics is None else [(t.name, t.partition_indexes) for t in group.topics]
-            found = _look_up(group.group_id, wanted, request.require_stable, ctx)
+            member = group.member_id, group.member_epoch
+            found = _look_up(group.group_id, wanted, request.require_stable, ctx, member)
             topics = _topics(found, OffsetFetchResponseTopics, OffsetFetchResponsePartitions)
             groups.append(
                 OffsetFetchResponseGroup(group_id=group.group_id, error_code=found.error, topics=topics)
@@ -137,10 +138,16 @@ def _topics(
     )
 
 
-def _look_up(group_id: str, wanted: _Wanted | None, require_stable: bool, ctx: Context) -> _Found:
+def _look_up(
+    group_id: str,
+    wanted: _Wanted | None,
+    require_stable: bool,
+    ctx: Context,
+    member: tuple[str | None, int] = (None, -1),
+) -> _Found:
     error, stored = ErrorCode.NONE, {}
     try:
-        stored = dict(ctx.services.groups.fetch(group_id))
+        stored = dict(ctx.services.groups.fetch(group_id, *member))
     except KafkaError as e:
         error = ctx.refused(e)
     if wanted is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.group.coordinator import NoSuchGroup
+from broker.group.group import NoSuchGroup
 from broker.offsets.offset_records import CommittedOffset
 from broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError

@@ -7,7 +7,9 @@ from uuid import uuid4
 import pytest
 
 from broker.config import LogConfig
-from broker.group.coordinator import Description, GroupCoordinator, GroupSettings, NoSuchGroup
+from broker.group.consumer_group import Settings
+from broker.group.coordinator import Description, GroupCoordinator, GroupSettings
+from broker.group.group import NoSuchGroup
 from broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode_key
 from broker.scheduler import Scheduler
 from broker.store.manager import LogManager
@@ -58,6 +60,7 @@ class Bench:
                 max_size=100,
                 offsets_retention_ms=RETENTION_MS,
             ),
+            Settings(),
             create=self.create,
             appended=lambda partition, size: self.appended.append((partition, size)),
         )

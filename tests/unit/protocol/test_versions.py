@@ -83,13 +83,6 @@ def documented() -> dict[int, tuple[str, tuple[int, int], int]]:
     }
 
 
-def documented_as_ours_alone() -> set[int]:
-    """The keys of what the bundled broker does not serve, from the text behind the table."""
-    text = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text("utf-8")
-    (listed,) = re.findall(r"^The broker does not serve keys ([\d, ]+):", text, re.MULTILINE)
-    return {int(key) for key in listed.split(",")}
-
-
 def test_the_documentation_has_the_same_table() -> None:
     rows = {key: (name, *held, flexible) for key, (name, held, flexible) in documented().items()}
     assert rows == {key: (row[0].title().replace("_", ""), *row[1:]) for key, row in TABLE.items()}
@@ -97,5 +90,4 @@ def test_the_documentation_has_the_same_table() -> None:
 
 def test_the_broker_serves_what_the_documentation_says() -> None:
     served = {int(key): entry.versions for key, entry in REGISTRY.items()}
-    ours_alone = documented_as_ours_alone()
-    assert served == {key: held for key, (_, held, _) in documented().items() if key not in ours_alone}
+    assert served == {key: held for key, (_, held, _) in documented().items()}

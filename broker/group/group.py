@@ -1,0 +1,97 @@
+"""A group as the coordinator keeps it: its offsets, and its members by the classic or the newer protocol."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from broker.group.classic_group import ClassicGroup
+from broker.group.classic_records import encode_group_key
+from broker.group.classic_rules import CONSUMER, Phase
+from broker.group.consumer_group import ConsumerGroup
+from broker.group.consumer_group_records import changes, records_of
+from broker.offsets.offset_records import CommittedOffset
+from broker.offsets.pending_offsets import PendingOffsets
+from broker.scheduler import Handle
+from pyspark_kafkalog.errors import ErrorCode, KafkaError
+from pyspark_kafkalog.types import NewRecord, TopicPartition
+
+CLASSIC = "classic"
+"""The type of a group that no member of the newer protocol has joined. Theirs is `CONSUMER`."""
+
+
+class NoSuchGroup(KafkaError):
+    """The group is not known, or its members use the other protocol, which ``which`` says."""
+
+    code = ErrorCode.GROUP_ID_NOT_FOUND
+
+    def __init__(self, group: str, which: str = "") -> None:
+        super().__init__(f"there is no group {group!r}{which and ' '}{which}")
+
+
+class Group:
+    """*Not thread-safe: guarded by the lock of its shard.* A group: its offsets, and its members.
+
+    They have one protocol at a time: ``classic`` or ``consumer`` is None, and both are where there never were
+    any. ``wakes`` is when the timer of ``classic`` runs, by the monotonic clock.
+    """
+
+    __slots__ = ("classic", "consumer", "name", "offsets", "timer", "wakes")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.offsets: dict[TopicPartition, CommittedOffset] = {}
+        self.classic: ClassicGroup | None = None
+        self.consumer: ConsumerGroup | None = None
+        self.timer: Handle | None = None
+        self.wakes = math.inf
+
+    @property
+    def is_void(self) -> bool:
+        """Whether nothing would be lost without it."""
+        return not self.offsets and self.consumer is None and (self.classic is None or self.classic.is_void)
+
+    @property
+    def state(self) -> str:
+        """Its state, in Kafka's words."""
+        if self.consumer is not None:
+            return self.consumer.state
+        return Phase.EMPTY.value if self.classic is None else self.classic.phase.value
+
+    @property
+    def protocol_type(self) -> str:
+        """What its members speak of among themselves; "" if it never had any."""
+        if self.consumer is not None:
+            return CONSUMER
+        return "" if self.classic is None else self.classic.protocol_type or ""
+
+    @property
+    def kind(self) -> str:
+        """`CLASSIC` or `CONSUMER`: the protocol of its members; without any, of its last ones."""
+        return CLASSIC if self.consumer is None else CONSUMER
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has no members, and nobody who was given an id is about to join."""
+        if self.consumer is not None:
+            return not self.consumer.members
+        return self.classic is None or self.classic.is_idle
+
+    def tombstones(self, now_ms: int) -> list[NewRecord]:
+        """What deletes it, but for its offsets."""
+        records = records_of(changes(self.consumer, None), now_ms)
+        if self.classic is not None and self.classic.in_log:
+            records.append(NewRecord(None, encode_group_key(self.name), now_ms))
+        return records
+
+
+@dataclass(slots=True)
+class GroupShard:
+    """*Not thread-safe: its shard's lock guards it.* What one partition keeps."""
+
+    groups: dict[str, Group] = field(default_factory=dict)
+    pending: PendingOffsets = field(default_factory=PendingOffsets)
+
+    def group(self, name: str) -> Group:
+        """The group of this name, made if need be."""
+        return self.groups.setdefault(name, Group(name))

@@ -1,0 +1,81 @@
+"""ConsumerGroupDescribe 0-1: states, members and assignments of groups of the newer protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import UUID
+
+from broker.group import assignors
+from broker.group.consumer_group import ConsumerGroup
+from broker.server.dispatch import Context, handles
+from broker.server.handlers.describe_groups import GROUP_OPERATIONS
+from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.protocol.api.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+    Member,
+    TopicPartitions,
+)
+from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
+from pyspark_kafkalog.protocol.exchange import ApiKey
+
+_NEWER_PROTOCOL = 1
+"""The type of a member."""
+
+
+@handles(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=(0, 1))
+def consumer_group_describe(
+    request: ConsumerGroupDescribeRequest, ctx: Context
+) -> ConsumerGroupDescribeResponse:
+    """Answered from memory; an error of one group does not fail the others."""
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    names = {topic.topic_id: name for name, topic in ctx.services.topics.all().items()}
+    return ConsumerGroupDescribeResponse(
+        groups=tuple(_described(group_id, names, operations, ctx) for group_id in request.group_ids)
+    )
+
+
+def _described(group_id: str, names: Mapping[UUID, str], operations: int, ctx: Context) -> DescribedGroup:
+    try:
+        group = ctx.services.groups.consumers.get(group_id)
+    except KafkaError as e:
+        return DescribedGroup(error_code=ctx.refused(e), error_message=str(e), group_id=group_id)
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.target_epoch,
+        assignor_name=group.assignor(ctx.services.groups.consumers.settings),
+        members=tuple(_member(group, member_id, names) for member_id in group.members),
+        authorized_operations=operations,
+    )
+
+
+def _member(group: ConsumerGroup, member_id: str, names: Mapping[UUID, str]) -> Member:
+    member, progress = group.members[member_id], group.progress[member_id]
+    return Member(
+        member_id=member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=progress.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=member.names,
+        subscribed_topic_regex=member.pattern or None,
+        assignment=_assignment(progress.assigned, names),
+        target_assignment=_assignment(group.target.get(member_id, assignors.EMPTY), names),
+        member_type=_NEWER_PROTOCOL,
+    )
+
+
+def _assignment(assignment: assignors.Assignment, names: Mapping[UUID, str]) -> Assignment:
+    """Topics that were deleted meanwhile are left out: they have no name any more."""
+    return Assignment(
+        tuple(
+            TopicPartitions(topic_id, names[topic_id], partitions)
+            for topic_id, partitions in assignors.by_topic(assignment)
+            if topic_id in names
+        )
+    )

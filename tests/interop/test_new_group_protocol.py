@@ -1,0 +1,181 @@
+"""Members of groups of the newer protocol (KIP-848): librdkafka with ``group.protocol=consumer``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from broker.embedded import EmbeddedBroker, start_broker
+from tests.support.foreign.foreign_clients import CLIENTS
+
+SECONDS = 20.0
+PARTITIONS = 4
+QUICK = {
+    "auto.create.topics.enable": False,
+    "group.consumer.heartbeat.interval.ms": 100,
+    "group.consumer.session.timeout.ms": 2_000,
+}
+
+
+OTHER = """
+import sys
+from confluent_kafka import Consumer
+consumer = Consumer({"bootstrap.servers": sys.argv[1], "group.id": "g", "group.protocol": "consumer"})
+consumer.subscribe(["t"])
+while True:
+    consumer.poll(1)
+"""
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with start_broker(QUICK) as running:
+        yield running
+
+
+def consumer(broker: EmbeddedBroker, **more: Any) -> Any:
+    from confluent_kafka import Consumer
+
+    return Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "g",
+            "group.protocol": "consumer",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "topic.metadata.refresh.interval.ms": 500,
+            **{name.replace("_", "."): value for name, value in more.items()},
+        }
+    )
+
+
+def poll_until(consumers: list[Any], done: Callable[[], bool]) -> None:
+    """Poll all until ``done``, which must come in time."""
+    end = time.monotonic() + SECONDS
+    while not done():
+        assert time.monotonic() < end, [assigned(c) for c in consumers]
+        for each in consumers:
+            message = each.poll(0.02)
+            assert message is None or message.error() is None, message.error()
+
+
+def assigned(consumer: Any) -> list[tuple[str, int]]:
+    return sorted((p.topic, p.partition) for p in consumer.assignment())
+
+
+def sizes(*consumers: Any) -> list[int]:
+    return sorted(len(assigned(c)) for c in consumers)
+
+
+def fill(broker: EmbeddedBroker, topic: str, first: int, count: int) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for n in range(first, first + count):
+        producer.produce(topic, str(n).encode(), partition=n % PARTITIONS)
+    assert producer.flush(SECONDS) == 0
+
+
+def test_members_share_the_partitions_when_one_joins_leaves_or_is_killed(broker: EmbeddedBroker) -> None:
+    CLIENTS[0].create_topic(broker.bootstrap_servers, "t", PARTITIONS)
+    one, two, three = consumer(broker), consumer(broker), consumer(broker, group_remote_assignor="range")
+    everything = [("t", p) for p in range(PARTITIONS)]
+    one.subscribe(["t"])
+    poll_until([one], lambda: assigned(one) == everything)
+    two.subscribe(["t"])
+    poll_until([one, two], lambda: sizes(one, two) == [2, 2])
+    assert sorted(assigned(one) + assigned(two)) == everything
+    three.subscribe(["t"])
+    poll_until([one, two, three], lambda: sizes(one, two, three) == [1, 1, 2])
+    assert sorted(assigned(one) + assigned(two) + assigned(three)) == everything
+    three.close()
+    poll_until([one, two], lambda: sizes(one, two) == [2, 2])
+    one.close()
+    poll_until([two], lambda: assigned(two) == everything)
+    two.close()
+
+
+def test_the_partitions_of_a_killed_member_go_to_the_others(broker: EmbeddedBroker) -> None:
+    CLIENTS[0].create_topic(broker.bootstrap_servers, "t", PARTITIONS)
+    one = consumer(broker)
+    one.subscribe(["t"])
+    other = subprocess.Popen([sys.executable, "-c", OTHER, broker.bootstrap_servers])
+    try:
+        poll_until([one], lambda: len(assigned(one)) == 2)
+    finally:
+        other.kill()
+        other.wait()
+    poll_until([one], lambda: len(assigned(one)) == PARTITIONS)
+    one.close()
+
+
+def test_members_and_offsets_survive_a_restart_and_a_change_of_protocol(broker: EmbeddedBroker) -> None:
+    from confluent_kafka import ConsumerGroupState, ConsumerGroupType
+    from confluent_kafka.admin import AdminClient
+
+    CLIENTS[0].create_topic(broker.bootstrap_servers, "t", PARTITIONS)
+    one, two = consumer(broker), consumer(broker)
+    one.subscribe(["t"])
+    two.subscribe(["t"])
+    poll_until([one, two], lambda: sizes(one, two) == [2, 2])
+    shares = assigned(one), assigned(two)
+    fill(broker, "t", 0, 40)
+    assert read([one, two], 40) == set(range(40))
+    for each in (one, two):
+        each.commit(asynchronous=False)
+
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    (listed,) = admin.list_consumer_groups(types={ConsumerGroupType.CONSUMER}).result(SECONDS).valid
+    assert (listed.group_id, listed.state) == ("g", ConsumerGroupState.STABLE)
+    described = admin.describe_consumer_groups(["g"])["g"].result(SECONDS)
+    assert (described.type, described.partition_assignor) == (ConsumerGroupType.CONSUMER, "uniform")
+    held = [sorted((p.topic, p.partition) for p in m.assignment.topic_partitions) for m in described.members]
+    assert sorted(held) == sorted(shares)
+
+    broker.kill()
+    broker.restart()
+    fill(broker, "t", 40, 40)
+    assert read([one, two], 40) == set(range(40, 80))
+    assert (assigned(one), assigned(two)) == shares
+    for each in (one, two):
+        each.commit(asynchronous=False)
+        each.close()
+
+    fill(broker, "t", 80, 4)
+    for protocol, first in (("classic", 80), ("consumer", 84)):
+        after = consumer(broker, group_protocol=protocol)
+        after.subscribe(["t"])
+        assert read([after], 4) == set(range(first, first + 4))
+        after.commit(asynchronous=False)
+        after.close()
+        fill(broker, "t", 84, 4)
+
+
+def test_a_regular_expression_follows_new_topics(broker: EmbeddedBroker) -> None:
+    CLIENTS[0].create_topic(broker.bootstrap_servers, "t-1", 2)
+    CLIENTS[0].create_topic(broker.bootstrap_servers, "other", 2)
+    one = consumer(broker)
+    one.subscribe(["^t-.*"])
+    poll_until([one], lambda: assigned(one) == [("t-1", 0), ("t-1", 1)])
+    CLIENTS[0].create_topic(broker.bootstrap_servers, "t-2", 1)
+    poll_until([one], lambda: assigned(one) == [("t-1", 0), ("t-1", 1), ("t-2", 0)])
+    one.close()
+
+
+def read(consumers: list[Any], count: int) -> set[int]:
+    """The numbers in the next ``count`` messages; no message may come twice."""
+    found: list[int] = []
+    end = time.monotonic() + SECONDS
+    while len(found) < count:
+        assert time.monotonic() < end, found
+        for each in consumers:
+            message = each.poll(0.02)
+            if message is not None and message.error() is None:
+                found.append(int(message.value()))
+    assert len(set(found)) == len(found)
+    return set(found)
