@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from broker.offsets.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -21,6 +21,7 @@ from broker.transaction.states import PREPARED, Outcome, State, Transaction
 from broker.transaction.transaction_records import decode_key, decode_value, encode_key, encode_value
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import (
+    CoordinatorLoading,
     CorruptMessage,
     ErrorCode,
     InvalidProducerEpoch,
@@ -120,6 +121,8 @@ class TransactionCoordinator:
         )
         self.open = self._topic.open
         self._left_open: list[tuple[TopicPartition, int, int]] = []
+        self._loading = True
+        """Until what earlier runs have left is ended: a client's new transaction is none of that."""
 
     def start(self) -> None:
         """Find what an earlier run has left. `load` then reads it; until then error 14."""
@@ -133,10 +136,18 @@ class TransactionCoordinator:
     def load(self) -> None:
         """Read all ids; end what was prepared, and abort what no id has open."""
         self._topic.load()
-        for entry in self._entries():
+        entries = self._entries()
+        held = {
+            (partition, entry.known.producer_id)
+            for entry in entries
+            if entry.known is not None
+            for partition in entry.known.partitions
+        }
+        for entry in entries:
             self.go_on(entry)
         if all(shard.loaded for shard in self._topic.shards):
-            self._abort_hanging()
+            self._abort_hanging(held)
+        self._loading = False
 
     def initialize(
         self, transactional_id: str, timeout_ms: int, producer: tuple[int, int] | None
@@ -326,16 +337,12 @@ class TransactionCoordinator:
                 "%s was deleted: the transaction of producer %d ends without it", partition, producer_id
             )
 
-    def _abort_hanging(self) -> None:
-        """Abort what is open in a log and of no id: no client can end it, and readers would wait for ever."""
-        known = {
-            (partition, each.producer_id)
-            for each in self.all()
-            if each.state is State.ONGOING or each.state in PREPARED
-            for partition in each.partitions
-        }
+    def _abort_hanging(self, held: Container[tuple[TopicPartition, int]]) -> None:
+        """Abort what is open in a log and was of no id: no client can end it, and readers would wait for
+        ever. ``held`` are the partitions and producers of ids.
+        """
         for partition, producer_id, epoch in self._left_open:
-            if (partition, producer_id) in known:
+            if (partition, producer_id) in held:
                 continue
             _log.warning(
                 "%s: a transaction of producer %d is open, and no transactional id has it: aborted",
@@ -350,6 +357,8 @@ class TransactionCoordinator:
     @contextmanager
     def _held(self, transactional_id: str, *, create: bool = False) -> Iterator[_Entry]:
         """The entry of an id, its lock held; one without anything in it where there is none."""
+        if self._loading:
+            raise CoordinatorLoading("what earlier runs have left of transactions is still being read")
         shard = self._shard(transactional_id)
         while True:
             with shard.lock:

@@ -13,13 +13,8 @@ from hypothesis import strategies as st
 
 from broker.log.log import Log
 from broker.store.manager import LogManager
-from pyspark_kafkalog.formats.batch import (
-    ControlType,
-    decode_records,
-    marker_type,
-    read_header,
-)
-from tests.support.log.logs import batch, contents, crash, open_log
+from tests.support.log.committed import committed
+from tests.support.log.logs import batch, crash, open_log
 
 ONE = len(batch(b"0000"))
 
@@ -33,30 +28,6 @@ steps = st.lists(
     ),
     max_size=30,
 )
-
-
-def committed(log: Log, start: int, max_bytes: int) -> list[bytes]:
-    """What a client makes of fetches from ``start`` on, with Kafka's own rule."""
-    found: list[bytes] = []
-    offset = start
-    while offset < log.last_stable_offset:
-        piece = log.read(offset, max_bytes, at_least_one=True, committed_only=True)
-        left = sorted(piece.aborted, key=lambda row: row.first_offset)
-        data, position, aborted = contents(piece), 0, set()
-        assert data
-        while position < len(data):
-            header = read_header(data, position)
-            while left and left[0].first_offset <= header.last_offset:
-                aborted.add(left.pop(0).producer_id)
-            if header.is_control:
-                if marker_type(data[position:]) is ControlType.ABORT:
-                    aborted.discard(header.producer_id)
-            elif not header.is_transactional or header.producer_id not in aborted:
-                records = decode_records(data, position, header, 1 << 20)
-                found += [record.value or b"" for record in records if record.offset >= offset]
-            position += header.size
-            offset = header.next_offset
-    return found
 
 
 class Model:
