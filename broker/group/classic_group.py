@@ -195,7 +195,7 @@ class ClassicGroup:
         if not member_id and instance_id is None and request.names_first:
             self._pending[request.new_id] = now.monotonic + request.session_timeout_ms / 1000
             step.sooner = True
-            if not self.in_log:
+            if self.phase is Phase.EMPTY and not self.in_log:
                 self._store(now, step)
             step.answers.append((waiter, JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, request.new_id)))
             return ErrorCode.NONE

@@ -129,12 +129,9 @@ class GroupCoordinator:
         self._closed = True
         for shard in self._topic.shards:
             with shard.lock:
-                answers = [
-                    each
-                    for group in shard.state.groups.values()
-                    if shard.loaded and group.classic is not None
-                    for each in group.classic.close()
-                ]
+                # One that is still loaded has nobody who waits, and is not ours to look at.
+                groups = shard.state.groups.values() if shard.loaded else ()
+                answers = [each for g in groups if g.classic is not None for each in g.classic.close()]
             _give(answers)
 
     # Members.
