@@ -230,8 +230,43 @@ class BrokerConfig(Config):
     )  # fmt: skip
     log_cleanup_policy: tuple[str, ...] = prop(
         "log.cleanup.policy", ("delete",), tuple, check=policies,
-        doc="How old data goes. compact is stored and shown, but nothing is compacted yet.",
+        doc="How old data goes: whole segments by age and size (delete), all but the last record of each key "
+            "(compact), or both.",
     )  # fmt: skip
+    log_cleaner_enable: bool = prop(
+        "log.cleaner.enable", True, bool, section="The log cleaner: topics with cleanup.policy=compact",
+        doc="Whether compacted topics are cleaned. Without it consumer offsets grow for ever, too.",
+    )  # fmt: skip
+    log_cleaner_backoff_ms: int = prop(
+        "log.cleaner.backoff.ms", 15_000, int, check=not_negative, unit="ms",
+        doc="How long the cleaner rests when no log is to be cleaned.",
+    )  # fmt: skip
+    log_cleaner_dedupe_buffer_size: int = prop(
+        "log.cleaner.dedupe.buffer.size", 128 << 20, int, check=between(1 << 20, LONG_MAX), unit="bytes",
+        doc="Memory for the keys of the dirty part of a log while it is cleaned, some 160 bytes a key. Where "
+            "it does not do, the log is cleaned in several rounds.",
+    )  # fmt: skip
+    log_cleaner_io_max_bytes_per_second: float = prop(
+        "log.cleaner.io.max.bytes.per.second", 1.7976931348623157e308, float, unit="bytes",
+        check=Check("above 0", lambda v: v > 0), doc="What the cleaner reads and writes in a second at most.",
+    )  # fmt: skip
+    log_cleaner_min_cleanable_ratio: float = prop(
+        "log.cleaner.min.cleanable.ratio", 0.5, float, check=Check("0 to 1", lambda v: 0 <= v <= 1),
+        doc="Share of a log that must be dirty for it to be cleaned.",
+    )  # fmt: skip
+    log_cleaner_delete_retention_ms: int = prop(
+        "log.cleaner.delete.retention.ms", 86_400_000, int, check=not_negative, unit="ms",
+        doc="How long a tombstone stays after the first cleaning that has seen it.",
+    )  # fmt: skip
+    log_cleaner_min_compaction_lag_ms: int = prop(
+        "log.cleaner.min.compaction.lag.ms", 0, int, check=not_negative, unit="ms",
+        doc="Age up to which records are not compacted.",
+    )  # fmt: skip
+    log_cleaner_max_compaction_lag_ms: int = prop(
+        "log.cleaner.max.compaction.lag.ms", LONG_MAX, int, check=positive, unit="ms",
+        doc="Age at which records are compacted, however small the dirty share of their log is.",
+    )  # fmt: skip
+
     log_missing_segments: str = prop(
         "log.missing.segments", "fail", str, check=one_of("fail", "truncate"),
         doc="What a start does about a partition whose data is missing on the disk. fail: that partition is "

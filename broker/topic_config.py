@@ -110,7 +110,28 @@ class LogConfig(Config):
     )  # fmt: skip
     cleanup_policy: tuple[str, ...] = prop(
         "cleanup.policy", ("delete",), tuple, check=policies, inherits="log.cleanup.policy",
-        doc="How old data goes. compact is stored and shown, but nothing is compacted yet.",
+        doc="How old data goes: whole segments by age and size (delete), all but the last record of each key "
+            "(compact), or both.",
+    )  # fmt: skip
+    delete_retention_ms: int = prop(
+        "delete.retention.ms", 86_400_000, int, check=not_negative, unit="ms",
+        inherits="log.cleaner.delete.retention.ms",
+        doc="How long a tombstone stays after the first cleaning that has seen it.",
+    )  # fmt: skip
+    min_compaction_lag_ms: int = prop(
+        "min.compaction.lag.ms", 0, int, check=not_negative, unit="ms",
+        inherits="log.cleaner.min.compaction.lag.ms", doc="Age up to which records are not compacted.",
+    )  # fmt: skip
+    max_compaction_lag_ms: int = prop(
+        "max.compaction.lag.ms", LONG_MAX, int, check=positive, unit="ms",
+        inherits="log.cleaner.max.compaction.lag.ms",
+        doc="Age at which records are compacted, however small the dirty share of their log is. A segment of "
+            "a compacted topic is full at this age at the latest.",
+    )  # fmt: skip
+    min_cleanable_dirty_ratio: float = prop(
+        "min.cleanable.dirty.ratio", 0.5, float, check=Check("0 to 1", lambda v: 0 <= v <= 1),
+        inherits="log.cleaner.min.cleanable.ratio",
+        doc="Share of a log that must be dirty for it to be cleaned.",
     )  # fmt: skip
     file_delete_delay_ms: int = prop(
         "file.delete.delay.ms", 60_000, int, check=not_negative, unit="ms",
@@ -163,22 +184,6 @@ class LogConfig(Config):
         "compression.zstd.level", 3, int, check=between(-131_072, 22),
         doc=f"{_KEPT}: the broker does not recompress.",
     )  # fmt: skip
-    delete_retention_ms: int = prop(
-        "delete.retention.ms", 86_400_000, int, check=not_negative, unit="ms",
-        doc=f"{_KEPT}: nothing is compacted yet. How long compaction keeps tombstones.",
-    )  # fmt: skip
-    min_compaction_lag_ms: int = prop(
-        "min.compaction.lag.ms", 0, int, check=not_negative, unit="ms",
-        doc=f"{_KEPT}: nothing is compacted yet. Age from which records may be compacted.",
-    )  # fmt: skip
-    max_compaction_lag_ms: int = prop(
-        "max.compaction.lag.ms", LONG_MAX, int, check=positive, unit="ms",
-        doc=f"{_KEPT}: nothing is compacted yet. Age at which records must be compacted.",
-    )  # fmt: skip
-    min_cleanable_dirty_ratio: float = prop(
-        "min.cleanable.dirty.ratio", 0.5, float, check=Check("0 to 1", lambda v: 0 <= v <= 1),
-        doc=f"{_KEPT}: nothing is compacted yet. Share of a log from which it is worth compacting.",
-    )  # fmt: skip
     segment_jitter_ms: int = prop(
         "segment.jitter.ms", 0, int, check=not_negative, unit="ms",
         doc=f"{_KEPT}: segments are begun when segment.ms says so. Random time taken off it.",
@@ -215,6 +220,12 @@ class LogConfig(Config):
         "local.retention.bytes", -2, int, check=Check(f"-2 to {LONG_MAX}", lambda v: v >= -2), unit="bytes",
         doc=f"{_KEPT}: all segments are local, and retention.bytes says how many stay.",
     )  # fmt: skip
+
+    @cached_property
+    def roll_ms(self) -> int:
+        """Age at which a segment is full: it must be, to be compacted in time."""
+        compacts = "compact" in self.cleanup_policy
+        return min(self.segment_ms, self.max_compaction_lag_ms) if compacts else self.segment_ms
 
     @cached_property
     def timestamp_type(self) -> TimestampType:

@@ -52,6 +52,10 @@ class File(Protocol):
         """Cut the file to ``size``."""
         ...
 
+    def set_modified(self, time_ms: int) -> None:
+        """Have the file changed last at ``time_ms``: it takes the place of one that was."""
+        ...
+
     def sync(self) -> None:
         """Make the content durable. Never called again after it failed: the kernel may have dropped the
         pages it could not write and would report success.
@@ -131,6 +135,9 @@ class OsFile:
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
+
+    def set_modified(self, time_ms: int) -> None:
+        os.utime(self._fd, ns=(time_ms * 1_000_000, time_ms * 1_000_000))
 
     def sync(self) -> None:
         os.fsync(self._fd)
@@ -374,6 +381,12 @@ class OpenFiles:
             entry.leases = 1
             self._open[path] = entry
             self._close_unused(self.max_open)
+            return entry
+
+    def again(self, entry: OpenFile) -> OpenFile:
+        """One more lease of a file that the caller has one of, whatever its name is now."""
+        with self._lock:
+            entry.leases += 1
             return entry
 
     def release(self, entry: OpenFile) -> None:

@@ -95,8 +95,7 @@ class AbortedIndex:
         """Put the rows on the disk, unless they are there. Raises `OSError`."""
         rows = self._rows
         if self._unsaved and rows is not None:
-            data = b"".join(_ROW.pack(_VERSION, *row) for row in rows)
-            replace_file(self._files, self.path, data, durable=True)
+            replace_file(self._files, self.path, aborted_bytes(rows), durable=True)
             self._unsaved = False
 
     def unload(self) -> None:
@@ -110,6 +109,11 @@ class AbortedIndex:
         except FileNotFoundError:
             return []
         return parse_aborted(data, self.path)
+
+
+def aborted_bytes(rows: Iterable[AbortedTransaction]) -> bytes:
+    """The content of the file with these rows."""
+    return b"".join(_ROW.pack(_VERSION, *row) for row in rows)
 
 
 def parse_aborted(data: bytes, path: Path) -> list[AbortedTransaction]:

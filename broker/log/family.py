@@ -93,6 +93,15 @@ class KnownProducer(NamedTuple):
     open_offset: int
 
 
+class NewestBatch(NamedTuple):
+    """What a cleaner must leave of a producer: its last batch of data, which ends at ``last_offset``; None
+    where the log has none of its ``epoch``: then the marker of that epoch.
+    """
+
+    last_offset: int | None
+    epoch: int
+
+
 Checked = tuple[memoryview, list[CheckedBatch]]
 
 Check = Callable[[memoryview, LogConfig, int, bool], Checked]
@@ -125,6 +134,10 @@ class Producers(Protocol):
 
     def known(self) -> list[KnownProducer]:
         """All producers, by id."""
+        ...
+
+    def newest(self) -> dict[int, NewestBatch]:
+        """The last batch of each, by id."""
         ...
 
     def check(self, batches: Sequence[CheckedBatch]) -> tuple[int, int] | None:

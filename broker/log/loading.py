@@ -13,6 +13,7 @@ from pathlib import Path
 
 from broker.config import LogConfig
 from broker.disk.filesystem import Entry
+from broker.log.cleaning.swap import decided_in, finish_decided, leftovers_in, with_decided
 from broker.log.family import LogTools
 from broker.log.segment import DELETED_SUFFIX, Segment, base_offset_of, segment_name
 from broker.log.segment_list import (
@@ -84,6 +85,23 @@ def new_segment(directory: Path, base_offset: int, config: LogConfig, tools: Log
     path = directory / segment_name(base_offset)
     tools.pool.release(tools.pool.acquire(path, create=True))
     return _segment(path, base_offset, config, tools, size=0, next_offset=base_offset)
+
+
+def cleaned_segment(
+    path: Path, like: Sequence[Segment], size: int, config: LogConfig, tools: LogTools
+) -> Segment:
+    """The segment at ``path`` that holds what a cleaning has kept of others, in ``size`` bytes."""
+    return _segment(
+        path,
+        like[0].base_offset,
+        config,
+        tools,
+        size=size,
+        next_offset=like[-1].next_offset,
+        growing=False,
+        modified_ms=like[-1].modified_ms,
+        gaps_allowed=True,
+    )
 
 
 def load_segments(
@@ -162,7 +180,10 @@ class _Loading:
     def _look(self) -> list[Segment]:
         """The segments that are there, and the list. What was being deleted is removed."""
         tools, found = self._tools, []
-        for entry in tools.files.scan(self._directory):
+        entries = tools.files.scan(self._directory)
+        for name in leftovers_in(entries):
+            tools.files.remove(self._directory / name)
+        for entry in entries:
             base_offset = base_offset_of(entry.name)
             if base_offset is not None and not entry.is_directory:
                 found.append((base_offset, entry))
@@ -178,6 +199,13 @@ class _Loading:
                     "%s is damaged: missing segments are found only by comparing those that are there",
                     self._directory / SEGMENT_LIST_NAME,
                 )
+        decided = decided_in(entries)
+        if decided and self._listed is not None:
+            self._listed = self._on_disk = with_decided(self._listed, decided)
+            write_segment_list(tools.files, self._directory, self._listed, durable=True)
+        for swap in decided:
+            found = finish_decided(tools.files, self._directory, swap, found)
+            _logger.info("%s: the cleaning of offsets below %d is finished", self._directory, swap.end_offset)
         if self._listed is not None:
             self._cleaned_offset = self._listed.cleaned_offset
             self._durable_offset = max(self._durable_offset, self._listed.start_offset)

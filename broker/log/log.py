@@ -13,16 +13,18 @@ from pathlib import Path
 from broker.config import LogConfig
 from broker.disk.data_directory import DataDirectory
 from broker.log.aborted import AbortedTransaction
+from broker.log.cleaning.swap import Swap
 from broker.log.family import (
     AppendResult,
     CheckedBatch,
     KnownProducer,
     LogFamily,
     LogTools,
+    NewestBatch,
     rewritten,
 )
 from broker.log.file_slice import FileSlice
-from broker.log.loading import CleanState, new_segment
+from broker.log.loading import CleanState, cleaned_segment, new_segment
 from broker.log.retention import RetentionPolicy, SegmentFacts, count_expired, just_written
 from broker.log.segment import Segment, must_roll
 from broker.log.segment_list import SEGMENT_LIST_NAME, SegmentList, write_segment_list
@@ -132,6 +134,16 @@ class Log:
         return end_offset if first_open is None else min(end_offset, max(first_open, self.start_offset))
 
     @property
+    def cleaned_offset(self) -> int:
+        """Below this a cleaner has taken offsets out."""
+        return self._listed.cleaned_offset if self._listed is not None else 0
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """As they are now, the one that grows last."""
+        return self._segments
+
+    @property
     def flushed_offset(self) -> int:
         """What is below this is known to be on the disk."""
         return self._flushed_offset
@@ -193,6 +205,14 @@ class Log:
             if not self._producers.loaded:
                 self.load_producers()
             return self._producers.known()
+
+    def newest_batches(self) -> dict[int, NewestBatch]:
+        """What must stay in the log of each producer that it knows, by id. Raises `StorageError`."""
+        with self._lock:
+            self._check_open()
+            if not self._producers.loaded:
+                self.load_producers()
+            return self._producers.newest()
 
     def takes_long(self, data: memoryview) -> bool:
         """Whether `append` would take more than some ms with ``data``: `append_in_steps` does the same."""
@@ -314,13 +334,7 @@ class Log:
         which segment number ``first`` may have. Raises `OSError`, `CorruptMessage`.
         """
         end_offset = holder.offset_after(found.position + found.size)
-        aborted: list[AbortedTransaction] = []
-        for segment in segments[first:]:
-            rows, complete = segment.aborted.touching(offset, end_offset)
-            aborted += rows
-            if complete:
-                break
-        return aborted
+        return aborted_in(segments[first:], offset, end_offset)
 
     def read_in_steps(
         self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False
@@ -439,6 +453,50 @@ class Log:
             self._warn_of(just_written(policy, facts, count, now_ms))
             _logger.info("%s: %d segments expired, log starts at %d", self.path, count, self.start_offset)
             return gone
+
+    def replace(
+        self, old: Sequence[Segment], cleaned: Path, size: int, aborted: Sequence[AbortedTransaction]
+    ) -> bool:
+        """Put the synced file ``cleaned`` of ``size`` bytes, what a cleaner has kept of ``old``, in their
+        place. Reads of them that are under way go on. False where they are not in the log any more.
+
+        Raises:
+            CorruptMessage: the file cannot be read.
+            StorageError: the disk is full, and nothing was changed; or it failed.
+        """
+        with self._maintenance:
+            self._check_open()
+            first = next((n for n, segment in enumerate(self._segments) if segment is old[0]), -1)
+            if first < 0 or self._segments[first : first + len(old)] != tuple(old):
+                return False
+            new = cleaned_segment(old[0].path, old, size, self.config, self._tools)
+            swap = Swap(old, new, cleaned, aborted, self._tools)
+            try:
+                try:
+                    swap.decide()
+                    with self._lock:
+                        segments = self._segments
+                        kept = (*segments[:first], new, *segments[first + len(old) :])
+                        retired = tuple(segment.base_offset for segment in old[1:])
+                        self._list(kept, retired=retired, cleaned_offset=new.next_offset)
+                        self._segments = kept
+                except (OSError, CorruptMessage):
+                    self._undo(swap)
+                    raise
+                try:
+                    self._sync_list()
+                    swap.finish()
+                except OSError as e:
+                    raise self.directory.failed(f"replacing segments of {self.path.name}", e) from e
+            except OSError as e:
+                raise self.directory.refused(f"replacing segments of {self.path.name}", e) from e
+        return True
+
+    def _undo(self, swap: Swap) -> None:
+        try:
+            swap.undo()
+        except OSError as e:
+            raise self.directory.failed(f"replacing segments of {self.path.name}", e) from e
 
     def delete_before(self, offset: int) -> list[Path]:
         """Have the log begin at ``offset``, durably, unless it begins there or later already. Segments that
@@ -681,7 +739,12 @@ class Log:
                 _logger.warning("%s could not be replaced: %s", self.path / SEGMENT_LIST_NAME, e)
 
     def _list(
-        self, segments: Sequence[Segment], retired: tuple[int, ...] = (), *, start_offset: int = 0
+        self,
+        segments: Sequence[Segment],
+        retired: tuple[int, ...] = (),
+        *,
+        start_offset: int = 0,
+        cleaned_offset: int = 0,
     ) -> None:
         """Write down which segments there are, and where the log begins; a flush puts that on the disk.
         Raises `OSError`.
@@ -690,7 +753,7 @@ class Log:
         """
         listed = SegmentList.of(
             segments,
-            cleaned_offset=self._listed.cleaned_offset if self._listed is not None else 0,
+            cleaned_offset=max(cleaned_offset, self.cleaned_offset),
             retired=retired,
             start_offset=max(start_offset, self._start_offset),
         )
@@ -729,6 +792,19 @@ class Log:
             raise
         finally:
             file.close()
+
+
+def aborted_in(segments: Sequence[Segment], offset: int, end_offset: int) -> list[AbortedTransaction]:
+    """The aborted transactions that touch offsets ``[offset, end_offset)``, in the order of their markers, by
+    all segments from the one with ``offset`` on. Raises `OSError`, `CorruptMessage`.
+    """
+    aborted: list[AbortedTransaction] = []
+    for segment in segments:
+        rows, complete = segment.aborted.touching(offset, end_offset)
+        aborted += rows
+        if complete:
+            break
+    return aborted
 
 
 def check_timed(partition: TopicPartition, config: LogConfig) -> None:

@@ -89,8 +89,8 @@ def policy_of(config: LogConfig) -> RetentionPolicy:
 
 
 def count_expired(policy: RetentionPolicy, segments: Sequence[SegmentFacts], now_ms: int) -> int:
-    """How many may go from the front; an empty segment, which can only be the last, stays."""
-    return policy.expired([segment for segment in segments if segment.size_bytes], now_ms)
+    """How many may go from the front; the last one stays while it is empty."""
+    return policy.expired(segments if segments[-1].size_bytes else segments[:-1], now_ms)
 
 
 def just_written(

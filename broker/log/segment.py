@@ -9,7 +9,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from broker.config import LogConfig
-from broker.disk.filesystem import write_all
+from broker.disk.filesystem import OpenFile, OpenFiles, write_all
 from broker.log.aborted import AbortedIndex
 from broker.log.batch_times import Rises, rises_of
 from broker.log.family import MAX_DECOMPRESSED_BYTES, CheckedBatch, LogFamily, LogTools
@@ -86,6 +86,8 @@ class Segment:
         self._load_lock = threading.Lock()
         self._first_timestamp: int | None = None
         self._largest: tuple[int, int] | None = None
+        self._place = path
+        self._kept: _KeptOpen | None = None
 
     def __repr__(self) -> str:
         return f"Segment({self.path.name}, {self.size} bytes, to offset {self.next_offset})"
@@ -129,7 +131,7 @@ class Segment:
         """
         scheme = self._index()
         position, offset = self.size, self.next_offset
-        held = self._pool.acquire(self.path)
+        held = self._acquire()
         try:
             write_all(held.file, position, data)
         finally:
@@ -152,7 +154,7 @@ class Segment:
 
     def cut_back(self) -> None:
         """Remove what a failed append left after the last whole frame. Raises `OSError`."""
-        held = self._pool.acquire(self.path)
+        held = self._acquire()
         try:
             held.file.truncate(self.size)
         finally:
@@ -173,7 +175,7 @@ class Segment:
         wanted = Wanted(
             offset, end_offset, max_bytes, at_least_one, size, self.next_offset, self.gaps_allowed
         )
-        held = self._pool.acquire(self.path)
+        held = self._acquire()
         try:
             found = scheme.cut(
                 wanted,
@@ -222,7 +224,7 @@ class Segment:
         """The frames from the one with ``offset`` on, each with its first ``head_bytes``.
         Raises as `slice`.
         """
-        held = self._pool.acquire(self.path)
+        held = self._acquire()
         try:
             data, origin = b"", 0
             for frame in self.frames(self._index().start_for_offset(offset), chunk_bytes=SCAN_BYTES):
@@ -294,7 +296,7 @@ class Segment:
 
         """
         scheme = self._make_scheme()
-        held = self._pool.acquire(self.path)
+        held = self._acquire()
         try:
             found = check_segment(
                 held.file,
@@ -338,13 +340,13 @@ class Segment:
 
     def unload(self) -> None:
         """Let the indexes leave memory; threads that use them at the moment keep them."""
-        if not self.growing:
+        if not self.growing and self._kept is None:
             self._scheme = None
             self.aborted.unload()
 
     def sync(self) -> None:
         """Make what is in the file durable. Raises `OSError`."""
-        held = self._pool.acquire(self.path)
+        held = self._acquire()
         try:
             held.file.sync()
         finally:
@@ -382,12 +384,59 @@ class Segment:
                 continue  # an index that was never saved
         return directory / (self.path.name + suffix)
 
+    def detach(self) -> None:
+        """Let readers go on with its file as it is now: another one is about to take its names. What they
+        need of its other files comes into memory, and stays there. Raises as `slice`.
+        """
+        self._kept = _KeptOpen(self._pool, self._acquire())
+        self._index()
+        self.aborted.rows()
+        self._tools.schemes.discard(self)
+
+    def place(self, path: Path) -> None:
+        """Its file is at ``path`` now, instead of where it was."""
+        before, self._place = self._place, path
+        self._pool.forget(before)
+
+    def build_index(self) -> None:
+        """Build its indexes from the file alone, in memory. Raises as `slice`."""
+        self._scheme = self._build_scheme()
+
+    def keep_index(self) -> None:
+        """Save the indexes that were built; they may then leave memory."""
+        self.save_index()
+        scheme = self._scheme
+        if scheme is not None:
+            self._tools.schemes.add(self, scheme.memory_bytes)
+
+    def index_files(self) -> tuple[Path, ...]:
+        """The files beside its own that can be made again."""
+        return self._make_scheme().files()
+
     def forget_files(self) -> None:
         """Close its descriptors: the directory is about to be renamed or removed."""
         self.deleted = True
         self._tools.schemes.discard(self)
         for path in self._files():
             self._pool.forget(path)
+
+    def _acquire(self) -> OpenFile:
+        """A lease of its file, whatever has its name by now."""
+        while (kept := self._kept) is None:
+            place = self._place
+            try:
+                held = self._pool.acquire(place)
+            except FileNotFoundError:
+                if not self._has_moved(place):
+                    raise
+                continue
+            if not self._has_moved(place):
+                return held
+            self._pool.release(held)  # it may have been the other file already
+        return self._pool.again(kept.file)
+
+    def _has_moved(self, place: Path) -> bool:
+        return self._kept is not None or self._place is not place
 
     def _files(self) -> tuple[Path, ...]:
         return (self.path, *self._make_scheme().files(), self.aborted.path)
@@ -400,7 +449,7 @@ class Segment:
         )  # fmt: skip
 
     def _frames(self, start: int, end: int, chunk_bytes: int) -> Iterator[Frame]:
-        held = self._pool.acquire(self.path)
+        held = self._acquire()
         try:
             yield from walk_frames(
                 held.file, self._format, start, end, self.base_offset + start, chunk_bytes=chunk_bytes
@@ -414,7 +463,7 @@ class Segment:
         batch = (self, frame.position, low)
         found = self._tools.times.get(batch)
         if found is None:
-            held = self._pool.acquire(self.path)
+            held = self._acquire()
             try:
                 buf = read_frame(held.file, frame)
             finally:
@@ -441,6 +490,15 @@ class Segment:
         if scheme.load(self.size):
             self._saved_size = self.size
             return scheme
+        scheme = self._build_scheme()
+        if not self.growing:
+            try:
+                scheme.save(self.size)
+            except OSError as e:
+                _logger.warning("the index of %s could not be saved: %s", self.path, e)
+        return scheme
+
+    def _build_scheme(self) -> OffsetScheme:
         scheme = self._make_scheme()
         learn = _learner(scheme)
         learned = expected = self.base_offset
@@ -452,12 +510,20 @@ class Segment:
                 learn(frame)
                 learned = frame.next_offset
             expected = frame.next_offset
-        if not self.growing:
-            try:
-                scheme.save(self.size)
-            except OSError as e:
-                _logger.warning("the index of %s could not be saved: %s", self.path, e)
         return scheme
+
+
+class _KeptOpen:
+    """*Thread-safe: it never changes.* One lease of a file, given back when this is collected."""
+
+    __slots__ = ("_pool", "file")
+
+    def __init__(self, pool: OpenFiles, file: OpenFile) -> None:
+        self._pool = pool
+        self.file = file
+
+    def __del__(self) -> None:
+        self._pool.release(self.file)
 
 
 def _learner(scheme: OffsetScheme) -> Callable[[Frame], None]:
@@ -491,4 +557,4 @@ def must_roll(
         return True
     first = active.first_timestamp()
     age_ms = newest - first if first >= 0 and newest >= 0 else now_ms - begun_ms
-    return age_ms > config.segment_ms
+    return age_ms > config.roll_ms

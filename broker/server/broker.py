@@ -34,6 +34,7 @@ from broker.server.handlers07 import Dispatcher07
 from broker.server.served_logs import ServedLogs, Views
 from broker.server.served_topics import Topics, WrittenTopics
 from broker.server.views.view07 import View07
+from broker.store.cleaner import LogCleaner
 from broker.store.manager import LogManager
 from broker.transaction.coordinator import TransactionCoordinator
 from broker.transaction.producer_ids import ProducerIds
@@ -57,9 +58,9 @@ class Broker:
     """*Thread-safe: `start` and `stop` are called by the owner, once each and in this order.*
 
     Threads: the socket server's, one scheduler for flushes, one for the rest of the disk (retention, expiry),
-    so that deleting many segments delays no flush, one for the ends of delayed fetches, so that a slow fsync
-    delays no answer, one for the time of groups, one that ends transactions, and one that loads what
-    coordinators have stored and then ends.
+    so that deleting many segments delays no flush, one that cleans compacted logs, one for the ends of
+    delayed fetches, so that a slow fsync delays no answer, one for the time of groups, one that ends
+    transactions, and one that loads what coordinators have stored and then ends.
     """
 
     def __init__(
@@ -94,6 +95,14 @@ class Broker:
         self._topics = Topics(self._logs, config, self._registration)
         self._disk = Scheduler(clock)
         self._flushes = Scheduler(clock)
+        self._cleanings = Scheduler(clock)
+        self._cleaner = LogCleaner(
+            self._logs,
+            clock,
+            files,
+            memory_bytes=config.log_cleaner_dedupe_buffer_size,
+            bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
+        )
         self._group_timers = Scheduler(clock)
         self._groups = GroupCoordinator(
             self._logs,
@@ -178,6 +187,7 @@ class Broker:
             self._disk.start()
             self._flushes.start()
             self._transaction_work.start()
+            self._cleanings.start()
             self._loader.start()
             listeners.start()
             self._register(listeners)
@@ -261,6 +271,8 @@ class Broker:
     def _schedule(self) -> None:
         config, every = self.config, self._disk.every
         self._flushes.every("flush", config.log_flush_scheduler_interval_ms / 1000, self._logs.flush_due)
+        if config.log_cleaner_enable:
+            self._cleanings.every("cleaner", config.log_cleaner_backoff_ms / 1000, self._cleaner.run)
         every("deleted files", _DELETED_FILES_SECONDS, self._logs.remove_deleted)
         every("topics whose clients have left", _LEFT_TOPICS_SECONDS, self._topics.go_on)
         every("retention", config.log_retention_check_interval_ms / 1000, self._logs.apply_retention)
@@ -305,6 +317,8 @@ class Broker:
         self._disk.stop()
         self._flushes.stop()
         self._transaction_work.stop()
+        self._cleaner.stop()
+        self._cleanings.stop()
         if self._loader.is_alive():
             self._loader.join(_LOADER_STOP_SECONDS)
 

@@ -165,6 +165,10 @@ class LogManager:
         """All topics by name; a view that never changes."""
         return self._topics
 
+    def logs(self) -> Mapping[TopicPartition, Log]:
+        """The logs that are open; a view that never changes."""
+        return self._logs
+
     def log(self, partition: TopicPartition) -> Log:
         """The log of a partition.
 

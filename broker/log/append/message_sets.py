@@ -49,6 +49,7 @@ def check_sets_in_steps(
     """
     largest = len(data) if internal else config.max_message_bytes
     allowed = None if internal else _Times(config, now_ms)
+    needs_key = not internal and "compact" in config.cleanup_policy
     batches: list[CheckedBatch] = []
     position, left, count = 0, MAX_DECOMPRESSED_BYTES, 0
     magic = read_entry(data).magic
@@ -66,9 +67,10 @@ def check_sets_in_steps(
         if header.is_compressed:
             block = yield from inner_set_in_steps(data, position, header, left)
             left -= len(block)
-            batches.append((yield from _check_wrapper(block, header, allowed, largest, count)))
+            checked = yield from _check_wrapper(block, header, allowed, largest, count, needs_key=needs_key)
+            batches.append(checked)
         else:
-            key_and_value(data, position, header)
+            _check_key(key_and_value(data, position, header)[0], count, needed=needs_key)
             if allowed is not None:
                 allowed.check(header)
             batches.append(CheckedBatch(header.size, 1, 1, header.timestamp, None, magic))
@@ -123,8 +125,19 @@ def number_sets_in_steps(
     return memoryview(made), numbered
 
 
+def _check_key(key: memoryview | None, number: int, *, needed: bool) -> None:
+    if needed and key is None:
+        raise InvalidRecord(f"message {number} has no key, which a compacted topic requires")
+
+
 def _check_wrapper(
-    block: memoryview, wrapper: EntryHeader, allowed: _Times | None, largest: int, count_before: int
+    block: memoryview,
+    wrapper: EntryHeader,
+    allowed: _Times | None,
+    largest: int,
+    count_before: int,
+    *,
+    needs_key: bool,
 ) -> Steps[CheckedBatch]:
     """Check a compressed set's messages; in v1 it stays as it is if its offsets count from 0."""
     count, end, newest, in_order = 0, 0, NO_TIMESTAMP, wrapper.magic == 1
@@ -136,7 +149,7 @@ def _check_wrapper(
                 f"a message of format v{header.magic} in a compressed set of v{wrapper.magic}"
             )
         verify_entry(block, position, header)
-        key_and_value(block, position, header)
+        _check_key(key_and_value(block, position, header)[0], count_before + count, needed=needs_key)
         if allowed is not None:
             allowed.check(header)
         in_order = in_order and header.offset == count

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from broker.disk.filesystem import FileSystem, read_file, replace_file
 from broker.log.aborted import AbortedTransaction
-from broker.log.family import CheckedBatch, KnownProducer
+from broker.log.family import CheckedBatch, KnownProducer, NewestBatch
 from pyspark_kafkalog.errors import (
     CorruptMessage,
     InvalidProducerEpoch,
@@ -177,6 +177,15 @@ class ProducerState:
             for producer_id, producer in sorted(self._producers.items())
         ]
 
+    def newest(self) -> dict[int, NewestBatch]:
+        """The last batch of each producer, by id."""
+        return {
+            producer_id: NewestBatch(
+                producer.batches[-1].last_offset if producer.batches else None, producer.epoch
+            )
+            for producer_id, producer in self._producers.items()
+        }
+
     def clear(self) -> None:
         """Forget everything: the log is about to replay its batches."""
         self._producers.clear()
@@ -286,6 +295,10 @@ class NoProducers:
         """None."""
         return []
 
+    def newest(self) -> dict[int, NewestBatch]:
+        """None."""
+        return {}
+
     def forget_before(self, now_ms: int) -> None:
         """No producer to forget."""
 
@@ -335,6 +348,10 @@ class GuardedProducers:
     def known(self) -> list[KnownProducer]:
         """All producers, by id."""
         return self._state.known()
+
+    def newest(self) -> dict[int, NewestBatch]:
+        """The last batch of each, by id."""
+        return self._state.newest()
 
     def record(
         self,

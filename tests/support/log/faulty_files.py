@@ -108,6 +108,9 @@ class _FaultyFile:
             raise OSError(errno.EIO, "truncate fails", str(self._path))
         self._real.truncate(size)
 
+    def set_modified(self, time_ms: int) -> None:
+        self._real.set_modified(time_ms)
+
     def sync(self) -> None:
         self._files.note_sync(self._path)
         self._real.sync()
@@ -216,6 +219,10 @@ class VolatileFiles:
                         names[name] = node.names[name]
                     else:
                         del names[name]
+            # A rename is one change: what was on the disk has its old name or its new one.
+            for name, child in node.names.items():
+                if child in node.synced_names.values() and child not in names.values():
+                    names[name] = child
         for name, child in names.items():
             if child.is_directory:
                 (path / name).mkdir()
@@ -266,6 +273,10 @@ class _VolatileFile:
     def truncate(self, size: int) -> None:
         self._files.step()
         self._real.truncate(size)
+
+    def set_modified(self, time_ms: int) -> None:
+        self._files.step()
+        self._real.set_modified(time_ms)
 
     def sync(self) -> None:
         self._files.step()

@@ -12,6 +12,7 @@ from pyspark_kafkalog.errors import ErrorCode, InvalidRecord, KafkaError, Messag
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.formats.record import check_first_lengths, check_lengths
 from pyspark_kafkalog.steps import Steps, run_steps
 from pyspark_kafkalog.types import NewRecord
@@ -159,3 +160,15 @@ def test_of_an_uncompressed_batch_only_the_first_records_are_followed() -> None:
 def test_the_batches_by_hand_are_those_of_our_encoder_where_nothing_is_wrong() -> None:
     encoded = encode_batch([NewRecord(b"value", b"key", START_MS)] * 2)
     assert encoded == sealed(records(2), 2, Codec.NONE, timestamp=START_MS)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_messages_without_a_key_are_refused_by_a_compacted_topic(
+    tmp_path: Path, magic: int, codec: Codec
+) -> None:
+    _, log = open_log(tmp_path, cleanup_policy=("compact", "delete"))
+    new = [NewRecord(b"v", b"k", START_MS), NewRecord(b"v", None, START_MS)]
+    with pytest.raises(InvalidRecord, match="message 1 has no key, which a compacted topic requires"):
+        log.append(bytearray(encode_set(new, magic=magic, codec=codec)))
+    assert log.append(bytearray(encode_set(new[:1], magic=magic, codec=codec))).record_count == 1

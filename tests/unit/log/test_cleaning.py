@@ -1,0 +1,147 @@
+"""What the cleaner leaves of a log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.log.append.producers import SNAPSHOT_NAME
+from pyspark_kafkalog.formats.batch import read_header
+from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.legacy import encode_set
+from pyspark_kafkalog.formats.message_set import frames
+from pyspark_kafkalog.types import NewRecord
+from tests.support.log.cleaning import COMPACT, Kept, cleaner_of, kept, keyed, put, whole
+from tests.support.log.logs import START_MS, crash, open_log
+from tests.support.manual_clock import ManualClock
+
+DAY_MS = 86_400_000
+
+
+def test_only_the_last_value_of_each_key_stays_at_its_offset(tmp_path: Path) -> None:
+    clock = ManualClock(START_MS)
+    manager, log = open_log(tmp_path, clock=clock, **COMPACT)
+    put(log, *((b"key %d" % (n % 3), b"value %d" % n) for n in range(30)))
+    grows = log.segments[-1].base_offset
+    before = kept(log)
+    cleaner_of(manager, clock).run()
+    after = kept(log)
+    assert after == [r for r in before if r.offset >= grows - 3]
+    assert (log.start_offset, log.end_offset) == (0, 30)
+    count = log.segment_count
+    put(log, *((b"key 0", b"again") for _ in range(4)))
+    cleaner_of(manager, clock).run()
+    assert log.segment_count < count  # those that have become small are joined
+    assert [r.key for r in kept(log)][:2] == [b"key 1", b"key 2"]
+    expected = kept(log)
+    manager.close()
+    manager, log = open_log(tmp_path, clock=clock, **COMPACT)
+    assert kept(log) == expected
+    assert log.cleaned_offset == log.segments[-1].base_offset
+
+
+def test_a_reader_of_a_segment_that_is_replaced_goes_on(tmp_path: Path) -> None:
+    clock = ManualClock(START_MS)
+    manager, log = open_log(tmp_path, clock=clock, **COMPACT)
+    put(log, *((b"k", b"value %d" % n) for n in range(20)))
+    piece = log.read(0, 1 << 20, at_least_one=True)
+    old = log.segments[:-1]
+    frames_of = [list(segment.frames(0)) for segment in old]
+    data = piece.read()
+    cleaner_of(manager, clock).run()
+    assert piece.read() == data
+    assert [list(segment.frames(0)) for segment in old] == frames_of
+    for segment in old:
+        held = segment.slice(segment.base_offset, log.end_offset, 1 << 20, at_least_one=True)
+        assert held is not None
+        assert len(held.read()) == segment.size
+        held.close()
+    piece.close()
+
+
+def test_a_tombstone_goes_in_the_cleaning_after_its_horizon(tmp_path: Path) -> None:
+    clock = ManualClock(START_MS)
+    manager, log = open_log(tmp_path, clock=clock, **COMPACT)
+    cleaner = cleaner_of(manager, clock)
+    put(log, (b"gone", b"value"), (b"gone", None), *((b"k", b"value %d" % n) for n in range(12)))
+    cleaner.run()
+    tombstone = next(frames(memoryview(whole(log)), start_offset=0))
+    header = read_header(whole(log), tombstone.position)
+    assert (header.base_offset, header.has_delete_horizon) == (1, True)
+    assert header.base_timestamp == START_MS + DAY_MS
+    assert header.max_timestamp == START_MS
+    assert kept(log)[0] == Kept(1, b"gone", None)
+    clock.advance(DAY_MS / 1000 - 1)
+    put(log, *((b"k", b"value %d" % n) for n in range(12)))
+    cleaner.run()
+    assert kept(log)[0] == Kept(1, b"gone", None)
+    clock.advance(1)
+    put(log, *((b"k", b"value %d" % n) for n in range(12)))
+    cleaner.run()
+    assert {r.key for r in kept(log)} == {b"k"}
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.LZ4, Codec.ZSTD, Codec.SNAPPY])
+def test_what_changes_keeps_codec_offsets_and_sequences(tmp_path: Path, codec: Codec) -> None:
+    clock = ManualClock(START_MS)
+    manager, log = open_log(tmp_path, clock=clock, **COMPACT)
+    pairs = [(b"k%d" % (n % 8), b"value %d " % n * 9) for n in range(12)]
+    log.append(keyed(*pairs, codec=codec, producer_id=7, producer_epoch=1, base_sequence=0))
+    log.append(keyed(*pairs, codec=codec, producer_id=7, producer_epoch=1, base_sequence=12))
+    put(log, *((b"other", b"x" * 100) for _ in range(6)))
+    cleaner_of(manager, clock).run()
+    data = whole(log)
+    header = read_header(data)
+    assert (header.base_offset, header.last_offset, header.record_count) == (12, 23, 8)
+    assert (header.codec, header.base_sequence, header.last_sequence) == (codec, 12, 23)
+    assert [r.offset for r in kept(log)][:8] == list(range(16, 24))
+
+
+def test_the_last_batch_of_a_live_producer_stays_without_records(tmp_path: Path) -> None:
+    clock = ManualClock(START_MS)
+    manager, log = open_log(tmp_path, clock=clock, **COMPACT)
+    for sequence in range(2):
+        log.append(keyed((b"k", b"old"), producer_id=7, producer_epoch=0, base_sequence=sequence))
+    put(log, *((b"k", b"value %d" % n) for n in range(12)))
+    cleaner_of(manager, clock).run()
+    header = read_header(whole(log))
+    assert (header.base_offset, header.record_count, header.producer_id) == (1, 0, 7)
+    crash(manager)
+    (log.path / SNAPSHOT_NAME).unlink()
+    _, log = open_log(tmp_path, clock=clock, **COMPACT)
+    again = log.append(keyed((b"k", b"old"), producer_id=7, producer_epoch=0, base_sequence=1))
+    assert (again.duplicate, again.base_offset) == (True, 1)
+    assert (
+        log.append(keyed((b"k", b"new"), producer_id=7, producer_epoch=0, base_sequence=2)).base_offset == 14
+    )
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_message_sets_stay_in_their_format(tmp_path: Path, magic: int, codec: Codec) -> None:
+    clock = ManualClock(START_MS)
+    manager, log = open_log(tmp_path, clock=clock, **COMPACT)
+    for number in range(10):
+        records = [NewRecord(b"v%d" % (3 * number + n), b"k%d" % n, START_MS) for n in range(3)]
+        log.append(bytearray(encode_set(records[: 1 + number % 3], magic=magic, codec=codec)))
+    grows = log.segments[-1].base_offset
+    last = {r.key: r for r in kept(log) if r.offset < grows}
+    rest = [r for r in kept(log) if r.offset >= grows]
+    cleaner_of(manager, clock).run()
+    assert kept(log) == sorted(last.values()) + rest
+    data = whole(log)
+    assert {data[f.position + 16] for f in frames(memoryview(data), start_offset=0)} == {magic}
+
+
+def test_what_does_not_fit_the_map_is_left_for_the_next_round(tmp_path: Path) -> None:
+    clock = ManualClock(START_MS)
+    manager, log = open_log(tmp_path, clock=clock, **COMPACT)
+    put(log, *((b"key %d" % (n % 20), b"value %d" % n) for n in range(200)))
+    grows = log.segments[-1].base_offset
+    last = {r.key: r for r in kept(log) if r.offset < grows}
+    rest = [r for r in kept(log) if r.offset >= grows]
+    cleaner_of(manager, clock, memory_bytes=160 * 7).run()
+    assert kept(log) == sorted(last.values()) + rest
+    text = (tmp_path / "cleaner-offset-checkpoint").read_text()
+    assert text == f"0\n1\nmy_topic 0 {grows}\n"
