@@ -30,6 +30,11 @@ if TYPE_CHECKING:
         describe_group,
         list_groups,
     )
+    from pyspark_kafkalog.client.transaction_admin import (
+        abort_transaction,
+        describe_transaction,
+        list_transactions,
+    )
     from pyspark_kafkalog.consumer.consumer import Consumer
     from pyspark_kafkalog.consumer.record_fetcher import ConsumerRecord
     from pyspark_kafkalog.datasource.read_arrow import read_arrow
@@ -77,6 +82,7 @@ __all__ = [
     "TopicPartition",
     "Whitelist",
     "__version__",
+    "abort_transaction",
     "audit",
     "audit_sql",
     "commit_offsets",
@@ -87,8 +93,10 @@ __all__ = [
     "delete_groups",
     "delete_topics",
     "describe_group",
+    "describe_transaction",
     "ensure_java",
     "list_groups",
+    "list_transactions",
     "load",
     "read_arrow",
     "read_dead",
@@ -122,6 +130,7 @@ _HOMES = {
     "SyncProducer": "classic.producer.sync_producer",
     "TopicPartition": "types",
     "Whitelist": "classic.consumer.stream",
+    "abort_transaction": "client.transaction_admin",
     "audit": "loads.reading",
     "audit_sql": "loads.sql.reconcile",
     "commit_offsets": "client.groups",
@@ -132,8 +141,10 @@ _HOMES = {
     "delete_groups": "client.groups",
     "delete_topics": "client.admin",
     "describe_group": "client.groups",
+    "describe_transaction": "client.transaction_admin",
     "ensure_java": "java_runtime",
     "list_groups": "client.groups",
+    "list_transactions": "client.transaction_admin",
     "load": "loads.load",
     "read_arrow": "datasource.read_arrow",
     "read_dead": "loads.dead_letters",

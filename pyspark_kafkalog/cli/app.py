@@ -18,6 +18,7 @@ from pyspark_kafkalog.cli.mirror import MIRROR_EPILOG, mirror
 from pyspark_kafkalog.cli.offsets import OFFSETS_EPILOG, offsets
 from pyspark_kafkalog.cli.produce import PRODUCE_EPILOG, produce
 from pyspark_kafkalog.cli.topics import topics
+from pyspark_kafkalog.cli.transactions import transactions
 from pyspark_kafkalog.cli.zookeeper import zookeeper
 from pyspark_kafkalog.config.definition import masked
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
@@ -71,6 +72,7 @@ for name, command, examples in (
 ):
     app.command(name, help=flowing(command.__doc__ or ""), epilog=examples)(command)
 app.add_typer(groups, name="groups")
+app.add_typer(transactions, name="transactions")
 app.add_typer(zookeeper, name="zookeeper")
 loads.register(app)
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.client.consumer_cases import QUICK_GROUPS, ConsumerCases
 from tests.support.client.group_command_cases import GroupCommandCases
+from tests.support.client.transaction_command_cases import TransactionCommandCases
 from tests.support.foreign.apache_kafka import ApacheKafka, fetch
 from tests.support.foreign.fetched import NotAvailable
 
@@ -33,7 +34,7 @@ def group_kafka(
         kafka.stop()
 
 
-class TestAtApacheKafka(ConsumerCases, GroupCommandCases):
+class TestAtApacheKafka(ConsumerCases, GroupCommandCases, TransactionCommandCases):
     @pytest.fixture
     def servers(self, group_kafka: ApacheKafka) -> str:
         return group_kafka.bootstrap_servers

@@ -19,6 +19,7 @@ from tests.support.client.consumer_cases import (
     produce,
 )
 from tests.support.client.group_command_cases import GroupCommandCases
+from tests.support.client.transaction_command_cases import TransactionCommandCases
 from tests.support.foreign.apache_kafka import free_ports
 
 
@@ -73,7 +74,7 @@ def test_records_of_aborted_transactions_are_passed_over_and_their_end_is_commit
     assert committed_offsets(servers, group)[tp].offset == 8
 
 
-class TestAtTheBundledBroker(ConsumerCases, GroupCommandCases):
+class TestAtTheBundledBroker(ConsumerCases, GroupCommandCases, TransactionCommandCases):
     @pytest.fixture
     def protocol(self) -> str:
         return "classic"
