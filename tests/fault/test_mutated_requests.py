@@ -167,7 +167,7 @@ def good_requests() -> dict[ApiKey, object]:
             topic_partitions=(),
         ),
         ApiKey.CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribeRequest(("newer", "g")),
-        ApiKey.LEAVE_GROUP: LeaveGroupRequest("g", "m", (MemberIdentity("m"),)),
+        ApiKey.LEAVE_GROUP: LeaveGroupRequest("g", "m"),
         ApiKey.DELETE_GROUPS: DeleteGroupsRequest(("none",)),
         ApiKey.OFFSET_DELETE: OffsetDeleteRequest(
             "g", (OffsetDeleteRequestTopic(ATTACKED, (OffsetDeleteRequestPartition(0),)),)
@@ -240,6 +240,7 @@ def newer_requests() -> dict[ApiKey, tuple[int, object]]:
     """Where a version changed a request's shape: that version, and the request since then."""
     groups = (OffsetFetchRequestTopics(name=ATTACKED, partition_indexes=(0, 1)),)
     return {
+        ApiKey.LEAVE_GROUP: (3, LeaveGroupRequest("g", members=(MemberIdentity("m"),))),
         ApiKey.OFFSET_FETCH: (
             8,
             OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=groups),)),
