@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
 from broker.embedded import start_broker
+from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.config.client import ClientConfig
 
 _numbers = itertools.count()
 
@@ -23,3 +26,10 @@ def servers() -> Iterator[str]:
 def topic_name() -> str:
     """A name that no other test uses."""
     return f"interop-{next(_numbers)}"
+
+
+@pytest.fixture
+def cluster(servers: str) -> Iterator[Cluster]:
+    """Our own client's view of the broker."""
+    with closing(Cluster(ClientConfig(bootstrap_servers=servers))) as found:
+        yield found
