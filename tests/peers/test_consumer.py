@@ -25,6 +25,11 @@ def group_kafka(
     except NotAvailable as e:
         pytest.skip(f"Apache Kafka is not here: {e}")
     settings = {name.replace(".", "_"): value for name, value in QUICK_GROUPS.items()}
+    # Apache Kafka has limits for these; the bundled broker has none.
+    settings |= {
+        "group_consumer_min_session_timeout_ms": "500",
+        "group_consumer_min_heartbeat_interval_ms": "100",
+    }
     if request.param is None:
         settings |= {"group_coordinator_rebalance_protocols": "classic,consumer"}
     kafka = ApacheKafka(jars, tmp_path_factory.mktemp("kafka-groups"), **settings)

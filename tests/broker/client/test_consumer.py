@@ -11,7 +11,7 @@ import pytest
 from broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog import NewTopic, Producer, TopicPartition, committed_offsets, create_topics
 from tests.support.client.consumer_cases import (
-    QUICK_CLASSIC_GROUPS,
+    QUICK_GROUPS,
     ConsumerCases,
     Seat,
     drive,
@@ -25,18 +25,20 @@ from tests.support.foreign.apache_kafka import free_ports
 
 @pytest.fixture(scope="module")
 def group_broker() -> Iterator[EmbeddedBroker]:
-    with start_broker({**QUICK_CLASSIC_GROUPS, "auto.create.topics.enable": False}) as broker:
+    with start_broker({**QUICK_GROUPS, "auto.create.topics.enable": False}) as broker:
         yield broker
 
 
-def test_a_member_goes_on_after_its_broker_restarts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_goes_on_after_its_broker_restarts(tmp_path: Path, protocol: str) -> None:
     (port,) = free_ports(1)
-    settings = {**QUICK_CLASSIC_GROUPS, "listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+    settings = {**QUICK_GROUPS, "listeners": f"PLAINTEXT://127.0.0.1:{port}"}
     servers = f"127.0.0.1:{port}"
     with start_broker(settings, data_dir=tmp_path):
         topic = new_topic(servers, 2)
         produce(servers, topic, 10, 2)
-        seat = Seat(servers, "g", "classic", session_timeout_ms=20_000).subscribe(topic)
+        session = {"session_timeout_ms": 20_000} if protocol == "classic" else {}
+        seat = Seat(servers, "g", protocol, **session).subscribe(topic)
         drive([seat], lambda: len(seat.got) == 10)
         seat.consumer.commit()
         member = seat.consumer.member_id
@@ -75,10 +77,6 @@ def test_records_of_aborted_transactions_are_passed_over_and_their_end_is_commit
 
 
 class TestAtTheBundledBroker(ConsumerCases, GroupCommandCases, TransactionCommandCases):
-    @pytest.fixture
-    def protocol(self) -> str:
-        return "classic"
-
     @pytest.fixture
     def servers(self, group_broker: EmbeddedBroker) -> str:
         return group_broker.bootstrap_servers

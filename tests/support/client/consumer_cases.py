@@ -19,16 +19,13 @@ from pyspark_kafkalog.client.groups import CommittedOffset
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.errors import CommitFailed, InvalidConfig, InvalidRequest, NoOffset
 
-QUICK_CLASSIC_GROUPS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "500"}
-"""The broker's properties."""
-
-QUICK_GROUPS = QUICK_CLASSIC_GROUPS | {
-    "group.consumer.min.session.timeout.ms": "500",
+QUICK_GROUPS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "500",
     "group.consumer.session.timeout.ms": "2000",
-    "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "200",
 }
-"""Those for both protocols."""
+"""The broker's properties."""
 
 _numbers = itertools.count()
 _SECONDS = 15.0
