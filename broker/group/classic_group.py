@@ -30,7 +30,7 @@ from broker.group.classic_rules import (
     SyncAnswer,
     SyncRequest,
     Waiter,
-    subscribed_topics,
+    subscribes_to,
 )
 from pyspark_kafkalog.errors import ErrorCode
 
@@ -608,7 +608,7 @@ class ClassicGroup:
         """Whether a member of a group of consumers reads ``topic``: True too where it cannot be known."""
         if self.protocol is None:
             return True
-        return any(topic in subscribed_topics(m.metadata(self.protocol)) for m in self.members.values())
+        return any(subscribes_to(topic, m.metadata(self.protocol)) for m in self.members.values())
 
     def close(self) -> list[tuple[Waiter, Any]]:
         """The broker stops: those who wait are sent to look for the coordinator again."""

@@ -182,13 +182,13 @@ class _Topics:
     topics: tuple[str, ...] = wire(Array(STRING))
 
 
-def subscribed_topics(metadata: bytes) -> frozenset[str]:
-    """The topics in a consumer's metadata: ``version:2 topics:[string]`` and more, read as version 0.
+def subscribes_to(topic: str, metadata: bytes) -> bool:
+    """Whether a consumer's metadata name ``topic``: ``version:2 topics:[string]`` and more, of any version.
 
-    Metadata that cannot be read subscribe to nothing.
+    Metadata that cannot be read may mean any topic: its offsets must not be lost, as in Kafka.
     """
     try:
         found = codec(_Topics, 0, False).read(memoryview(metadata), struct.calcsize(">h"), exact=False)
     except Exception:
-        return frozenset()
-    return frozenset(found.topics)
+        return True
+    return topic in found.topics

@@ -81,6 +81,7 @@ def replacing_properties(session: Session) -> None:
     ask("an unknown one", TOPIC, topic, no_such="1")
     ask("a null", TOPIC, topic, segment_bytes=None)
     ask("of no topic", TOPIC, f"{topic}-never", segment_bytes="1048576")
+    session.pause()
     session.ask("what is in force", _of_topic(topic), 4)
     ask("the broker's", BROKER, str(NODE), log_retention_ms="50000")
     session.pause()
@@ -116,8 +117,10 @@ def changing_properties(session: Session) -> None:
 
     ask("set and delete", TOPIC, topic, ("segment.bytes", SET, "1048576"), ("retention.ms", DELETE, None))
     ask("append", TOPIC, topic, ("cleanup.policy", APPEND, "compact"))
+    session.pause()
     session.ask("what is in force", _of_topic(topic), 4)
     ask("subtract", TOPIC, topic, ("cleanup.policy", SUBTRACT, "delete"))
+    session.pause()
     session.ask("what is in force then", _of_topic(topic), 4)
     ask("append to no list", TOPIC, topic, ("retention.ms", APPEND, "1"))
     ask("only validated", TOPIC, topic, ("segment.bytes", SET, "2097152"), validate_only=True)

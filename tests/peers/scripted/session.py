@@ -22,6 +22,9 @@ from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.support.protocol.raw_client import RawClient, batch, decode
 
 NODE = 1
+TRANSACTIONS = 1
+"""The kind of coordinator."""
+
 NO_ID, NEVER = UUID(int=0), UUID(int=7)
 
 TOPIC, BROKER = 2, 4
@@ -88,35 +91,86 @@ class Session:
         return topic
 
     def settle(self) -> None:
-        """Wait until the broker coordinates groups: Kafka makes its topics when it is first asked to."""
+        """Wait until the broker coordinates groups and transactions: Kafka makes the topics for that late."""
         topic = self.topic("first")
         topics = (commit.OffsetCommitRequestTopic(topic, (commit.OffsetCommitRequestPartition(0, 1),)),)
         deadline = time.monotonic() + 30
         while True:
             self._client.ask(FindCoordinatorRequest("g"), 3)
             request = commit.OffsetCommitRequest(group_id="g", topics=topics)
-            coordinated = not self._client.ask(request, 8).topics[0].partitions[0].error_code
-            if coordinated and not self._client.ask(InitProducerIdRequest(None, 1000)).error_code:
+            codes = {self._client.ask(request, 8).topics[0].partitions[0].error_code}
+            for name in (None, "first"):
+                self._client.ask(FindCoordinatorRequest("first", TRANSACTIONS), 3)
+                codes.add(self._client.ask(InitProducerIdRequest(name, 1000), 4).error_code)
+            if codes == {0}:
                 return
             assert time.monotonic() < deadline, "there is no coordinator"
             time.sleep(0.05)
+
+    def wait(self, done: Callable[[Callable[[Any, int], Any]], bool]) -> None:
+        """Ask until that is ``done``; nothing of it is kept."""
+        deadline = time.monotonic() + 10
+        while not done(self._client.ask):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
     def pause(self) -> None:
         """Kafka has changes of a broker's properties in force a moment after it has answered."""
         time.sleep(0.2)
 
-    def ask(self, step: str, request: Any, version: int | None = None) -> Any:
-        """The answer to ``request``, in the script's version unless another is given; kept under ``step``."""
+    def ask(
+        self,
+        step: str,
+        request: Any,
+        version: int | None = None,
+        *,
+        until_not: int | None = None,
+        **words: str,
+    ) -> Any:
+        """The answer to ``request``, in the script's version unless another is given; kept under ``step``.
+
+        It is asked again while the answer has the code ``until_not``: how long that is differs. ``words`` are
+        learned for the fields of the answer with these names.
+        """
         key = f"{self._script} {self.version}: {step}"
         assert key not in self.answers, key
         try:
-            answer = self._client.ask(request, self.version if version is None else version)
+            deadline = time.monotonic() + 10
+            while True:
+                answer = self._client.ask(request, self.version if version is None else version)
+                again = until_not is not None and until_not in _codes(self._plain(answer))
+                if not again or time.monotonic() > deadline:
+                    break
+                time.sleep(0.01)
         except (ConnectionError, TimeoutError):
             self.answers[key] = CLOSED
             self._client.close()
             self._client = RawClient(*self._address)
             return None
+        for field, word in words.items():
+            if getattr(answer, field):
+                self.learn(getattr(answer, field), word)
         self.answers[key] = self._plain(answer)
+        return answer
+
+    def learn(self, value: Any, word: str) -> Any:
+        """Have the answers say ``word`` for a value from here on; returns the value."""
+        self._words[value] = word
+        return value
+
+    def send(self, request: Any, version: int) -> RawClient:
+        """Ask from a connection of its own; `receive` gets the answer, which others may have to help on."""
+        client = RawClient(*self._address)
+        client.send(request, version)
+        return client
+
+    def receive(self, step: str, client: RawClient, **words: str) -> Any:
+        """The answer to what was sent, kept under ``step``, as by `ask`."""
+        with client:
+            answer = client.receive()
+        for field, word in words.items():
+            self.learn(getattr(answer, field), word)
+        self.answers[f"{self._script} {self.version}: {step}"] = self._plain(answer)
         return answer
 
     def _plain(self, value: Any, field: str = "") -> Any:
@@ -134,20 +188,38 @@ class Session:
             return sorted(items, key=repr) if field in UNORDERED else items
         if field in TEXTS and value not in (None, "", -1):
             return f"a {field}"
+        if isinstance(value, str) and value in self._words:
+            return self._words[value]
         if isinstance(value, UUID):
             return self._words.get(value, "no id" if value == NO_ID else "another id")
         return int(value) if isinstance(value, IntEnum) else value
 
 
+def _codes(tree: Any) -> set[int]:
+    """All error codes in an answer."""
+    if isinstance(tree, list):
+        return {code for each in tree for code in _codes(each)}
+    if not isinstance(tree, dict):
+        return set()
+    found = {value for name, value in tree.items() if name.endswith("error_code")}
+    return found.union(*(_codes(value) for value in tree.values()))
+
+
 TEXTS = frozenset(
     {
         "error_message", "documentation", "cluster_id", "host", "port", "log_dir", "total_bytes",
-        "usable_bytes", "producer_id",
+        "usable_bytes", "producer_id", "transaction_start_time_ms",
+        "last_timestamp",
     }
 )  # fmt: skip
 """Fields whose content says nothing where they are set at all."""
 
-UNORDERED = frozenset({"topics", "results", "responses", "groups", "partitions", "partition_responses"})
+UNORDERED = frozenset(
+    {
+        "topics", "results", "responses", "groups", "members", "partitions", "partition_responses",
+        "results_by_topic_v3_and_below", "results_by_partition",
+    }
+)  # fmt: skip
 
 Script = Callable[[Session], None]
 

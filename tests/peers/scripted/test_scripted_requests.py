@@ -11,7 +11,7 @@ import pytest
 from broker.embedded import start_broker
 from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest
 from pyspark_kafkalog.protocol.exchange import APIS, ApiKey
-from tests.peers.scripted import groups, properties, records, topics  # noqa: F401  (they fill the table)
+from tests.peers.scripted import groups, members, properties, records, topics, transactions  # noqa: F401  (they fill the table)
 from tests.peers.scripted.allowed import ALLOWED, Allowed
 from tests.peers.scripted.session import NODE, Answers, Session, play
 from tests.support.foreign.apache_kafka import ApacheKafka, fetch
@@ -64,7 +64,12 @@ def played(servers: str) -> Answers:
 
 @pytest.fixture(scope="module")
 def ours() -> Answers:
-    settings = {"auto.create.topics.enable": False, "log.retention.ms": -1, "node.id": NODE}
+    settings = {
+        "auto.create.topics.enable": False,
+        "log.retention.ms": -1,
+        "node.id": NODE,
+        "group.initial.rebalance.delay.ms": 0,
+    }
     with start_broker(settings) as broker:
         return played(broker.bootstrap_servers)
 

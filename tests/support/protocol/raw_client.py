@@ -187,11 +187,19 @@ def batch(
     producer_id: int = -1,
     epoch: int = -1,
     sequence: int = -1,
+    transactional: bool = False,
 ) -> bytes:
     """A record batch of these values, with keys ``b"k0"``, ``b"k1"``, ... and times one ms apart."""
     rows = [NewRecord(v, b"k%d" % i, timestamp + i, (("h", b"%d" % i),)) for i, v in enumerate(values)]
     return bytes(
-        encode_batch(rows, codec=codec, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+        encode_batch(
+            rows,
+            codec=codec,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            transactional=transactional,
+        )
     )
 
 
