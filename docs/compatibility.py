@@ -90,6 +90,10 @@ MATRIX: Mapping[str, Mapping[str, str]] = {
     "transactions": dict.fromkeys(
         _OF_THREE, "tests/interop/test_transactions.py::test_only_what_is_committed_is_read_and_counts"
     ),
+    "groups with members, range, roundrobin or sticky, our Consumer among them": dict.fromkeys(
+        (LIBRDKAFKA, KAFKA_PYTHON),
+        "tests/interop/test_mixed_groups.py::test_a_foreign_member_shares_with_ours",
+    ),
     "change properties of topics": {
         LIBRDKAFKA: f"{_PROPERTIES}librdkafka_sets_appends_and_deletes",
         KAFKA_PYTHON: f"{_PROPERTIES}kafka_python_changes_a_property",

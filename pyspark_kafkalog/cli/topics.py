@@ -1,4 +1,4 @@
-"""``kafkalog topics``: create, list, describe, alter and delete topics."""
+"""``kafkalog topics``: create, list, describe, alter and delete topics, and their records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pyspark_kafkalog.cli.connecting import DEFAULT_SERVER, Servers, connected, found_topic, properties
+from pyspark_kafkalog.cli.connecting import (
+    DEFAULT_SERVER,
+    Servers,
+    connected,
+    found_topic,
+    pairs,
+    properties,
+)
 from pyspark_kafkalog.client import admin
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.offsets import list_offsets
@@ -149,3 +156,35 @@ def delete(
     with connected(server) as cluster:
         admin.delete_topics(cluster, names)
     typer.echo(f"deleted {', '.join(names)}")
+
+
+_THE_END = "end"
+
+
+@topics.command(
+    "delete-records",
+    epilog="Example: kafkalog topics delete-records flights --before 0=1000 --before 1=end --yes",
+)
+def delete_records(
+    name: Name,
+    before: Annotated[
+        list[str],
+        typer.Option(help="PARTITION=OFFSET: delete what comes before; offset may be end. May be repeated."),
+    ],
+    server: Servers = DEFAULT_SERVER,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+) -> None:
+    """Delete the records of partitions before an offset."""
+    wanted = {}
+    for partition, offset in pairs(before, "--before"):
+        known = partition.isdecimal() and (offset.isdecimal() or offset == _THE_END)
+        if not known:
+            raise InvalidConfig(f"--before {partition}={offset} is not PARTITION=OFFSET: use 0=1000 or 0=end")
+        wanted[TopicPartition(name, int(partition))] = -1 if offset == _THE_END else int(offset)
+    if not yes:
+        typer.confirm(f"Delete records of {', '.join(map(str, wanted))}?", abort=True)
+    with connected(server) as cluster:
+        found_topic(cluster, name)
+        begins = admin.delete_records(cluster, wanted)
+    for tp, begin in sorted(begins.items()):
+        typer.echo(f"{tp} begins at offset {begin}")

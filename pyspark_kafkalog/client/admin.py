@@ -1,4 +1,4 @@
-"""Create, delete, grow, change and describe topics, as requests to the cluster's controller.
+"""Create, delete, grow, change and describe topics, as requests to the cluster's controller; delete records.
 
 Every function takes a `Cluster`, or ``bootstrap.servers`` for a single call. A failure of some topics does
 not undo the others: the error is that of the first failed topic, and its message lists all of them.
@@ -20,6 +20,11 @@ from pyspark_kafkalog.protocol.api.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from pyspark_kafkalog.protocol.api.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from pyspark_kafkalog.protocol.api.describe_configs import (
     DescribeConfigsRequest,
@@ -32,6 +37,7 @@ from pyspark_kafkalog.protocol.api.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.types import TopicPartition
 
 _TOPIC_RESOURCE = 2
 _BROKER_RESOURCE = 4
@@ -112,6 +118,41 @@ def create_partitions(where: Cluster | str, totals: Mapping[str, int], *, timeou
         for name in totals:
             cluster.forget(name)
     _check("topic", answer.results, list(totals))
+
+
+def delete_records(
+    where: Cluster | str, before: Mapping[TopicPartition, int], *, timeout_ms: int = 30_000
+) -> dict[TopicPartition, int]:
+    """Delete each partition's records before an offset, -1 for all of them; where it begins then.
+
+    Raises:
+        OffsetOutOfRange: a partition ends before that. Others may have been changed.
+        ServerError: POLICY_VIOLATION: the topic's ``cleanup.policy`` does not have delete.
+    """
+
+    def ask(cluster: Cluster, deadline: Deadline) -> dict[TopicPartition, int]:
+        by_node: dict[int, dict[str, list[DeleteRecordsPartition]]] = {}
+        for tp, offset in before.items():
+            node_id = cluster.leader(tp, deadline=deadline).node_id
+            partitions = by_node.setdefault(node_id, {}).setdefault(tp.topic, [])
+            partitions.append(DeleteRecordsPartition(tp.partition, offset))
+        begins = {}
+        for node_id, topics in by_node.items():
+            wanted = tuple(DeleteRecordsTopic(name, tuple(each)) for name, each in topics.items())
+            request = DeleteRecordsRequest(wanted, timeout_ms)
+            answer = cluster.connection(node_id, deadline).request(request, deadline=deadline)
+            for topic in answer.topics:
+                for result in topic.partitions:
+                    tp = TopicPartition(topic.name, result.partition_index)
+                    if result.error_code != ErrorCode.NONE:
+                        cluster.forget(tp.topic)
+                        raise error_for(result.error_code, f"records of {tp} before offset {before.get(tp)}")
+                    begins[tp] = result.low_watermark
+        return begins
+
+    with cluster_at(where) as cluster:
+        found: dict[TopicPartition, int] = _retrying(cluster, "deleting records", timeout_ms, ask)
+    return found
 
 
 def alter_topic_configs(

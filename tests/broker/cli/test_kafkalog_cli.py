@@ -43,12 +43,27 @@ def test_a_topic_is_made_listed_described_and_deleted(server: str, client: RawCl
     assert "of-the-cli" not in kafkalog("topics", "list", server=server).stdout
 
 
+def test_records_are_deleted_up_to_an_offset(server: str, client: RawClient, topic: str) -> None:
+    for partition in (0, 1):
+        client.produce(topic, batch(b"a", b"b", b"c"), partition)
+    delete = ("topics", "delete-records", topic, "--before")
+    done = kafkalog(*delete, "0=2", "--before", "1=end", "--yes", server=server)
+    assert done.stdout.splitlines() == [f"{topic}-0 begins at offset 2", f"{topic}-1 begins at offset 3"]
+    assert [client.offset_at(topic, -2, partition).offset for partition in (0, 1)] == [2, 3]
+    beyond = kafkalog(*delete, "0=7", "--yes", server=server)
+    assert (beyond.returncode, f"records of {topic}-0 before offset 7" in beyond.stderr) == (1, True)
+    assert kafkalog(*delete, "0=3", server=server, said="n\n").returncode == 1
+    assert client.offset_at(topic, -2).offset == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
         (("topics", "describe", "not-there"), 1, "kafkalog: topic 'not-there' does not exist"),
         (("topics", "create", "bad/name"), 1, "bad/name"),
         (("topics", "alter", "x"), 2, "--delete-config"),
+        (("topics", "delete-records", "x", "--before", "0=-1"), 2, "use 0=1000 or 0=end"),
+        (("topics", "delete-records", "x", "--before", "0"), 2, "0"),
         (("topics", "alter", "not-there", "--config", "segment.ms=1"), 1, "not-there"),
         (("topics", "create", "x", "--config", "nonsense"), 2, "'nonsense' is not name=value"),
         (("topics", "create", "x", "--config", "retention.ms=soon"), 2, "retention.ms"),
