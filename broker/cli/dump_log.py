@@ -152,8 +152,12 @@ class _Dump:
     def index(self, path: Path) -> None:
         """The rows of an index of ours. Raises `OSError`."""
         from broker.disk.filesystem import read_file
+        from broker.log.aborted import ABORTED_SUFFIX
         from broker.log.offset_scheme import OFFSET_COLUMNS, TIME_COLUMNS, parse_index
 
+        if path.suffix == ABORTED_SUFFIX:
+            self._aborted(path)
+            return
         by_offset = path.suffix == ".index"
         try:
             content = parse_index(read_file(self._files, path), OFFSET_COLUMNS if by_offset else TIME_COLUMNS)
@@ -172,6 +176,28 @@ class _Dump:
                 else {"timestamp": first, "offset": base + second}
             )
             self._write("row", row)
+
+    def _aborted(self, path: Path) -> None:
+        from broker.disk.filesystem import read_file
+        from broker.log.aborted import parse_aborted
+
+        try:
+            rows = parse_aborted(read_file(self._files, path), path)
+        except CorruptMessage as e:
+            self.damaged = True
+            self._write("damage", {"reason": str(e)})
+            return
+        self._write("index", {"rows": len(rows)})
+        for row in rows:
+            self._write(
+                "aborted",
+                {
+                    "producerId": row.producer_id,
+                    "firstOffset": row.first_offset,
+                    "lastOffset": row.marker_offset,
+                    "lastStableOffset": row.stable_offset,
+                },
+            )
 
     def _show_records(self, file: File, found: Found, lines: EntryLines[Any]) -> None:
         try:

@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 from broker.disk.data_directory import CLEAN_SHUTDOWN_NAME, META_NAME, RECOVERY_POINTS_NAME, read_table
 from broker.disk.filesystem import FileSystem, read_file
+from broker.log.aborted import ABORTED_SUFFIX
 from broker.log.generations import SINCE_08, V07, family_of
 from broker.log.offset_scheme import MAX_RELATIVE, OFFSET_COLUMNS, TIME_COLUMNS, IndexFile, parse_index
 from broker.log.segment import SUFFIX
@@ -201,7 +202,7 @@ def _rises(column: array[int]) -> bool:
 
 
 KAFKA_SUFFIX = ".log"
-INDEX_SUFFIXES = (".index", ".timeindex")
+INDEX_SUFFIXES = (".index", ".timeindex", ABORTED_SUFFIX)
 
 _SEGMENT = re.compile(r"([0-9]+)(\.kafka|\.log)(\.deleted)?")
 _KAFKA_PARTITION = re.compile(r"(.+)-(0|[1-9][0-9]*)")
@@ -313,7 +314,7 @@ def kind_of(path: Path, files: FileSystem) -> str:
         return "index"
     raise InvalidConfig(
         f"{path} is no segment: those are named <offset>{SUFFIX} or <offset>{KAFKA_SUFFIX}, their indexes"
-        f" {' and '.join(INDEX_SUFFIXES)}"
+        f" {', '.join(INDEX_SUFFIXES)}"
     )
 
 

@@ -18,6 +18,8 @@ from uuid import UUID
 from broker.disk.filesystem import File, FileSystem, copy_bytes, remove_tree, write_all
 from broker.disk.process_lock import hold_directory
 from broker.inspect.inspection import PartitionPlace, SegmentPlace, segments_in
+from broker.inspect.transactions import FoundTransactions
+from broker.log.aborted import ABORTED_SUFFIX, aborted_bytes
 from broker.log.offset_scheme import MAX_RELATIVE
 from broker.log.scan import Damage, FoundBatch, scan
 from broker.log.segment_list import read_segment_list
@@ -177,6 +179,7 @@ class _Copy:
         self._epochs = LeaderEpochs()
         self._next_offset = 0
         self._left_bytes = 0
+        self._transactions = FoundTransactions()
         self.starts_within = False
         """Whether the log begins within its first segment, as records were deleted."""
 
@@ -206,6 +209,7 @@ class _Copy:
         self._check_follows(base, f"{segment.path}")
         self._next_offset = base
         indexes = KafkaIndexes(base)
+        self._transactions.begin_segment()
         try:
             file = self._reading.open(segment.path)
         except FileNotFoundError:
@@ -218,6 +222,8 @@ class _Copy:
         offsets, times = indexes.finish()
         self._write(kafka_segment_name(base, ".index"), offsets)
         self._write(kafka_segment_name(base, ".timeindex"), times)
+        if self._transactions.aborted:
+            self._write(kafka_segment_name(base, ABORTED_SUFFIX), aborted_bytes(self._transactions.aborted))
         return size
 
     def _check(self, segment: SegmentPlace, file: File, indexes: KafkaIndexes, last: bool) -> int:
@@ -237,6 +243,7 @@ class _Copy:
             indexes.add(found)
             if isinstance(found, FoundBatch):  # message sets know no leader epoch
                 self._epochs.add(found.header)
+            self._transactions.see(found, file)
             self._next_offset, end = found.next_offset, found.end
         torn_from = self._source.torn_from
         if fault and (not last or torn_from is None or self._next_offset < torn_from):

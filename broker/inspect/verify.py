@@ -24,6 +24,8 @@ from broker.inspect.inspection import (
     read_notes,
     segments_in,
 )
+from broker.inspect.transactions import FoundTransactions
+from broker.log.aborted import ABORTED_SUFFIX, parse_aborted
 from broker.log.segment_list import (
     SEGMENT_LIST_NAME,
     Missing,
@@ -44,7 +46,7 @@ from broker.store.topic_store import (
     topic_of_record,
 )
 from pyspark_kafkalog.config.properties import parse_properties
-from pyspark_kafkalog.errors import InvalidConfig, KafkaError, StorageError
+from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, KafkaError, StorageError
 from pyspark_kafkalog.types import TopicPartition
 
 __all__ = ["Expected", "Finding", "PartitionReport", "verify_file", "verify_partition"]
@@ -181,6 +183,7 @@ class _Check:
         self._cleaned_offset = 0
         self._start_offset = 0
         self._missing: list[Missing] = []
+        self._transactions = FoundTransactions()
 
     def find(self, path: Path, position: int | None, what: str, *, damage: bool = True) -> None:
         """Add to the report."""
@@ -257,6 +260,7 @@ class _Check:
         except FileNotFoundError:
             self.find(segment.path, None, "removed while its partition was being checked", damage=False)
             return
+        self._transactions.begin_segment()
         try:
             index = report.inspection.index(segment, self._files)
             size = self._walk(file, segment, index, last)
@@ -269,6 +273,34 @@ class _Check:
             settled, intact = bool(self._expected.stopped_cleanly), not self._damaged(segment)
             for path, what, damage in index.findings(size, settled=settled, last=last, intact=intact):
                 self.find(path, None, what, damage=damage)
+        if segment.is_ours and not self._damaged(segment):
+            self._aborted(segment, growing=last and not self._expected.stopped_cleanly)
+
+    def _aborted(self, segment: SegmentPlace, *, growing: bool) -> None:
+        """Compare the file of aborted transactions with the markers in the segment. It may have more rows: of
+        transactions whose records were deleted.
+        """
+        path = segment.path.with_suffix(ABORTED_SUFFIX)
+        mend = "stop the broker; remove it, producers.snapshot and .kafka_cleanshutdown: they are made again"
+        try:
+            rows = parse_aborted(read_file(self._files, path), path)
+        except FileNotFoundError:
+            rows = []
+        except CorruptMessage as e:
+            self.find(path, None, f"{e}: {mend}")
+            return
+        first = {(row.producer_id, row.marker_offset): row.first_offset for row in rows}
+        lost = [
+            row
+            for row in self._transactions.aborted
+            if first.get((row.producer_id, row.marker_offset), LAST_OFFSET) > row.first_offset
+        ]
+        if lost and not growing:
+            self.find(
+                path, None,
+                f"{len(lost)} aborted transactions are not in it, the first of producer {lost[0].producer_id}"
+                f" from offset {lost[0].first_offset} on: readers of committed data would see them; {mend}",
+            )  # fmt: skip
 
     def against_end(self, directory: Path, segments: list[SegmentPlace]) -> None:
         """Compare with what the stop has noted, and with what was forced to the disk."""
@@ -336,6 +368,10 @@ class _Check:
             except KafkaError as e:
                 self.find(segment.path, found.position, str(e))
         self._place(segment, found, self._first_offset(found, file))
+        try:
+            self._transactions.see(found, file)
+        except CorruptMessage as e:
+            self.find(segment.path, found.position, str(e))
         report.entry_count += 1
         total = report.record_count
         report.record_count = None if total is None or count is None else total + count
