@@ -3,19 +3,21 @@
 Both brokers run in processes of their own and are served in turn: Kafka with the options of its own start
 script, both with their default threads, logs in one file system. librdkafka's clients, as many as a row says,
 share one process, with a thread each; producers have sent something before they are measured. Kafka's own
-performance tool begins anew each round; what counts is the rate that it reports. Its consumer's tool joins a
-group, which our broker does not serve.
+performance tools begin anew each round; what counts is the rate that they report. The consumer's tool joins a
+group of its own, and its rate is without the time of that.
 
 Values have 100 bytes, of which a codec can make half. ``processor`` in a note is seconds of broker + clients
 for a round, ours and then Kafka's. The goal is Kafka's own rate, and more (`FREE_GOAL`) where its clients
 take less of the processors than Kafka does, so that the broker is what is measured.
 
 Each of `PARTS` is a chapter of docs/benchmarks.md and can be run alone: ``python -m benchmarks
-broker_and_kafka.consume``.
+broker_and_kafka.consume``. Single lines, which are only printed: ``python -m benchmarks.broker_and_kafka
+--only "consumer-perf.*100"``.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 import re
@@ -85,26 +87,53 @@ WORKS = {
 """What librdkafka is asked for, by part; a consumer without a partition of its own reads one again."""
 
 
-def _librdkafka(part: str, rounds: int) -> list[Row]:
+Only = re.Pattern[str]
+"""Which lines are wanted: those whose names it is found in."""
+
+_ALL = re.compile("")
+
+
+def _librdkafka(part: str, rounds: int, only: Only = _ALL) -> list[Row]:
+    works = [work for work in WORKS[part] if only.search(work.question)]
+    if not works:
+        return []
     with tempfile.TemporaryDirectory() as name, both(fetch(KAFKA), Path(name)) as brokers:
         contest = Contest(brokers, rounds)
-        return [_shown(contest.of_librdkafka(work)) for work in WORKS[part]]
+        return [_shown(contest.of_librdkafka(work)) for work in works]
 
 
-def _tools(rounds: int) -> list[Row]:
+_START, _MEMORY = "start, until it serves", "memory afterwards"
+_PARTITIONS = (1, 100)
+
+
+def _tools(rounds: int, only: Only = _ALL) -> list[Row]:
     """Kafka's own tools, how soon a broker serves, and what it holds after all that."""
     jars = fetch(KAFKA)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        rows = [_shown(_start_time(jars, directory))]
+        rows = [_shown(_start_time(jars, directory))] if only.search(_START) else []
         with both(jars, directory) as brokers:
             contest = Contest(brokers, rounds)
-            rows += [_shown(contest.of_producer_tool(jars, count)) for count in (1, 100)]
-            rows.append(_shown(contest.memory()))
+            lines = [
+                *(
+                    (_tool_line("producer", n), partial(contest.of_producer_tool, jars, n))
+                    for n in _PARTITIONS
+                ),
+                *(
+                    (_tool_line("consumer", n), partial(contest.of_consumer_tool, jars, n))
+                    for n in _PARTITIONS
+                ),
+                (_MEMORY, contest.memory),
+            ]
+            rows += [_shown(measure()) for line, measure in lines if only.search(line)]
         return rows
 
 
-PARTS: dict[str, Callable[[int], list[Row]]] = {
+def _tool_line(kind: str, partitions: int) -> str:
+    return f"kafka-{kind}-perf-test, partitions: {partitions}"
+
+
+PARTS: dict[str, Callable[..., list[Row]]] = {
     **{part: partial(_librdkafka, part) for part in WORKS},
     "tools": _tools,
 }
@@ -153,7 +182,7 @@ def _start_time(jars: Path, directory: Path) -> Row:
         times[PEER].append(time.perf_counter() - began)
         kafka.stop()
     mine, peer = (statistics.median(times[name]) for name in (OURS, PEER))
-    return Row("start, until it serves", mine, peer, peer / mine, GOAL, "s", f"peer: {PEER}")
+    return Row(_START, mine, peer, peer / mine, GOAL, "s", f"peer: {PEER}")
 
 
 class Contest:
@@ -192,7 +221,29 @@ class Contest:
             out, processor = _ran(command)
             return count / float(_RATE.findall(out)[-1]), processor
 
-        return self._measured(f"kafka-producer-perf-test, partitions: {partitions}", count, ask)
+        return self._measured(_tool_line("producer", partitions), count, ask)
+
+    def of_consumer_tool(self, jars: Path, partitions: int) -> Row:
+        """Kafka's own consumer in a group, and its own idea of its rate."""
+        count = 1_000_000
+        topics = {name: self._topic(name, partitions) for name in self._brokers}
+        for name, broker in self._brokers.items():
+            _clients(broker.servers, topics[name], Work("produce", 1, partitions, count))
+
+        def ask(name: str) -> tuple[float, float]:
+            command = java(
+                jars, "org.apache.kafka.tools.ConsumerPerformance", "--topic", topics[name],
+                "--bootstrap-server", self._brokers[name].servers, "--messages", str(count),
+                "--timeout", str(_TIMEOUT_SECONDS * 1000 // 2), options=_TOOL,
+            )  # fmt: skip
+            out, processor = _ran(command)
+            heads, figures = (line.split(", ") for line in out.splitlines() if line.count(", ") == 9)
+            found = dict(zip(heads, figures, strict=True))
+            if int(found["data.consumed.in.nMsg"]) < count:
+                raise RuntimeError(out[-2000:])
+            return count / float(found["fetch.nMsg.sec"]), processor
+
+        return self._measured(_tool_line("consumer", partitions), count, ask)
 
     def memory(self) -> Row:
         """What each holds after all that."""
@@ -200,7 +251,7 @@ class Contest:
             name: psutil.Process(each.pid).memory_info().rss / 2**20 for name, each in self._brokers.items()
         }
         ratio = held[PEER] / held[OURS]
-        return Row("memory afterwards", held[OURS], held[PEER], ratio, GOAL, "MiB", f"peer: {PEER}")
+        return Row(_MEMORY, held[OURS], held[PEER], ratio, GOAL, "MiB", f"peer: {PEER}")
 
     def _measured(self, question: str, amount: int, ask: Callable[[str], tuple[float, float]]) -> Row:
         measured = {name: Measurement(name, amount) for name in self._brokers}
@@ -358,5 +409,14 @@ def _check(left: int) -> None:
         raise RuntimeError(f"{left} messages were not acknowledged")
 
 
+def main() -> None:
+    """Print the lines that are wanted."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.broker_and_kafka")
+    parser.add_argument("--only", type=re.compile, default=_ALL, help="lines that this is found in")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each broker (default: 5)")
+    given = parser.parse_args()
+    print(table([row for part in PARTS.values() for row in part(given.rounds, only=given.only)]))
+
+
 if __name__ == "__main__":
-    print(table([row for part in PARTS.values() for row in part(5)]))
+    main()
