@@ -251,7 +251,7 @@ class _Check:
             self._pass_missing()
             if segment.base_offset != self._next_offset:
                 self._wrong_name(segment)
-        if not last and not segment.size:
+        if not last and not segment.size and segment.base_offset >= self._cleaned_offset:
             self.find(segment.path, None, "it is empty, but segments follow")
         self._next_offset = max(self._next_offset, segment.base_offset)
         self._segment_end = end_offset

@@ -15,9 +15,7 @@ from broker.log.cleaning.swap import SWAP_SUFFIX
 from broker.log.loading import STRAY_NAME
 from broker.log.log import Log
 from pyspark_kafkalog.errors import StorageError
-from pyspark_kafkalog.formats.batch import read_header
-from pyspark_kafkalog.formats.message_set import ENTRIES, frames
-from tests.support.log.cleaning import cleaner_of, kept, keyed, put, whole
+from tests.support.log.cleaning import cleaner_of, committed, kept, keyed, put, whole
 from tests.support.log.faulty_files import FaultyFiles, PowerCut, VolatileFiles
 from tests.support.log.logs import START_MS, crash, open_log
 from tests.support.manual_clock import ManualClock
@@ -39,31 +37,6 @@ def fill(log: Log, start: int) -> None:
                           transactional=True)  # fmt: skip
             log.append(batch)
             log.end_transaction(number, 0, commit=number % 12 == 3)
-
-
-def committed(log: Log) -> dict[bytes | None, bytes | None]:
-    """Each key's last value, as a reader of committed data gets it."""
-    found: dict[bytes | None, bytes | None] = {}
-    offset = log.start_offset
-    while offset < log.last_stable_offset:
-        piece = log.read(offset, 1 << 20, at_least_one=True, committed_only=True)
-        data = memoryview(piece.read())
-        aborted = list(piece.aborted)
-        piece.close()
-        if not data:
-            break
-        for frame in frames(data, start_offset=offset):
-            header = read_header(data, frame.position)
-            gone = any(
-                row.producer_id == header.producer_id
-                and row.first_offset <= frame.first_offset < row.marker_offset
-                for row in aborted
-            )
-            if not gone:
-                for record in ENTRIES.records(data, frame, max_bytes=1 << 20):
-                    found[record.key] = record.value
-            offset = frame.next_offset
-    return found
 
 
 def prepared(root: Path, files: Any, clock: ManualClock) -> tuple[Any, Log]:

@@ -8,8 +8,8 @@ from broker.disk.filesystem import FileSystem, OsFileSystem
 from broker.log.log import Log
 from broker.store.cleaner import LogCleaner
 from broker.store.manager import LogManager
-from pyspark_kafkalog.formats.batch import encode_batch
-from pyspark_kafkalog.formats.message_set import ENTRIES, frames
+from pyspark_kafkalog.formats.batch import MAGIC, encode_batch, read_header
+from pyspark_kafkalog.formats.message_set import ENTRIES, frames, magic_at
 from pyspark_kafkalog.types import NewRecord
 from tests.support.log.logs import START_MS, contents
 from tests.support.manual_clock import ManualClock
@@ -65,3 +65,35 @@ def kept(log: Log) -> list[Kept]:
         for frame in frames(data, start_offset=log.start_offset)
         for record in ENTRIES.records(data, frame, max_bytes=1 << 26)
     ]
+
+
+def committed_records(log: Log) -> list[Kept]:
+    """What a reader of committed data gets."""
+    found: list[Kept] = []
+    offset = log.start_offset
+    while offset < log.last_stable_offset:
+        piece = log.read(offset, 1 << 20, at_least_one=True, committed_only=True)
+        aborted = list(piece.aborted)
+        data = memoryview(contents(piece))
+        if not data:
+            break
+        for frame in frames(data, start_offset=offset):
+            offset = frame.next_offset
+            if magic_at(data, frame.position) == MAGIC:
+                header = read_header(data, frame.position)
+                if header.is_transactional and any(
+                    row.producer_id == header.producer_id
+                    and row.first_offset <= frame.first_offset < row.marker_offset
+                    for row in aborted
+                ):
+                    continue
+            found += [
+                Kept(record.offset, record.key, record.value)
+                for record in ENTRIES.records(data, frame, max_bytes=1 << 26)
+            ]
+    return found
+
+
+def committed(log: Log) -> dict[bytes | None, bytes | None]:
+    """Each key's last value, as a reader of committed data gets it."""
+    return {record.key: record.value for record in committed_records(log)}

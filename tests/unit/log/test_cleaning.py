@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ from pyspark_kafkalog.formats.batch import read_header
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.formats.message_set import frames
-from pyspark_kafkalog.types import NewRecord
-from tests.support.log.cleaning import COMPACT, Kept, cleaner_of, kept, keyed, put, whole
+from pyspark_kafkalog.steps import run_steps
+from pyspark_kafkalog.types import NewRecord, TopicPartition
+from tests.support.log.cleaning import COMPACT, Kept, cleaner_of, committed, kept, keyed, put, whole
+from tests.support.log.data_directories import overwrite
 from tests.support.log.logs import START_MS, crash, open_log
 from tests.support.manual_clock import ManualClock
 
@@ -145,3 +148,86 @@ def test_what_does_not_fit_the_map_is_left_for_the_next_round(tmp_path: Path) ->
     assert kept(log) == sorted(last.values()) + rest
     text = (tmp_path / "cleaner-offset-checkpoint").read_text()
     assert text == f"0\n1\nmy_topic 0 {grows}\n"
+
+
+def test_aborted_data_goes_at_once_and_markers_when_their_horizon_has_passed(tmp_path: Path) -> None:
+    clock = ManualClock(START_MS)
+    manager, log = open_log(tmp_path, clock=clock, **COMPACT)
+    cleaner = cleaner_of(manager, clock)
+    for producer_id, commit in ((1, False), (2, True)):
+        fields = {"producer_id": producer_id, "producer_epoch": 0, "transactional": True}
+        log.append(keyed((b"t%d" % producer_id, b"in it"), base_sequence=0, **fields))
+        log.append(keyed((b"k", b"old"), base_sequence=1, **fields))
+        log.end_transaction(producer_id, 0, commit=commit)
+
+    def more() -> list[tuple[int, int, bool]]:
+        """The entries below offset 6 when the log was cleaned once more."""
+        put(log, *((b"k", b"v%d" % n) for n in range(12)), (b"t2", b"v"), *((b"k", b"v"),) * 4)
+        cleaner.run()
+        data = whole(log)
+        found = [read_header(data, f.position) for f in frames(memoryview(data), start_offset=0)]
+        return [(h.base_offset, h.record_count, h.has_delete_horizon) for h in found if h.base_offset < 6]
+
+    # Both producers are known: their last batches stay without records, and so do the markers.
+    assert more() == [(1, 0, False), (2, 1, False), (4, 0, False), (5, 1, False)]
+    assert committed(log)[b"k"] == b"v"
+    assert b"t1" not in committed(log)
+    clock.advance(DAY_MS / 1000)
+    manager.expire_producers()
+    assert more() == [(2, 1, False), (5, 1, False)]  # the batches go, as the producers are forgotten
+    assert more() == [(2, 1, True), (5, 1, True)]
+    clock.advance(DAY_MS / 1000)
+    assert more() == []
+
+
+def test_what_is_young_and_what_an_open_transaction_holds_is_not_cleaned(tmp_path: Path) -> None:
+    clock = ManualClock(START_MS)
+    manager, log = open_log(tmp_path, clock=clock, min_compaction_lag_ms=1000, **COMPACT)
+    cleaner = cleaner_of(manager, clock)
+    put(log, *((b"k", b"value %d" % n) for n in range(12)))
+    cleaner.run()
+    assert log.cleaned_offset == 0
+    clock.advance(1)
+    log.append(keyed((b"k", b"open"), producer_id=1, producer_epoch=0, base_sequence=0, transactional=True))
+    put(log, *((b"k", b"value %d" % n) for n in range(12)))
+    clock.advance(1)
+    cleaner.run()
+    assert 0 < log.cleaned_offset <= 12 == log.last_stable_offset
+    log.end_transaction(1, 0, commit=True)
+    cleaner.run()
+    assert log.cleaned_offset == log.segments[-1].base_offset
+
+
+def test_a_small_dirty_share_waits_until_it_is_old(tmp_path: Path) -> None:
+    clock = ManualClock(START_MS)
+    config = COMPACT | {"min_cleanable_dirty_ratio": 0.5, "max_compaction_lag_ms": 60_000}
+    manager, log = open_log(tmp_path, clock=clock, **config)
+    cleaner = cleaner_of(manager, clock)
+    put(log, *((b"key %d" % n, b"value") for n in range(40)))
+    cleaner.run()
+    first = log.cleaned_offset
+    assert first == log.segments[-1].base_offset
+    put(log, *((b"key %d" % n, b"value") for n in range(8)))
+    cleaner.run()
+    assert log.cleaned_offset == first
+    clock.advance(61)
+    cleaner.run()
+    assert log.cleaned_offset > first
+
+
+def test_a_damaged_segment_is_not_cleaned_and_the_other_logs_are(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock(START_MS)
+    manager, log = open_log(tmp_path, clock=clock, **COMPACT)
+    run_steps(manager.creating_topic("other", uuid.uuid4(), 1, {}))
+    other = manager.log(TopicPartition("other", 0))
+    for each in (log, other):
+        put(each, *((b"k", b"value %d" % n) for n in range(20)))
+    overwrite(log.segments[0].path, 70, b"x")
+    before = log.segments
+    cleaner_of(manager, clock).run()
+    assert log.segments == before
+    assert other.cleaned_offset > 0
+    assert "my_topic-0 is not cleaned any more: batch at offset 0: CRC-32C" in caplog.text
+    assert not [path for path in log.path.iterdir() if "-" in path.name]

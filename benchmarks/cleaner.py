@@ -1,0 +1,222 @@
+"""How fast is the log cleaner, what do others notice of it, and how soon are consumer offsets loaded?
+
+A topic of 16 kB batches, each of a quarter as many keys written about four times, is made to be compacted;
+the clock runs from that call until the broker's checkpoint says that it is clean, which includes the 50 ms
+that both brokers rest between looks. Only full segments count. Meanwhile a client sends one record after the
+other to another topic. Our broker and Apache Kafka do this in turn, with the same files on the same disk; the
+goals are rates and times, so a row has the goal where the ratio stands, as rate over goal.
+
+``processor`` in a note is the broker's seconds for a round, ours and then Kafka's.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from benchmarks.harness import Row, table
+from benchmarks.raw_client import RawClient, encode, produce_request
+from broker.disk.filesystem import OsFileSystem
+from broker.embedded import start_broker
+from broker.store.cleaner import read_checkpoint
+from pyspark_kafkalog.client.admin import NewTopic, alter_topic_configs, create_topics
+from pyspark_kafkalog.formats.batch import encode_batch
+from pyspark_kafkalog.types import NewRecord, TopicPartition
+from tests.support.foreign.apache_kafka import AS_SHIPPED, ApacheKafka, fetch
+
+KAFKA = "3.9.1"
+OURS, PEER = "ours", f"Apache Kafka {KAFKA}"
+SEGMENT_BYTES = 32 << 20
+BATCH_BYTES = 16 << 10
+SIZES = {1000: (256 << 20, 100.0), 100: (96 << 20, 15.0)}
+"""Bytes of a value: bytes of the topic, and the goal in MB/s."""
+LATENCY_GOAL_MS = 5.0
+_TIMEOUT_SECONDS = 120
+_PACE_SECONDS = 0.002
+
+
+@dataclass(frozen=True)
+class Served:
+    """A broker that runs."""
+
+    servers: str
+    pid: int
+    data: Path
+
+    @property
+    def port(self) -> int:
+        """Its port."""
+        return int(self.servers.rpartition(":")[2])
+
+
+@dataclass(frozen=True)
+class Round:
+    """One cleaning: the broker's rate and processor seconds, and other clients' median latency."""
+
+    megabytes_per_second: float
+    processor: float
+    latency_ms: float
+    idle_ms: float
+
+
+def cleaned(broker: Served, name: str, value_bytes: int, total: int, others: str) -> Round:
+    """Fill a topic, have it compacted, and wait for it."""
+    create_topics(
+        broker.servers,
+        [NewTopic(name, 1, 1, {"segment.bytes": str(SEGMENT_BYTES), "min.cleanable.dirty.ratio": "0.01"})],
+    )
+    with RawClient(broker.port) as client:
+        _fill(client, name, value_bytes, total)
+        idle_ms = 1000 * statistics.median(_Others(broker.port, others).during(lambda: time.sleep(0.5)))
+        full = _full_segments(broker.data, name)
+        before = _processor(broker.pid)
+        began = time.perf_counter()
+
+        def wait() -> None:
+            alter_topic_configs(broker.servers, name, set={"cleanup.policy": "compact"})
+            _wait_until_clean(broker.data, name)
+
+        latencies = _Others(broker.port, others).during(wait)
+        seconds = time.perf_counter() - began
+        processor = _processor(broker.pid) - before
+        client.delete_topic(name)
+    return Round(full / seconds / 1e6, processor, 1000 * statistics.median(latencies), idle_ms)
+
+
+def _fill(client: RawClient, name: str, value_bytes: int, total: int) -> None:
+    chance = random.Random(value_bytes)
+    count = max(1, BATCH_BYTES // (value_bytes + 24))
+    keys = total // (value_bytes + 24) // 4
+    value = chance.randbytes(value_bytes)
+    now = time.time_ns() // 1_000_000
+    frames = []
+    for _ in range(total // BATCH_BYTES):
+        records = [NewRecord(value, b"key-%09d" % chance.randrange(keys), now) for _ in range(count)]
+        frames.append(encode(produce_request(name, encode_batch(records))))
+    for frame in frames:
+        client.round_trips(frame, 1)
+
+
+def _full_segments(data: Path, name: str) -> int:
+    """Bytes of all but the last segment."""
+    (directory,) = (path for path in data.iterdir() if path.is_dir() and _is_partition(path.name, name))
+    segments = sorted([*directory.glob("*.kafka"), *directory.glob("*.log")])
+    return sum(path.stat().st_size for path in segments[:-1])
+
+
+def _is_partition(directory: str, name: str) -> bool:
+    return directory in (f"{name}-0", f"{name}_0")
+
+
+def _wait_until_clean(data: Path, name: str) -> None:
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
+    while TopicPartition(name, 0) not in read_checkpoint(OsFileSystem(), data):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{name} was not cleaned within {_TIMEOUT_SECONDS} s")
+        time.sleep(0.005)
+
+
+class _Others:
+    """Somebody else, who sends one record after the other."""
+
+    def __init__(self, port: int, topic: str) -> None:
+        self._port = port
+        record = NewRecord(b"v" * 100, b"k", time.time_ns() // 1_000_000)
+        self._frame = encode(produce_request(topic, encode_batch([record])))
+
+    def during(self, call: Callable[[], object]) -> list[float]:
+        """Seconds of each request while ``call`` runs."""
+        samples: list[float] = []
+        ended = threading.Event()
+
+        def send() -> None:
+            with RawClient(self._port) as client:
+                # At a pace, or quick requests would count more often than slow ones.
+                while not ended.wait(_PACE_SECONDS):
+                    samples.extend(client.round_trips(self._frame, 1))
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        try:
+            call()
+        finally:
+            ended.set()
+            thread.join()
+        return samples
+
+
+def _processor(pid: int) -> float:
+    process = psutil.Process(pid)
+    spent = process.cpu_times()
+    return float(spent.user + spent.system + spent.children_user + spent.children_system) + sum(
+        sum(child.cpu_times()[:2]) for child in process.children(recursive=True)
+    )
+
+
+def run(rounds: int = 5) -> list[Row]:
+    """The whole table."""
+    with tempfile.TemporaryDirectory() as scratch:
+        directory = Path(scratch)
+        return cleaning(directory, rounds)
+
+
+def cleaning(directory: Path, rounds: int, *, peer: bool = True) -> list[Row]:
+    """Rates and latencies, in turn with Apache Kafka."""
+    backoff = {"log.cleaner.backoff.ms": "50"}
+    kafka = ApacheKafka(
+        fetch(None), directory / "kafka", options=AS_SHIPPED, log_cleaner_backoff_ms="50",
+        log_segment_delete_delay_ms="0",
+    ) if peer else None  # fmt: skip
+    with start_broker({**backoff, "log.retention.ms": -1}, data_dir=directory / "ours") as ours:
+        brokers = {OURS: Served(ours.bootstrap_servers, ours.pid, directory / "ours")}
+        try:
+            if kafka is not None:
+                kafka.start()
+                brokers[PEER] = Served(kafka.bootstrap_servers, kafka.pid, kafka.data_dir)
+            for each in brokers.values():
+                create_topics(each.servers, [NewTopic("others", 1, 1)])
+            rows = []
+            for value_bytes, (total, goal) in SIZES.items():
+                found: dict[str, list[Round]] = {name: [] for name in brokers}
+                for number in range(rounds + 1):
+                    for name, each in brokers.items():
+                        measured = cleaned(each, f"c-{value_bytes}-{number}", value_bytes, total, "others")
+                        if number:
+                            found[name].append(measured)
+                rows += _rows(value_bytes, goal, found)
+                print(table(rows[-3:]), file=sys.stderr, flush=True)
+            return rows
+        finally:
+            if kafka is not None:
+                kafka.stop()
+
+
+def _rows(value_bytes: int, goal: float, found: Mapping[str, list[Round]]) -> list[Row]:
+    def median(name: str, field: str) -> float:
+        return statistics.median(getattr(each, field) for each in found.get(name, found[OURS]))
+
+    rate, peer = median(OURS, "megabytes_per_second"), median(PEER, "megabytes_per_second")
+    spent = f"processor {median(OURS, 'processor'):.2f} and {median(PEER, 'processor'):.2f} s"
+    latency = median(OURS, "latency_ms")
+    idle = f"without a cleaning {median(OURS, 'idle_ms'):.2f} and {median(PEER, 'idle_ms'):.2f} ms"
+    return [
+        Row(f"cleaning, {value_bytes} B, beside the goal", rate, goal, rate / goal, 1.0, "MB/s", spent),
+        Row(f"cleaning, {value_bytes} B", rate, peer, rate / peer, None, "MB/s", f"peer: {PEER}"),
+        Row(
+            f"others' median latency meanwhile, {value_bytes} B, beside the goal", latency, LATENCY_GOAL_MS,
+            LATENCY_GOAL_MS / latency, 1.0, "ms", f"{PEER}: {median(PEER, 'latency_ms'):.2f} ms; {idle}",
+        ),
+    ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    print(table(run()))
