@@ -9,7 +9,7 @@ from broker.group import assignors
 from broker.group.consumer_group import ConsumerGroup
 from broker.server.dispatch import Context, handles
 from broker.server.handlers.describe_groups import GROUP_OPERATIONS
-from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
@@ -39,6 +39,8 @@ def consumer_group_describe(
 
 def _described(group_id: str, names: Mapping[UUID, str], operations: int, ctx: Context) -> DescribedGroup:
     try:
+        if not group_id:
+            raise ServerError(ErrorCode.INVALID_GROUP_ID, "a group with members needs a name")
         group = ctx.services.groups.consumers.get(group_id)
     except KafkaError as e:
         return DescribedGroup(error_code=ctx.refused(e), error_message=str(e), group_id=group_id)
@@ -63,7 +65,7 @@ def _member(group: ConsumerGroup, member_id: str, names: Mapping[UUID, str]) -> 
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=member.names,
-        subscribed_topic_regex=member.pattern or None,
+        subscribed_topic_regex=member.pattern,
         assignment=_assignment(progress.assigned, names),
         target_assignment=_assignment(group.target.get(member_id, assignors.EMPTY), names),
         member_type=_NEWER_PROTOCOL,

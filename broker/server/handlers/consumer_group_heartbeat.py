@@ -41,6 +41,6 @@ def consumer_group_heartbeat(
     return ConsumerGroupHeartbeatResponse(
         member_id=beat.member_id,
         member_epoch=beat.epoch,
-        heartbeat_interval_ms=groups.settings.heartbeat_interval_ms,
+        heartbeat_interval_ms=groups.settings.heartbeat_interval_ms if beat.epoch >= 0 else 0,
         assignment=assignment,
     )

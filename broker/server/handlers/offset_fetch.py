@@ -150,6 +150,8 @@ def _look_up(
         stored = dict(ctx.services.groups.fetch(group_id, *member))
     except KafkaError as e:
         error = ctx.refused(e)
+        if ctx.version >= _BATCHED_SINCE:
+            wanted = ()
     if wanted is None:
         wanted = _everything(stored)
     topics = [

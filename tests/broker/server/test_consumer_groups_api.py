@@ -112,7 +112,10 @@ def fetch(client: RawClient, group: str, member: str | None = None, epoch: int =
     """The committed offset, or the error's code."""
     asked = OffsetFetchRequestGroup(group, member, epoch, (OffsetFetchRequestTopics("t", (0,)),))
     (answer,) = client.ask(OffsetFetchRequest(groups=(asked,)), 9).groups
-    return answer.error_code or answer.topics[0].partitions[0].committed_offset
+    if answer.error_code:
+        assert answer.topics == ()
+        return answer.error_code
+    return answer.topics[0].partitions[0].committed_offset
 
 
 def delete(client: RawClient, group: str) -> ErrorCode:
@@ -130,7 +133,7 @@ def test_a_member_is_told_its_partitions_and_when_to_come_again(client: RawClien
     assert beat(client, group, 1).assignment is None
     assert beat(client, group, 5).error_code is ErrorCode.FENCED_MEMBER_EPOCH
     left = beat(client, group, -1)
-    assert (left.error_code, left.member_epoch) == (NONE, -1)
+    assert (left.error_code, left.member_epoch, left.heartbeat_interval_ms) == (NONE, -1, 0)
 
 
 def test_version_0_names_a_member_that_has_no_name(client: RawClient, group: str) -> None:
@@ -174,9 +177,11 @@ def test_a_group_is_listed_and_described_with_its_members(client: RawClient, gro
     assert ListedGroup(group, "consumer", "Stable", "consumer") in listed
     assert not client.ask(ListGroupsRequest(states_filter=("none",)), 5).groups
 
-    found, missing = client.ask(ConsumerGroupDescribeRequest((group, "no-such-group")), 1).groups
-    assert missing.error_code is ErrorCode.GROUP_ID_NOT_FOUND
-    assert (found.error_code, found.group_state, found.assignor_name) == (NONE, "Stable", "range")
+    groups = client.ask(ConsumerGroupDescribeRequest((group, "no-such-group", "")), 1).groups
+    codes = [each.error_code for each in groups]
+    assert codes == [NONE, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID]
+    found = groups[0]
+    assert (found.group_state, found.assignor_name) == ("Stable", "range")
     assert (found.group_epoch, found.assignment_epoch) == (1, 1)
     (member,) = found.members
     assert (member.member_id, member.instance_id, member.rack_id, member.member_epoch) == ("m", "i", "r", 1)

@@ -48,6 +48,13 @@ ALLOWED: tuple[Allowed, ...] = (
         ".*coordinator_epoch",
         "DescribeProducers: the coordinator's epoch is 0, also before its first marker; Kafka's is -1 then.",
     ),
+    # --- groups
+    Allowed(
+        "members that share a topic .*: the second joins again",
+        ".*",
+        "ConsumerGroupHeartbeat: a member that joins again under its own id goes on at once; Kafka fences it"
+        " (110) until its session is over.",
+    ),
     # --- topics
     Allowed(
         "creating topics .*: only validated",

@@ -1,0 +1,158 @@
+"""Scripts of groups of the newer protocol: the codes of heartbeats, and what members are assigned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark_kafkalog.protocol.api import consumer_group_heartbeat as beat
+from pyspark_kafkalog.protocol.api import offset_commit as commit
+from pyspark_kafkalog.protocol.api import offset_fetch as committed
+from pyspark_kafkalog.protocol.api.consumer_group_describe import ConsumerGroupDescribeRequest
+from pyspark_kafkalog.protocol.api.delete_groups import DeleteGroupsRequest
+from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest
+from pyspark_kafkalog.protocol.api.heartbeat import HeartbeatRequest
+from pyspark_kafkalog.protocol.api.leave_group import LeaveGroupRequest
+from pyspark_kafkalog.protocol.api.list_groups import ListGroupsRequest
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from tests.peers.scripted.session import Session, script
+
+
+class Members:
+    """Heartbeats of the members of one group, which subscribe to one topic of four partitions."""
+
+    def __init__(self, session: Session, version: int | None = None) -> None:
+        self.session, self.version = session, version
+        self.topic = session.topic(partitions=4)
+        self.topic_id = session.id_of(self.topic)
+        self.group = session.name
+
+    def beat(
+        self, step: str, member: str, epoch: int, owned: tuple[int, ...] | None = None, **fields: Any
+    ) -> None:
+        topics = None
+        if owned is not None:
+            topics = (beat.TopicPartitions(self.topic_id, owned),) if owned else ()
+        fields = {"group_id": self.group, "topic_partitions": topics, **fields}
+        request = beat.ConsumerGroupHeartbeatRequest(member_id=member, member_epoch=epoch, **fields)
+        self.session.ask(step, request, self.version)
+
+    def join(self, step: str, member: str, **fields: Any) -> None:
+        fields = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": (self.topic,), **fields}
+        self.beat(step, member, 0, (), **fields)
+
+
+@script(ApiKey.CONSUMER_GROUP_HEARTBEAT)
+def members_that_share_a_topic(session: Session) -> None:
+    m = Members(session)
+    m.beat("in no group", "m1", 1)
+    m.beat("leaves no group", "m1", -1)
+    m.join("the first joins", "m1")
+    m.beat("all is well", "m1", 1)
+    m.join("the second joins", "m2")
+    m.beat("the first hears what to let go of", "m1", 1)
+    m.beat("the first has not let go", "m1", 1)
+    m.beat("the second waits", "m2", 2)
+    m.beat("the first still has more", "m1", 1, (0, 1, 2))
+    m.beat("the first has let go", "m1", 1, (0, 1))
+    m.beat("the second gets its half", "m2", 2)
+    m.beat("says everything", "m2", 2, (2, 3), rebalance_timeout_ms=60_000, subscribed_topic_names=(m.topic,))
+    m.join("the second joins again", "m2")
+    m.beat("an epoch to come", "m1", 7)
+    m.beat("the epoch before, and no more than it has", "m1", 1, (0,))
+    m.beat("the epoch before, and more than it has", "m1", 1, (0, 1, 2))
+    m.beat("the epoch before, and nothing said", "m1", 1)
+    m.beat("a stranger", "m3", 1)
+    m.beat("subscribes to something else", "m2", 2, subscribed_topic_names=(f"{m.topic}-never",))
+    m.beat("the second has let go", "m2", 2, ())
+    m.beat("the first gets everything", "m1", 2)
+    m.beat("the second leaves", "m2", -1)
+    m.beat("the second leaves again", "m2", -1)
+    m.beat("the first is left", "m1", 3)
+    m.join("the third joins", "m3", server_assignor="range")
+    m.beat("the first leaves", "m1", -1)
+    m.beat("the third gets everything", "m3", 5)
+
+
+@script(ApiKey.CONSUMER_GROUP_HEARTBEAT)
+def heartbeats_that_are_wrong(session: Session) -> None:
+    m = Members(session)
+    m.join("a group without a name", "m", group_id="")
+    m.join("an empty instance", "m", instance_id="")
+    m.join("an empty rack", "m", rack_id="")
+    m.join("no timeout", "m", rebalance_timeout_ms=-1)
+    m.join("no subscription", "m", subscribed_topic_names=None)
+    m.join("an unknown assignor", "m", server_assignor="never")
+    m.beat("a join that owns something", "m", 0, (1,), rebalance_timeout_ms=1, subscribed_topic_names=("t",))
+    m.beat("a join that does not say", "m", 0, rebalance_timeout_ms=1, subscribed_topic_names=("t",))
+    m.beat("an epoch below all", "m", -3)
+    m.beat("back soon without an instance", "m", -2)
+    m.beat("no member", "", 1)
+    if session.version >= 1:
+        m.join("a join without a name", "")
+        m.join("a bad expression", "m", subscribed_topic_names=None, subscribed_topic_regex="a(")
+        m.join("an expression with memory", "m", subscribed_topic_names=None, subscribed_topic_regex=r"(a)\1")
+    m.join("a topic that there is not", "m", subscribed_topic_names=(f"{m.topic}-never",))
+
+
+@script(ApiKey.CONSUMER_GROUP_HEARTBEAT)
+def static_members(session: Session) -> None:
+    m = Members(session)
+    static = {"instance_id": "i"}
+    m.join("joins", "m1", **static)
+    m.join("another with its instance", "m2", **static)
+    m.beat("another heartbeats with its instance", "m2", 1, **static)
+    m.beat("heartbeats without it", "m1", 1)
+    m.beat("an unknown instance", "m1", 1, instance_id="other")
+    m.beat("another leaves for it", "m2", -1, **static)
+    m.beat("back soon", "m1", -2, **static)
+    m.beat("heartbeats though it is away", "m1", 1, **static)
+    m.join("a dynamic one joins meanwhile", "m9")
+    m.join("comes back", "m2", **static)
+    m.beat("its old self", "m1", 1, **static)
+    m.beat("its old self without the instance", "m1", 1)
+    m.beat("leaves", "m2", -1, **static)
+
+
+@script(ApiKey.CONSUMER_GROUP_DESCRIBE)
+def groups_of_the_newer_protocol(session: Session) -> None:
+    m = Members(session, 0)
+
+    def describe(step: str) -> None:
+        session.ask(step, ConsumerGroupDescribeRequest((m.group,)))
+
+    def store(step: str, member: str, epoch: int, version: int) -> None:
+        topics = (commit.OffsetCommitRequestTopic(m.topic, (commit.OffsetCommitRequestPartition(0, 3),)),)
+        request = commit.OffsetCommitRequest(m.group, epoch, member, topics=topics)
+        session.ask(f"{step}, in {version}", request, version)
+
+    def read(step: str, member: str | None, epoch: int) -> None:
+        topics = (committed.OffsetFetchRequestTopics(m.topic, (0, 1)),)
+        group = committed.OffsetFetchRequestGroup(m.group, member, epoch, topics)
+        session.ask(step, committed.OffsetFetchRequest(groups=(group,)), 9)
+
+    session.ask("none and one without a name", ConsumerGroupDescribeRequest((m.group, "")))
+    m.join("the first joins", "m1", rack_id="r")
+    m.join("the second joins", "m2", instance_id="i", server_assignor="range")
+    describe("with members")
+    session.ask("as a classic group, in 5", DescribeGroupsRequest((m.group,)), 5)
+    session.ask("as a classic group, in 6", DescribeGroupsRequest((m.group,)), 6)
+    session.ask("of its type", ListGroupsRequest(("reconciling",), ("CONSUMER",)), 5)
+    for each in (8, 9):
+        store("commits", "m1", 1, each)
+        store("a stale commit", "m1", 0, each)
+        store("a commit to come", "m1", 9, each)
+        store("a stranger's commit", "m3", 1, each)
+        store("an administrator's commit", "", -1, each)
+    read("reads", "m1", 1)
+    read("reads with a stale epoch", "m1", 0)
+    read("a stranger reads", "m3", 1)
+    read("an administrator reads", None, -1)
+    session.ask("a classic heartbeat", HeartbeatRequest(m.group, 1, "m1"), 4)
+    session.ask("a stranger leaves as a classic member", LeaveGroupRequest(m.group, "m3"), 2)
+    session.ask("is not deleted", DeleteGroupsRequest((m.group,)), 2)
+    m.beat("the first leaves", "m1", -1)
+    m.beat("the second leaves", "m2", -1, instance_id="i")
+    describe("without members")
+    store("an administrator's commit without members", "", -1, 8)
+    session.ask("is deleted", DeleteGroupsRequest((m.group,)), 2)
+    describe("once it is deleted")
