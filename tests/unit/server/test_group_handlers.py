@@ -3,6 +3,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
+from broker.group.coordinator import Description
 from broker.offsets.offset_records import CommittedOffset
 from broker.server.handlers.describe_groups import describe_groups
 from broker.server.handlers.list_groups import list_groups
@@ -15,14 +16,14 @@ from pyspark_kafkalog.types import TopicPartition
 
 
 class StillLoading:
-    """The offsets of a broker that has just started."""
+    """The groups of a broker that has just started."""
 
     def groups(self) -> NoReturn:
         raise CoordinatorLoading("not yet")
 
-    def knows(self, group: str) -> bool:
+    def describe(self, group: str) -> Description:
         if group == "loaded":
-            return True
+            return Description(group, "Empty", "classic", "")
         raise CoordinatorLoading("not yet")
 
 
@@ -30,7 +31,7 @@ class Asked:
     """The context of one request."""
 
     def __init__(self) -> None:
-        self.services: Any = SimpleNamespace(offsets=StillLoading())
+        self.services: Any = SimpleNamespace(groups=StillLoading())
 
     def refused(self, error: KafkaError) -> ErrorCode:
         return error.code
@@ -56,7 +57,7 @@ def test_a_group_is_looked_up_once_however_many_partitions_the_oldest_version_as
     context: Any = Asked()
     context.version = 0
     context.services = SimpleNamespace(
-        offsets=SimpleNamespace(fetch=fetch),
+        groups=SimpleNamespace(fetch=fetch),
         logs=SimpleNamespace(check_exists=lambda _: None),
         zookeeper_offsets=None,
     )
