@@ -115,6 +115,15 @@ class Committer:
 
 OUTSIDE = Committer()
 
+
+@dataclass(frozen=True, slots=True)
+class GroupMetadata:
+    """A group, and who commits for it: with it a coordinator refuses a member that was replaced."""
+
+    group: str
+    member: Committer = OUTSIDE
+
+
 DEAD = "Dead"
 """The state of a group that does not exist."""
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.client.groups import CommittedOffset, coordinator, find_coordinator
+from pyspark_kafkalog.client.groups import CommittedOffset, GroupMetadata, coordinator, find_coordinator
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, UnsupportedVersion, error_for
 from pyspark_kafkalog.protocol.api.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -147,15 +147,15 @@ class TransactionCoordinator:
         self._at_coordinator("adding a group to the transaction", ask, deadline)
 
     def commit_offsets(
-        self, producer: ProducerEpoch, group: str, offsets: Offsets, deadline: Deadline
+        self, producer: ProducerEpoch, committer: GroupMetadata, offsets: Offsets, deadline: Deadline
     ) -> None:
-        """Store ``offsets`` of ``group``, after `add_offsets`, at the group's coordinator."""
+        """Store a group's ``offsets``, after `add_offsets`, at the group's coordinator."""
         left = dict(offsets)
         attempts = self._retrying("committing offsets with the transaction", deadline)
         while left:
             try:
-                connection = coordinator(self._cluster, CoordinatorType.GROUP, group, deadline)
-                request = _offsets_request(self.transactional_id, producer, group, left)
+                connection = coordinator(self._cluster, CoordinatorType.GROUP, committer.group, deadline)
+                request = _offsets_request(self.transactional_id, producer, committer, left)
                 answer = connection.request(request, deadline=deadline)
                 codes = {
                     TopicPartition(topic.name, part.partition_index): part.error_code
@@ -255,7 +255,7 @@ def end_transaction(
 
 
 def _offsets_request(
-    transactional_id: str, producer: ProducerEpoch, group: str, offsets: Offsets
+    transactional_id: str, producer: ProducerEpoch, committer: GroupMetadata, offsets: Offsets
 ) -> TxnOffsetCommitRequest:
     topics: dict[str, list[TxnOffsetCommitRequestPartition]] = defaultdict(list)
     for tp, given in offsets.items():
@@ -265,7 +265,10 @@ def _offsets_request(
         )
     return TxnOffsetCommitRequest(
         transactional_id,
-        group,
+        committer.group,
         *producer,
+        generation_id=committer.member.generation,
+        member_id=committer.member.member_id,
+        group_instance_id=committer.member.instance_id,
         topics=tuple(TxnOffsetCommitRequestTopic(name, tuple(parts)) for name, parts in topics.items()),
     )

@@ -13,11 +13,13 @@ from pyspark_kafkalog.client.groups import (
     OUTSIDE,
     CommittedOffset,
     Committer,
+    GroupMetadata,
     commit_offsets,
     committed_offsets,
 )
 from pyspark_kafkalog.client.offsets import OffsetAndTimestamp, list_offsets
 from pyspark_kafkalog.client.retry import Deadline
+from pyspark_kafkalog.client.transactions import Offsets
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.config.group_consumer import EARLIEST, LATEST, GroupConsumerConfig
@@ -35,9 +37,6 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, IsolationLevel, TopicPartition
 
 logger = logging.getLogger(__name__)
-
-Offsets = Mapping[TopicPartition, "int | CommittedOffset"]
-"""The next offsets to read, alone or with leader epoch and the committer's metadata."""
 
 OnPartitions = Callable[[list[TopicPartition]], object]
 """Called in `Consumer.poll` with partitions that come or go."""
@@ -162,6 +161,15 @@ class Consumer:
     def member_id(self) -> str:
         """Its id in the group; empty while it is not a member."""
         return self._identity().member_id
+
+    @property
+    def group_metadata(self) -> GroupMetadata:
+        """The group and this member of it, for `Producer.send_offsets_to_transaction`."""
+        return GroupMetadata(self._group_id(), self._identity())
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """The next offset of each assigned partition whose position is known."""
+        return dict(self._positions())
 
     def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> list[ConsumerRecord]:
         """The next records, at most ``max.poll.records``; waits up to ``timeout`` seconds for the first.

@@ -41,6 +41,9 @@ logger = logging.getLogger(__name__)
 
 _CONSUMER = -1
 _NO_END = (1 << 63) - 1
+_ONE_BATCH = 1
+"""A fetch of so many bytes has one batch: a broker does not cut the first."""
+
 _ANSWERS = 2
 """Answers of one partition: one being taken, one on its way or here."""
 
@@ -93,6 +96,11 @@ class _Fetched:
         self._records: list[Record] = []
         self._taken = 0
 
+    @property
+    def reached(self) -> int:
+        """Where the walk is: behind the records that `take` has given, or further."""
+        return self._walk.next_offset
+
     def take(self, most: int) -> tuple[list[ConsumerRecord], int]:
         """At most so many of the next records, and the offset after them. None are left where it is empty.
 
@@ -120,7 +128,9 @@ class Reading:
     """*Not thread-safe.* A partition of the consumer. ``position``: the next offset for the program."""
 
     tp: TopicPartition
+    usual_size: int
     size: int
+    """Bytes of the next fetch."""
     position: int | None = None
     reset: int | None = None
     """ListOffsets' timestamp by which the position is to be found."""
@@ -132,6 +142,8 @@ class Reading:
     not_before: float = 0.0
     high_watermark: int = -1
     in_flight: bool = False
+    one_by_one: bool = False
+    """Whether to fetch a batch at a time, as far as a corrupt one."""
     fault: KafkaError | None = None
     """Why the records at the position cannot be read."""
 
@@ -155,6 +167,11 @@ class Reading:
             try:
                 records, self.position = answer.take(most - len(found))
             except KafkaError as e:
+                if not self.one_by_one and self.position is not None and answer.reached > self.position:
+                    # Sound batches before it were held back: fetched one by one, each is given.
+                    self.seek(self.position)
+                    self.size, self.one_by_one = _ONE_BATCH, True
+                    break
                 self.fault = e
                 if not found:
                     raise
@@ -167,6 +184,7 @@ class Reading:
         return found
 
     def _drop(self) -> None:
+        self.size, self.one_by_one = self.usual_size, False
         self.reset, self.follows, self.fault = None, False, None
         self.fetched.clear()
 
@@ -206,7 +224,9 @@ class RecordFetcher:
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these from now on; the others are dropped, and those that stay keep their state."""
         size = min(self._config.max_partition_fetch_bytes, self._config.fetch_max_bytes)
-        self.readings = {tp: self.readings.get(tp) or Reading(tp, size) for tp in sorted(set(partitions))}
+        self.readings = {
+            tp: self.readings.get(tp) or Reading(tp, size, size) for tp in sorted(set(partitions))
+        }
         self._turns = deque(self.readings.values())
 
     def take(self, most: int) -> list[ConsumerRecord]:

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from pyspark_kafkalog.client.groups import GroupMetadata
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transactions import Offsets, PreparedTransaction
 from pyspark_kafkalog.client.transport import Poller
@@ -218,11 +219,12 @@ class Producer:
         """
         self._transactional().begin()
 
-    def send_offsets_to_transaction(self, offsets: Offsets, group: str) -> None:
+    def send_offsets_to_transaction(self, offsets: Offsets, group: str | GroupMetadata) -> None:
         """Commit ``group``'s ``offsets`` with the transaction.
 
         An offset is the next to read: a number, or a `CommittedOffset` with metadata. Waits
-        until they are stored, up to ``max.block.ms``.
+        until they are stored, up to ``max.block.ms``. With `Consumer.group_metadata` instead of a name they
+        are refused if the group has given that consumer's partitions to others.
 
         Raises:
             InvalidRequest: an offset below 0; nothing was stored.
@@ -230,7 +232,8 @@ class Producer:
             TransactionAbortable: they could not be stored; the transaction must be aborted.
             KafkaError: anything else; close the producer.
         """
-        self._transactional().send_offsets(offsets, group)
+        committer = GroupMetadata(group) if isinstance(group, str) else group
+        self._transactional().send_offsets(offsets, committer)
 
     def commit_transaction(self, timeout: float | None = None) -> None:
         """Deliver all records, then commit the transaction.

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from enum import Enum
 
 from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.client.groups import GroupMetadata
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transactions import (
     Offsets,
@@ -323,8 +324,9 @@ class TransactionManager:
         self._update_accumulator()
         return prepared
 
-    def send_offsets(self, offsets: Offsets, group: str) -> None:
+    def send_offsets(self, offsets: Offsets, committer: GroupMetadata) -> None:
         """See `Producer.send_offsets_to_transaction`."""
+        group = committer.group
         doing = "send_offsets_to_transaction()"
         if wrong := [tp for tp, given in offsets.items() if committable(given).offset < 0]:
             raise InvalidRequest(f"{wrong[0]}: an offset below 0 cannot be committed for group {group!r}")
@@ -340,7 +342,7 @@ class TransactionManager:
                 with self._guard:
                     self._state.added_group(group)
         with self._requesting(doing, Step.COMMIT_OFFSETS, deadline, adding=True):
-            self._coordinator.commit_offsets(self._producer, group, offsets, deadline)
+            self._coordinator.commit_offsets(self._producer, committer, offsets, deadline)
 
     def add_partitions(self, wanted: Iterable[TopicPartition]) -> None:
         """Add partitions to the transaction, if one still accepts them.

@@ -10,6 +10,7 @@ import pytest
 
 from broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog import NewTopic, Producer, TopicPartition, committed_offsets, create_topics
+from pyspark_kafkalog.errors import TransactionAbortable
 from tests.support.client.consumer_cases import (
     QUICK_GROUPS,
     ConsumerCases,
@@ -104,3 +105,32 @@ def test_the_examples_of_the_manual_read_what_is_there(
     assert seen == [("flights", 0, n, None, b"%d" % n) for n in range(3)]
     exec(ending.replace("localhost:9092", servers).replace("10.0", "0.5"), {})
     assert capsys.readouterr().out.splitlines() == ["b'0'", "b'1'", "b'2'"]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_offsets_go_with_the_transaction_unless_the_group_has_given_the_partitions_away(
+    group_broker: EmbeddedBroker, protocol: str
+) -> None:
+    servers = group_broker.bootstrap_servers
+    topic, out = new_topic(servers, 1), new_topic(servers, 1)
+    produce(servers, topic, 4, 1)
+    one = Seat(servers, f"g-{topic}", protocol, enable_auto_commit=False).subscribe(topic)
+    two = Seat(servers, f"g-{topic}", protocol).subscribe(topic)
+    tp = TopicPartition(topic, 0)
+    with Producer({"bootstrap.servers": servers, "transactional.id": topic}) as producer:
+        producer.init_transactions()
+        drive([one], lambda: len(one.got) == 4)
+        producer.begin_transaction()
+        producer.send(out, b"sum")
+        producer.send_offsets_to_transaction({tp: 2}, one.consumer.group_metadata)
+        assert committed_offsets(servers, f"g-{topic}") == {}
+        producer.commit_transaction()
+        assert committed_offsets(servers, f"g-{topic}")[tp].offset == 2
+        before = one.consumer.group_metadata
+        one.consumer.close()
+        drive([two], lambda: len(two.got) == 2)
+        producer.begin_transaction()
+        with pytest.raises(TransactionAbortable):
+            producer.send_offsets_to_transaction({tp: 4}, before)
+        producer.abort_transaction()
+    two.consumer.close()
